@@ -1,0 +1,190 @@
+"""The graph every part of downset speaks of: tensors, operators, and the order they came in.
+
+Operator kinds and attribute names are ONNX's. Indices are identity: a tensor is its position in `Graph.tensors`, an
+operator its position in `Graph.ops`. The operators of a graph are always in a topological order (the file's own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LoadError
+
+__all__ = ["ABSENT", "Graph", "Op", "Role", "Source", "Tensor", "dtype_bits", "tensor_bytes"]
+
+ABSENT = -1
+"""In `Op.inputs`: an optional input that is not given."""
+
+Role = Literal["activation", "constant", "state"]
+"""`constant`: weights and whatever is computed from weights alone. `state`: survives from one run to the next.
+Only activations take part in planning."""
+
+_BITS = {
+    "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16,
+    "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8, "float8e5m2fnuz": 8, "float8e8m0": 8, "float4e2m1": 4,
+    "int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "int2": 2,
+    "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "uint2": 2,
+    "bool": 8, "complex64": 64, "complex128": 128,
+    "string": 0, "resource": 0, "variant": 0, "opaque": 0,
+}  # fmt: skip
+
+
+def dtype_bits(dtype: str) -> int:
+    """Bits of one element. Strings, resources and opaque values have none. Raises LoadError for an unknown name."""
+    try:
+        return _BITS[dtype]
+    except KeyError:
+        raise LoadError(f"unknown element type {dtype!r}; known: {', '.join(_BITS)}") from None
+
+
+def tensor_bytes(shape: Iterable[int], dtype: str) -> int:
+    """Bytes of a dense tensor; elements below a byte are packed and the last byte is filled up."""
+    elements = 1
+    for extent in shape:
+        elements *= int(extent)
+    return (elements * dtype_bits(dtype) + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value. `nbytes` is stated rather than derived: plain graphs have sizes without a shape or element type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    role: Role = "activation"
+    quantization: Mapping[str, Any] | None = None
+    """Per tensor or channel: `scale` and `zero_point` (sequences of equal length), `axis`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operator: `kind` is ONNX's name, or `DOMAIN::NAME` for one that ONNX lacks (opaque but plannable).
+
+    `attrs` holds ONNX's attributes, and beside them `layout` ("NHWC" where the file's kernels are channels-last).
+    `after`: operators that must run before this one although no tensor says so (side effects on resources).
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a graph came from. `format`: onnx, tflite, torch, json or built. Operator i of the graph is node
+    `op_index[i]` of the file's main graph, and tensor i is tensor `tensor_index[i]` (-1: not in the file)."""
+
+    format: str
+    path: str = ""
+    op_index: tuple[int, ...] = ()
+    tensor_index: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A trained network as a directed acyclic graph. Immutable; a rewrite returns a new one.
+
+    `constants[t]()` gives the value of constant tensor t, read when it is asked for (weights may be large or external).
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    ops: tuple[Op, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    constants: Mapping[int, Callable[[], npt.NDArray[Any]]] = field(default_factory=dict)
+    source: Source = Source("built")
+
+    def producers(self) -> tuple[int, ...]:
+        """By tensor: the operator that makes it, or -1."""
+        made_by = [-1] * len(self.tensors)
+        for index, op in enumerate(self.ops):
+            for tensor in op.outputs:
+                if tensor != ABSENT:
+                    made_by[tensor] = index
+        return tuple(made_by)
+
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """By tensor: the operators that read it, ascending, each once."""
+        read_by: list[list[int]] = [[] for _ in self.tensors]
+        for index, op in enumerate(self.ops):
+            for tensor in dict.fromkeys(op.inputs):
+                if tensor != ABSENT:
+                    read_by[tensor].append(index)
+        return tuple(map(tuple, read_by))
+
+    def predecessors(self) -> tuple[int, ...]:
+        """By operator: the mask of the operators it directly waits for (bit i: operator i)."""
+        made_by = self.producers()
+        masks = []
+        for op in self.ops:
+            mask = 0
+            for tensor in op.inputs:
+                if tensor != ABSENT and made_by[tensor] >= 0:
+                    mask |= 1 << made_by[tensor]
+            for earlier in op.after:
+                mask |= 1 << earlier
+            masks.append(mask)
+        return tuple(masks)
+
+    def constant(self, tensor: int) -> npt.NDArray[Any] | None:
+        """The value of a constant tensor, or None where the tensor is no constant with a known value."""
+        read = self.constants.get(tensor)
+        return None if read is None else np.asarray(read())
+
+    def check(self) -> Graph:
+        """Return the graph itself if it keeps every law; raise LoadError naming the first one broken.
+
+        Laws: indices exist; sizes are not negative; each tensor has at most one producer; a graph input has none; what
+        an operator reads is an input, a constant, a state or made by an earlier operator; every graph output exists.
+        O(tensors + operators).
+        """
+        count = len(self.tensors)
+        for tensor in self.tensors:
+            if tensor.nbytes < 0 or any(extent < 0 for extent in tensor.shape):
+                raise LoadError(f"tensor {tensor.name!r}: negative size or dimension {tensor.shape}")
+        made_by = [-1] * count
+        given = set(self.inputs)
+        for role, tensors in (("input", self.inputs), ("output", self.outputs)):
+            for index in tensors:
+                if not 0 <= index < count:
+                    raise LoadError(f"graph {role} refers to tensor {index}, but there are {count} tensors")
+        for position, op in enumerate(self.ops):
+            for index in (*op.inputs, *op.outputs):
+                if index != ABSENT and not 0 <= index < count:
+                    raise LoadError(f"operator {op.name!r} refers to tensor {index}, but there are {count} tensors")
+            for earlier in op.after:
+                if not 0 <= earlier < position:
+                    raise LoadError(f"operator {op.name!r} waits for operator {earlier}, which is not before it")
+            for index in op.inputs:
+                tensor = self.tensors[index]
+                if index != ABSENT and index not in given and made_by[index] < 0 and tensor.role == "activation":
+                    raise LoadError(
+                        f"operator {op.name!r} reads tensor {tensor.name!r}, which no earlier operator makes: "
+                        "a dangling reference or a cycle"
+                    )
+            for index in op.outputs:
+                if index == ABSENT:
+                    continue
+                name = self.tensors[index].name
+                if made_by[index] >= 0:
+                    other = self.ops[made_by[index]].name
+                    raise LoadError(f"tensor {name!r} is made twice: by {other!r} and by {op.name!r}")
+                if index in given:
+                    raise LoadError(f"tensor {name!r} is a graph input and is also made by operator {op.name!r}")
+                made_by[index] = position
+        for index in self.outputs:
+            tensor = self.tensors[index]
+            if made_by[index] < 0 and index not in given and tensor.role == "activation":
+                raise LoadError(f"graph output {tensor.name!r} is made by no operator")
+        return self

@@ -1,0 +1,70 @@
+"""What planners return: plain values with their evidence. A plan never holds its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from downset.records import Record
+
+__all__ = ["Arena", "Evidence", "Order", "SharedObjects"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """How good a plan is known to be. `bound` holds for every plan of the same problem; `proven` is `value == bound`
+    established by a finished search or by a bound that the plan meets. `states` counts search states (0: none)."""
+
+    method: str
+    value: float
+    bound: float
+    proven: bool
+    states: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`steps[i]` is the operator that runs at step i. `evidence.value` is its peak in bytes under `memory`."""
+
+    steps: tuple[int, ...]
+    memory: str
+    evidence: Evidence
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.evidence.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """`offsets[i]` places `records[i]` in one block of `arena_bytes`. Planned for a graph, `tensor_offsets` gives the
+    offset of each tensor that has storage of its own in the arena."""
+
+    records: tuple[Record, ...]
+    offsets: tuple[int, ...]
+    evidence: Evidence
+    memory: str = ""
+    tensor_offsets: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def arena_bytes(self) -> int:
+        return int(self.evidence.value)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedObjects:
+    """`object_of[i]` is the shared object that holds `records[i]`; `object_bytes` gives each object's size."""
+
+    records: tuple[Record, ...]
+    object_of: tuple[int, ...]
+    object_bytes: tuple[int, ...]
+    evidence: Evidence
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.object_bytes)
+
+
+Json = Mapping[str, Any]
