@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from downset.records import Record
 
-__all__ = ["Arena", "Evidence", "Order", "SharedObjects"]
+__all__ = ["Arena", "Evidence", "Found", "Order", "SharedObjects"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a planner of orders or arenas returns: its solution (operators by step, or offsets or objects by record),
+    a bound that holds for every solution, whether the solution meets it, and the search states it took."""
+
+    solution: tuple[int, ...]
+    bound: int
+    proven: bool = False
+    states: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,3 @@ class SharedObjects:
     @property
     def total_bytes(self) -> int:
         return sum(self.object_bytes)
-
-
-Json = Mapping[str, Any]
