@@ -1,1 +1,59 @@
 """downset decides when every operator of a trained network runs and where every tensor lives, and makes it so."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "Arena": "plans",
+    "DownsetError": "errors",
+    "Evidence": "plans",
+    "Fit": "fit",
+    "Graph": "graph",
+    "InfeasibleError": "errors",
+    "InvalidPlan": "errors",
+    "LimitReached": "errors",
+    "LoadError": "errors",
+    "MEMORY_MODELS": "liveness",
+    "MemoryModel": "liveness",
+    "Op": "graph",
+    "Order": "plans",
+    "OrderProblem": "liveness",
+    "Record": "records",
+    "SharedObjects": "plans",
+    "Storage": "liveness",
+    "Tensor": "graph",
+    "UnsupportedError": "errors",
+    "UsageError": "errors",
+    "export": "export",
+    "fit": "fit",
+    "lifetimes": "liveness",
+    "load": "load",
+    "memory_map": "report",
+    "order_problem": "liveness",
+    "peak_bytes": "liveness",
+    "plan_arena": "plan",
+    "plan_order": "plan",
+    "plan_shared": "plan",
+    "plan_together": "together",
+    "report": "report",
+    "verify": "verify",
+}
+__all__ = sorted(_PUBLIC)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when first used: `import downset` stays as light as `import numpy`."""
+    try:
+        module = _PUBLIC[name]
+    except KeyError:
+        raise AttributeError(f"module 'downset' has no attribute {name!r}") from None
+    value = getattr(import_module(f"downset.{module}"), name)
+    globals()[name] = value  # a function may share its module's name; the public name is the function
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

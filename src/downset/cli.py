@@ -1,0 +1,68 @@
+"""The command line: `downset COMMAND`. Thin: options in, library calls, tables or JSON out.
+
+stdout is data, stderr is talk. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification failed, 5 cannot load
+or unsupported, 6 a limit was reached before it was known.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import rich_click as click
+
+from downset.errors import DownsetError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "fit": "fit",
+    "inspect": "inspect",
+    "verify": "verify",
+    "order": "order",
+    "arena": "arena",
+    "stage": "stage",
+    "run": "stage",
+    "profiles": "stage",
+    "split": "split",
+    "simulate": "split",
+}
+"""Command name -> module in `downset.commands` that holds it, imported when it is called."""
+
+
+class _Commands(click.RichGroup):
+    # Click names these parameters; neither list depends on the context.
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        return getattr(import_module(f"downset.commands.{_COMMANDS[cmd_name]}"), cmd_name)
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="downset")
+def downset() -> None:
+    """Decide when every operator of a trained network runs and where every tensor lives, and make it so."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr and a documented exit code, never a traceback."""
+    try:
+        downset.main(standalone_mode=False)
+    except DownsetError as error:
+        print(f"downset: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        print(f"downset: error: {' '.join(error.format_message().split())} (see downset --help)", file=sys.stderr)
+        sys.exit(2)
+    except click.Abort:
+        print("downset: stopped", file=sys.stderr)
+        sys.exit(130)
+    except MemoryError:
+        print("downset: error: out of memory; give a smaller model or a shorter --time-limit", file=sys.stderr)
+        sys.exit(6)
+    except BrokenPipeError:
+        sys.exit(141)

@@ -1,0 +1,1 @@
+"""The commands, one file each: thin functions over the library."""

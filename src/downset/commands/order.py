@@ -1,0 +1,47 @@
+"""`downset order`: for people who have only a graph, or want only an order."""
+
+from __future__ import annotations
+
+import rich_click as click
+
+from downset.commands.options import SECONDS, console, parse_shapes, print_json
+
+__all__ = ["order"]
+
+
+@click.command()
+@click.argument("graph", type=click.Path())
+@click.option("--method", default="optimal", show_default=True, help="optimal, serenity, greedy, kahn, dfs, file, …")
+@click.option("--memory", default="live", show_default=True, help="What counts as live: live, paper, serenity, tflm, …")
+@click.option("--time-limit", type=SECONDS, default="10s", show_default=True)
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@click.option("--engine", type=click.Choice(["native", "python"]), default="native", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/order.json).")
+def order(
+    graph: str, method: str, memory: str, time_limit: float, shapes: tuple[str, ...], engine: str, as_json: bool
+) -> None:
+    """Order the operators of GRAPH (plain JSON, .onnx or .tflite) for least peak memory."""
+    from downset.load import load
+    from downset.plan import plan_order
+    from downset.report.text import report
+
+    loaded = load(graph, shapes=parse_shapes(shapes))
+    plan = plan_order(loaded, method=method, memory=memory, time_limit_s=time_limit, engine=engine)
+    evidence = plan.evidence
+    if as_json:
+        print_json(
+            {
+                "method": evidence.method,
+                "memory": plan.memory,
+                "peak_bytes": plan.peak_bytes,
+                "bound_bytes": int(evidence.bound),
+                "proven": evidence.proven,
+                "states": evidence.states,
+                "seconds": evidence.seconds,
+                "order": list(plan.steps),
+            }
+        )
+        return
+    out = console()
+    out.print(report(loaded, plan), markup=False, soft_wrap=True)
+    out.print("order: " + " ".join(map(str, plan.steps)), markup=False, soft_wrap=True)

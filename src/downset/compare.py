@@ -1,0 +1,87 @@
+"""Runs two model files on the same seeded inputs and compares what comes out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UnsupportedError, UsageError
+
+__all__ = ["Comparison", "compare_arrays", "compare_outputs", "not_compared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`equal`: bit for bit; None where no runtime here could run the models. `max_abs_error`: over all outputs."""
+
+    equal: bool | None
+    max_abs_error: float | None
+    runtime: str
+    note: str = ""
+
+
+def not_compared(reason: str) -> Comparison:
+    return Comparison(None, None, "", f"outputs not compared: {reason}")
+
+
+def compare_arrays(
+    first: Sequence[npt.NDArray[Any]], second: Sequence[npt.NDArray[Any]], *, runtime: str = ""
+) -> Comparison:
+    """Bitwise equality (NaN equals NaN) and the largest absolute difference. Shapes and types must agree."""
+    if len(first) != len(second):
+        return Comparison(False, None, runtime, f"{len(first)} outputs against {len(second)}")
+    equal, worst = True, 0.0
+    for index, (one, other) in enumerate(zip(first, second, strict=True)):
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return Comparison(
+                False, None, runtime, f"output {index}: {one.dtype}{one.shape} against {other.dtype}{other.shape}"
+            )
+        if np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
+            continue
+        equal = False
+        if one.dtype.kind not in "fiub":
+            return Comparison(False, None, runtime, f"output {index}: values differ")
+        difference = np.abs(one.astype(np.float64) - other.astype(np.float64))
+        if not np.isfinite(difference).all():
+            return Comparison(False, float("inf"), runtime, f"output {index}: not finite in one of them")
+        worst = max(worst, float(difference.max(initial=0.0)))
+    return Comparison(equal, worst, runtime)
+
+
+def compare_outputs(
+    first: str | os.PathLike[str],
+    second: str | os.PathLike[str],
+    *,
+    runtime: str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Run both files in `runtime` (litert, tflm or ort) on inputs drawn from `seed`; several steps for LiteRT, so that
+    networks with state are compared in their state too. Raises UnsupportedError where the runtime cannot run them."""
+    if runtime == "ort":
+        from downset.run import ort
+
+        return compare_arrays(
+            ort.run(first, shapes=shapes, seed=seed), ort.run(second, shapes=shapes, seed=seed), runtime=runtime
+        )
+    if runtime == "litert":
+        from downset.run import litert
+
+        return compare_arrays(
+            litert.run(first, shapes=shapes, seed=seed, steps=3),
+            litert.run(second, shapes=shapes, seed=seed, steps=3),
+            runtime=runtime,
+        )
+    if runtime == "tflm":
+        from downset.run import tflm
+
+        one, other = tflm.measure(first, seed=seed), tflm.measure(second, seed=seed)
+        if one.outputs is None or other.outputs is None:
+            raise UnsupportedError("TFLite Micro gave no outputs")
+        return compare_arrays(one.outputs, other.outputs, runtime=runtime)
+    raise UsageError(f"unknown runtime {runtime!r}; choose litert, tflm or ort")

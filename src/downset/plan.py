@@ -1,0 +1,154 @@
+"""From a graph (or a bare problem) and a method to a verified plan. A method is a name from a dict, or a callable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import overload
+
+from downset.arenas import ARENAS, SHARED
+from downset.errors import UsageError
+from downset.graph import Graph
+from downset.liveness import Lifetimes, MemoryModel, OrderProblem, lifetimes, memory_model, order_problem, peak_bytes
+from downset.orders import ORDERS
+from downset.plans import Arena, Evidence, Found, Order, SharedObjects
+from downset.records import Record
+from downset.verify import verify_arena, verify_steps
+from downset.verify_records import check_objects, check_placement
+
+__all__ = ["judge_order", "plan_arena", "plan_order", "plan_shared"]
+
+Planner = Callable[..., Found]
+
+
+def _planner(method: str | Planner, known: dict[str, Planner], what: str) -> tuple[str, Planner]:
+    if callable(method):
+        return getattr(method, "__name__", "callable"), method
+    if method not in known:
+        raise UsageError(f"unknown {what} method {method!r}; choose one of {', '.join(known)}")
+    return method, known[method]
+
+
+def plan_order(
+    problem: Graph | OrderProblem,
+    *,
+    method: str | Planner = "optimal",
+    memory: str | MemoryModel = "live",
+    time_limit_s: float = 10.0,
+    engine: str = "native",
+) -> Order:
+    """An order of all operators of low peak memory.
+
+    With method "optimal" the least peak of all orders under the memory model, proven, if the search ends within
+    `time_limit_s`; else the best order found with a bound below it. Raises UsageError for an unknown method or model.
+    """
+    model = memory_model(memory)
+    if isinstance(problem, Graph):
+        problem = order_problem(problem, model)
+    name, planner = _planner(method, ORDERS, "order")
+    begin = time.perf_counter()
+    found = planner(problem, time_limit_s=time_limit_s, engine=engine)
+    seconds = time.perf_counter() - begin
+    verify_steps(problem.predecessors, found.solution)
+    value = peak_bytes(problem, found.solution)
+    bound = min(value, max(found.bound, problem.floor_bytes))
+    proven = found.proven or bound == value
+    return Order(found.solution, model.name, Evidence(name, value, bound, proven, found.states, seconds))
+
+
+def judge_order(
+    problem: Graph | OrderProblem, steps: Sequence[int], *, memory: str | MemoryModel, like: Evidence
+) -> Order:
+    """Steps found elsewhere as an Order, judged by the bound that another search (`like`) has proven."""
+    model = memory_model(memory)
+    if isinstance(problem, Graph):
+        problem = order_problem(problem, model)
+    verify_steps(problem.predecessors, steps)
+    value = peak_bytes(problem, steps)
+    bound = min(value, int(like.bound))
+    evidence = Evidence(like.method, value, bound, bound == value, like.states, like.seconds)
+    return Order(tuple(steps), model.name, evidence)
+
+
+@overload
+def plan_arena(
+    graph: Graph,
+    order: Order | Sequence[int],
+    *,
+    method: str | Planner = ...,
+    memory: str | MemoryModel | None = ...,
+    ties: str = ...,
+    time_limit_s: float = ...,
+) -> Arena: ...
+@overload
+def plan_arena(
+    graph: Sequence[Record],
+    order: None = ...,
+    *,
+    method: str | Planner = ...,
+    memory: str | MemoryModel | None = ...,
+    ties: str = ...,
+    time_limit_s: float = ...,
+) -> Arena: ...
+def plan_arena(
+    graph: Graph | Sequence[Record],
+    order: Order | Sequence[int] | None = None,
+    *,
+    method: str | Planner = "best",
+    memory: str | MemoryModel | None = None,
+    ties: str = "tflite",
+    time_limit_s: float = 10.0,
+) -> Arena:
+    """An offset in one arena for every record: of bare records, or of a graph that runs in an order.
+
+    The memory model is the order's unless given. The bound is the largest breadth of the records (no placement of this
+    order needs less); proven when the arena meets it, or when an exact search ended.
+    """
+    name, planner = _planner(method, ARENAS, "arena")
+    living: Lifetimes | None = None
+    model_name = ""
+    steps: Sequence[int] = ()
+    if isinstance(graph, Graph):
+        if order is None:
+            raise UsageError("plan_arena of a graph needs the order its operators run in")
+        model = memory_model(memory or (order.memory if isinstance(order, Order) else "live"))
+        steps = order.steps if isinstance(order, Order) else tuple(order)
+        living, model_name = lifetimes(graph, steps, model), model.name
+        records = living.records
+    else:
+        records = tuple(graph)
+    begin = time.perf_counter()
+    found = planner(records, ties=ties, time_limit_s=time_limit_s)
+    seconds = time.perf_counter() - begin
+    check_placement(records, found.solution)
+    value = max((at + record.nbytes for at, record in zip(found.solution, records, strict=True)), default=0)
+    bound = min(value, found.bound)
+    evidence = Evidence(name, value, bound, found.proven or bound == value, found.states, seconds)
+    tensor_offsets = {}
+    if living is not None:
+        tensor_offsets = {
+            tensor: found.solution[record] for tensor, record in enumerate(living.record_of) if record >= 0
+        }
+    arena = Arena(records, found.solution, evidence, model_name, tensor_offsets)
+    if isinstance(graph, Graph):
+        verify_arena(graph, steps, arena)
+    return arena
+
+
+def plan_shared(
+    records: Sequence[Record], *, method: str | Planner = "best", ties: str = "tflite", time_limit_s: float = 10.0
+) -> SharedObjects:
+    """A shared object for every record (no two records of one object live at once), least total size."""
+    name, planner = _planner(method, SHARED, "shared-object")
+    records = tuple(records)
+    begin = time.perf_counter()
+    found = planner(records, ties=ties, time_limit_s=time_limit_s)
+    seconds = time.perf_counter() - begin
+    check_objects(records, found.solution)
+    sizes = [0] * (max(found.solution, default=-1) + 1)
+    for held, record in zip(found.solution, records, strict=True):
+        sizes[held] = max(sizes[held], record.nbytes)
+    value = sum(sizes)
+    bound = min(value, found.bound)
+    evidence = Evidence(name, value, bound, found.proven or bound == value, found.states, seconds)
+    return SharedObjects(records, found.solution, tuple(sizes), evidence)

@@ -1,0 +1,35 @@
+"""Sizes and durations as people write them. KB = KiB = 1024 bytes, as everywhere in downset's options."""
+
+from __future__ import annotations
+
+import re
+
+from downset.errors import UsageError
+
+__all__ = ["format_bytes", "parse_bytes", "parse_seconds"]
+
+_FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+def parse_bytes(text: str) -> int:
+    """`256KB`, `256 KiB`, `1.5MB`, `262144` -> bytes. Raises UsageError for anything else, zero and negatives too."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?)(?:I?B)?\s*", text, re.IGNORECASE)
+    nbytes = int(float(match[1]) * _FACTORS[match[2].upper()]) if match else 0
+    if nbytes <= 0:
+        raise UsageError(f"{text!r} is not a size; write for example 256KB, 1.5MB or 262144")
+    return nbytes
+
+
+def parse_seconds(text: str) -> float:
+    """`10s`, `500ms`, `2min`, `1.5` -> seconds. Raises UsageError for anything else, zero and negatives too."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?\s*", text)
+    factor = {None: 1.0, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+    seconds = float(match[1]) * factor[match[2]] if match else 0.0
+    if seconds <= 0:
+        raise UsageError(f"{text!r} is not a duration; write for example 10s, 500ms or 2min")
+    return seconds
+
+
+def format_bytes(nbytes: float) -> str:
+    """Bytes with thousands separators: exact figures are the product."""
+    return f"{int(nbytes):,}"
