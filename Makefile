@@ -1,7 +1,49 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: native
-native:  ## rebuild the native module in place, one build at a time
+.PHONY: demo test lint native clean bench-fit bench-arenas bench-serenity
+
+demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
+	$(BIN)/python -m experiments.fit.demo
+
+test: $(VENV)/dev.stamp  ## set up, then run all tests
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+lint: $(VENV)/dev.stamp  ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+native: $(VENV)/bin/pip  ## rebuild the native module after a change in native/
 	flock /tmp/downset-build.lock $(BIN)/pip install -q --no-build-isolation --no-deps -e .
+
+bench-fit: $(VENV)/dev.stamp  ## fit every real model, write experiments/results/fit_wheels.json
+	$(BIN)/python -m experiments.fit.wheels
+
+bench-arenas: $(VENV)/dev.stamp  ## the memory-management paper's tables and the exact solvers' benchmarks
+	$(BIN)/python -m experiments.tflite_memory.tables
+	$(BIN)/python -m experiments.tflite_memory.shares
+	$(BIN)/python -m experiments.arenas.minimalloc
+	$(BIN)/python -m experiments.arenas.objects
+	$(BIN)/python -m experiments.speed.arena
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -U pip
+
+# A CPU build of torch is enough; constraints.txt keeps pip from fetching CUDA.
+$(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install -q -c constraints.txt '.[demo]'
+	touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*) | $(VENV)/bin/pip
+	$(BIN)/pip install -q -c constraints.txt nanobind scikit-build-core ninja
+	$(BIN)/pip install -q -c constraints.txt torch
+	$(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build

@@ -53,7 +53,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What `fit` found. `shipped`: original, optimised, order or order+offsets. `before`: the arena as the file came."""
+    """What `fit` found. `shipped`: original, optimised, order or order+offsets. `before`: the arena of the original."""
 
     model: str
     target: str

@@ -1,0 +1,27 @@
+"""Fits two real models from installed packages and prints both screens: the main job, as a user would run it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from experiments.fit.models import installed
+
+
+def main() -> None:
+    wanted = ("embedding_model.tflite", "model.onnx")
+    models = [model for name in wanted for model in installed() if model.path.name == name][:2]
+    if len(models) < 2:
+        sys.exit("the demo needs its models: pip install 'downset[demo]'")
+    out = Path("out")
+    out.mkdir(exist_ok=True)
+    for model in models:
+        target = out / f"{model.source}-fitted{model.path.suffix}"
+        print(f"\n$ downset fit {model.path} -o {target}", flush=True)
+        command = [str(Path(sys.executable).with_name("downset")), "fit", str(model.path), "-o", str(target)]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()
