@@ -1,0 +1,112 @@
+"""Each memory model on graphs small enough to count by hand."""
+
+import pytest
+
+from downset.errors import UsageError
+from downset.graph import Graph, Op, Tensor
+from downset.liveness import MEMORY_MODELS, lifetimes, memory_model, order_problem, peak_bytes, profile
+from downset.records import breadth_bound
+
+
+def graph_of(sizes, ops, inputs, outputs):
+    """`sizes`: bytes by tensor; `ops`: (kind, inputs, outputs[, attrs]) each."""
+    tensors = tuple(Tensor(f"t{index}", (size,), "uint8", size) for index, size in enumerate(sizes))
+    built = tuple(
+        Op(f"op{index}", kind, tuple(ins), tuple(outs), *attrs) for index, (kind, ins, outs, *attrs) in enumerate(ops)
+    )
+    return Graph("hand", tensors, built, tuple(inputs), tuple(outputs)).check()
+
+
+# input 0 -> a 1 -> b 2 (output); input is read again by the last operator
+CHAIN = graph_of([10, 20, 5], [("Conv", [0], [1]), ("Add", [1, 0], [2])], [0], [2])
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [
+        ("live", [30, 35]),  # 0+1, 0+1+2
+        ("paper", [20, 20]),  # tensor 1 alone
+        ("tflm", [16 + 32, 16 + 32 + 16]),
+        ("litert", [64 + 64, 64 * 3]),
+    ],
+)
+def test_a_chain_by_hand(memory, expected):
+    assert profile(order_problem(CHAIN, memory), range(2)) == expected
+
+
+def test_a_graph_output_that_is_also_consumed_stays_to_the_end():
+    graph = graph_of([8, 16, 4], [("Conv", [0], [1]), ("Conv", [1], [2])], [0], [1, 2])
+    assert profile(order_problem(graph, "live"), range(2)) == [24, 20]
+    records = lifetimes(graph, range(2)).records
+    assert [(record.start, record.stop) for record in records] == [(0, 1), (0, 2), (1, 2)]
+
+
+def test_an_output_nobody_reads_lives_for_one_step():
+    graph = graph_of([8, 16, 4, 1], [("Split", [0], [1, 2]), ("Conv", [1], [3])], [0], [3])
+    assert profile(order_problem(graph, "live"), range(2)) == [28, 17]
+
+
+def test_an_input_nobody_reads_counts_before_the_first_operator_only():
+    graph = graph_of([8, 100, 4], [("Conv", [0], [2])], [0, 1], [2])
+    problem = order_problem(graph, "live")
+    assert profile(problem, [0]) == [12]
+    assert problem.floor_bytes == 108
+    assert peak_bytes(problem, [0]) == 108
+    assert breadth_bound(lifetimes(graph, [0]).records) == 108
+
+
+def test_an_input_passed_straight_through_is_kept():
+    graph = graph_of([8, 4], [("Conv", [0], [1])], [0], [0, 1])
+    assert profile(order_problem(graph, "live"), [0]) == [12]
+    assert lifetimes(graph, [0]).records[0].stop == 1
+
+
+def test_serenitys_concat_is_its_parts():
+    ops = [("Conv", [0], [1]), ("Conv", [0], [2]), ("Concat", [1, 2], [3]), ("Conv", [3], [4])]
+    graph = graph_of([4, 10, 20, 30, 2], ops, [0], [4])
+    assert profile(order_problem(graph, "live"), range(4)) == [14, 34, 60, 32]
+    # no bytes for tensor 3: the parts stay until operator 3 ran
+    assert profile(order_problem(graph, "serenity"), range(4)) == [14, 34, 30, 32]
+
+
+def test_partial_sums_accumulate_in_the_result():
+    ops = [("Conv", [0], [1]), ("Conv", [0], [2]), ("Sum", [1, 2], [3], {"partial_sum": 1}), ("Conv", [3], [4])]
+    graph = graph_of([4, 10, 10, 10, 2], ops, [0], [4])
+    assert profile(order_problem(graph, "live"), range(4)) == [14, 24, 30, 12]
+    # one block of 10 from the first partial convolution on
+    assert profile(order_problem(graph, "serenity"), range(4)) == [14, 14, 10, 12]
+
+
+def test_a_view_has_no_bytes_of_its_own_and_keeps_its_source():
+    ops = [("Conv", [0], [1]), ("Reshape", [1], [2]), ("Conv", [2], [3])]
+    graph = graph_of([64, 128, 128, 64], ops, [0], [3])
+    assert profile(order_problem(graph, "ort"), range(3)) == [128, 128, 192]
+    living = lifetimes(graph, range(3), "ort")
+    assert living.record_of[1] == living.record_of[2]
+
+
+def test_in_place_needs_the_last_reader_and_an_equal_size():
+    # tensor 1 is read by a Relu and by an Add: in place only for whoever comes last
+    ops = [("Conv", [0], [1]), ("Relu", [1], [2]), ("Conv", [2], [3]), ("Add", [1, 3], [4])]
+    graph = graph_of([64] * 5, ops, [0], [4])
+    problem = order_problem(graph, "ort")
+    # Conv: 1; Relu copies (1 is needed later): 1,2; Conv: 1,2,3; Add over 1 or 3: 1,3
+    assert profile(problem, range(4)) == [64, 128, 192, 128]
+    living = lifetimes(graph, range(4), "ort")
+    assert breadth_bound(living.records) == 192
+    assert living.record_of[4] in (living.record_of[1], living.record_of[3])
+    smaller = graph_of([64, 64, 64, 64, 640], ops, [0], [4])
+    assert profile(order_problem(smaller, "ort"), range(4))[-1] == 128 + 640
+
+
+def test_graph_inputs_are_never_overwritten():
+    graph = graph_of([64, 64], [("Relu", [0], [1])], [0], [1])
+    assert profile(order_problem(graph, "litert"), [0]) == [128]
+
+
+def test_every_model_says_what_it_counts_and_unknown_names_list_the_known():
+    for model in MEMORY_MODELS.values():
+        assert model.counts
+        assert memory_model(model) is memory_model(model.name)
+    with pytest.raises(UsageError, match="live, paper, serenity"):
+        memory_model("ram")
