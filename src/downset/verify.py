@@ -107,13 +107,14 @@ class _Stamps:
         return next((held for held in self.holds[low:high] if held != value), None)
 
 
-def _values(graph: Graph, arena: Arena, model: MemoryModel) -> list[tuple[tuple[int, int], ...]]:
+def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[tuple[int, int], ...]], set[int]]:
     """By tensor: the (value, offset) pairs it consists of. Views are the value they look at; a zero-copy concatenation
-    is its parts; partial sums are one value."""
+    is its parts; partial sums are the one value they add to (the set returned beside: they write it too)."""
     offsets = arena.tensor_offsets
     parts: list[tuple[tuple[int, int], ...]] = [
         ((tensor, offsets[tensor]),) if tensor in offsets else () for tensor in range(len(graph.tensors))
     ]
+    partial: set[int] = set()
     for op in graph.ops:
         if not op.outputs or op.outputs[0] == ABSENT or not op.inputs:
             continue
@@ -126,12 +127,13 @@ def _values(graph: Graph, arena: Arena, model: MemoryModel) -> list[tuple[tuple[
             for tensor in op.inputs:
                 if offsets.get(tensor) == offsets.get(made):
                     parts[tensor] = parts[made]
-    return parts
+                    partial.add(tensor)
+    return parts, partial
 
 
 def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryModel) -> None:
     stamps = _Stamps(arena.arena_bytes)
-    values = _values(graph, arena, model)
+    values, partial = _values(graph, arena, model)
 
     def name(tensor: int) -> str:
         return graph.tensors[tensor].name if tensor >= 0 else "nothing"
@@ -148,6 +150,8 @@ def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryMod
         for value, offset in values[tensor]:
             if graph.tensors[value].nbytes:
                 stamps.write(offset, offset + graph.tensors[value].nbytes, value)
+    for tensor in graph.inputs:  # the caller fills them all before anything runs
+        read(tensor, "the caller")
     for operator in steps:
         op = graph.ops[operator]
         reader = f"operator {op.name!r}"
@@ -159,7 +163,7 @@ def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryMod
                 continue
             for value, offset in values[tensor]:
                 stop = offset + graph.tensors[value].nbytes
-                if value == tensor and graph.tensors[value].nbytes:
+                if (value == tensor or tensor in partial) and graph.tensors[value].nbytes:
                     _forbid_overwriting_inputs(graph, op.kind, op.inputs, values, (value, offset, stop), reader, model)
                     stamps.write(offset, stop, value)
         for tensor in op.outputs:  # two outputs of one operator must not overwrite each other
