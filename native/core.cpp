@@ -6,8 +6,39 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "order_search.hpp"
+
 namespace nb = nanobind;
+
+namespace {
+
+using downset::Bytes;
+using downset::Ints;
+using Found = std::tuple<Ints, Bytes, std::int64_t>;
+
+Found best_first(const std::vector<Ints>& predecessors, const std::vector<Bytes>& nbytes,
+                 const std::vector<Ints>& producers, const std::vector<Ints>& consumers, const std::vector<bool>& kept,
+                 const std::vector<Ints>& in_place, Bytes floor, Bytes incumbent, double seconds,
+                 std::int64_t state_limit, std::int64_t byte_limit) {
+    const downset::OrderProblem problem(predecessors, nbytes, producers, consumers, kept, in_place, floor);
+    const auto found = downset::best_first(problem, incumbent, seconds, state_limit, byte_limit);
+    return {found.steps, found.bound, found.states};
+}
+
+Found beam(const std::vector<Ints>& predecessors, const std::vector<Bytes>& nbytes, const std::vector<Ints>& producers,
+           const std::vector<Ints>& consumers, const std::vector<bool>& kept, const std::vector<Ints>& in_place,
+           Bytes floor, int width, double seconds) {
+    const downset::OrderProblem problem(predecessors, nbytes, producers, consumers, kept, in_place, floor);
+    const auto found = downset::beam(problem, width, seconds);
+    return {found.steps, found.bound, found.states};
+}
+
+}  // namespace
 
 NB_MODULE(_native, module) {
     module.doc() = "The searches of downset, compiled.";
+    using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+    // order_search.hpp
+    module.def("best_first", &best_first, Unlocked());
+    module.def("beam", &beam, Unlocked());
 }

@@ -1,1 +1,20 @@
+"""Planners of memory. Each is a function of records; adding one is a file, a line here and a README row."""
 
+from collections.abc import Callable
+
+from downset.arenas.best import best
+from downset.arenas.greedy_by_breadth import greedy_by_breadth
+from downset.arenas.greedy_by_size import greedy_by_size
+from downset.arenas.naive import naive
+from downset.plans import Found
+
+__all__ = ["ARENAS", "SHARED"]
+
+ARENAS: dict[str, Callable[..., Found]] = {
+    "naive": naive,
+    "greedy_by_size": greedy_by_size,
+    "greedy_by_breadth": greedy_by_breadth,
+    "best": best,
+}
+
+SHARED: dict[str, Callable[..., Found]] = {}

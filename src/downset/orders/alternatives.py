@@ -1,0 +1,58 @@
+"""Other orders within a budget: raw material for choosing, among orders of low peak, the one that places best."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+from downset.lattice import bits, successors
+from downset.liveness import OrderProblem
+from downset.orders.search_space import SearchSpace
+
+__all__ = ["alternatives"]
+
+
+def alternatives(
+    problem: OrderProblem,
+    start: tuple[int, ...],
+    budget_bytes: int,
+    *,
+    count: int = 64,
+    seed: int = 0,
+    time_limit_s: float = 1.0,
+) -> list[tuple[int, ...]]:
+    """Up to `count` different orders of peak <= budget_bytes, found by walking from `start`.
+
+    A move takes one operator to another place between its last predecessor and its first successor; it is kept if the
+    peak stays within the budget. An order is collected after every few moves. Deterministic for a seed while the time
+    lasts. `start` itself must be within the budget, else the list is empty.
+    """
+    deadline = time.perf_counter() + time_limit_s
+    space = SearchSpace(problem)
+    random = Random(seed)
+    after = successors(problem.predecessors)
+    if space.peak(start) > budget_bytes or len(start) < 2:
+        return []
+    order = list(start)
+    found: dict[tuple[int, ...], None] = {}
+    accepted, tries = 0, 0
+    while len(found) < count and tries < 400 * count and time.perf_counter() < deadline:
+        tries += 1
+        at = random.randrange(len(order))
+        operator = order[at]
+        place = {other: position for position, other in enumerate(order)}
+        low = max((place[other] + 1 for other in bits(problem.predecessors[operator])), default=0)
+        high = min((place[other] - 1 for other in bits(after[operator])), default=len(order) - 1)
+        if low >= high:
+            continue
+        to = random.randint(low, high)
+        if to == at:
+            continue
+        moved = [*order[:at], *order[at + 1 :]]
+        moved.insert(to, operator)
+        if space.peak(moved) <= budget_bytes:
+            order = moved
+            accepted += 1
+            if accepted % 4 == 0 and tuple(order) != start:
+                found[tuple(order)] = None
+    return list(found)

@@ -1,0 +1,34 @@
+"""Depth-first topological order: finish a branch before starting the next.
+
+Source: folklore; the order that converters from PyTorch and Keras tend to emit.
+Names: a branch is what became ready last.
+Complexity: O(V + E).
+Deviations: none; among operators that became ready together the lowest index goes first.
+"""
+
+from __future__ import annotations
+
+from downset.lattice import bits, successors
+from downset.liveness import OrderProblem
+from downset.plans import Found
+
+__all__ = ["dfs"]
+
+
+def dfs(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
+    """Last ready, first run."""
+    del time_limit_s, engine
+    after = successors(problem.predecessors)
+    missing = [mask.bit_count() for mask in problem.predecessors]
+    stack = [operator for operator, count in enumerate(missing) if count == 0][::-1]
+    steps = []
+    while stack:
+        operator = stack.pop()
+        steps.append(operator)
+        opened = []
+        for later in bits(after[operator]):
+            missing[later] -= 1
+            if missing[later] == 0:
+                opened.append(later)
+        stack += reversed(opened)
+    return Found(tuple(steps), problem.floor_bytes)

@@ -1,0 +1,51 @@
+"""Dynamic programming over all downsets: the oracle every faster search is held to.
+
+Source: "Ordering Chaos", section 3.1 without pruning; the recursion is over downsets instead of zero-indegree sets.
+Names: a level holds every downset of one size with the least peak of any way to it (M_i in the paper).
+Complexity: O(downsets · V) time, O(downsets of two neighbouring levels) plus one step each for the way back.
+Deviations: it is bounded: past the time limit LimitReached is raised, for an oracle must not guess.
+"""
+
+from __future__ import annotations
+
+import time
+
+from downset.errors import LimitReached
+from downset.lattice import ready
+from downset.liveness import OrderProblem, transient_bytes
+from downset.plans import Found
+
+__all__ = ["exhaustive"]
+
+
+def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
+    """The least peak by looking at every downset. Uses only the definitions in `liveness`; small graphs only.
+
+    Raises LimitReached when the time is up.
+    """
+    del engine
+    deadline = time.perf_counter() + time_limit_s
+    predecessors = problem.predecessors
+    level: dict[int, int] = {0: problem.floor_bytes}
+    came_by: dict[int, int] = {}
+    states = 0
+    for _ in predecessors:
+        following: dict[int, int] = {}
+        for downset, peak in level.items():
+            states += 1
+            if states % 256 == 0 and time.perf_counter() > deadline:
+                raise LimitReached(f"exhaustive search stopped after {states} downsets; use method 'optimal'")
+            for operator in ready(predecessors, downset):
+                reached = max(peak, transient_bytes(problem, downset, operator))
+                larger = downset | 1 << operator
+                if larger not in following or reached < following[larger]:
+                    following[larger] = reached
+                    came_by[larger] = operator
+        level = following
+    downset = (1 << len(predecessors)) - 1
+    value = level[downset]
+    steps = []
+    while downset:
+        steps.append(came_by[downset])
+        downset ^= 1 << came_by[downset]
+    return Found(tuple(reversed(steps)), value, True, states + 1)

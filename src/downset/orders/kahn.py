@@ -1,0 +1,34 @@
+"""Kahn's topological order, the baseline SERENITY takes its hard budget from.
+
+Source: A. B. Kahn, "Topological sorting of large networks" (1962); used in "Ordering Chaos", sections 2.3 and 3.2.
+Names: the queue holds the zero-indegree set.
+Complexity: O(V + E).
+Deviations: the queue is first in, first out, as TFLite's own and most textbooks' are; ties by lowest index.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from downset.lattice import bits, successors
+from downset.liveness import OrderProblem
+from downset.plans import Found
+
+__all__ = ["kahn"]
+
+
+def kahn(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
+    """Breadth-first topological order."""
+    del time_limit_s, engine
+    after = successors(problem.predecessors)
+    missing = [mask.bit_count() for mask in problem.predecessors]
+    queue = deque(operator for operator, count in enumerate(missing) if count == 0)
+    steps = []
+    while queue:
+        operator = queue.popleft()
+        steps.append(operator)
+        for later in bits(after[operator]):
+            missing[later] -= 1
+            if missing[later] == 0:
+                queue.append(later)
+    return Found(tuple(steps), problem.floor_bytes)

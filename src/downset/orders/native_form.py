@@ -1,0 +1,37 @@
+"""How problems cross into the native module: lists of integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.lattice import bits
+from downset.liveness import OrderProblem
+
+__all__ = ["flat", "native_module"]
+
+
+def native_module() -> Any:
+    """The compiled module. There is no silent fallback: raises UnsupportedError that says how to get it."""
+    try:
+        from downset import _native
+    except ImportError as error:
+        raise UnsupportedError(
+            f"the native module is not built ({error}); reinstall downset where a C++20 compiler is, or pass "
+            "engine='python'"
+        ) from None
+    return _native
+
+
+def flat(problem: OrderProblem) -> tuple[Any, ...]:
+    """Predecessors, bytes, producers, consumers, kept, in-place candidates (lists by operator or storage), floor."""
+    storages = problem.storages
+    return (
+        [list(bits(mask)) for mask in problem.predecessors],
+        [storage.nbytes for storage in storages],
+        [list(bits(storage.producers)) for storage in storages],
+        [list(bits(storage.consumers)) for storage in storages],
+        [storage.kept for storage in storages],
+        [list(problem.candidates(operator)) for operator in range(len(problem.predecessors))],
+        problem.floor_bytes,
+    )

@@ -1,0 +1,147 @@
+"""A graph taken apart for a rewrite and put together again: the one place where indices change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy.typing as npt
+
+from downset.graph import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+
+__all__ = ["Edit"]
+
+
+@dataclass(slots=True)
+class _Slot:
+    op: Op
+    source: int
+
+
+class Edit:
+    """Tensors are only ever added while editing, so indices hold; operators are replaced by index of the original.
+
+    `finish` sorts the operators topologically (original position first, so an untouched graph keeps its order), drops
+    operators whose results nobody uses if they were added or orphaned here, drops unused tensors, and checks the laws.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.tensors = list(graph.tensors)
+        self.constants: dict[int, Callable[[], npt.NDArray[Any]]] = dict(graph.constants)
+        source = graph.source.op_index or (-1,) * len(graph.ops)
+        self._slots: dict[int, list[_Slot]] = {index: [_Slot(op, source[index])] for index, op in enumerate(graph.ops)}
+
+    def op(self, index: int) -> Op:
+        """The operator that stands at an original index (only where exactly one does)."""
+        (slot,) = self._slots[index]
+        return slot.op
+
+    def add_tensor(
+        self,
+        name: str,
+        shape: Sequence[int],
+        like: Tensor,
+        *,
+        role: Role = "activation",
+        value: Callable[[], npt.NDArray[Any]] | None = None,
+    ) -> int:
+        """A new tensor of the element type and quantization of another; with a value it is a constant."""
+        shape = tuple(shape)
+        self.tensors.append(replace(like, name=name, shape=shape, nbytes=tensor_bytes(shape, like.dtype), role=role))
+        if value is not None:
+            self.constants[len(self.tensors) - 1] = value
+        return len(self.tensors) - 1
+
+    def replace(self, index: int, ops: Sequence[Op]) -> None:
+        """Put these operators where one was; they count as new, except that a single one of the same kind and outputs
+        keeps its identity in the source file."""
+        kept = self._slots[index]
+        same = len(ops) == 1 and len(kept) == 1 and ops[0].kind == kept[0].op.kind and ops[0] == kept[0].op
+        self._slots[index] = kept if same else [_Slot(op, -1) for op in ops]
+
+    def finish(self) -> Graph:
+        slots = self._sorted([slot for index in sorted(self._slots) for slot in self._slots[index]])
+        used = {*self._graph.inputs, *self._graph.outputs}
+        for slot in slots:
+            used.update(tensor for tensor in (*slot.op.inputs, *slot.op.outputs) if tensor != ABSENT)
+        number = {old: new for new, old in enumerate(sorted(used))}
+        number[ABSENT] = ABSENT
+        ops = tuple(
+            replace(
+                slot.op,
+                inputs=tuple(number[tensor] for tensor in slot.op.inputs),
+                outputs=tuple(number[tensor] for tensor in slot.op.outputs),
+            )
+            for slot in slots
+        )
+        old_source = self._graph.source
+        in_file: Mapping[int, int] = dict(enumerate(old_source.tensor_index))
+        source = Source(
+            old_source.format,
+            old_source.path,
+            tuple(slot.source for slot in slots),
+            tuple(in_file.get(old, -1) for old in sorted(used)),
+        )
+        return Graph(
+            self._graph.name,
+            tuple(self.tensors[old] for old in sorted(used)),
+            ops,
+            tuple(number[tensor] for tensor in self._graph.inputs),
+            tuple(number[tensor] for tensor in self._graph.outputs),
+            {number[old]: read for old, read in self.constants.items() if old in number},
+            source,
+        ).check()
+
+    def _sorted(self, slots: list[_Slot]) -> list[_Slot]:
+        """Topological, as near to the present sequence as the edges allow; operators nobody needs are left out."""
+        made_by = {tensor: at for at, slot in enumerate(slots) for tensor in slot.op.outputs if tensor != ABSENT}
+        placed: dict[int, None] = {}
+        keep = self._needed(slots, made_by)
+        for root in range(len(slots)):
+            if root not in keep:
+                continue
+            stack = [root]
+            while stack:
+                at = stack[-1]
+                waits = [
+                    made_by[tensor]
+                    for tensor in slots[at].op.inputs
+                    if tensor in made_by and made_by[tensor] not in placed and made_by[tensor] != at
+                ]
+                if at in placed:
+                    stack.pop()
+                elif waits:
+                    stack.extend(reversed(waits))
+                else:
+                    placed[at] = None
+                    stack.pop()
+        new_index = {at: position for position, at in enumerate(placed)}
+        original = {id(slot): index for index, group in self._slots.items() for slot in group}
+        first_of = {original[id(slots[at])]: new_index[at] for at in reversed(placed)}
+        result = []
+        for at in placed:
+            slot = slots[at]
+            after = tuple(first_of[earlier] for earlier in slot.op.after if earlier in first_of)
+            result.append(_Slot(replace(slot.op, after=after), slot.source) if slot.op.after else slot)
+        return result
+
+    def _needed(self, slots: list[_Slot], made_by: Mapping[int, int]) -> set[int]:
+        """What the graph outputs need, whatever was dead in the original already, and whatever has side effects."""
+        was_read = {tensor for op in self._graph.ops for tensor in op.inputs} | set(self._graph.outputs)
+        waited_for = {earlier for op in self._graph.ops for earlier in op.after}
+        original = {id(slot): index for index, group in self._slots.items() for slot in group}
+        stack = [made_by[tensor] for tensor in self._graph.outputs if tensor in made_by]
+        for at, slot in enumerate(slots):
+            index = original[id(slot)]
+            dead_before = slot.source >= 0 and not any(tensor in was_read for tensor in slot.op.outputs)
+            if dead_before or slot.op.after or index in waited_for:
+                stack.append(at)
+        keep: set[int] = set()
+        while stack:
+            at = stack.pop()
+            if at not in keep:
+                keep.add(at)
+                stack.extend(made_by[tensor] for tensor in slots[at].op.inputs if tensor in made_by)
+        return keep

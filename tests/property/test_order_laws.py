@@ -1,0 +1,157 @@
+"""Every order planner against the dynamic programme over all downsets, under every memory model."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from downset import lattice
+from downset.errors import LimitReached, UsageError
+from downset.liveness import MEMORY_MODELS, OrderProblem, Storage, order_problem, peak_bytes
+from downset.orders import ORDERS, alternatives
+from downset.orders.beam import beam
+from downset.orders.exhaustive import exhaustive
+from downset.orders.optimal import optimal
+from downset.orders.search_space import SearchSpace
+from downset.plan import plan_order
+from downset.verify import verify_order, verify_steps
+from tests.strategies import graphs, orders_of
+
+MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)
+
+
+@st.composite
+def wide_problems(draw, operators=10):
+    """Wider than networks are: many independent operators, tensors with several readers, accumulated storages."""
+    count = draw(st.integers(1, operators))
+    predecessors = [0] * count
+    storages = []
+    for producer in range(-1, count):
+        for _ in range(draw(st.integers(0, 2))):
+            readers = draw(st.integers(0, (1 << count) - 1)) & ~((1 << (producer + 1)) - 1)
+            also = draw(st.integers(0, (1 << count) - 1)) if draw(st.integers(0, 4)) == 0 else 0
+            producers = (1 << producer) if producer >= 0 else 0
+            first = (readers & -readers).bit_length() - 1
+            if producers and readers:
+                producers |= also & ((1 << first) - 1)
+            for reader in lattice.bits(readers):
+                predecessors[reader] |= producers
+            kept = draw(st.integers(0, 5)) == 0
+            if readers or producers or kept:
+                storages.append(Storage(draw(st.integers(0, 30)), producers, readers or producers, kept))
+    return OrderProblem(tuple(predecessors), tuple(storages))
+
+
+@MODELS
+@given(data=st.data())
+@settings(max_examples=300)
+def test_optimal_is_the_least_peak_of_all_orders(memory, data):
+    problem = order_problem(data.draw(graphs()), memory)
+    least = exhaustive(problem)
+    for engine in ("native", "python"):
+        found = optimal(problem, engine=engine)
+        verify_steps(problem.predecessors, found.solution)
+        assert peak_bytes(problem, found.solution) == least.bound == found.bound
+        assert found.proven
+
+
+@given(problem=wide_problems())
+@settings(max_examples=1000)
+def test_optimal_is_the_least_peak_on_wide_problems_with_accumulation(problem):
+    least = exhaustive(problem)
+    assert peak_bytes(problem, least.solution) == least.bound
+    for engine in ("native", "python"):
+        found = optimal(problem, engine=engine)
+        assert peak_bytes(problem, found.solution) == least.bound == found.bound
+
+
+@MODELS
+@given(data=st.data())
+def test_every_planner_gives_a_lawful_order_and_a_true_bound(memory, data):
+    graph = data.draw(graphs())
+    least = exhaustive(order_problem(graph, memory)).bound
+    for method in ORDERS:
+        order = plan_order(graph, method=method, memory=memory)
+        verify_order(graph, order)
+        assert order.evidence.bound <= least <= order.peak_bytes
+        assert not order.evidence.proven or order.peak_bytes == least
+
+
+@given(data=st.data())
+def test_search_space_steps_are_what_liveness_defines(data):
+    from downset.liveness import live_bytes, transient_bytes
+
+    memory = data.draw(st.sampled_from(list(MEMORY_MODELS)))
+    problem = order_problem(data.draw(graphs()), memory)
+    space = SearchSpace(problem)
+    downset, live = 0, space.start_bytes
+    for operator in data.draw(orders_of(problem.predecessors)):
+        transient, after = space.step(downset, live, operator)
+        assert transient == transient_bytes(problem, downset, operator)
+        downset |= 1 << operator
+        live = after
+        assert live == live_bytes(problem, downset)
+
+
+@given(problem=wide_problems(), width=st.integers(1, 5))
+def test_beam_is_the_same_in_both_engines(problem, width):
+    assert beam(problem, width=width, engine="python") == beam(problem, width=width, engine="native")
+
+
+@given(data=st.data())
+def test_relabelling_operators_changes_no_optimum(data):
+    problem = data.draw(wide_problems(operators=8))
+    # a problem's operators come in a topological order, so the new labels are places in another one
+    steps = data.draw(orders_of(problem.predecessors))
+    label = {operator: place for place, operator in enumerate(steps)}
+
+    def moved(mask):
+        return sum(1 << label[operator] for operator in lattice.bits(mask))
+
+    predecessors = [0] * len(label)
+    for operator, mask in enumerate(problem.predecessors):
+        predecessors[label[operator]] = moved(mask)
+    storages = tuple(
+        replace(storage, producers=moved(storage.producers), consumers=moved(storage.consumers))
+        for storage in problem.storages
+    )
+    assert optimal(OrderProblem(tuple(predecessors), storages)).bound == optimal(problem).bound
+
+
+@given(problem=wide_problems(operators=12), states=st.integers(0, 6))
+def test_a_search_that_is_stopped_keeps_a_true_bound_and_an_order_no_worse_than_the_files(problem, states):
+    least = exhaustive(problem).bound
+    space = SearchSpace(problem)
+    for engine in ("native", "python"):
+        found = optimal(problem, engine=engine, state_limit=states)
+        value = space.peak(found.solution)
+        assert found.bound <= least <= value <= space.peak(range(len(problem.predecessors)))
+        assert found.proven == (found.bound == value)
+
+
+@given(data=st.data())
+def test_alternatives_are_other_orders_within_the_budget(data):
+    problem = data.draw(wide_problems())
+    start = optimal(problem).solution
+    budget = SearchSpace(problem).peak(start) + data.draw(st.integers(0, 5))
+    found = alternatives(problem, start, budget, count=5, seed=data.draw(st.integers(0, 3)))
+    assert len(set(found)) == len(found)
+    for steps in found:
+        verify_steps(problem.predecessors, steps)
+        assert steps != start
+        assert peak_bytes(problem, steps) <= budget
+
+
+def test_the_oracle_stops_rather_than_guesses():
+    problem = OrderProblem((0,) * 30, tuple(Storage(1, 1 << v, 1 << v) for v in range(30)))
+    with pytest.raises(LimitReached, match="use method 'optimal'"):
+        exhaustive(problem, time_limit_s=0.05)
+
+
+def test_unknown_names_list_the_known_ones():
+    problem = OrderProblem((0,), (Storage(1, 1, 1),))
+    with pytest.raises(UsageError, match="choose one of file"):
+        plan_order(problem, method="magic")
+    with pytest.raises(UsageError, match="native or python"):
+        plan_order(problem, engine="rust")
