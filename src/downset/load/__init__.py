@@ -1,1 +1,53 @@
+"""Files to graphs, nothing else. Heavy libraries are imported when a file needs them."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from downset.errors import LoadError
+from downset.graph import Graph
+
+__all__ = ["load"]
+
+
+def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
+
+    `shapes` fixes inputs by name where the file leaves them open. Raises LoadError (missing, damaged, unresolved, not a
+    model) or UnsupportedError (an extra is missing), each in one line.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise LoadError(f"{path} does not exist")
+    if path.is_dir():
+        raise LoadError(f"{path} is a directory; give a model file")
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    if not head:
+        raise LoadError(f"{path} is empty")
+    suffix = path.suffix.lower()
+    if (head[4:8] == b"TFL3") != (suffix == ".tflite"):
+        really = "is" if head[4:8] == b"TFL3" else "is not"
+        raise LoadError(f"{path} {really} a TFLite model by its content, but its suffix is {suffix or 'missing'}")
+    if suffix == ".tflite":
+        from downset.load.tflite import load_tflite
+
+        return load_tflite(path, shapes=shapes)
+    if suffix == ".onnx":
+        from downset.load.onnx import load_onnx
+
+        return load_onnx(path, shapes=shapes)
+    if suffix == ".json":
+        from downset.load.plain import load_plain
+
+        return load_plain(path)
+    if suffix == ".pt2":
+        from downset.load.torch import load_exported
+
+        return load_exported(path)
+    raise LoadError(f"{path}: suffix {suffix or '(none)'} is not one of .onnx, .tflite, .pt2, .json")

@@ -1,0 +1,30 @@
+"""Random inputs that a network can swallow, the same for the same seed in every runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["random_array"]
+
+
+def random_array(shape: Sequence[int], dtype: Any, *, seed: int, position: int) -> npt.NDArray[Any]:
+    """Floats from a standard normal; int8, uint8 and int16 over their whole range; wider integers 0 or 1, for they tend
+    to be indices or lengths; booleans at random. `position`: which input it is."""
+    random = np.random.default_rng([seed, position])
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        return np.asarray(random.standard_normal(tuple(shape)), dtype)
+    if dtype.kind == "c":
+        return np.asarray(random.standard_normal(tuple(shape)) + 1j * random.standard_normal(tuple(shape)), dtype)
+    if dtype.kind in "iu" and dtype.itemsize <= 2:
+        limits = np.iinfo(dtype)
+        return random.integers(limits.min, limits.max, tuple(shape), dtype, endpoint=True)
+    if dtype.kind in "iu":
+        return random.integers(0, 2, tuple(shape)).astype(dtype)
+    if dtype.kind == "b":
+        return random.integers(0, 2, tuple(shape)).astype(bool)
+    return np.full(tuple(shape), "", dtype)
