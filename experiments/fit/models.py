@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Model", "downloaded", "installed", "shared"]
+__all__ = ["SHAPES", "Model", "downloaded", "installed", "shared"]
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
 CACHE = Path.home() / ".cache" / "downset-wheels"

@@ -11,17 +11,19 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from downset.arenas.tflm_greedy import tflm_greedy
 from downset.compare import Comparison, compare_outputs, not_compared
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UsageError
 from downset.graph import Graph
-from downset.liveness import order_problem, peak_bytes
+from downset.liveness import lifetimes, order_problem, peak_bytes
 from downset.load import load
 from downset.plan import plan_arena
-from downset.plans import Arena
+from downset.plans import Arena, Found
+from downset.records import Record
 from downset.together import Together, plan_together
 from downset.units import format_bytes
 from downset.verify import verify
@@ -105,9 +107,9 @@ def fit(
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
         notes: list[str] = []
         executed = _executed_file(path, target, shapes, Path(scratch), notes)
-        graph = load(executed, shapes=shapes)
+        graph = load(executed, shapes=shapes if executed == path else None)
         file_order = tuple(range(len(graph.ops)))
-        before = _arena_as_it_came(graph, file_order, target, time_limit_s)
+        before = _arena_as_placed(graph, file_order, target, time_limit_s)
         together = plan_together(graph, memory=target, time_limit_s=time_limit_s, seed=seed)
         verify(graph, together.order, together.arena)
 
@@ -180,15 +182,22 @@ def _executed_file(
 
     prepared = scratch / "optimised" / path.name
     prepared.parent.mkdir()
-    ort.optimise_offline(path, prepared)
+    ort.optimise_offline(path, prepared, shapes=shapes)
     notes.append("ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering")
     return prepared
 
 
-def _arena_as_it_came(graph: Graph, steps: tuple[int, ...], target: str, time_limit_s: float) -> Arena:
-    """The file's order with the runtime's own planner where we know it, else with the best placement."""
-    method = "tflm_greedy" if target == "tflm" else "best"
-    return plan_arena(graph, steps, method=method, memory=target, time_limit_s=0.2 * time_limit_s)
+def _arena_as_placed(graph: Graph, steps: tuple[int, ...], target: str, time_limit_s: float) -> Arena:
+    """An order as the runtime itself would place it where we know its planner, else with the best placement."""
+    if target != "tflm":
+        return plan_arena(graph, steps, method="best", memory=target, time_limit_s=0.2 * time_limit_s)
+    record_of = lifetimes(graph, steps, target).record_of
+    rank = [record_of.index(record) for record in range(1 + max(record_of, default=-1))]
+
+    def as_tflm(records: Sequence[Record], **_: object) -> Found:
+        return tflm_greedy(records, rank=rank)
+
+    return plan_arena(graph, steps, method=as_tflm, memory=target)
 
 
 def _candidates(
@@ -205,8 +214,7 @@ def _candidates(
 
         if moved:
             export_tflite(reordered, graph, steps)
-            method = "tflm_greedy" if target == "tflm" else "best"
-            own = plan_arena(graph, steps, method=method, memory=target)
+            own = _arena_as_placed(graph, steps, target, 10.0)
             found.append(_Candidate("order", reordered, own.arena_bytes))
         if target == "tflm":
             export_tflite(placed, graph, steps, offsets=arena.tensor_offsets)

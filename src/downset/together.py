@@ -63,14 +63,9 @@ def plan_together(
     if not done and time.perf_counter() < deadline:
         best = tried[ranked()[0]].arena_bytes
         # The promising orders are those whose own peak leaves room for a better arena than the best so far.
-        done = attempt(ranked()[:1], "exact")
-        if not done:
-            found = alternatives(
-                order_problem(graph, model), best - 1, count=count, seed=seed, time_limit_s=0.25 * left()
-            )
-            done = attempt((steps for steps in found if steps not in tried), "best")
-        if not done:
-            attempt(ranked()[:4], "exact")
+        problem = order_problem(graph, model)
+        found = alternatives(problem, optimal.steps, best - 1, count=count, seed=seed, time_limit_s=0.25 * left())
+        attempt((steps for steps in found if steps not in tried), "best")
     steps = ranked()[0]
     order = optimal if steps == optimal.steps else judge_order(graph, steps, memory=model, like=optimal.evidence)
     return Together(order, _judged(tried[steps], bound))

@@ -6,6 +6,7 @@ from downset.arenas.best import best
 from downset.arenas.greedy_by_breadth import greedy_by_breadth
 from downset.arenas.greedy_by_size import greedy_by_size
 from downset.arenas.naive import naive
+from downset.arenas.tflm_greedy import tflm_greedy
 from downset.plans import Found
 
 __all__ = ["ARENAS", "SHARED"]
@@ -14,6 +15,7 @@ ARENAS: dict[str, Callable[..., Found]] = {
     "naive": naive,
     "greedy_by_size": greedy_by_size,
     "greedy_by_breadth": greedy_by_breadth,
+    "tflm_greedy": tflm_greedy,
     "best": best,
 }
 

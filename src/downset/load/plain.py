@@ -34,8 +34,8 @@ class _Plain(msgspec.Struct):
 
 
 def load_plain(path: str | os.PathLike[str]) -> Graph:
-    """A graph in the form of docs/schemas/graph.json: tensor indices in `ins`, `outs`, `inputs` and `outputs`, operators
-    in a topological order. Every tensor is an activation. Raises LoadError saying which field is wrong."""
+    """A graph in the form of docs/schemas/graph.json: tensor indices in `ins`, `outs`, `inputs` and `outputs`,
+    operators in a topological order. Every tensor is an activation. Raises LoadError saying which field is wrong."""
     path = Path(path)
     try:
         plain = msgspec.json.decode(path.read_bytes(), type=_Plain)

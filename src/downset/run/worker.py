@@ -51,7 +51,8 @@ def isolated(
 def _reason(module: str, status: int, printed: str) -> str:
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     if status == _FAILED and lines:
-        return lines[-1]
+        cause = next((line for line in lines if "Didn't find op" in line or "not supported" in line), None)
+        return f"{lines[-1]} ({cause[:200]})" if cause else lines[-1]
     name = module.rpartition(".")[2]
     how = f"crashed (signal {-status})" if status < 0 else "failed"
     telling = [line for line in lines if not line.startswith(("INFO", "Traceback", "File "))]

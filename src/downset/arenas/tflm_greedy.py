@@ -1,0 +1,39 @@
+"""TFLite Micro's own planner: what the runtime does when nobody plans for it.
+
+Source: tflite-micro, GreedyMemoryPlanner: buffers by decreasing size, each at the lowest offset that is free during its
+    lifetime.
+Names: a buffer requirement is a `Record`; sizes are rounded up to 16 bytes by the memory model `tflm`.
+Complexity: O(n² log n).
+Deviations: none known; measured heads of files without scratch buffers are equal to the byte. Among equal sizes the
+    runtime takes the later tensor of the file first; `rank` gives the tensor indices where the records came from a
+    graph, else the record produced last goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.arenas.gaps import lowest_gap
+from downset.plans import Found
+from downset.records import Record, breadth_bound
+
+__all__ = ["tflm_greedy"]
+
+
+def tflm_greedy(
+    records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0, rank: Sequence[int] | None = None
+) -> Found:
+    """First fit by decreasing size. `rank[i]`: the tensor index of record i."""
+    del ties, time_limit_s
+    place = list(rank) if rank is not None else list(range(len(records)))
+    offsets = [-1] * len(records)
+    placed: list[tuple[Record, int]] = []
+    for index, record in enumerate(records):
+        if record.offset is not None:
+            offsets[index] = record.offset
+            placed.append((record, record.offset))
+    for index in sorted(range(len(records)), key=lambda at: (-records[at].nbytes, -place[at])):
+        if offsets[index] < 0:
+            offsets[index] = lowest_gap(records[index], placed)
+            placed.append((records[index], offsets[index]))
+    return Found(tuple(offsets), breadth_bound(records))

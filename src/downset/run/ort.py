@@ -1,0 +1,196 @@
+"""ONNX Runtime, asked from a process of its own: outputs, the executed order, and the peak of its CPU arena.
+
+By default it runs nodes in an order of its own. With `execution_order = PRIORITY_BASED` and all optimisation off it
+follows the file's order; so a file is optimised offline first, reordered, and run with those two options.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UnsupportedError
+from downset.run.inputs import random_array
+from downset.run.worker import isolated
+
+__all__ = ["PeakMeasurement", "measure_peak", "optimise_offline", "run"]
+
+_NUMPY = {
+    "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32", "int16": "int16",
+    "int8": "int8", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "bool": "bool",
+}  # fmt: skip
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class PeakMeasurement:
+    """`peak_bytes`: the most its CPU arena held in use at a time, intermediates and kernel workspace, without weights.
+    `executed`: node names in the order they ran."""
+
+    peak_bytes: int
+    executed: tuple[str, ...]
+
+
+def optimise_offline(
+    path: str | os.PathLike[str], output: str | os.PathLike[str], *, shapes: Shapes | None = None
+) -> None:
+    """Write the file as ONNX Runtime's portable optimisations (EXTENDED) leave it, with the input sizes fixed.
+
+    Fixed sizes let it fold away what only computes shapes; weights that an old file lists as inputs stop being inputs,
+    or they could not be folded either. Raises UnsupportedError if it refuses the file.
+    """
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        fixed = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
+        isolated("downset.run.ort", "optimise_here", {"path": str(fixed), "output": str(output)})
+    if not Path(output).exists():
+        raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
+
+
+def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
+    """A copy whose inputs are only inputs and have these sizes. External weights are linked beside it."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    weights = {initializer.name: initializer for initializer in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    for value in inputs:
+        if value.name in shapes:
+            del value.type.tensor_type.shape.dim[:]
+            for extent in shapes[value.name]:
+                value.type.tensor_type.shape.dim.add().dim_value = extent
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, 4)
+    for initializer in weights.values():
+        for entry in initializer.external_data:
+            link = folder / entry.value
+            if entry.key == "location" and not link.exists():
+                link.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(path.parent / entry.value, link)  # ONNX Runtime does not follow symbolic links
+                except OSError:
+                    shutil.copyfile(path.parent / entry.value, link)
+    fixed = folder / path.name
+    fixed.write_bytes(model.SerializeToString())
+    return fixed
+
+
+def run(
+    path: str | os.PathLike[str], *, shapes: Shapes | None = None, seed: int = 0, file_order: bool = True
+) -> list[npt.NDArray[Any]]:
+    """Outputs on inputs drawn from the seed, one thread. `file_order`: run as the file says, nothing optimised;
+    otherwise optimised (EXTENDED) and ordered as ONNX Runtime likes."""
+    arguments = _arguments(path, shapes, seed, file_order)
+    arrays, _ = isolated("downset.run.ort", "run_here", arguments)
+    return [arrays[f"output_{index}"] for index in range(len(arrays))]
+
+
+def measure_peak(
+    path: str | os.PathLike[str], *, shapes: Shapes | None = None, seed: int = 0, file_order: bool = True
+) -> PeakMeasurement:
+    """Run with profiling and read the arena's own peak. Raises UnsupportedError where this version does not tell."""
+    arrays, _ = isolated("downset.run.ort", "measure_here", _arguments(path, shapes, seed, file_order))
+    return PeakMeasurement(int(arrays["peak_bytes"]), tuple(str(name) for name in arrays["executed"]))
+
+
+def _arguments(path: str | os.PathLike[str], shapes: Shapes | None, seed: int, file_order: bool) -> dict[str, Any]:
+    fixed = {name: list(shape) for name, shape in (shapes or {}).items()}
+    return {"path": str(path), "shapes": fixed, "seed": seed, "file_order": file_order}
+
+
+def _library() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise UnsupportedError("running .onnx files needs an extra: pip install 'downset[ort]'") from None
+    onnxruntime.set_default_logger_severity(4)
+    return onnxruntime
+
+
+def _options(library: Any, file_order: bool) -> Any:
+    options = library.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    level = library.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_DISABLE_ALL if file_order else level.ORT_ENABLE_EXTENDED
+    if file_order:
+        options.execution_order = library.ExecutionOrder.PRIORITY_BASED
+    return options
+
+
+def _session(library: Any, path: str, options: Any) -> Any:
+    try:
+        return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions share no base of their own
+        raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {str(error)[:200]}") from None
+
+
+def _feeds(session: Any, shapes: Mapping[str, list[int]], seed: int) -> dict[str, npt.NDArray[Any]]:
+    feeds = {}
+    for value in session.get_inputs():
+        dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
+        shape = shapes.get(value.name, value.shape)
+        if dtype is None or any(not isinstance(extent, int) for extent in shape):
+            raise UnsupportedError(f"input {value.name!r} of type {value.type} and shape {shape} cannot be made up")
+        feeds[value.name] = random_array(shape, dtype, seed=seed, position=zlib.crc32(value.name.encode()))
+    return feeds
+
+
+def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
+    try:
+        return [np.asarray(value) for value in session.run(None, feeds)]
+    except Exception as error:  # its exceptions share no base of their own
+        raise UnsupportedError(f"ONNX Runtime cannot run it: {str(error)[:200]}") from None
+
+
+def optimise_here(path: str, output: str) -> dict[str, npt.NDArray[Any]]:
+    """`optimise_offline` inside the worker process."""
+    library = _library()
+    options = _options(library, False)
+    options.optimized_model_filepath = output
+    _session(library, path, options)
+    return {}
+
+
+def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, file_order: bool) -> dict[str, npt.NDArray[Any]]:
+    """`run` inside the worker process."""
+    library = _library()
+    session = _session(library, path, _options(library, file_order))
+    outputs = _invoke(session, _feeds(session, shapes, seed))
+    return {f"output_{index}": array for index, array in enumerate(outputs)}
+
+
+def measure_here(
+    path: str, shapes: Mapping[str, list[int]], seed: int, file_order: bool
+) -> dict[str, npt.NDArray[Any]]:
+    """`measure_peak` inside the worker process. The second run is read: the first still sets itself up."""
+    library = _library()
+    options = _options(library, file_order)
+    options.enable_profiling = True
+    options.enable_mem_pattern = False  # a pattern allocates one block for all, and its peak would be that block
+    with tempfile.TemporaryDirectory() as folder:
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = _session(library, path, options)
+        feeds = _feeds(session, shapes, seed)
+        for _ in range(2):
+            _invoke(session, feeds)
+        events = json.loads(Path(session.end_profiling()).read_text())
+    kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
+    kernels.sort(key=lambda event: event["ts"])
+    kernels = kernels[len(kernels) // 2 :]
+    peaks = [int(event["args"]["mem_in_use_peak"]) for event in kernels if "mem_in_use_peak" in event["args"]]
+    if not peaks:
+        raise UnsupportedError("this ONNX Runtime does not report memory in its profile; 1.31 does")
+    names = [event["name"].removesuffix("_kernel_time") for event in kernels]
+    return {"peak_bytes": np.asarray(max(peaks)), "executed": np.asarray(names)}
