@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "order_bound.hpp"
 #include "order_search.hpp"
 
 namespace nb = nanobind;
@@ -33,6 +34,13 @@ Found beam(const std::vector<Ints>& predecessors, const std::vector<Bytes>& nbyt
     return {found.steps, found.bound, found.states};
 }
 
+Bytes closure_bound(const std::vector<Ints>& predecessors, const std::vector<Bytes>& nbytes,
+                    const std::vector<Ints>& producers, const std::vector<Ints>& consumers,
+                    const std::vector<bool>& kept, const std::vector<Ints>& in_place, Bytes floor, double seconds) {
+    const downset::OrderProblem problem(predecessors, nbytes, producers, consumers, kept, in_place, floor);
+    return downset::closure_bound(problem, seconds);
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -41,4 +49,6 @@ NB_MODULE(_native, module) {
     // order_search.hpp
     module.def("best_first", &best_first, Unlocked());
     module.def("beam", &beam, Unlocked());
+    // order_bound.hpp
+    module.def("closure_bound", &closure_bound, Unlocked());
 }

@@ -20,7 +20,7 @@ from downset.compare import Comparison, compare_outputs, not_compared
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UsageError
 from downset.graph import Graph
 from downset.liveness import lifetimes, order_problem, peak_bytes
-from downset.load import load
+from downset.load import check_readable, load
 from downset.plan import plan_arena
 from downset.plans import Arena, Found
 from downset.records import Record
@@ -177,8 +177,11 @@ def _executed_file(
     """The file whose operators the runtime executes: for ONNX Runtime its own optimised form, else the model."""
     if target != "ort":
         return path
-    load(path, shapes=shapes)  # a bad file is our one-line error, not the runtime's
+    from downset.load.onnx import check_onnx
     from downset.run import ort
+
+    check_readable(path)
+    check_onnx(path, shapes=shapes)  # a bad file is our one-line error, not the runtime's
 
     prepared = scratch / "optimised" / path.name
     prepared.parent.mkdir()

@@ -11,6 +11,7 @@ from downset.errors import LimitReached, UsageError
 from downset.liveness import MEMORY_MODELS, OrderProblem, Storage, order_problem, peak_bytes
 from downset.orders import ORDERS, alternatives
 from downset.orders.beam import beam
+from downset.orders.bound import closure_bound
 from downset.orders.exhaustive import exhaustive
 from downset.orders.optimal import optimal
 from downset.orders.search_space import SearchSpace
@@ -97,6 +98,22 @@ def test_search_space_steps_are_what_liveness_defines(data):
 @given(problem=wide_problems(), width=st.integers(1, 5))
 def test_beam_is_the_same_in_both_engines(problem, width):
     assert beam(problem, width=width, engine="python") == beam(problem, width=width, engine="native")
+
+
+@MODELS
+@given(data=st.data())
+def test_the_closure_bound_holds_and_is_the_enumerated_one(memory, data):
+    problem = order_problem(data.draw(graphs()), memory)
+    bound = closure_bound(problem)
+    assert bound <= exhaustive(problem).bound
+    assert bound == closure_bound(problem, engine="python")
+
+
+@given(problem=wide_problems())
+def test_the_closure_bound_holds_with_accumulation(problem):
+    bound = closure_bound(problem)
+    assert bound <= exhaustive(problem).bound
+    assert bound == closure_bound(problem, engine="python")
 
 
 @given(data=st.data())

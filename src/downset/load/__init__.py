@@ -9,7 +9,7 @@ from pathlib import Path
 from downset.errors import LoadError
 from downset.graph import Graph
 
-__all__ = ["load"]
+__all__ = ["check_readable", "load"]
 
 
 def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
@@ -19,21 +19,7 @@ def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] 
     model) or UnsupportedError (an extra is missing), each in one line.
     """
     path = Path(path)
-    if not path.exists():
-        raise LoadError(f"{path} does not exist")
-    if path.is_dir():
-        raise LoadError(f"{path} is a directory; give a model file")
-    try:
-        with path.open("rb") as file:
-            head = file.read(16)
-    except OSError as error:
-        raise LoadError(f"cannot read {path}: {error.strerror}") from None
-    if not head:
-        raise LoadError(f"{path} is empty")
-    suffix = path.suffix.lower()
-    if (head[4:8] == b"TFL3") != (suffix == ".tflite"):
-        really = "is" if head[4:8] == b"TFL3" else "is not"
-        raise LoadError(f"{path} {really} a TFLite model by its content, but its suffix is {suffix or 'missing'}")
+    suffix = check_readable(path)
     if suffix == ".tflite":
         from downset.load.tflite import load_tflite
 
@@ -51,3 +37,23 @@ def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] 
 
         return load_exported(path)
     raise LoadError(f"{path}: suffix {suffix or '(none)'} is not one of .onnx, .tflite, .pt2, .json")
+
+
+def check_readable(path: Path) -> str:
+    """The suffix of a file that is there, not empty, and is what its suffix says; else LoadError."""
+    if not path.exists():
+        raise LoadError(f"{path} does not exist")
+    if path.is_dir():
+        raise LoadError(f"{path} is a directory; give a model file")
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    if not head:
+        raise LoadError(f"{path} is empty")
+    suffix = path.suffix.lower()
+    if (head[4:8] == b"TFL3") != (suffix == ".tflite"):
+        really = "is" if head[4:8] == b"TFL3" else "is not"
+        raise LoadError(f"{path} {really} a TFLite model by its content, but its suffix is {suffix or 'missing'}")
+    return suffix

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from downset.errors import LoadError, UnsupportedError
 from downset.graph import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 
-__all__ = ["load_onnx"]
+__all__ = ["check_onnx", "load_onnx"]
 
 _DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
@@ -48,6 +48,13 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
         return _Reader(onnx, path, inferred).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
+
+
+def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+    """Raise what `load_onnx` would raise about the file itself and its inputs, without inferring the rest."""
+    onnx = _library()
+    model = _read(onnx, Path(path))
+    _fix_inputs(Path(path), model, dict(shapes or {}))
 
 
 def _library() -> Any:

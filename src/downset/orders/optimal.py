@@ -6,19 +6,22 @@ Names: a *state* is a downset with the least peak of any way found to it; to *co
 Complexity: O(states · ready) heap steps; states are the downsets below the optimum that no commit skips.
 Deviations: an operator that fits under the state's own peak and does not raise live bytes runs without branching. Live
     bytes are submodular, so in any way on from here it can be moved to the front without raising any transient.
-    Greedy orders come first and a beam after an unfinished search; whatever ends it, the best order known is returned,
-    and the bound is the peak of the best state still open.
+    Greedy orders come first and a beam when the search is long; whatever ends it, the best order known is returned, and
+    the bound is the peak of the best state still open. States start at the bound of `bound.py`, which lets more of them
+    commit; the Python engine starts without it.
 """
 
 from __future__ import annotations
 
 import heapq
 import time
+from dataclasses import replace
 
 from downset.errors import UsageError
 from downset.lattice import bits
 from downset.liveness import OrderProblem
 from downset.orders.beam import beam
+from downset.orders.bound import closure_bound
 from downset.orders.dfs import dfs
 from downset.orders.greedy import greedy
 from downset.orders.kahn import kahn
@@ -28,6 +31,8 @@ from downset.plans import Found
 
 __all__ = ["best_first", "optimal"]
 
+_QUICK = 20_000
+"""States after which a search counts as long: networks take hundreds or thousands."""
 _STATES = 1_000_000_000
 _BYTES = 2**30
 """The native search holds at most 1 GiB of states."""
@@ -48,31 +53,44 @@ def optimal(
     count = len(problem.predecessors)
     incumbents = [tuple(range(count)), kahn(problem).solution, dfs(problem).solution, greedy(problem).solution]
     best = min(incumbents, key=space.peak)
-    if engine == "python":
-        steps, bound, states = best_first(space, space.peak(best), deadline, state_limit)
-    else:
-        left_s = max(deadline - time.perf_counter(), 0.001)
-        found, bound, states = native_module().best_first(*flat(problem), space.peak(best), left_s, state_limit, _BYTES)
-        steps = tuple(found) or None
-    if steps is not None:
-        best = steps
-    elif bound < space.peak(best):
-        found = beam(problem, time_limit_s=max(deadline - time.perf_counter(), 0.1), engine=engine)
+
+    def left_s() -> float:
+        return max(deadline - time.perf_counter(), 0.001)
+
+    def search(bound: int, states: int) -> tuple[tuple[int, ...] | None, int, int]:
+        if engine == "python":
+            return best_first(space, bound, space.peak(best), deadline, states)
+        found, proven, expanded = native_module().best_first(
+            *flat(replace(problem, floor_bytes=bound)), space.peak(best), left_s(), states, _BYTES
+        )
+        return tuple(found) or None, proven, expanded
+
+    bound = problem.floor_bytes
+    if engine == "native":
+        bound = closure_bound(problem, time_limit_s=0.2 * left_s())
+    steps, bound, states = search(bound, min(_QUICK, state_limit))
+    if steps is None and bound < space.peak(best) and states < state_limit:
+        # Beam search costs more than most searches in whole, so it waits until one proves long; then it pays twice:
+        # as an answer, and because nothing above it needs to be kept.
+        found = beam(problem, time_limit_s=0.3 * left_s(), engine=engine)
         best = min(best, found.solution, key=space.peak)
+        steps, bound, more = search(bound, state_limit - states)
+        states += more
+    best = best if steps is None else steps
     value = space.peak(best)
     bound = max(min(bound, value), problem.floor_bytes)
     return Found(best, bound, bound == value, states)
 
 
 def best_first(
-    space: SearchSpace, incumbent: int, deadline: float, state_limit: int
+    space: SearchSpace, bound: int, incumbent: int, deadline: float, state_limit: int
 ) -> tuple[tuple[int, ...] | None, int, int]:
     """(an order better than `incumbent` bytes, or None; a bound on every order; states expanded).
 
-    The specification of the native search of the same name: no order below the incumbent exists if it ends with
-    bound == incumbent.
+    `bound` is one that is known already: the higher it is, the more operators are committed. The specification of the
+    native search of the same name: no order below the incumbent exists if it ends with bound == incumbent.
     """
-    floor = max(space.start_bytes, space.problem.floor_bytes)
+    floor = max(space.start_bytes, bound)
     start = (floor, 0, 0, space.start_bytes, space.start_ready)
     heap = [start]
     came_from: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}

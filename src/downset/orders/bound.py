@@ -1,0 +1,38 @@
+"""A lower bound on the peak of every order, from each operator alone.
+
+Source: docs/tour: live bytes are submodular over downsets, so the least of them is a minimum closure, one maximum flow.
+Names: the bound of v is the least transient of v over the downsets that contain its ancestors and neither v nor a
+    descendant of it.
+Complexity: one maximum flow an operator, over the operators unordered with it (native); the twin here enumerates.
+Deviations: where v may run in place its largest candidate is taken off, which keeps the bound valid without a flow for
+    each candidate.
+"""
+
+from __future__ import annotations
+
+from downset.lattice import ancestors, downsets
+from downset.liveness import OrderProblem, live_bytes
+from downset.orders.native_form import flat, native_module
+
+__all__ = ["closure_bound"]
+
+
+def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> int:
+    """Bytes that every order needs at its peak. The Python engine looks at every downset: small graphs only.
+
+    Raises LimitReached there past a million downsets.
+    """
+    if engine == "native":
+        return int(native_module().closure_bound(*flat(problem), time_limit_s))
+    above = ancestors(problem.predecessors)
+    bound = max(problem.floor_bytes, live_bytes(problem, 0))
+    every = list(downsets(problem.predecessors, limit=1_000_000))
+    least = [sum(storage.nbytes for storage in problem.storages)] * len(above)
+    for operator, before in enumerate(above):
+        bit = 1 << operator
+        reused = max((problem.storages[c].nbytes for c in problem.candidates(operator)), default=0)
+        for downset in every:
+            if not before & ~downset and not downset & bit:
+                own = sum(s.nbytes for s in problem.storages if s.producers & bit and not s.producers & downset)
+                least[operator] = min(least[operator], live_bytes(problem, downset) + own - reused)
+    return max([bound, *least])
