@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "arena_search.hpp"
 #include "order_bound.hpp"
 #include "order_search.hpp"
 
@@ -41,6 +42,17 @@ Bytes closure_bound(const std::vector<Ints>& predecessors, const std::vector<Byt
     return downset::closure_bound(problem, seconds);
 }
 
+using Sizes = std::vector<std::int64_t>;
+
+std::tuple<Sizes, std::int64_t, std::int64_t> arena_local_search(
+    Sizes nbytes, Sizes alignments, Sizes pinned, const std::vector<std::vector<downset::ArenaProblem::Interval>>& active,
+    const std::vector<std::vector<int>>& sequences, std::int64_t bound, double seconds, std::int64_t round_limit,
+    std::uint64_t seed) {
+    const downset::ArenaProblem problem(std::move(nbytes), std::move(alignments), std::move(pinned), active);
+    const auto found = downset::local_search(problem, sequences, bound, seconds, round_limit, seed);
+    return {found.offsets, found.height, found.rounds};
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -49,6 +61,8 @@ NB_MODULE(_native, module) {
     // order_search.hpp
     module.def("best_first", &best_first, Unlocked());
     module.def("beam", &beam, Unlocked());
+    // arena_search.hpp
+    module.def("arena_local_search", &arena_local_search, Unlocked());
     // order_bound.hpp
     module.def("closure_bound", &closure_bound, Unlocked());
 }
