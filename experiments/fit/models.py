@@ -29,10 +29,10 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "rapidocr: PP-OCRv6_det_small.onnx": {"x": (1, 3, 320, 320)},
     "rapidocr: PP-OCRv6_rec_small.onnx": {"x": (1, 3, 48, 320)},
     "rapidocr: ch_ppocr_mobile_v2.0_cls_mobile.onnx": {"x": (1, 3, 48, 192)},
-    "silero-vad: silero_vad.onnx": {"input": (1, 512), "state": (2, 1, 128), "sr": ()},
-    "silero-vad: silero_vad_half.onnx": {"input": (1, 512), "state": (2, 1, 128), "sr": ()},
-    "silero-vad: silero_vad_16k_op15.onnx": {"input": (1, 512), "state": (2, 1, 128), "sr": ()},
-    "silero-vad: silero_vad_op18_ifless.onnx": {"input": (1, 512), "state": (2, 1, 128), "sr": ()},
+    "silero-vad: silero_vad.onnx": {"input": (1, 576), "state": (2, 1, 128), "sr": ()},
+    "silero-vad: silero_vad_half.onnx": {"input": (1, 576), "state": (2, 1, 128)},
+    "silero-vad: silero_vad_16k_op15.onnx": {"input": (1, 576), "state": (2, 1, 128), "sr": ()},
+    "silero-vad: silero_vad_op18_ifless.onnx": {"input": (1, 576), "state": (2, 1, 128), "sr": ()},
     "silero-vad: silero_vad_16k_sequence.onnx": {"input": (1, 576)},
 }
 

@@ -60,10 +60,12 @@ def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena) -> None:
     planned = lifetimes(graph, steps, model)
     if planned.records != arena.records or len(arena.offsets) != len(arena.records):
         raise InvalidPlan("the arena was planned for other lifetimes than this order gives")
-    for tensor, record in enumerate(planned.record_of):
-        if record >= 0 and arena.tensor_offsets.get(tensor) != arena.offsets[record]:
+    for tensor, held_by in enumerate(planned.record_of):
+        if held_by >= 0 and arena.tensor_offsets.get(tensor) != arena.offsets[held_by]:
             name = graph.tensors[tensor].name
-            raise InvalidPlan(f"tensor {name!r} has no offset or another one than its record ({arena.offsets[record]})")
+            raise InvalidPlan(
+                f"tensor {name!r} has no offset or another one than its record ({arena.offsets[held_by]})"
+            )
     for record, offset in zip(arena.records, arena.offsets, strict=True):
         if offset < 0 or offset % record.alignment:
             raise InvalidPlan(f"{record.id!r} lies at {offset}, which is not a multiple of {record.alignment}")

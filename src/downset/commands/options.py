@@ -13,7 +13,7 @@ from downset.units import parse_bytes, parse_seconds
 __all__ = ["BYTES", "SECONDS", "console", "parse_shapes", "print_json"]
 
 
-class _Bytes(click.ParamType):
+class _Bytes(click.ParamType[int]):
     name = "SIZE"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -23,7 +23,7 @@ class _Bytes(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class _Seconds(click.ParamType):
+class _Seconds(click.ParamType[float]):
     name = "TIME"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
