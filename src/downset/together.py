@@ -38,7 +38,7 @@ def plan_together(
     def left() -> float:
         return max(deadline - time.perf_counter(), 0.01)
 
-    optimal = plan_order(graph, method="optimal", memory=model, time_limit_s=0.5 * time_limit_s)
+    optimal = plan_order(graph, method="optimal", memory=model, time_limit_s=0.7 * time_limit_s)
     bound = int(optimal.evidence.bound)
     file_order = plan_order(graph, method="file", memory=model)
     tried: dict[tuple[int, ...], Arena] = {}
