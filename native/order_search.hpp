@@ -112,6 +112,29 @@ struct OrderProblem {
             if (predecessors[w].subset_of(set)) ready[w / 64] |= std::uint64_t{1} << (w % 64);
     }
 
+    // narrow[k]: there is exactly one downset of k operators, because an operator is comparable with all others there.
+    // Every order passes through it, so the problem falls apart at it.
+    std::vector<bool> narrow() const {
+        std::vector<std::uint64_t> above(static_cast<std::size_t>(count) * words, 0);
+        std::vector<int> before(count, 0), after(count, 0);
+        for (int v = 0; v < count; ++v) {
+            for (int word = 0; word < words; ++word) before[v] += __builtin_popcountll(above[v * words + word]);
+            for (int w : successors[v]) {
+                if (w <= v) throw std::invalid_argument("order problem: operators are not in a topological order");
+                for (int word = 0; word < words; ++word) above[w * words + word] |= above[v * words + word];
+                above[w * words + v / 64] |= std::uint64_t{1} << (v % 64);
+            }
+        }
+        for (int v = 0; v < count; ++v)
+            for (int word = 0; word < words; ++word)
+                for (std::uint64_t rest = above[v * words + word]; rest; rest &= rest - 1)
+                    ++after[word * 64 + __builtin_ctzll(rest)];
+        std::vector<bool> found(count + 1, false);
+        for (int v = 0; v < count; ++v)
+            if (before[v] + after[v] == count - 1) found[before[v]] = found[before[v] + 1] = true;
+        return found;
+    }
+
     std::vector<std::uint64_t> start_ready() const {
         std::vector<std::uint64_t> ready(words, 0);
         for (int v = 0; v < count; ++v)
@@ -188,6 +211,98 @@ private:
     }
 };
 
+// Finds a short way through a valley: a set T of a few operators, reachable under `peak`, after which live bytes are no
+// higher than at X and at every downset between X and T. Going to T first then loses nothing (docs: valley commit).
+// Only operators opened by one ready operator are looked at, level by level; a few dozen downsets in all.
+class LookAhead {
+public:
+    explicit LookAhead(const OrderProblem& problem) : problem_(problem), words_(problem.words) {}
+
+    // Looking costs as much as expanding several states: worth it while every few looks find something.
+    bool pays() const { return looks_ < 256 || finds_ * 6 >= looks_; }
+
+    // The operators of T in order, or none.
+    Ints find(const std::uint64_t* set, const std::uint64_t* ready, Bytes live, Bytes peak) {
+        Ints way;
+        for_each_bit(ready, words_, [&](int v) {
+            way = from(set, ready, live, peak, v);
+            return !way.empty();
+        });
+        ++looks_;
+        finds_ += way.empty() ? 0 : 1;
+        return way;
+    }
+
+private:
+    static constexpr int kNodes = 48;
+    std::int64_t looks_ = 0, finds_ = 0;
+    struct Node {
+        Bytes live;
+        int parent, ran;
+        bool reachable;
+    };
+    const OrderProblem& problem_;
+    int words_;
+    std::vector<Node> nodes_;
+    std::vector<std::uint64_t> sets_, ready_;
+    std::vector<std::uint64_t> trial_, opened_;
+
+    Ints from(const std::uint64_t* set, const std::uint64_t* ready, Bytes live, Bytes peak, int first) {
+        nodes_.assign(1, {live, -1, -1, true});
+        sets_.assign(set, set + words_);
+        ready_.assign(words_, 0);
+        ready_[first / 64] |= std::uint64_t{1} << (first % 64);
+        trial_.resize(words_);
+        opened_.resize(words_);
+        Bytes lowest = live;
+        int level_start = 0;
+        while (level_start < static_cast<int>(nodes_.size())) {
+            const int level_end = static_cast<int>(nodes_.size());
+            for (int at = level_start; at < level_end; ++at) {
+                const std::vector<std::uint64_t> local(ready_.begin() + static_cast<std::ptrdiff_t>(at) * words_,
+                                                       ready_.begin() + static_cast<std::ptrdiff_t>(at + 1) * words_);
+                const bool full = for_each_bit(local.data(), words_, [&](int v) { return grow(ready, local, peak, at, v, level_end); });
+                if (full) return {};
+            }
+            int best = -1;
+            for (int at = level_end; at < static_cast<int>(nodes_.size()); ++at)
+                if (nodes_[at].reachable && nodes_[at].live <= lowest && (best < 0 || nodes_[at].live < nodes_[best].live))
+                    best = at;
+            // Another of the same size may lie lower without being reachable; it is no subset of this one.
+            if (best >= 0) {
+                Ints way;
+                for (int at = best; nodes_[at].parent >= 0; at = nodes_[at].parent) way.push_back(nodes_[at].ran);
+                std::reverse(way.begin(), way.end());
+                return way;
+            }
+            for (int at = level_end; at < static_cast<int>(nodes_.size()); ++at) lowest = std::min(lowest, nodes_[at].live);
+            level_start = level_end;
+        }
+        return {};
+    }
+
+    // Adds the downset after v at node `at`; true when there is no room left.
+    bool grow(const std::uint64_t* outer_ready, const std::vector<std::uint64_t>& local, Bytes peak, int at, int v,
+              int level_end) {
+        std::copy_n(sets_.begin() + static_cast<std::ptrdiff_t>(at) * words_, words_, trial_.begin());
+        const auto [transient, left] = problem_.step(trial_.data(), nodes_[at].live, v);
+        const bool reachable = nodes_[at].reachable && transient <= peak;
+        for (int known = level_end; known < static_cast<int>(nodes_.size()); ++known)
+            if (std::equal(trial_.begin(), trial_.end(), sets_.begin() + static_cast<std::ptrdiff_t>(known) * words_)) {
+                if (reachable && !nodes_[known].reachable) nodes_[known] = {left, at, v, true};
+                return false;
+            }
+        if (static_cast<int>(nodes_.size()) >= kNodes) return true;
+        std::copy(local.begin(), local.end(), opened_.begin());
+        problem_.open(trial_.data(), opened_.data(), v);
+        for (int word = 0; word < words_; ++word) opened_[word] &= ~outer_ready[word] | local[word];
+        nodes_.push_back({left, at, v, reachable});
+        sets_.insert(sets_.end(), trial_.begin(), trial_.end());
+        ready_.insert(ready_.end(), opened_.begin(), opened_.end());
+        return false;
+    }
+};
+
 struct OrderResult {
     Ints steps;  // empty: none better than the incumbent
     Bytes bound;
@@ -218,10 +333,14 @@ inline OrderResult best_first(const OrderProblem& problem, Bytes incumbent, doub
     reach(set.data(), ready.data(), std::max(problem.floor, problem.start_live), problem.start_live, -1, 0, 0, 0);
 
     std::int64_t expanded = 0;
+    LookAhead look_ahead(problem);
+    const std::vector<bool> narrow = problem.narrow();
+    std::int32_t passed = 0;  // a downset of this size that every order passes was reached at least cost
     while (!open.empty()) {
         const auto [peak, minus_size, index] = open.top();
         open.pop();
-        if (table.states[index].closed || table.states[index].peak < peak) continue;
+        if (table.states[index].closed || table.states[index].peak < peak || -minus_size < passed) continue;
+        if (narrow[-minus_size]) passed = -minus_size;
         if (peak >= incumbent) return {{}, incumbent, expanded};
         if (expanded >= state_limit || (expanded % 256 == 0 && Clock::now() > deadline) ||
             (expanded % 4096 == 0 && static_cast<std::int64_t>(table.bytes() + open.size() * sizeof(Entry)) > byte_limit))
@@ -256,6 +375,14 @@ inline OrderResult best_first(const OrderProblem& problem, Bytes incumbent, doub
                 ++size;
                 return true;
             });
+        }
+        if (static_cast<std::int32_t>(table.runs.size()) == first_run && look_ahead.pays()) {
+            for (int v : look_ahead.find(set.data(), ready.data(), live, peak)) {
+                live = problem.step(set.data(), live, v).second;
+                problem.open(set.data(), ready.data(), v);
+                table.runs.push_back(v);
+                ++size;
+            }
         }
         const auto ran = static_cast<std::int32_t>(table.runs.size()) - first_run;
         if (ran > 0) {

@@ -82,8 +82,12 @@ def line(row: dict[str, Any], *, recorded: bool) -> str:
     return (
         f"| {row['model']}{mark} | {row['operators']} | {peak['before']:,} → {peak['after']:,} "
         f"| {arena['before']:,} → {arena['after']:,} | {arena['bound']:,} | {'yes' if arena['proven'] else 'no'} "
-        f"| {took} | {row['outputs']['equal']} | {row['shipped']} |"
+        f"| {took} | {row['outputs']['equal']} | {row['shipped']} | {_ran(row['arena_run'])} |"
     )
+
+
+def _ran(run: dict[str, Any]) -> str:
+    return f"{run['high_water_bytes']:,}" if run["ran"] else run["why"].split(";")[0][:80]
 
 
 def main() -> None:
@@ -96,9 +100,9 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     print(
         "| model | operators | peak before → after | arena before → after | arena bound | proven "
-        "| measured | equal | shipped |"
+        "| measured | equal | shipped | our arena |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for model in models(quick=options.quick, scratch=Path(folder)):
             if options.only in model.label:

@@ -21,12 +21,6 @@ _COMMANDS = {
     "inspect": "inspect",
     "verify": "verify",
     "order": "order",
-    "arena": "arena",
-    "stage": "stage",
-    "run": "stage",
-    "profiles": "stage",
-    "split": "split",
-    "simulate": "split",
 }
 """Command name -> module in `downset.commands` that holds it, imported when it is called."""
 

@@ -107,6 +107,14 @@ def test_inspect_prints_its_schema(tmp_path):
     assert downset("inspect", tmp_path / "m.onnx").stdout.count("← peak") >= 1
 
 
+def test_help_lists_every_command():
+    done = downset("--help")
+    assert done.returncode == 0
+    for command in ("fit", "inspect", "verify", "order"):
+        assert command in done.stdout
+        assert downset(command, "-h").returncode == 0
+
+
 def test_two_different_networks_do_not_verify(tmp_path):
     one = branchy_model(tmp_path / "one.onnx")
     other = tmp_path / "other.onnx"

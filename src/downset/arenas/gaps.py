@@ -1,4 +1,4 @@
-"""The one placement step that the greedy strategies share: where a record fits among those already placed."""
+"""The one placement step that the offset strategies share: where a record fits among those already placed."""
 
 from __future__ import annotations
 
@@ -6,23 +6,37 @@ from collections.abc import Iterable, Sequence
 
 from downset.records import Record, align_up
 
-__all__ = ["lowest_gap", "place_in_order", "smallest_gap"]
+__all__ = ["height", "lowest_gap", "place_in_order", "smallest_gap"]
+
+Interval = tuple[int, int]
+Placed = tuple[tuple[Interval, ...], int, int]
+"""Active intervals, offset, end."""
 
 
-def _rivals(record: Record, placed: Iterable[tuple[Record, int]]) -> list[tuple[int, int]]:
+def height(records: Sequence[Record], offsets: Sequence[int]) -> int:
+    """The end of the topmost record: the bytes that the arena takes."""
+    return max((at + record.nbytes for at, record in zip(offsets, records, strict=True)), default=0)
+
+
+def _rivals(pieces: Sequence[Interval], placed: Iterable[Placed]) -> list[Interval]:
     """(offset, end) of the placed records that live at the same time, by offset."""
-    pieces = record.active()
+    if len(pieces) == 1:  # nearly always: no gaps
+        ((low, high),) = pieces
+        return sorted(
+            (offset, end)
+            for others, offset, end in placed
+            if any(start < high and low < stop for start, stop in others)
+        )
     return sorted(
-        (offset, offset + other.nbytes)
-        for other, offset in placed
-        if any(low < stop and start < high for low, high in pieces for start, stop in other.active())
+        (offset, end)
+        for others, offset, end in placed
+        if any(low < stop and start < high for low, high in pieces for start, stop in others)
     )
 
 
-def smallest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
-    """The offset in the smallest gap that takes the record, first among equals; above everything if none does."""
+def _smallest(record: Record, rivals: Iterable[Interval]) -> int:
     best, best_room, cursor = -1, -1, 0
-    for offset, end in _rivals(record, placed):
+    for offset, end in rivals:
         at = align_up(cursor, record.alignment)
         room = offset - at
         if room >= record.nbytes and (best < 0 or room < best_room):
@@ -31,10 +45,9 @@ def smallest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
     return best if best >= 0 else align_up(cursor, record.alignment)
 
 
-def lowest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
-    """The lowest offset that takes the record."""
+def _lowest(record: Record, rivals: Iterable[Interval]) -> int:
     cursor = 0
-    for offset, end in _rivals(record, placed):
+    for offset, end in rivals:
         at = align_up(cursor, record.alignment)
         if at + record.nbytes <= offset:
             return at
@@ -42,16 +55,34 @@ def lowest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
     return align_up(cursor, record.alignment)
 
 
-def place_in_order(records: Sequence[Record], sequence: Sequence[int]) -> tuple[int, ...]:
-    """Pinned records first, then the others in `sequence`, each in its smallest gap. O(n² log n)."""
+def _as_placed(placed: Iterable[tuple[Record, int]]) -> Iterable[Placed]:
+    return ((other.active(), offset, offset + other.nbytes) for other, offset in placed)
+
+
+def smallest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
+    """The offset in the smallest gap that takes the record, first among equals; above everything if none does."""
+    return _smallest(record, _rivals(record.active(), _as_placed(placed)))
+
+
+def lowest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
+    """The lowest offset that takes the record."""
+    return _lowest(record, _rivals(record.active(), _as_placed(placed)))
+
+
+def place_in_order(records: Sequence[Record], sequence: Sequence[int], *, lowest: bool = False) -> tuple[int, ...]:
+    """Pinned records first, then the others in `sequence`, each in its smallest (or lowest) gap. O(n² log n)."""
+    choose = _lowest if lowest else _smallest
     offsets = [-1] * len(records)
-    placed: list[tuple[Record, int]] = []
+    placed: list[Placed] = []
     for index, record in enumerate(records):
         if record.offset is not None:
             offsets[index] = record.offset
-            placed.append((record, record.offset))
+            placed.append((record.active(), record.offset, record.offset + record.nbytes))
     for index in sequence:
         if offsets[index] < 0:
-            offsets[index] = smallest_gap(records[index], placed)
-            placed.append((records[index], offsets[index]))
+            record = records[index]
+            pieces = record.active()
+            at = choose(record, _rivals(pieces, placed))
+            offsets[index] = at
+            placed.append((pieces, at, at + record.nbytes))
     return tuple(offsets)

@@ -1,18 +1,26 @@
-"""No reuse: every record has bytes of its own. The upper end of every comparison."""
+"""No reuse: every record has bytes of its own. The upper end of every comparison.
+
+Source: "Efficient Memory Management for Deep Neural Net Inference", tables 1 and 2, row "Naïve".
+Names: none.
+Complexity: O(n).
+Deviations: pinned records keep their offsets; the others are stacked above the highest of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from downset.arenas.ties import check_ties
 from downset.plans import Found
-from downset.records import Record, align_up, breadth_bound
+from downset.records import Record, align_up, objects_bound, offsets_bound
 
-__all__ = ["naive"]
+__all__ = ["naive", "naive_objects"]
 
 
 def naive(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
-    """One after the other, above the pinned ones. O(n)."""
-    del ties, time_limit_s
+    """One after the other, above the pinned ones."""
+    del time_limit_s
+    check_ties(ties)
     cursor = max((r.offset + r.nbytes for r in records if r.offset is not None), default=0)
     offsets = []
     for record in records:
@@ -22,4 +30,11 @@ def naive(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: floa
         cursor = align_up(cursor, record.alignment)
         offsets.append(cursor)
         cursor += record.nbytes
-    return Found(tuple(offsets), breadth_bound(records))
+    return Found(tuple(offsets), offsets_bound(records))
+
+
+def naive_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+    """An object for every record."""
+    del time_limit_s
+    check_ties(ties)
+    return Found(tuple(range(len(records))), objects_bound(records))

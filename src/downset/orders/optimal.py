@@ -8,7 +8,8 @@ Deviations: an operator that fits under the state's own peak and does not raise 
     bytes are submodular, so in any way on from here it can be moved to the front without raising any transient.
     Greedy orders come first and a beam when the search is long; whatever ends it, the best order known is returned, and
     the bound is the peak of the best state still open. States start at the bound of `bound.py`, which lets more of them
-    commit; the Python engine starts without it.
+    commit; the Python engine starts without it. Operators comparable with all others split the search: states smaller
+    than such a downset are dropped once it is reached.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from dataclasses import replace
 
 from downset.errors import UsageError
-from downset.lattice import bits
+from downset.lattice import ancestors, bits, descendants
 from downset.liveness import OrderProblem
 from downset.orders.beam import beam
 from downset.orders.bound import closure_bound
@@ -96,10 +97,13 @@ def best_first(
     came_from: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     reached = {0: floor}
     closed: set[int] = set()
+    narrow, passed = _narrow_sizes(space), 0
     while heap:
         peak, _, downset, live, ready = heapq.heappop(heap)
-        if downset in closed:
+        if downset in closed or downset.bit_count() < passed:
             continue
+        if downset.bit_count() in narrow:
+            passed = downset.bit_count()
         if peak >= incumbent:
             return None, incumbent, len(closed)
         if len(closed) >= state_limit or (len(closed) % 64 == 0 and time.perf_counter() > deadline):
@@ -131,6 +135,17 @@ def best_first(
                 opened = space.open(larger, ready, operator)
                 heapq.heappush(heap, (larger_peak, -larger.bit_count(), larger, left, opened))
     return None, incumbent, len(closed)
+
+
+def _narrow_sizes(space: SearchSpace) -> set[int]:
+    """Sizes at which there is one downset only, because an operator is comparable with all others: every order passes
+    through it, and once it is reached at least cost nothing smaller matters."""
+    above, below = ancestors(space.predecessors), descendants(space.predecessors)
+    found = set()
+    for before, after in zip(above, below, strict=True):
+        if before.bit_count() + after.bit_count() == space.count - 1:
+            found |= {before.bit_count(), before.bit_count() + 1}
+    return found
 
 
 def _commit(space: SearchSpace, downset: int, live: int, ready: int, peak: int) -> tuple[int, int] | None:

@@ -1,0 +1,105 @@
+"""How fast the least peak is found and proven, beside the heuristics, in one run on one core.
+
+    python -m experiments.speed.order [--quick]
+
+Graphs come from ../shared/data/orders where it exists, and random ones are made here from seeds. Rows of absent graphs
+are printed from the committed table, marked `recorded`. CPU seconds; each proof is the median of five runs where it is
+short. `beam` is the best of widths 4, 32 and 300.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from downset.liveness import OrderProblem, Storage, order_problem, peak_bytes
+from downset.load import load
+from downset.orders import ORDERS
+from experiments.rows import load_rows, save_rows
+
+NAME = "speed_order"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "orders"
+
+
+def random_problem(operators: int, window: int, seed: int) -> OrderProblem:
+    """Every operator makes a tensor of 1 to 100 bytes and reads one to three of the `window` made before it."""
+    generator = random.Random(f"{operators}/{window}/{seed}")
+    readers = [0] * operators
+    predecessors = [0] * operators
+    for operator in range(1, operators):
+        earlier = range(max(0, operator - window), operator)
+        for source in generator.sample(earlier, min(len(earlier), generator.randint(1, 3))):
+            readers[source] |= 1 << operator
+            predecessors[operator] |= 1 << source
+    storages = tuple(
+        Storage(generator.randint(1, 100), 1 << v, readers[v] or 1 << v, kept=not readers[v]) for v in range(operators)
+    )
+    return OrderProblem(tuple(predecessors), storages)
+
+
+def row_of(name: str, problem: OrderProblem, time_limit_s: float) -> dict[str, Any]:
+    count = len(problem.predecessors)
+    row: dict[str, Any] = {"graph": name, "operators": count, "file": peak_bytes(problem, range(count))}
+    for method in ("kahn", "greedy", "beam"):
+        row[method] = peak_bytes(problem, ORDERS[method](problem, time_limit_s=time_limit_s).solution)
+    runs = []
+    for _ in range(5):
+        begin = time.process_time()
+        found = ORDERS["optimal"](problem, time_limit_s=time_limit_s)
+        runs.append(time.process_time() - begin)
+        if runs[0] > 1.0:
+            break
+    value = peak_bytes(problem, found.solution)
+    row.update(optimal=value, bound=found.bound, proven=found.proven, states=found.states)
+    row.update(gap=round((value - found.bound) / max(found.bound, 1), 5), cpu_s=round(statistics.median(runs), 4))
+    return row
+
+
+def instances(*, quick: bool) -> list[tuple[str, OrderProblem]]:
+    long = ("rg_50_1", "rl30_50_1")
+    paths = sorted(SHARED.glob("*.json")) if SHARED.is_dir() else []
+    found = [(p.stem, order_problem(load(p), "live")) for p in paths if not quick or p.stem not in long]
+    sizes = [(100, 30), (200, 12), (200, 30), (500, 12), (500, 30)]
+    for operators, window in sizes[: 1 if quick else None]:
+        seeds = range(1 if quick else 3)
+        found += [(f"random_{operators}_{window}_{seed}", random_problem(operators, window, seed)) for seed in seeds]
+    if not quick:
+        found.append(("random_5000_30_0", random_problem(5000, 30, 0)))
+    return found
+
+
+def line(row: dict[str, Any], mark: str = "") -> str:
+    proof = "proven" if row["proven"] else f"bound {row['bound']:,} (gap {row['gap']:.2%})"
+    heuristics = " | ".join(f"{row[method]:,}" for method in ("file", "kahn", "greedy", "beam"))
+    return (
+        f"| {row['graph']}{mark} | {row['operators']} | {heuristics} | {row['optimal']:,} | {proof} "
+        f"| {row['states']:,} | {1000 * row['cpu_s']:,.1f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the short ones, nothing written")
+    options = parser.parse_args()
+    rows: dict[str, dict[str, Any]] = {}
+    print("| graph | operators | file | kahn | greedy | beam | optimal | proof | states | CPU ms |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name, problem in instances(quick=options.quick):
+        rows[name] = row_of(name, problem, 2.0 if options.quick else 10.0)
+        print(line(rows[name]), flush=True)
+    for row in load_rows(NAME):
+        if row["graph"] not in rows:
+            print(line(row, " recorded"))
+    print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
+    if not options.quick:
+        kept = {row["graph"]: row for row in load_rows(NAME)}
+        print("written:", save_rows(NAME, list({**kept, **rows}.values())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Shared objects laid one after the other: the conversion between the two forms of the problem.
+
+Source: "Efficient Memory Management for Deep Neural Net Inference", section 5, second paragraph.
+Names: a shared object becomes a block of the arena, as large as its largest record.
+Complexity: that of the object strategies converted, O(k n log n) for k objects.
+Deviations: converts the best of greedy by size, improved, by breadth and in order, by the size of the arena that comes
+    out. Blocks begin at the largest alignment of their records, above the pinned records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from downset.arenas.gaps import height
+from downset.arenas.objects_by_breadth import objects_by_breadth
+from downset.arenas.objects_by_size import objects_by_size
+from downset.arenas.objects_in_order import objects_in_order
+from downset.arenas.ties import check_ties
+from downset.plans import Found
+from downset.records import Record, align_up, offsets_bound
+
+__all__ = ["from_objects", "objects_to_offsets", "stacked"]
+
+
+def from_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+    """Offsets of the shared objects that take least when laid one after the other."""
+    check_ties(ties)
+    placements = [
+        stacked(records, lambda free, planner=planner: planner(free, ties=ties, time_limit_s=time_limit_s).solution)
+        for planner in (objects_by_size, objects_by_breadth, objects_in_order)
+    ]
+    return Found(min(placements, key=lambda offsets: height(records, offsets)), offsets_bound(records))
+
+
+def objects_to_offsets(
+    object_of: Sequence[int], object_bytes: Sequence[int], *, alignments: Sequence[int] = (), base: int = 0
+) -> tuple[int, ...]:
+    """The offset of each record whose object is given, with the objects one after the other from `base` on."""
+    starts, cursor = [], base
+    for held, size in enumerate(object_bytes):
+        cursor = align_up(cursor, alignments[held] if alignments else 1)
+        starts.append(cursor)
+        cursor += size
+    return tuple(starts[held] for held in object_of)
+
+
+def stacked(records: Sequence[Record], assign: Callable[[Sequence[Record]], Sequence[int]]) -> tuple[int, ...]:
+    """Pinned records at their offsets, the others in objects above them."""
+    base = max((r.offset + r.nbytes for r in records if r.offset is not None), default=0)
+    free = [index for index, record in enumerate(records) if record.offset is None]
+    object_of = assign([records[index] for index in free])
+    count = max(object_of, default=-1) + 1
+    sizes, alignments = [0] * count, [1] * count
+    for index, held in zip(free, object_of, strict=True):
+        sizes[held] = max(sizes[held], records[index].nbytes)
+        alignments[held] = max(alignments[held], records[index].alignment)
+    offsets = [record.offset or 0 for record in records]
+    for index, at in zip(free, objects_to_offsets(object_of, sizes, alignments=alignments, base=base), strict=True):
+        offsets[index] = at
+    return tuple(offsets)

@@ -1,0 +1,27 @@
+"""Greedy in order: tensors as they are produced, each into the smallest gap. Prior work in the paper's comparison.
+
+Source: Lee et al. 2019, as compared in "Efficient Memory Management for Deep Neural Net Inference", table 2, with the
+    placement step of its algorithm 3.
+Names: a tensor usage record is `Record`; order of production is order of `start`.
+Complexity: that of `place_in_order`, O(n²) at worst.
+Deviations: records that start at one step go in the given order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.arenas.gaps import place_in_order
+from downset.arenas.ties import check_ties
+from downset.plans import Found
+from downset.records import Record, offsets_bound
+
+__all__ = ["greedy_in_order"]
+
+
+def greedy_in_order(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+    """Offsets in order of production."""
+    del time_limit_s
+    check_ties(ties)
+    sequence = sorted(range(len(records)), key=lambda index: (records[index].start, index))
+    return Found(place_in_order(records, sequence), offsets_bound(records))

@@ -1,0 +1,29 @@
+"""Greedy by breadth for shared objects: the operator with most bytes live first, its tensors by decreasing size.
+
+Source: "Efficient Memory Management for Deep Neural Net Inference", section 4.2, algorithm 1, in the variant with an
+    interval tree for each object.
+Names: the breadth of an operator is the bytes live while it runs; an object's interval tree is a sorted list.
+Complexity: O(k n log n) for k objects.
+Deviations: ties="paper" takes the later operator of equal breadth and the later record of equal size, which gives table
+    1; ties="tflite" the earlier of both, which gives LiteRT's tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.arenas.breadth_order import breadth_order
+from downset.arenas.objects_fit import assign_in_order
+from downset.arenas.ties import check_ties
+from downset.plans import Found
+from downset.records import Record, objects_bound
+
+__all__ = ["objects_by_breadth"]
+
+
+def objects_by_breadth(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+    """Objects by decreasing breadth of the steps."""
+    del time_limit_s
+    later = check_ties(ties) == "paper"
+    sequence = breadth_order(records, later_step_first=later, later_record_first=later)
+    return Found(assign_in_order(records, sequence), objects_bound(records))

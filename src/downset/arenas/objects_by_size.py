@@ -1,0 +1,27 @@
+"""Greedy by size for shared objects: the largest tensor first, into an object that is free during its lifetime.
+
+Source: "Efficient Memory Management for Deep Neural Net Inference", section 4.3, algorithm 2.
+Names: a tensor usage record is `Record`; an object's interval tree is a sorted list of busy intervals.
+Complexity: O(k n log n) for k objects.
+Deviations: the text takes the smallest suitable object, the figures of table 1 arise from the first one made, which is
+    the largest: that is what this does. Equal sizes go in order of production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.arenas.objects_fit import assign_in_order
+from downset.arenas.ties import check_ties
+from downset.plans import Found
+from downset.records import Record, objects_bound
+
+__all__ = ["objects_by_size"]
+
+
+def objects_by_size(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+    """Objects by decreasing size."""
+    del time_limit_s
+    check_ties(ties)
+    sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, index))
+    return Found(assign_in_order(records, sequence, first=True), objects_bound(records))

@@ -1,0 +1,47 @@
+"""Greedy in order for shared objects: tensors as they are produced, each into the free object closest in size.
+
+Source: Lee et al. 2019, as compared in "Efficient Memory Management for Deep Neural Net Inference", table 1.
+Names: the pool is the objects free at the step reached.
+Complexity: O(n log n) searches, O(n k) moves in the pool.
+Deviations: of two objects equally close the larger is taken; of equal sizes the lowest number where the object is large
+    enough, the highest where it has to grow. A record with gaps holds its object through them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+from downset.arenas.ties import check_ties
+from downset.plans import Found
+from downset.records import Record, objects_bound
+
+__all__ = ["objects_in_order"]
+
+
+def objects_in_order(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+    """Objects in order of production."""
+    del time_limit_s
+    check_ties(ties)
+    object_of = [-1] * len(records)
+    in_use: list[tuple[int, int]] = []  # (stop, object)
+    pool: list[tuple[int, int]] = []  # (size, object), ascending
+    sizes: list[int] = []
+    for index in sorted(range(len(records)), key=lambda i: (records[i].start, i)):
+        record = records[index]
+        while in_use and in_use[0][0] <= record.start:
+            _, free = heapq.heappop(in_use)
+            insort(pool, (sizes[free], free))
+        at = bisect_left(pool, (record.nbytes, -1))
+        if at == len(pool) or (at and record.nbytes - pool[at - 1][0] < pool[at][0] - record.nbytes):
+            at -= 1
+        if at < 0:
+            chosen = len(sizes)
+            sizes.append(record.nbytes)
+        else:
+            _, chosen = pool.pop(at)
+            sizes[chosen] = max(sizes[chosen], record.nbytes)
+        object_of[index] = chosen
+        heapq.heappush(in_use, (record.stop, chosen))
+    return Found(tuple(object_of), objects_bound(records))
