@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Record", "align_up", "breadth_bound", "breadths"]
+import numpy as np
+
+__all__ = [
+    "Record",
+    "align_up",
+    "breadth_bound",
+    "breadths",
+    "objects_bound",
+    "offsets_bound",
+    "positional_maxima",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +71,33 @@ def breadths(records: Sequence[Record]) -> list[tuple[int, int]]:
 def breadth_bound(records: Sequence[Record]) -> int:
     """The most bytes live at one step: no placement in one arena needs less (memory-management paper, section 5.1)."""
     return max((total for _, total in breadths(records)), default=0)
+
+
+def offsets_bound(records: Sequence[Record]) -> int:
+    """No placement in one arena ends lower: the largest breadth, and the end of the highest pinned record."""
+    pinned = max((record.offset + record.nbytes for record in records if record.offset is not None), default=0)
+    return max(breadth_bound(records), pinned)
+
+
+def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:
+    """The i-th is the largest i-th size, counted from the largest, of the records live at one step (memory-management
+    paper, section 3). As long as the most records live at once. O(n · steps), a few array operations a record.
+    """
+    pieces = [(record.nbytes, record.active()) for record in records]
+    steps = sorted({step for _, active in pieces for piece in active for step in piece})
+    number = {step: at for at, step in enumerate(steps)}
+    live = np.zeros(len(steps), dtype=np.int64)
+    maxima: list[int] = []
+    # In order of decreasing size, the record that is the first to make i live at once has the i-th maximum's size.
+    for nbytes, active in sorted(pieces, key=lambda item: -item[0]):
+        for low, high in active:
+            stretch = live[number[low] : number[high]]
+            stretch += 1
+            if int(stretch.max()) > len(maxima):
+                maxima.append(nbytes)
+    return tuple(maxima)
+
+
+def objects_bound(records: Sequence[Record]) -> int:
+    """The sum of the positional maxima: no set of shared objects takes less (memory-management paper, section 4.1)."""
+    return sum(positional_maxima(records))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from downset.arenas.gaps import height
 from downset.arenas.objects_by_breadth import objects_by_breadth
 from downset.arenas.objects_by_size import objects_by_size
+from downset.arenas.objects_by_size_improved import objects_by_size_improved
 from downset.arenas.objects_in_order import objects_in_order
 from downset.arenas.ties import check_ties
 from downset.plans import Found
@@ -27,7 +28,7 @@ def from_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_
     check_ties(ties)
     placements = [
         stacked(records, lambda free, planner=planner: planner(free, ties=ties, time_limit_s=time_limit_s).solution)
-        for planner in (objects_by_size, objects_by_breadth, objects_in_order)
+        for planner in (objects_by_size, objects_by_size_improved, objects_by_breadth, objects_in_order)
     ]
     return Found(min(placements, key=lambda offsets: height(records, offsets)), offsets_bound(records))
 

@@ -78,6 +78,12 @@ def _assign_stage(
                 closest[other] = min(closest[other], (0, now, chosen))
 
 
+def _closest(busy: Sequence[Sequence[Interval]], pieces: Sequence[Interval]) -> tuple[int, int, int]:
+    """(0, least distance, lowest object at it), or `_NONE`."""
+    near = ((_distance(taken, pieces), held) for held, taken in enumerate(busy))
+    return min(((0, gap, held) for gap, held in near if gap >= 0), default=_NONE)
+
+
 def _distance(busy: Sequence[Interval], pieces: Sequence[Interval]) -> int:
     """Idle steps between the pieces and the closest busy interval; −1 where they overlap."""
     if not fits(busy, pieces):
@@ -87,4 +93,4 @@ def _distance(busy: Sequence[Interval], pieces: Sequence[Interval]) -> int:
     before = low - busy[at - 1][1] if at else None
     after = bisect_left(busy, (high, high))
     behind = busy[after][0] - high if after < len(busy) else None
-    return min(gap for gap in (before, behind, busy[-1][1] - busy[0][0]) if gap is not None and gap >= 0)
+    return min((gap for gap in (before, behind) if gap is not None), default=0)  # neither: in a gap of the record

@@ -1,0 +1,120 @@
+"""Min-cost flow for shared objects: which tensor takes over whose object, at the least growth in all.
+
+Source: Lee et al. 2019, as compared in "Efficient Memory Management for Deep Neural Net Inference", table 1, in LiteRT's
+    formulation: record i is a node on the left (its object is handed on) and on the right (it gets an object). An edge
+    from source to right i opens an object at the cost of i's size; an edge from left j to right i hands j's object to i,
+    who starts after j stopped, at the cost of what i is larger.
+Names: a path from source to sink raises the flow by one; its length is what the assignment grows by.
+Complexity: n paths, each by a queue of improved nodes (SPFA), O(n³) as a rule.
+Deviations: growth is counted between neighbours of a chain, so the cost can exceed the objects' real total, which is
+    the sum of the largest records. Gives 8.727 MiB on DeepLab v3 where the paper prints 8.364. A record with gaps holds
+    its object through them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+
+from downset.arenas.ties import check_ties
+from downset.plans import Found
+from downset.records import Record, objects_bound
+
+__all__ = ["min_cost_flow"]
+
+
+def min_cost_flow(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+    """Objects by a flow of least cost."""
+    del time_limit_s
+    check_ties(ties)
+    order = sorted(range(len(records)), key=lambda i: (records[i].start, i))
+    heads, costs, edges_from = _network([records[i] for i in order])
+    count = len(order)
+    flows = [0] * len(heads)
+    _saturate(heads, costs, edges_from, flows, source=2 * count, sink=2 * count + 1)
+    object_of = [-1] * count
+    made = 0
+    for first in range(count):
+        if object_of[order[first]] >= 0:
+            continue
+        at = first
+        while at >= 0:  # along the chain of records that hand the object on
+            object_of[order[at]] = made
+            at = next((heads[e] - count for e in edges_from[at] if e % 2 == 0 and flows[e] and heads[e] >= count), -1)
+        made += 1
+    return Found(tuple(object_of), objects_bound(records))
+
+
+def _network(records: Sequence[Record]) -> tuple[list[int], list[int], list[list[int]]]:
+    """Edges in pairs, 2e forward and 2e+1 back, all of capacity one: their heads, costs, and by node."""
+    count = len(records)
+    source, sink = 2 * count, 2 * count + 1
+    heads: list[int] = []
+    costs: list[int] = []
+    edges_from: list[list[int]] = [[] for _ in range(2 * count + 2)]
+
+    def connect(tail: int, head: int, cost: int) -> None:
+        edges_from[tail].append(len(heads))
+        heads.append(head)
+        costs.append(cost)
+        edges_from[head].append(len(heads))
+        heads.append(tail)
+        costs.append(-cost)
+
+    in_use: list[tuple[int, int]] = []
+    stopped: list[int] = []
+    for index, record in enumerate(records):
+        while in_use and in_use[0][0] <= record.start:
+            stopped.append(heapq.heappop(in_use)[1])
+        heapq.heappush(in_use, (record.stop, index))
+        connect(source, index, 0)
+        connect(count + index, sink, 0)
+        connect(source, count + index, record.nbytes)
+        for earlier in stopped:
+            connect(earlier, count + index, max(record.nbytes - records[earlier].nbytes, 0))
+    return heads, costs, edges_from
+
+
+def _saturate(
+    heads: Sequence[int],
+    costs: Sequence[int],
+    edges_from: Sequence[Sequence[int]],
+    flows: list[int],
+    *,
+    source: int,
+    sink: int,
+) -> None:
+    """Send flow along shortest paths until none is left."""
+    unreached = sum(abs(cost) for cost in costs) + 1
+    while True:
+        distance = [unreached] * len(edges_from)
+        into = [-1] * len(edges_from)
+        waiting = [False] * len(edges_from)
+        distance[source] = 0
+        queue = deque([source])
+        while queue:
+            node = queue.popleft()
+            waiting[node] = False
+            here = distance[node]
+            for edge in edges_from[node]:
+                # A forward edge is open while empty, its twin while it is full.
+                if flows[edge] if edge % 2 == 0 else not flows[edge - 1]:
+                    continue
+                head, reached = heads[edge], here + costs[edge]
+                if reached < distance[head]:
+                    distance[head] = reached
+                    into[head] = edge
+                    if not waiting[head]:
+                        waiting[head] = True
+                        queue.append(head)
+        if distance[sink] == unreached:
+            return
+        node = sink
+        while node != source:
+            edge = into[node]
+            if edge % 2 == 0:
+                flows[edge] = 1
+            else:
+                flows[edge - 1] = 0
+            node = heads[edge ^ 1]
