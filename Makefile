@@ -35,7 +35,7 @@ $(VENV)/bin/pip:
 	$(BIN)/pip install -q -U pip
 
 # A CPU build of torch is enough; constraints.txt keeps pip from fetching CUDA.
-$(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/bin/pip
+$(VENV)/demo.stamp: pyproject.toml constraints.txt $(shell find src native -type f -name '*.[pch]*') | $(VENV)/bin/pip
 	$(BIN)/pip install -q -c constraints.txt '.[demo]'
 	touch $@
 
