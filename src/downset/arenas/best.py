@@ -26,8 +26,8 @@ from downset.arenas.objects_by_size_improved import objects_by_size_improved
 from downset.arenas.objects_fit import total_bytes
 from downset.arenas.objects_in_order import objects_in_order
 from downset.arenas.strip_packing import strip_packing
-from downset.arenas.ties import check_ties
 from downset.arenas.tflm_greedy import tflm_greedy
+from downset.arenas.ties import check_ties
 from downset.plans import Found
 from downset.records import Record, objects_bound, offsets_bound
 

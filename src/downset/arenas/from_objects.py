@@ -26,10 +26,12 @@ __all__ = ["from_objects", "objects_to_offsets", "stacked"]
 def from_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
     """Offsets of the shared objects that take least when laid one after the other."""
     check_ties(ties)
-    placements = [
-        stacked(records, lambda free, planner=planner: planner(free, ties=ties, time_limit_s=time_limit_s).solution)
-        for planner in (objects_by_size, objects_by_size_improved, objects_by_breadth, objects_in_order)
-    ]
+
+    def placed_by(planner: Callable[..., Found]) -> tuple[int, ...]:
+        return stacked(records, lambda free: planner(free, ties=ties, time_limit_s=time_limit_s).solution)
+
+    strategies = (objects_by_size, objects_by_size_improved, objects_by_breadth, objects_in_order)
+    placements = [placed_by(planner) for planner in strategies]
     return Found(min(placements, key=lambda offsets: height(records, offsets)), offsets_bound(records))
 
 

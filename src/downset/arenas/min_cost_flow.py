@@ -1,9 +1,9 @@
 """Min-cost flow for shared objects: which tensor takes over whose object, at the least growth in all.
 
-Source: Lee et al. 2019, as compared in "Efficient Memory Management for Deep Neural Net Inference", table 1, in LiteRT's
-    formulation: record i is a node on the left (its object is handed on) and on the right (it gets an object). An edge
-    from source to right i opens an object at the cost of i's size; an edge from left j to right i hands j's object to i,
-    who starts after j stopped, at the cost of what i is larger.
+Source: Lee et al. 2019, as compared in "Efficient Memory Management for Deep Neural Net Inference", table 1, in the
+    formulation of LiteRT: record i is a node on the left (its object is handed on) and on the right (it gets one). An
+    edge from the source to right i opens an object at the cost of i's size; an edge from left j to right i hands j's
+    object to i, who starts after j stopped, at the cost of what i is larger.
 Names: a path from source to sink raises the flow by one; its length is what the assignment grows by.
 Complexity: n paths, each by a queue of improved nodes (SPFA), O(n³) as a rule.
 Deviations: growth is counted between neighbours of a chain, so the cost can exceed the objects' real total, which is

@@ -1,4 +1,4 @@
-"""The assignment step that the shared-object strategies share: which objects are free for a record, and which to take."""
+"""The assignment step that the shared-object strategies share: which objects are free, and which of them to take."""
 
 from __future__ import annotations
 
