@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from experiments.fit.models import installed
+from experiments.fit.models import SHAPES, installed
 
 
 def main() -> None:
@@ -18,8 +18,11 @@ def main() -> None:
     out.mkdir(exist_ok=True)
     for model in models:
         target = out / f"{model.source}-fitted{model.path.suffix}"
-        print(f"\n$ downset fit {model.path} -o {target}", flush=True)
-        command = [str(Path(sys.executable).with_name("downset")), "fit", str(model.path), "-o", str(target)]
+        arguments = ["fit", str(model.path), "-o", str(target)]
+        for name, shape in SHAPES.get(model.label, {}).items():
+            arguments += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        print("\n$ downset", *arguments, flush=True)
+        command = [str(Path(sys.executable).with_name("downset")), *arguments]
         subprocess.run(command, check=True)
 
 
