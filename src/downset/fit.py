@@ -119,7 +119,7 @@ def fit(
         verify(graph, together.order, together.arena)
 
         candidates = _candidates(path, executed, graph, together, before, target, Path(scratch))
-        _measure(candidates, graph, together.order.steps, target, shapes, seed, notes)
+        _measure(candidates, target, shapes, seed, notes)
         # Neither the head nor the total may grow; among equals min keeps the first, which is the original.
         chosen = min((item for item in candidates if not item.head_grew(candidates[0])), key=_Candidate.cost)
         outputs = _compare(candidates, chosen, target, shapes, seed)
@@ -245,8 +245,6 @@ def _candidates(
 
 def _measure(
     candidates: list[_Candidate],
-    graph: Graph,
-    steps: Sequence[int],
     target: str,
     shapes: Mapping[str, tuple[int, ...]] | None,
     seed: int,
@@ -275,7 +273,8 @@ def _measure(
                 peak = ort.measure_peak(candidate.path, shapes=shapes, seed=seed, file_order=not own_way)
                 measured.append({"total_bytes": peak.peak_bytes})
                 if candidate.name == "order":
-                    _note_departures([graph.ops[operator].name for operator in steps], peak.executed, notes)
+                    # The file is read back: nodes without a name are known by their place in it.
+                    _note_departures([op.name for op in load(candidate.path).ops], peak.executed, notes)
     except DownsetError as error:
         notes.append(f"not measured: {error}")
         return
