@@ -6,7 +6,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "arena_place.hpp"
 #include "arena_search.hpp"
+#include "objects_assign.hpp"
+#include "objects_search.hpp"
 #include "order_bound.hpp"
 #include "order_search.hpp"
 
@@ -53,6 +56,14 @@ std::tuple<Sizes, std::int64_t, std::int64_t> arena_local_search(
     return {found.offsets, found.height, found.rounds};
 }
 
+std::tuple<std::vector<int>, std::int64_t, std::int64_t> shared_objects(
+    Sizes nbytes, std::vector<downset::Pieces> active, Sizes maxima, std::int64_t incumbent, double seconds,
+    std::int64_t state_limit) {
+    const downset::ObjectsProblem problem(std::move(nbytes), std::move(active), std::move(maxima));
+    const auto found = downset::shared_objects(problem, incumbent, seconds, state_limit);
+    return {found.object_of, found.bound, found.states};
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -63,6 +74,13 @@ NB_MODULE(_native, module) {
     module.def("beam", &beam, Unlocked());
     // arena_search.hpp
     module.def("arena_local_search", &arena_local_search, Unlocked());
+    // arena_place.hpp
+    module.def("place_in_order", &downset::place_in_order, Unlocked());
+    module.def("fill_strip", &downset::fill_strip, Unlocked());
+    // objects_assign.hpp
+    module.def("assign_in_order", &downset::assign_in_order, Unlocked());
+    // objects_search.hpp
+    module.def("shared_objects", &shared_objects, Unlocked());
     // order_bound.hpp
     module.def("closure_bound", &closure_bound, Unlocked());
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from downset.arenas.best import best, best_objects
 from downset.arenas.equality import equality, equality_objects
+from downset.arenas.exact_objects import exact_objects
 from downset.arenas.from_objects import from_objects
 from downset.arenas.greedy_by_breadth import greedy_by_breadth
 from downset.arenas.greedy_by_size import greedy_by_size
@@ -45,5 +46,6 @@ SHARED: dict[str, Callable[..., Found]] = {
     "greedy_by_breadth": objects_by_breadth,
     "greedy_in_order": objects_in_order,
     "min_cost_flow": min_cost_flow,
+    "exact": exact_objects,
     "best": best_objects,
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from downset.arenas.native_form import flat, small_enough
+from downset.orders.native_form import native_module
 from downset.records import Record, align_up
 
 __all__ = ["height", "lowest_gap", "place_in_order", "smallest_gap"]
@@ -69,8 +71,12 @@ def lowest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
     return _lowest(record, _rivals(record.active(), _as_placed(placed)))
 
 
-def place_in_order(records: Sequence[Record], sequence: Sequence[int], *, lowest: bool = False) -> tuple[int, ...]:
-    """Pinned records first, then the others in `sequence`, each in its smallest (or lowest) gap. O(n² log n)."""
+def place_in_order(
+    records: Sequence[Record], sequence: Sequence[int], *, lowest: bool = False, engine: str = "native"
+) -> tuple[int, ...]:
+    """Pinned records first, then the others in `sequence`, each in its smallest (or lowest) gap. O(n²)."""
+    if engine == "native" and small_enough(records):
+        return tuple(native_module().place_in_order(*flat(records), sequence, lowest))
     choose = _lowest if lowest else _smallest
     offsets = [-1] * len(records)
     placed: list[Placed] = []

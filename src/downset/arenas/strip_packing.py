@@ -3,7 +3,7 @@
 Source: Sekiyama et al. 2018, "Profile-guided memory optimization for deep neural networks", as compared in "Efficient
     Memory Management for Deep Neural Net Inference", table 2.
 Names: the strip's width is time, its height the arena; a *segment* is a stretch of time with the height reached there.
-Complexity: O(n) segments visited, O(log n) each as a rule (`native`), O(n²) for the Python twin.
+Complexity: O(n) segments visited, O(log n) each as a rule; O(n²) for the Python twin.
 Deviations: the choice is by longest lifetime only, ties to the earliest produced, which gives the paper's figures;
     equal segments are visited from the left. The paper does not know alignment, pins or gaps: a record is raised to
     its alignment and above the pinned records in its way, and its gaps are left unused.
@@ -14,21 +14,28 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from downset.arenas.native_form import flat, small_enough
 from downset.arenas.ties import check_ties
+from downset.orders.native_form import native_module
 from downset.plans import Found
 from downset.records import Record, align_up, offsets_bound
 
-__all__ = ["strip_packing"]
+__all__ = ["fill_strip", "strip_packing"]
 
 
 def strip_packing(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
     """Offsets by best fit into a strip."""
     del time_limit_s
     check_ties(ties)
-    return Found(_fill(records), offsets_bound(records))
+    return Found(fill_strip(records), offsets_bound(records))
 
 
-def _fill(records: Sequence[Record]) -> tuple[int, ...]:
+def fill_strip(records: Sequence[Record], *, engine: str = "native") -> tuple[int, ...]:
+    """The offsets by best fit."""
+    if engine == "native" and small_enough(records):
+        nbytes, alignment, pinned, _ = flat(records)
+        lifetimes = [(record.start, record.stop) for record in records]
+        return tuple(native_module().fill_strip(nbytes, alignment, pinned, lifetimes))
     offsets = [-1 if record.offset is None else record.offset for record in records]
     pinned = [record for record in records if record.offset is not None]
     # Longest first, so that the first that fits is the one to take.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.arenas.gaps import lowest_gap
+from downset.arenas.gaps import place_in_order
 from downset.plans import Found
 from downset.records import Record, breadth_bound
 
@@ -26,14 +26,5 @@ def tflm_greedy(
     """First fit by decreasing size. `rank[i]`: the tensor index of record i."""
     del ties, time_limit_s
     place = list(rank) if rank is not None else list(range(len(records)))
-    offsets = [-1] * len(records)
-    placed: list[tuple[Record, int]] = []
-    for index, record in enumerate(records):
-        if record.offset is not None:
-            offsets[index] = record.offset
-            placed.append((record, record.offset))
-    for index in sorted(range(len(records)), key=lambda at: (-records[at].nbytes, -place[at])):
-        if offsets[index] < 0:
-            offsets[index] = lowest_gap(records[index], placed)
-            placed.append((records[index], offsets[index]))
-    return Found(tuple(offsets), breadth_bound(records))
+    sequence = sorted(range(len(records)), key=lambda at: (-records[at].nbytes, -place[at]))
+    return Found(place_in_order(records, sequence, lowest=True), breadth_bound(records))

@@ -1,0 +1,53 @@
+"""Exact shared objects: the least total size, proven, by a best-first search over the objects' sizes.
+
+Source: our own. The memory-management paper gives heuristics (section 4) and the bound the search starts from, the
+    positional maxima (section 4.1); integer programs need seconds to minutes for the same instances.
+Names: objects are chosen largest first; the *threshold* of objects s1 ≥ … ≥ sj is the largest record size above which
+    they hold all records and at which they no longer do, so that the next object is at least that large. Every choice
+    costs its sizes plus the remaining positional maxima at least: the bound of the search.
+Complexity: a search state is until when each object is busy while time goes by, so the work is exponential in the
+    number of records live at once, not in their number. Stops at the time or state limit with the bound reached.
+Deviations: none. Starts from the portfolio, so it is never above `best`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.arenas.best import best_objects, quick_objects
+from downset.arenas.native_form import small_enough
+from downset.arenas.objects_fit import total_bytes
+from downset.arenas.ties import check_ties
+from downset.orders.native_form import native_module
+from downset.plans import Found
+from downset.records import Record, positional_maxima
+
+__all__ = ["exact_objects"]
+
+_MOST_RECORDS = 5000  # the search nests one call a record
+_STATES = 5_000_000  # about half a gigabyte of remembered failures
+
+
+def exact_objects(
+    records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0, state_limit: int = _STATES
+) -> Found:
+    """Objects of least total; proven unless a limit ends the search, then with the bound it had reached."""
+    check_ties(ties)
+    start = quick_objects(records)
+    if start.proven:
+        return start
+    if len(records) > _MOST_RECORDS or not small_enough(records):
+        return best_objects(records)
+    total = total_bytes(records, start.solution)
+    object_of, bound, states = native_module().shared_objects(
+        [record.nbytes for record in records],
+        [record.active() for record in records],
+        list(positional_maxima(records)),
+        total,
+        time_limit_s,
+        state_limit,
+    )
+    solution = tuple(object_of) if object_of else start.solution
+    if bound < total_bytes(records, solution):  # a limit ended the search: the rest of the portfolio may do better
+        solution = min(solution, best_objects(records).solution, key=lambda found: total_bytes(records, found))
+    return Found(solution, bound, bound == total_bytes(records, solution), states)
