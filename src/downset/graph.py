@@ -24,6 +24,9 @@ Role = Literal["activation", "constant", "state"]
 """`constant`: weights and whatever is computed from weights alone. `state`: survives from one run to the next.
 Only activations take part in planning."""
 
+_LARGEST = 1 << 60
+"""All tensors of a graph together stay below this: sums of bytes fit into 64 bits everywhere."""
+
 _BITS = {
     "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16,
     "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8, "float8e5m2fnuz": 8, "float8e8m0": 8, "float4e2m1": 4,
@@ -153,6 +156,11 @@ class Graph:
         for tensor in self.tensors:
             if tensor.nbytes < 0 or any(extent < 0 for extent in tensor.shape):
                 raise LoadError(f"tensor {tensor.name!r}: negative size or dimension {tensor.shape}")
+        if sum(tensor.nbytes for tensor in self.tensors) >= _LARGEST:
+            name, nbytes = max(((tensor.name, tensor.nbytes) for tensor in self.tensors), key=lambda item: item[1])
+            raise LoadError(
+                f"the tensors add up to more than {_LARGEST} bytes; the largest is {name!r}, {nbytes} bytes"
+            )
         made_by = [-1] * count
         given = set(self.inputs)
         for role, tensors in (("input", self.inputs), ("output", self.outputs)):

@@ -137,6 +137,8 @@ def test_two_different_networks_do_not_verify(tmp_path):
         ("plain.json", b'{"tensors": 3}', "not a plain graph"),
         ("cycle.json", json.dumps({**PLAIN, "ops": PLAIN["ops"][::-1]}).encode(), "cycle"),
         ("what.xyz", b"????????????", "not one of"),
+        ("huge.json", json.dumps({**PLAIN, "tensors": [{"size": 10**30}] * 4}).encode(), "add up to more than"),
+        ("negative.json", json.dumps({**PLAIN, "tensors": [{"size": -1}] * 4}).encode(), "negative size"),
     ],
 )
 def test_bad_files_are_one_line_and_exit_5(tmp_path, name, content, says):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from downset import lattice
 from downset.graph import ABSENT
-from downset.liveness import MEMORY_MODELS, lifetimes, live_bytes, order_problem, peak_bytes, profile
+from downset.liveness import MEMORY_MODELS, lifetimes, live_bytes, order_problem, peak_bytes, profile, transient_bytes
 from downset.records import breadth_bound, breadths
 from tests.strategies import graphs, orders_of
 
@@ -34,6 +34,18 @@ def test_live_is_what_a_simulation_over_tensors_gives(data):
     graph = data.draw(graphs())
     steps = data.draw(orders_of(graph.predecessors()))
     assert profile(order_problem(graph, "live"), steps) == simulated_profile(graph, steps)
+
+
+@MODELS
+@given(data=st.data())
+def test_the_profile_is_the_transient_of_each_step(memory, data):
+    graph = data.draw(graphs())
+    problem = order_problem(graph, memory)
+    steps = data.draw(orders_of(problem.predecessors))
+    downset = 0
+    for operator, need in zip(steps, profile(problem, steps), strict=True):
+        assert need == transient_bytes(problem, downset, operator)
+        downset |= 1 << operator
 
 
 @MODELS

@@ -11,8 +11,10 @@ __all__ = ["order"]
 
 @click.command()
 @click.argument("graph", type=click.Path())
-@click.option("--method", default="optimal", show_default=True, help="optimal, serenity, greedy, kahn, dfs, file, …")
-@click.option("--memory", default="live", show_default=True, help="What counts as live: live, paper, serenity, tflm, …")
+@click.option(
+    "--method", default="optimal", show_default=True, help="file, kahn, dfs, greedy, beam, optimal or exhaustive."
+)
+@click.option("--memory", default="live", show_default=True, help="live, paper, serenity, tflm, litert, ort or torch.")
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("--engine", type=click.Choice(["native", "python"]), default="native", show_default=True)
