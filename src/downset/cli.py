@@ -21,6 +21,7 @@ _COMMANDS = {
     "inspect": "inspect",
     "verify": "verify",
     "order": "order",
+    "arena": "arena",
 }
 """Command name -> module in `downset.commands` that holds it, imported when it is called."""
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import overload
 
 from downset.arenas import ARENAS, SHARED
+from downset.arenas.capacity import within, within_objects
 from downset.errors import UsageError
 from downset.graph import Graph
 from downset.liveness import Lifetimes, MemoryModel, OrderProblem, lifetimes, memory_model, order_problem, peak_bytes
 from downset.orders import ORDERS
 from downset.plans import Arena, Evidence, Found, Order, SharedObjects
-from downset.records import Record
+from downset.records import Record, check_records
 from downset.verify import verify_arena, verify_steps
 from downset.verify_records import check_objects, check_placement
 
@@ -79,6 +80,7 @@ def plan_arena(
     memory: str | MemoryModel | None = ...,
     ties: str = ...,
     time_limit_s: float = ...,
+    capacity_bytes: int | None = ...,
 ) -> Arena: ...
 @overload
 def plan_arena(
@@ -89,6 +91,7 @@ def plan_arena(
     memory: str | MemoryModel | None = ...,
     ties: str = ...,
     time_limit_s: float = ...,
+    capacity_bytes: int | None = ...,
 ) -> Arena: ...
 def plan_arena(
     graph: Graph | Sequence[Record],
@@ -98,13 +101,17 @@ def plan_arena(
     memory: str | MemoryModel | None = None,
     ties: str = "tflite",
     time_limit_s: float = 10.0,
+    capacity_bytes: int | None = None,
 ) -> Arena:
     """An offset in one arena for every record: of bare records, or of a graph that runs in an order.
 
     The memory model is the order's unless given. The bound is the largest breadth of the records (no placement of this
-    order needs less); proven when the arena meets it, or when an exact search ended.
+    order needs less); proven when the arena meets it, or when an exact search ended. Held to `capacity_bytes`, raises
+    InfeasibleError if nothing fits and LimitReached if that was not known in time.
     """
     name, planner = _planner(method, ARENAS, "arena")
+    if capacity_bytes is not None:
+        planner = within(planner, capacity_bytes)
     living: Lifetimes | None = None
     model_name = ""
     steps: Sequence[int] = ()
@@ -117,6 +124,7 @@ def plan_arena(
         records = living.records
     else:
         records = tuple(graph)
+        check_records(records)
     begin = time.perf_counter()
     found = planner(records, ties=ties, time_limit_s=time_limit_s)
     seconds = time.perf_counter() - begin
@@ -136,11 +144,24 @@ def plan_arena(
 
 
 def plan_shared(
-    records: Sequence[Record], *, method: str | Planner = "best", ties: str = "tflite", time_limit_s: float = 10.0
+    records: Sequence[Record],
+    *,
+    method: str | Planner = "best",
+    ties: str = "tflite",
+    time_limit_s: float = 10.0,
+    capacity_bytes: int | None = None,
 ) -> SharedObjects:
-    """A shared object for every record (no two records of one object live at once), least total size."""
+    """A shared object for every record (no two records of one object live at once), least total size.
+
+    Pinned offsets are refused: objects have none. Held to `capacity_bytes`, raises as `plan_arena` does."""
     name, planner = _planner(method, SHARED, "shared-object")
+    if capacity_bytes is not None:
+        planner = within_objects(planner, capacity_bytes)
     records = tuple(records)
+    check_records(records)
+    pinned = next((record for record in records if record.offset is not None), None)
+    if pinned is not None:
+        raise UsageError(f"record {pinned.id!r} is pinned at {pinned.offset}: shared objects have no offsets")
     begin = time.perf_counter()
     found = planner(records, ties=ties, time_limit_s=time_limit_s)
     seconds = time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""Tensor usage records: what an arena planner sees of a network, and the CSV files they travel in.
+"""Tensor usage records: what an arena planner sees of a network. The CSV files they travel in: records_csv.py.
 
 The word is the memory-management paper's (section 3); here intervals are half-open, so the paper's [first, last] is
 [first, last + 1). Steps are integers of any size; only their order matters.
@@ -6,16 +6,21 @@ The word is the memory-management paper's (section 3); here intervals are half-o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from downset.errors import InfeasibleError, UsageError
 
 __all__ = [
     "Record",
     "align_up",
     "breadth_bound",
     "breadths",
+    "check_capacity",
+    "check_records",
+    "faults",
     "objects_bound",
     "offsets_bound",
     "positional_maxima",
@@ -101,3 +106,67 @@ def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:
 def objects_bound(records: Sequence[Record]) -> int:
     """The sum of the positional maxima: no set of shared objects takes less (memory-management paper, section 4.1)."""
     return sum(positional_maxima(records))
+
+
+def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
+    """What is wrong with bare records, as (record, field, reason), in order of the records. O(n log n + pins²)."""
+    seen: dict[str, int] = {}
+    pinned: list[Record] = []
+    for index, record in enumerate(records):
+        if record.id in seen:
+            yield index, "id", f"id {record.id!r} is taken by record {seen[record.id]}"
+        seen.setdefault(record.id, index)
+        if record.start >= record.stop:
+            yield index, "stop", f"the lifetime [{record.start}, {record.stop}) of {record.id!r} is empty or reversed"
+            continue
+        if record.nbytes <= 0:
+            yield index, "nbytes", f"the size {record.nbytes} of {record.id!r} is not positive"
+        if record.alignment <= 0:
+            yield index, "alignment", f"the alignment {record.alignment} of {record.id!r} is not positive"
+            continue
+        for low, high in record.gaps:
+            if not record.start <= low < high <= record.stop:
+                yield index, "gaps", f"the gap [{low}, {high}) of {record.id!r} is not inside its lifetime"
+        if not record.active():
+            yield index, "gaps", f"the gaps of {record.id!r} leave nothing of its lifetime"
+            continue
+        if record.offset is None:
+            continue
+        if record.offset < 0 or record.offset % record.alignment:
+            yield (
+                index,
+                "offset",
+                f"{record.id!r} is pinned at {record.offset}, not at a multiple of {record.alignment}",
+            )
+        for other in pinned:
+            assert other.offset is not None
+            apart = record.offset + record.nbytes <= other.offset or other.offset + other.nbytes <= record.offset
+            if not apart and _together(record, other):
+                yield index, "offset", f"{record.id!r} is pinned over {other.id!r}, which lives at the same time"
+        pinned.append(record)
+
+
+def _together(one: Record, other: Record) -> bool:
+    return any(low < stop and start < high for low, high in one.active() for start, stop in other.active())
+
+
+def check_records(records: Sequence[Record]) -> None:
+    """Raise UsageError naming the first record that cannot be planned, and why."""
+    for index, _, reason in faults(records):
+        raise UsageError(f"record {index}: {reason}")
+
+
+def check_capacity(records: Sequence[Record], capacity_bytes: int) -> None:
+    """Raise InfeasibleError, with the bound and where it binds, if no placement can end at or below the capacity."""
+    pinned = max((r for r in records if r.offset is not None), key=lambda r: (r.offset or 0) + r.nbytes, default=None)
+    if pinned is not None and pinned.offset is not None and pinned.offset + pinned.nbytes > capacity_bytes:
+        end = pinned.offset + pinned.nbytes
+        raise InfeasibleError(f"the pinned record {pinned.id!r} ends at {end}, above the capacity of {capacity_bytes}")
+    step, bound = max(breadths(records), key=lambda item: (item[1], -item[0]), default=(0, 0))
+    if bound > capacity_bytes:
+        live = [r for r in records if any(low <= step < high for low, high in r.active())]
+        largest = ", ".join(repr(r.id) for r in sorted(live, key=lambda r: -r.nbytes)[:3])
+        raise InfeasibleError(
+            f"{bound} bytes are live at step {step} ({len(live)} records, the largest {largest}): "
+            f"no placement fits into {capacity_bytes}; it takes {bound} at least"
+        )

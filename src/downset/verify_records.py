@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from downset.errors import InvalidPlan
 from downset.records import Record
@@ -30,31 +33,41 @@ def check_placement(records: Sequence[Record], offsets: Sequence[int], *, capaci
             raise InvalidPlan(f"record {record.id!r} is pinned at {record.offset} but lies at {offset}")
         if capacity is not None and offset + record.nbytes > capacity:
             raise InvalidPlan(f"record {record.id!r} ends at {offset + record.nbytes}, above the capacity {capacity}")
+    begins, ends = _integers(offsets), _integers([at + r.nbytes for at, r in zip(offsets, records, strict=True)])
+    starts, stops = _integers([record.start for record in records]), _integers([record.stop for record in records])
     for index, one in enumerate(records):
-        low, high = offsets[index], offsets[index] + one.nbytes
-        for at in range(index):
-            other = records[at]
-            if low < offsets[at] + other.nbytes and offsets[at] < high:
-                together = overlap(one, other)
-                if together is not None:
-                    raise InvalidPlan(
-                        f"records {other.id!r} and {one.id!r} overlap in bytes "
-                        f"[{max(low, offsets[at])}, {min(high, offsets[at] + other.nbytes)}) from step {together[0]}"
-                    )
+        # All earlier records that meet it in bytes and in lifetime; the gaps of a lifetime may still keep them apart.
+        meets = (begins[:index] < ends[index]) & (begins[index] < ends[:index])
+        meets &= (starts[:index] < stops[index]) & (starts[index] < stops[:index])
+        for at in map(int, np.flatnonzero(meets)):
+            together = overlap(one, records[at])
+            if together is not None:
+                raise InvalidPlan(
+                    f"records {records[at].id!r} and {one.id!r} overlap in bytes "
+                    f"[{max(begins[index], begins[at])}, {min(ends[index], ends[at])}) from step {together[0]}"
+                )
+
+
+def _integers(values: Sequence[int]) -> Any:
+    """An array of whole numbers of any size."""
+    small = all(-(1 << 62) < value < 1 << 62 for value in values)
+    return np.array(values, dtype=np.int64 if small else object)
 
 
 def check_objects(records: Sequence[Record], object_of: Sequence[int]) -> None:
     """Raise InvalidPlan naming two records that share an object while both live. O(n²)."""
     if len(object_of) != len(records):
         raise InvalidPlan(f"{len(object_of)} objects for {len(records)} records")
+    held, starts = _integers(object_of), _integers([record.start for record in records])
+    stops = _integers([record.stop for record in records])
     for index, one in enumerate(records):
         if object_of[index] < 0:
             raise InvalidPlan(f"record {one.id!r} has no object")
-        for at in range(index):
-            if object_of[at] == object_of[index]:
-                together = overlap(one, records[at])
-                if together is not None:
-                    raise InvalidPlan(
-                        f"records {records[at].id!r} and {one.id!r} share object {object_of[at]} and both live at step "
-                        f"{together[0]}"
-                    )
+        meets = (held[:index] == held[index]) & (starts[:index] < stops[index]) & (starts[index] < stops[:index])
+        for at in map(int, np.flatnonzero(meets)):
+            together = overlap(one, records[at])
+            if together is not None:
+                raise InvalidPlan(
+                    f"records {records[at].id!r} and {one.id!r} share object {object_of[index]} and both live at step "
+                    f"{together[0]}"
+                )

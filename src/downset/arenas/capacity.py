@@ -1,0 +1,74 @@
+"""Does it fit? Any planner held to a capacity: where its own plan is too large, the exact search takes over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from downset.arenas.exact_objects import exact_objects
+from downset.arenas.gaps import height
+from downset.arenas.local_search import local_search
+from downset.arenas.objects_fit import total_bytes
+from downset.errors import InfeasibleError, LimitReached
+from downset.plans import Found
+from downset.records import Record, check_capacity, objects_bound, positional_maxima
+
+__all__ = ["within", "within_objects"]
+
+Planner = Callable[..., Found]
+
+
+def within(planner: Planner, capacity_bytes: int) -> Planner:
+    """A planner of offsets that ends at or below the capacity, or raises: InfeasibleError where it is proven that
+    nothing does, with the least that will do where that is known; LimitReached where it is not known in time."""
+
+    def plan(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+        check_capacity(records, capacity_bytes)
+        begin = time.perf_counter()
+        found = planner(records, ties=ties, time_limit_s=time_limit_s)
+        if height(records, found.solution) > capacity_bytes and not found.proven:
+            left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
+            found = _better(found, local_search(records, time_limit_s=left), records, height)
+        return _judge(found, height(records, found.solution), capacity_bytes)
+
+    return plan
+
+
+def within_objects(planner: Planner, capacity_bytes: int) -> Planner:
+    """A planner of objects whose total is at or below the capacity; raises as `within`."""
+
+    def plan(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+        bound = objects_bound(records)
+        if bound > capacity_bytes:
+            maxima = ", ".join(map(str, positional_maxima(records)[:4]))
+            raise InfeasibleError(
+                f"shared objects take {bound} bytes at least (positional maxima {maxima}, …): "
+                f"no assignment fits into {capacity_bytes}"
+            )
+        found = planner(records, ties=ties, time_limit_s=time_limit_s)
+        if total_bytes(records, found.solution) > capacity_bytes and not found.proven:
+            found = _better(found, exact_objects(records, time_limit_s=time_limit_s), records, total_bytes)
+        return _judge(found, total_bytes(records, found.solution), capacity_bytes)
+
+    return plan
+
+
+def _better(
+    one: Found, other: Found, records: Sequence[Record], measure: Callable[[Sequence[Record], Sequence[int]], int]
+) -> Found:
+    first, second = measure(records, one.solution), measure(records, other.solution)
+    chosen = other.solution if second <= first else one.solution
+    bound = max(one.bound, other.bound)
+    return Found(chosen, bound, bound == min(first, second), other.states)
+
+
+def _judge(found: Found, value: int, capacity_bytes: int) -> Found:
+    if value <= capacity_bytes:
+        return found
+    if found.bound > capacity_bytes:
+        least = f"{value} is the least" if found.bound == value else f"it takes between {found.bound} and {value}"
+        raise InfeasibleError(f"proven: nothing fits into {capacity_bytes} bytes; {least}")
+    raise LimitReached(
+        f"nothing that fits into {capacity_bytes} bytes was found in time: best {value}, bound {found.bound}; "
+        "give the search more time"
+    )

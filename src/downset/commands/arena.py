@@ -1,0 +1,127 @@
+"""`downset arena`: for people who have only records, and want an offset or an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from downset.commands.options import BYTES, SECONDS, console, print_json
+
+if TYPE_CHECKING:
+    from downset.plans import Arena, Evidence, SharedObjects
+    from downset.records import Record
+
+__all__ = ["arena"]
+
+
+@click.command()
+@click.argument("records_csv", type=click.Path())
+@click.option("--capacity", type=BYTES, help="What it must fit into; exit 3 if that is impossible.")
+@click.option(
+    "--align", type=click.IntRange(min=1), default=1, show_default=True, help="Every offset a multiple of it."
+)
+@click.option("--form", type=click.Choice(["offsets", "objects"]), default="offsets", show_default=True)
+@click.option("--method", default="best", show_default=True, help="best, exact, greedy_by_size, strip_packing, …")
+@click.option("--ties", type=click.Choice(["tflite", "paper"]), default="tflite", show_default=True)
+@click.option("--time-limit", type=SECONDS, default="10s", show_default=True)
+@click.option("-o", "--output", type=click.Path(), help="Write the records with an offset (or object) column.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/arena.json).")
+def arena(
+    records_csv: str,
+    capacity: int | None,
+    align: int,
+    form: str,
+    method: str,
+    ties: str,
+    time_limit: float,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Give every record of RECORDS_CSV (id,lower,upper,size; upper exclusive) an offset in one arena, or an object.
+
+    Method best tries every heuristic and, where they leave a gap to the bound, goes on to the exact search.
+    """
+    from pathlib import Path
+
+    from downset.export.write import write_whole
+    from downset.records_csv import read_records, records_to_csv
+
+    records = _aligned(read_records(records_csv), align)
+    if form == "offsets":
+        placed = _place(records, method, ties, time_limit, capacity)
+        evidence, text = placed.evidence, records_to_csv(records, offsets=placed.offsets)
+    else:
+        shared = _share(records, method, ties, time_limit, capacity)
+        evidence, text = shared.evidence, records_to_csv(records, object_of=shared.object_of)
+    if output is not None:
+        write_whole(output, text.encode(), source=Path(records_csv))
+    if as_json:
+        print_json(
+            {
+                "method": evidence.method,
+                "arena_bytes": int(evidence.value),
+                "bound_bytes": int(evidence.bound),
+                "proven": evidence.proven,
+                "seconds": evidence.seconds,
+            }
+        )
+        return
+    _print_table(len(records), evidence, form, capacity)
+
+
+def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None) -> None:
+    from rich.table import Table
+
+    from downset.units import format_bytes
+
+    gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
+    table = Table()
+    for column in ("records", "form", "method", "bytes", "lower bound", "gap", "proven"):
+        table.add_column(column, justify="right")
+    table.add_row(
+        str(count),
+        form,
+        evidence.method,
+        format_bytes(evidence.value),
+        format_bytes(evidence.bound),
+        f"{gap:.1%}",
+        "yes" if evidence.proven else "no",
+    )
+    out = console()
+    out.print(table)
+    if capacity is not None:
+        out.print(f"fits into {format_bytes(capacity)} bytes, {format_bytes(capacity - evidence.value)} to spare")
+
+
+def _aligned(records: Sequence[Record], align: int) -> tuple[Record, ...]:
+    from dataclasses import replace
+    from math import lcm
+
+    from downset.records import check_records
+
+    aligned = tuple(replace(record, alignment=lcm(record.alignment, align)) for record in records)
+    check_records(aligned)  # a pin may be misaligned now
+    return aligned
+
+
+def _place(records: Sequence[Record], method: str, ties: str, time_limit_s: float, capacity: int | None) -> Arena:
+    from downset.plan import plan_arena
+
+    plan = plan_arena(records, method=method, ties=ties, time_limit_s=time_limit_s, capacity_bytes=capacity)
+    if method == "best" and capacity is None and not plan.evidence.proven:
+        further = plan_arena(records, method="local_search", ties=ties, time_limit_s=time_limit_s)
+        return further if further.arena_bytes < plan.arena_bytes or further.evidence.proven else plan
+    return plan
+
+
+def _share(
+    records: Sequence[Record], method: str, ties: str, time_limit_s: float, capacity: int | None
+) -> SharedObjects:
+    from downset.plan import plan_shared
+
+    plan = plan_shared(records, method=method, ties=ties, time_limit_s=time_limit_s, capacity_bytes=capacity)
+    if method == "best" and capacity is None and not plan.evidence.proven:
+        return plan_shared(records, method="exact", ties=ties, time_limit_s=time_limit_s)
+    return plan
