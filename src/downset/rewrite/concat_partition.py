@@ -35,16 +35,17 @@ _UNARY = frozenset(
 _FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
 
 
-def partition_sites(graph: Graph) -> tuple[int, ...]:
+def partition_sites(graph: Graph, *, inexact: bool = False) -> tuple[int, ...]:
     """The concatenations that can be taken apart: operator indices, ascending.
 
     A site is a Concat along the channels, of activations with known shapes, whose result is read by exactly one
-    operator, is no graph output, and is read by something the concatenation can move behind or dissolve in.
+    operator, is no graph output, and is read by something the concatenation can move behind or dissolve in. Quantised
+    convolutions are summed part by part only if `inexact`: rounding each part changes the result.
     """
-    return tuple(index for index, op in enumerate(graph.ops) if _is_site(graph, index, op))
+    return tuple(index for index, op in enumerate(graph.ops) if _is_site(graph, index, op, inexact))
 
 
-def _is_site(graph: Graph, index: int, op: Op) -> bool:
+def _is_site(graph: Graph, index: int, op: Op, inexact: bool) -> bool:
     if op.kind != "Concat" or len(op.inputs) < 2 or len(op.outputs) != 1 or _channel_axis(graph, op) is None:
         return False
     readers = [at for at, other in enumerate(graph.ops) if op.outputs[0] in other.inputs]
@@ -56,26 +57,26 @@ def _is_site(graph: Graph, index: int, op: Op) -> bool:
             tensor != ABSENT and graph.tensors[tensor].role == "activation" and graph.tensors[tensor].nbytes > 0
             for tensor in op.inputs
         )
-        and _rule(graph, index, readers[0]) is not None
+        and _rule(graph, index, readers[0], inexact) is not None
     )
 
 
-def concat_partition(graph: Graph, sites: Iterable[int], *, accumulate: Accumulate = "chain") -> Graph:
+def concat_partition(
+    graph: Graph, sites: Iterable[int], *, accumulate: Accumulate = "chain", inexact: bool = False
+) -> Graph:
     """The same network with the concatenations at `sites` (see `partition_sites`) taken apart.
 
     Each moves behind its reader until it dissolves in a convolution or its result is read more than once. Float results
-    are equal up to the association of the sums; where only depthwise and element-wise operators are split, bit for bit.
+    are equal up to the association of the sums; depthwise and element-wise operators compute every channel as before.
     """
-    pending = {graph.ops[site].outputs[0] for site in sites}
-    names = {graph.tensors[tensor].name for tensor in pending}
+    names = {graph.tensors[graph.ops[site].outputs[0]].name for site in sites}
     while True:
-        site = next(
-            (at for at in partition_sites(graph) if graph.tensors[graph.ops[at].outputs[0]].name in names), None
-        )
+        found = partition_sites(graph, inexact=inexact)
+        site = next((at for at in found if graph.tensors[graph.ops[at].outputs[0]].name in names), None)
         if site is None:
             return graph
         reader = next(at for at, op in enumerate(graph.ops) if graph.ops[site].outputs[0] in op.inputs)
-        rule = _rule(graph, site, reader)
+        rule = _rule(graph, site, reader, inexact)
         assert rule is not None  # partition_sites promised it
         # Where the concatenation moved behind its reader, the reader's result is the next one to look at.
         names.add(graph.tensors[graph.ops[reader].outputs[0]].name)
@@ -85,10 +86,12 @@ def concat_partition(graph: Graph, sites: Iterable[int], *, accumulate: Accumula
 _Rule = Callable[[Graph, int, int, Accumulate], Graph]
 
 
-def _rule(graph: Graph, site: int, reader: int) -> _Rule | None:
+def _rule(graph: Graph, site: int, reader: int, inexact: bool) -> _Rule | None:
     """How the reader can be split over the concatenation's parts, or None."""
     op, concat = graph.ops[reader], graph.ops[site]
     joined = concat.outputs[0]
+    if any(graph.tensors[part].quantization != graph.tensors[joined].quantization for part in concat.inputs):
+        return None  # the concatenation itself rescales some of its parts
     if len(op.outputs) != 1 or op.inputs.count(joined) != 1 or op.inputs[0] != joined:
         return None
     if op.kind in _UNARY and len(op.inputs) == 1:
@@ -97,12 +100,14 @@ def _rule(graph: Graph, site: int, reader: int) -> _Rule | None:
         return _move_behind
     if op.kind == "BatchNormalization" and all(tensor in graph.constants for tensor in op.inputs[1:5]):
         return _move_behind
-    if op.kind != "Conv" or op.inputs[1] not in graph.constants or graph.tensors[joined].dtype not in _FLOATS:
+    if op.kind != "Conv" or any(tensor not in graph.constants for tensor in op.inputs[1:] if tensor != ABSENT):
         return None
     groups = int(op.attrs.get("group", 1))
-    channels = [_channels(graph, tensor) for tensor in concat.inputs]
+    axis = _channel_axis(graph, concat)
+    assert axis is not None  # it is a site
+    channels = [graph.tensors[tensor].shape[axis] for tensor in concat.inputs]
     if groups == 1:
-        return _split_convolution
+        return _split_convolution if inexact or graph.tensors[joined].dtype in _FLOATS else None
     per_group = sum(channels) // groups
     if all(count % per_group == 0 for count in channels):
         return _move_behind
@@ -116,14 +121,6 @@ def _channel_axis(graph: Graph, op: Op) -> int | None:
     axis += rank if axis < 0 else 0
     channel = rank - 1 if op.attrs.get("layout") == "NHWC" else 1
     return channel if rank >= 3 and axis == channel else None
-
-
-def _channels(graph: Graph, tensor: int) -> int:
-    """Channels of a concatenation's input; its reader has the same layout."""
-    concat = next(op for op in graph.ops if op.kind == "Concat" and tensor in op.inputs)
-    axis = _channel_axis(graph, concat)
-    assert axis is not None
-    return graph.tensors[tensor].shape[axis]
 
 
 def _slice(read: Callable[[], npt.NDArray[Any]], axis: int, start: int, stop: int) -> Callable[[], npt.NDArray[Any]]:

@@ -17,6 +17,7 @@ __all__ = ["Edit"]
 class _Slot:
     op: Op
     source: int
+    original: bool = False
 
 
 class Edit:
@@ -31,7 +32,9 @@ class Edit:
         self.tensors = list(graph.tensors)
         self.constants: dict[int, Callable[[], npt.NDArray[Any]]] = dict(graph.constants)
         source = graph.source.op_index or (-1,) * len(graph.ops)
-        self._slots: dict[int, list[_Slot]] = {index: [_Slot(op, source[index])] for index, op in enumerate(graph.ops)}
+        self._slots: dict[int, list[_Slot]] = {
+            index: [_Slot(op, source[index], True)] for index, op in enumerate(graph.ops)
+        }
 
     def op(self, index: int) -> Op:
         """The operator that stands at an original index (only where exactly one does)."""
@@ -124,7 +127,7 @@ class Edit:
         for at in placed:
             slot = slots[at]
             after = tuple(first_of[earlier] for earlier in slot.op.after if earlier in first_of)
-            result.append(_Slot(replace(slot.op, after=after), slot.source) if slot.op.after else slot)
+            result.append(_Slot(replace(slot.op, after=after), slot.source, slot.original) if slot.op.after else slot)
         return result
 
     def _needed(self, slots: list[_Slot], made_by: Mapping[int, int]) -> set[int]:
@@ -135,7 +138,7 @@ class Edit:
         stack = [made_by[tensor] for tensor in self._graph.outputs if tensor in made_by]
         for at, slot in enumerate(slots):
             index = original[id(slot)]
-            dead_before = slot.source >= 0 and not any(tensor in was_read for tensor in slot.op.outputs)
+            dead_before = slot.original and not any(tensor in was_read for tensor in slot.op.outputs)
             if dead_before or slot.op.after or index in waited_for:
                 stack.append(at)
         keep: set[int] = set()

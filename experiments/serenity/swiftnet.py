@@ -1,0 +1,84 @@
+"""SERENITY's SwiftNet figures without the allocator, from the real file: paper | ours | ratio.
+
+    python -m experiments.serenity.swiftnet
+
+SwiftNet HPD is ../shared/models/swiftnet_hpd_vwwc224_uint8.tflite; cell A is its operators 5 to 32. Two memory models,
+never mixed: `serenity` (a concatenation is a view, partial sums accumulate in place: what the paper counts) and `live`
+(concatenations are materialised: what TFLite executes).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from downset.graph import Graph, Source
+from downset.load import load
+from downset.plan import plan_order
+from downset.rewrite.concat_partition import concat_partition, partition_sites
+from experiments.rows import load_rows, save_rows
+
+NAME = "serenity_swiftnet"
+MODEL = Path(__file__).resolve().parents[3] / "shared" / "models" / "swiftnet_hpd_vwwc224_uint8.tflite"
+CELLS = {"A": (5, 32), "B": (34, 56), "C": (58, 81)}
+PAPER = {("A", "serenity", "order"): 200_704, ("A", "serenity", "order + rewriting"): 188_160}
+
+
+def part(graph: Graph, first: int, last: int) -> Graph:
+    """Operators first to last as a graph: what they read from before is its inputs, what is read later its outputs."""
+    ops = graph.ops[first : last + 1]
+    made = {tensor for op in ops for tensor in op.outputs}
+    read = {tensor for op in ops for tensor in op.inputs if tensor >= 0}
+    later = {tensor for op in graph.ops[last + 1 :] for tensor in op.inputs} | set(graph.outputs)
+    inputs = sorted(tensor for tensor in read - made if graph.tensors[tensor].role == "activation")
+    source = Source("built")
+    return Graph(
+        "cell", graph.tensors, ops, tuple(inputs), tuple(sorted(made & later)), graph.constants, source
+    ).check()
+
+
+def rows() -> list[dict[str, Any]]:
+    network = load(MODEL)
+    found = []
+    cells = {name: part(network, *span) for name, span in CELLS.items()}
+    for name, graph in {**cells, "whole": network}.items():
+        rewritten = concat_partition(graph, partition_sites(graph, inexact=True), accumulate="sum", inexact=True)
+        for memory in ("serenity", "live"):
+            for method, what, subject in (
+                ("file", "file order", graph),
+                ("optimal", "order", graph),
+                ("optimal", "order + rewriting", rewritten),
+            ):
+                order = plan_order(subject, method=method, memory=memory)
+                found.append(
+                    {
+                        "part": name,
+                        "memory": memory,
+                        "what": what,
+                        "operators": len(subject.ops),
+                        "paper": PAPER.get((name, memory, what)),
+                        "ours": order.peak_bytes,
+                        "proven": order.evidence.proven,
+                    }
+                )
+    return found
+
+
+def main() -> None:
+    fresh = MODEL.exists()
+    table = rows() if fresh else load_rows(NAME)
+    print("| part | memory | what | operators | paper | ours | ratio | proven |" + ("" if fresh else " recorded"))
+    print("|---|---|---|---|---|---|---|---|")
+    for row in table:
+        paper = f"{row['paper']:,}" if row["paper"] else "-"
+        ratio = f"{row['ours'] / row['paper']:.3f}" if row["paper"] else "-"
+        print(
+            f"| {row['part']} | {row['memory']} | {row['what']} | {row['operators']} | {paper} | {row['ours']:,} "
+            f"| {ratio} | {'yes' if row['proven'] else 'no'} |"
+        )
+    if fresh:
+        print("written:", save_rows(NAME, table))
+
+
+if __name__ == "__main__":
+    main()
