@@ -15,6 +15,7 @@ from downset.orders.bound import closure_bound
 from downset.orders.exhaustive import exhaustive
 from downset.orders.optimal import optimal
 from downset.orders.search_space import SearchSpace
+from downset.orders.serenity import serenity
 from downset.plan import plan_order
 from downset.verify import verify_order, verify_steps
 from tests.strategies import graphs, orders_of
@@ -134,6 +135,35 @@ def test_relabelling_operators_changes_no_optimum(data):
         for storage in problem.storages
     )
     assert optimal(OrderProblem(tuple(predecessors), storages)).bound == optimal(problem).bound
+
+
+@given(problem=wide_problems(operators=9), divided=st.booleans(), soft_budget=st.booleans())
+def test_every_part_of_serenity_finds_the_optimum(problem, divided, soft_budget):
+    least = exhaustive(problem).bound
+    found = serenity(problem, divided=divided, soft_budget=soft_budget)
+    assert found.proven
+    assert peak_bytes(problem, found.solution) == found.bound == least
+
+
+def test_serenity_out_of_time_keeps_a_true_bound():
+    problem = OrderProblem((0,) * 18, tuple(Storage(v + 1, 1 << v, 1 << v) for v in range(18)))
+    found = serenity(problem, time_limit_s=0.02)
+    assert found.bound <= 18
+    verify_steps(problem.predecessors, found.solution)
+
+
+def test_algorithm_1_visits_every_downset_of_independent_chains_once():
+    """Figure 16's kind of graph: between one source and one sink, operators in no order with one another. Its downsets
+    are counted in closed form: 2^n between source and sink, and three more."""
+    for branches in (1, 3, 6):
+        count = branches + 2
+        middle = sum(1 << v for v in range(1, branches + 1))
+        predecessors = (0, *(1 for _ in range(branches)), middle)
+        storages = (Storage(5, 1, middle), *(Storage(v, 1 << v, 1 << count - 1) for v in range(1, branches + 1)))
+        problem = OrderProblem(predecessors, storages)
+        found = serenity(problem, divided=False, soft_budget=False)
+        # one entry of the memo for every downset but the last: |V| levels of together 2^n + 1 zero-indegree sets
+        assert found.states == lattice.count_downsets(predecessors) - 1 == 2**branches + 1
 
 
 @given(problem=wide_problems(operators=12), states=st.integers(0, 6))

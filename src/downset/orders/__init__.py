@@ -10,6 +10,7 @@ from downset.orders.file_order import file_order
 from downset.orders.greedy import greedy
 from downset.orders.kahn import kahn
 from downset.orders.optimal import optimal
+from downset.orders.serenity import serenity
 from downset.plans import Found
 
 __all__ = ["ORDERS", "alternatives"]
@@ -20,6 +21,7 @@ ORDERS: dict[str, Callable[..., Found]] = {
     "dfs": dfs,
     "greedy": greedy,
     "beam": beam,
+    "serenity": serenity,
     "optimal": optimal,
     "exhaustive": exhaustive,
 }

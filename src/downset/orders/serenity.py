@@ -1,0 +1,150 @@
+"""SERENITY: dynamic programming over zero-indegree sets, divide and conquer, adaptive soft budgeting.
+
+Source: "Ordering Chaos", section 3.1 (algorithm 1) and section 3.2 (divide and conquer, algorithm 2).
+Names: z is `ready`, a mask; mu is the live bytes, mu_peak the peak, M_i a level of the memo, tau the `budget`, T the
+    `step_limit_s` (seconds for one search step), s* the solution. A search step adds one operator to each entry of M_i.
+Complexity: O(V · 2^V) without pruning; O(entries · ready) a search step.
+Deviations: the memo's key is the zero-indegree set, which is as good as the downset: what is left is the upward closure
+    of z. Graphs are divided at operators comparable with all others, where joining optimal parts stays optimal.
+    Algorithm 2's update rules as printed can move away from the answer: after two times 'no solution' tau_old is a
+    budget that was too small, and the mean with it lowers tau. Here tau is bisected between the largest budget known to
+    have no solution and the smallest that timed out; where nothing is left between them, T is doubled. Past the time
+    limit Kahn's order is returned with the largest budget that was refuted as its bound.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from downset.lattice import ancestors, bits, descendants
+from downset.liveness import OrderProblem
+from downset.orders.kahn import kahn
+from downset.orders.search_space import SearchSpace
+from downset.plans import Found
+
+__all__ = ["divide", "serenity"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One entry of the memo M_i: a way to a zero-indegree set."""
+
+    peak: int
+    live: int
+    downset: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a search under a budget came to: the entry at its end, or a flag as in algorithm 2."""
+
+    flag: str
+    entry: _Entry | None
+    states: int
+
+
+def serenity(
+    problem: OrderProblem,
+    *,
+    time_limit_s: float = 10.0,
+    engine: str = "native",
+    divided: bool = True,
+    soft_budget: bool = True,
+    step_limit_s: float = 0.5,
+) -> Found:
+    """The paper's scheduler. `divided` and `soft_budget` switch its two accelerations off, for table 2."""
+    del engine  # one implementation: it is here to be compared with
+    deadline = time.perf_counter() + time_limit_s
+    space = SearchSpace(problem)
+    ends = divide(space) if divided else [space.full]
+    entry = _Entry(problem.floor_bytes, space.start_bytes, 0, ())
+    states, bound = 0, problem.floor_bytes
+    for end in ends:
+        outcome, refuted = _search_part(space, entry, end, deadline, soft_budget, step_limit_s)
+        states += outcome.states
+        bound = max(bound, refuted)
+        if outcome.entry is None:
+            steps = kahn(problem).solution
+            return Found(steps, min(max(bound, entry.peak), space.peak(steps)), False, states)
+        entry = outcome.entry
+    return Found(entry.steps, entry.peak, True, states)
+
+
+def divide(space: SearchSpace) -> list[int]:
+    """The downsets that every order passes through (hourglass points), ascending, the full one last."""
+    above, below = ancestors(space.predecessors), descendants(space.predecessors)
+    cuts = {
+        above[v] | 1 << v for v in range(space.count) if above[v].bit_count() + below[v].bit_count() == space.count - 1
+    }
+    return sorted(cuts | {space.full}, key=int.bit_count)
+
+
+def _search_part(
+    space: SearchSpace, start: _Entry, end: int, deadline: float, soft_budget: bool, step_limit_s: float
+) -> tuple[_Outcome, int]:
+    """Algorithm 2 for one part: (the outcome, the largest budget that has no solution, plus one)."""
+    hard = _kahn_peak(space, start, end)
+    if not soft_budget:
+        return _dynamic_programming(space, start, end, hard, deadline, float("inf")), 0
+    too_small, timed_out = start.peak - 1, hard + 1  # no budget below what it took to come here
+    budget, states = hard, 0
+    while True:
+        outcome = _dynamic_programming(space, start, end, budget, deadline, step_limit_s)
+        states += outcome.states
+        if outcome.flag == "solution" or time.perf_counter() > deadline:
+            return _Outcome(outcome.flag, outcome.entry, states), too_small + 1
+        if outcome.flag == "timeout":
+            timed_out = budget
+        else:
+            too_small = budget
+        if timed_out - too_small <= 1:
+            step_limit_s, timed_out = 2 * step_limit_s, hard + 1
+        budget = too_small + max((timed_out - too_small) // 2, 1)
+
+
+def _kahn_peak(space: SearchSpace, start: _Entry, end: int) -> int:
+    """The hard budget: what Kahn's order of this part needs."""
+    peak, live, downset = start.peak, start.live, start.downset
+    for operator in kahn(space.problem).solution:
+        if end >> operator & 1 and not downset >> operator & 1:
+            transient, live = space.step(downset, live, operator)
+            peak = max(peak, transient)
+            downset |= 1 << operator
+    return peak
+
+
+def _dynamic_programming(
+    space: SearchSpace, start: _Entry, end: int, budget: int, deadline: float, step_limit_s: float
+) -> _Outcome:
+    """Algorithm 1 from `start` to the downset `end`, ways above the budget dropped."""
+    ready = sum(1 << v for v in range(space.count) if _is_ready(space, start.downset, v))
+    level = {ready: start}
+    states = 0
+    for _ in range((end & ~start.downset).bit_count()):
+        begin = time.perf_counter()
+        following: dict[int, _Entry] = {}
+        for zero_indegree, entry in level.items():
+            states += 1
+            if states % 64 == 0 and time.perf_counter() > min(deadline, begin + step_limit_s):
+                return _Outcome("timeout", None, states)
+            for operator in bits(zero_indegree & end):
+                transient, live = space.step(entry.downset, entry.live, operator)
+                peak = max(entry.peak, transient)
+                if peak > budget:
+                    continue
+                downset = entry.downset | 1 << operator
+                signature = space.open(downset, zero_indegree, operator)
+                known = following.get(signature)
+                if known is None or peak < known.peak:
+                    following[signature] = _Entry(peak, live, downset, (*entry.steps, operator))
+        if not following:
+            return _Outcome("no solution", None, states)
+        level = following
+    (entry,) = level.values()
+    return _Outcome("solution", entry, states)
+
+
+def _is_ready(space: SearchSpace, downset: int, operator: int) -> bool:
+    return not downset >> operator & 1 and not space.predecessors[operator] & ~downset
