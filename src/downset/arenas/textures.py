@@ -1,0 +1,89 @@
+"""Shared objects of more than one dimension: GPU textures, which cannot be cut and grow in no direction.
+
+Source: the shared-objects form of "Efficient Memory Management for Deep Neural Net Inference" (section 4 finds it "most
+    suitable for GPU textures"), with the strategies that LiteRT offers for sizes of two and three dimensions (textures)
+    and of four (tensors): naive, equality, greedy in order.
+Names: an *extent* is a texture's size in every dimension.
+Complexity: O(n k) for k textures.
+Deviations: greedy in order reuses only textures that cover the new extent in every dimension, the one with fewest
+    elements to spare. Ties go to the lowest number; under equality, four-dimensional sizes take what was freed last.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+__all__ = ["TEXTURES", "Texture", "equality_textures", "naive_textures", "textures_in_order"]
+
+
+@dataclass(frozen=True, slots=True)
+class Texture:
+    """A buffer of some extent that must keep its contents from step `start` up to, not including, step `stop`."""
+
+    id: str
+    start: int
+    stop: int
+    extent: tuple[int, ...]
+
+
+def naive_textures(textures: Sequence[Texture]) -> tuple[int, ...]:
+    """A texture for each."""
+    return tuple(range(len(textures)))
+
+
+def equality_textures(textures: Sequence[Texture]) -> tuple[int, ...]:
+    """Reused only at exactly the same extent."""
+
+    def choose(wanted: Texture, free: Sequence[int], extents: Sequence[tuple[int, ...]]) -> int:
+        equal = [held for held in free if extents[held] == wanted.extent]
+        if len(wanted.extent) == 4:
+            return equal[-1] if equal else -1
+        return min(equal, default=-1)
+
+    return _assign(textures, choose)
+
+
+def textures_in_order(textures: Sequence[Texture]) -> tuple[int, ...]:
+    """Reused where the old extent covers the new one, closest first."""
+
+    def choose(wanted: Texture, free: Sequence[int], extents: Sequence[tuple[int, ...]]) -> int:
+        covering = [
+            (prod(extents[held]), held)
+            for held in free
+            if all(new <= old for new, old in zip(wanted.extent, extents[held], strict=True))
+        ]
+        return min(covering, default=(0, -1))[1]
+
+    return _assign(textures, choose)
+
+
+def _assign(
+    textures: Sequence[Texture], choose: Callable[[Texture, Sequence[int], Sequence[tuple[int, ...]]], int]
+) -> tuple[int, ...]:
+    texture_of = [-1] * len(textures)
+    in_use: list[tuple[int, int]] = []
+    free: list[int] = []  # in the order they were freed
+    extents: list[tuple[int, ...]] = []
+    for index in sorted(range(len(textures)), key=lambda i: (textures[i].start, i)):
+        wanted = textures[index]
+        while in_use and in_use[0][0] <= wanted.start:
+            free.append(heapq.heappop(in_use)[1])
+        chosen = choose(wanted, free, extents)
+        if chosen < 0:
+            chosen = len(extents)
+            extents.append(wanted.extent)
+        else:
+            free.remove(chosen)
+        texture_of[index] = chosen
+        heapq.heappush(in_use, (wanted.stop, chosen))
+    return tuple(texture_of)
+
+
+TEXTURES: dict[str, Callable[[Sequence[Texture]], tuple[int, ...]]] = {
+    "naive": naive_textures,
+    "equality": equality_textures,
+    "greedy_in_order": textures_in_order,
+}
