@@ -60,3 +60,29 @@ def orders_of(draw, predecessors):
         steps.append(operator)
         downset |= 1 << operator
     return tuple(steps)
+
+
+@st.composite
+def record_sets(draw, most=10, pins=True, gaps=True):
+    """Records that can be planned: ties in size and time, alignments, gaps, pins that do not collide."""
+    from downset.records import Record
+
+    records, pinned = [], []
+    for index in range(draw(st.integers(0, most))):
+        start = draw(st.integers(0, 9))
+        stop = start + draw(st.integers(1, 6))
+        nbytes = draw(st.sampled_from([1, 2, 3, 4, 4, 6, 8, 8, 11, 16]))
+        alignment = draw(st.sampled_from([1, 1, 1, 2, 4]))
+        holes = ()
+        if gaps and stop - start > 2 and draw(st.integers(0, 3)) == 0:
+            low = draw(st.integers(start + 1, stop - 2))
+            holes = ((low, draw(st.integers(low + 1, stop - 1))),)
+        offset = alignment * draw(st.integers(0, 5)) if pins and draw(st.integers(0, 5)) == 0 else None
+        if offset is not None:
+            # A gap could let two pins share bytes; keeping whole lifetimes apart is simpler and loses little.
+            if any(offset < o + n and o < offset + nbytes and start < e and b < stop for o, n, b, e in pinned):
+                offset = None
+            else:
+                pinned.append((offset, nbytes, start, stop))
+        records.append(Record(f"r{index}", start, stop, nbytes, alignment, offset, holes))
+    return records

@@ -1,127 +1,223 @@
-"""Every planner of offsets against the checker, the bound and brute force."""
+"""Laws of every planner of records: each is held to the checker, the bounds, brute force, and to its own kind."""
 
+import random
 from dataclasses import replace
-from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downset.arenas import ARENAS
+from downset.arenas import ARENAS, SHARED
+from downset.arenas.breadth_order import breadth_order
+from downset.arenas.gaps import height, place_in_order
+from downset.arenas.objects_fit import assign_in_order, total_bytes
+from downset.arenas.strip_packing import fill_strip
 from downset.errors import InvalidPlan
-from downset.plan import plan_arena
-from downset.records import Record, breadth_bound
+from downset.plan import plan_arena, plan_shared
+from downset.records import Record, breadths, objects_bound, offsets_bound, positional_maxima
 from downset.verify_records import check_objects, check_placement
+from tests.oracles_arena import least_height, least_total, meet
+from tests.strategies import record_sets
 
-METHODS = pytest.mark.parametrize("method", ARENAS)
-
-
-@st.composite
-def records(draw, most=7, pins=True):
-    found = []
-    for index in range(draw(st.integers(0, most))):
-        start = draw(st.integers(-1, 8)) * draw(st.sampled_from([1, 10**9]))
-        stop = start + draw(st.integers(1, 6))
-        alignment = draw(st.sampled_from([1, 1, 4, 16]))
-        gaps = ((start + 1, stop - 1),) if stop - start > 3 and draw(st.integers(0, 3)) == 0 else ()
-        found.append(Record(f"r{index}", start, stop, draw(st.integers(1, 40)), alignment, None, gaps))
-    if pins and found and draw(st.integers(0, 3)) == 0:
-        found[0] = replace(found[0], offset=found[0].alignment * draw(st.integers(0, 3)))
-    return tuple(found)
+OFFSETS = pytest.mark.parametrize("method", ARENAS)
+OBJECTS = pytest.mark.parametrize("method", SHARED)
+TIES = st.sampled_from(["paper", "tflite"])
+quick = settings(max_examples=60, deadline=None)
 
 
-def height(found, offsets):
-    return max((at + record.nbytes for at, record in zip(offsets, found, strict=True)), default=0)
+def run(planner, records, ties="tflite"):
+    return planner(records, ties=ties, time_limit_s=0.5)
 
 
-def least_height(found):
-    """Brute force: every placement that cannot be lowered comes from first fit in some sequence."""
-    best = None
-    for sequence in permutations(range(len(found))):
-        placed = {i: r.offset for i, r in enumerate(found) if r.offset is not None}
-        for index in sequence:
-            if index in placed:
-                continue
-            record = found[index]
-            candidates = [0] + [placed[i] + found[i].nbytes for i in placed]
-            for at in sorted(-(-c // record.alignment) * record.alignment for c in candidates):
-                trial = [found[i] for i in placed] + [record]
-                try:
-                    check_placement(trial, [*placed.values(), at])
-                except InvalidPlan:
-                    continue
-                placed[index] = at
-                break
-        top = height(found, [placed[i] for i in range(len(found))])
-        best = top if best is None else min(best, top)
-    return best or 0
+@OFFSETS
+@quick
+@given(records=record_sets(most=12), ties=TIES)
+def test_every_placement_passes_the_checker_and_keeps_its_bound(method, records, ties):
+    found = run(ARENAS[method], records, ties)
+    check_placement(records, found.solution)
+    assert found.bound <= height(records, found.solution)
+    assert not found.proven or found.bound == height(records, found.solution)
+    assert found == run(ARENAS[method], records, ties), "the same records, another answer"
 
 
-@METHODS
-@given(found=records(most=12))
-def test_every_placement_passes_the_checker_and_its_bound_is_true(method, found):
-    for ties in ("paper", "tflite"):
-        arena = plan_arena(found, method=method, ties=ties, time_limit_s=0.2)
-        check_placement(found, arena.offsets)
-        assert arena.evidence.bound <= arena.arena_bytes
-        assert not arena.evidence.proven or arena.arena_bytes == arena.evidence.bound
+@OBJECTS
+@quick
+@given(records=record_sets(most=12, pins=False), ties=TIES)
+def test_every_assignment_passes_the_checker_and_keeps_its_bound(method, records, ties):
+    found = run(SHARED[method], records, ties)
+    check_objects(records, found.solution)
+    assert sorted(set(found.solution)) == list(range(max(found.solution, default=-1) + 1)), "an object number is unused"
+    assert found.bound <= total_bytes(records, found.solution)
+    assert not found.proven or found.bound == total_bytes(records, found.solution)
+    assert found == run(SHARED[method], records, ties), "the same records, another answer"
 
 
-@given(found=records(most=5))
-@settings(max_examples=60, deadline=None)
-def test_local_search_finds_the_least_height_of_small_instances(found):
-    least = least_height(found)
-    arena = plan_arena(found, method="local_search", time_limit_s=0.2)
-    assert arena.evidence.bound <= least <= arena.arena_bytes
-    assert arena.arena_bytes == least
+@quick
+@given(records=record_sets(most=6))
+def test_no_bound_of_offsets_is_above_the_least_height(records):
+    least = least_height(records)
+    assert offsets_bound(records) <= least
+    for method, planner in ARENAS.items():
+        found = run(planner, records)
+        assert found.bound <= least <= height(records, found.solution), method
+        assert not found.proven or height(records, found.solution) == least, method
 
 
-@given(found=records(most=12, pins=False))
-def test_best_is_never_above_a_member_of_the_portfolio(found):
-    best = plan_arena(found, method="best").arena_bytes
-    for member in ("naive", "greedy_by_size", "greedy_by_breadth"):
-        assert best <= plan_arena(found, method=member).arena_bytes
+@settings(max_examples=300, deadline=None)
+@given(records=record_sets(most=7, pins=False))
+def test_exact_objects_equal_the_least_of_all_partitions(records):
+    least = least_total(records)
+    assert objects_bound(records) <= least
+    found = SHARED["exact"](records)
+    assert found.proven
+    assert found.bound == least == total_bytes(records, found.solution)
 
 
-@given(found=records(most=10), factor=st.integers(2, 1000))
-def test_scaling_bytes_scales_the_bound(found, factor):
-    scaled = [replace(record, nbytes=record.nbytes * factor) for record in found]
-    assert breadth_bound(scaled) == factor * breadth_bound(found)
+@quick
+@given(records=record_sets(most=14, pins=False))
+def test_exact_and_best_objects_are_above_nobody(records):
+    totals = {method: total_bytes(records, run(planner, records).solution) for method, planner in SHARED.items()}
+    assert totals["exact"] == min(totals.values())
+    assert totals["best"] == min(total for method, total in totals.items() if method != "exact")
 
 
-@given(found=records(most=10), seed=st.integers(0, 3))
-def test_the_same_input_gives_the_same_answer(found, seed):
-    first = ARENAS["local_search"](found, rounds=300, seed=seed)
-    assert ARENAS["local_search"](found, rounds=300, seed=seed) == first
-
-
-@given(data=st.data())
-def test_the_checker_names_two_records_that_collide(data):
-    found = data.draw(records(most=8, pins=False))
-    arena = plan_arena(found, method="naive")
-    pairs = [
-        (i, j)
-        for i, a in enumerate(found)
-        for j, b in enumerate(found)
-        if i < j and any(x < t and s < y for x, y in a.active() for s, t in b.active())
+@quick
+@given(records=record_sets(most=14))
+def test_best_offsets_are_above_no_member(records):
+    members = set(ARENAS) - {"best", "local_search", "exact"}
+    heights = [
+        height(records, run(ARENAS[method], records, ties).solution)
+        for method in members
+        for ties in ("paper", "tflite")
     ]
-    for i, j in pairs:
-        offsets = list(arena.offsets)
-        offsets[j] = offsets[i]
-        if offsets[j] % found[j].alignment == 0:
-            with pytest.raises(InvalidPlan, match="overlap"):
-                check_placement(found, offsets)
-        with pytest.raises(InvalidPlan, match="share object 0"):
-            check_objects(found, [0 if k in (i, j) else k + 1 for k in range(len(found))])
+    assert height(records, ARENAS["best"](records).solution) == min(heights)
 
 
-def test_what_the_checker_refuses():
-    record = Record("a", 0, 2, 8, 16)
-    with pytest.raises(InvalidPlan, match="multiple of 16"):
-        check_placement([record], [8])
-    with pytest.raises(InvalidPlan, match="above the capacity"):
-        check_placement([record], [16], capacity=20)
-    with pytest.raises(InvalidPlan, match="pinned at 32"):
-        check_placement([replace(record, offset=32)], [16])
-    with pytest.raises(InvalidPlan, match="0 offsets for 1"):
-        check_placement([record], [])
+@quick
+@given(records=record_sets(most=12, pins=False), factor=st.integers(2, 9))
+def test_scaling_sizes_scales_every_plan(records, factor):
+    plain = [replace(record, alignment=1) for record in records]
+    scaled = [replace(record, nbytes=factor * record.nbytes) for record in plain]
+    for method in set(ARENAS) - {"local_search"}:
+        assert height(scaled, ARENAS[method](scaled).solution) == factor * height(plain, ARENAS[method](plain).solution)
+    for method, planner in SHARED.items():
+        assert total_bytes(scaled, planner(scaled).solution) == factor * total_bytes(plain, planner(plain).solution), (
+            method
+        )
+
+
+@quick
+@given(records=record_sets(most=10, pins=False), more=record_sets(most=1, pins=False))
+def test_another_record_never_lowers_the_exact_total(records, more):
+    wider = [*records, *(replace(record, id="another") for record in more)]
+    assert SHARED["exact"](wider).bound >= SHARED["exact"](records).bound
+    assert objects_bound(wider) >= objects_bound(records)
+    assert offsets_bound(wider) >= offsets_bound(records)
+
+
+@quick
+@given(records=record_sets(most=10, pins=False))
+def test_reversing_time_changes_no_exact_value(records):
+    back = [
+        replace(r, start=-r.stop, stop=-r.start, gaps=tuple((-high, -low) for low, high in r.gaps)) for r in records
+    ]
+    assert SHARED["exact"](back).bound == SHARED["exact"](records).bound
+    assert positional_maxima(back) == positional_maxima(records)
+    assert offsets_bound(back) == offsets_bound(records)
+
+
+@quick
+@given(records=record_sets(most=10), data=st.data())
+def test_native_placements_equal_their_python_twins(records, data):
+    sequence = data.draw(st.permutations(range(len(records))))
+    for lowest in (False, True):
+        native = place_in_order(records, sequence, lowest=lowest)
+        assert native == place_in_order(records, sequence, lowest=lowest, engine="python")
+    assert fill_strip(records) == fill_strip(records, engine="python")
+    for first in (False, True):
+        native = assign_in_order(records, sequence, first=first)
+        assert native == assign_in_order(records, sequence, first=first, engine="python")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_native_placements_equal_their_twins_beyond_one_block(seed):
+    """Enough records at once that the list of placed records splits."""
+    rng = random.Random(seed)
+    records = []
+    for index in range(1500):
+        start = rng.randrange(60)
+        records.append(
+            Record(str(index), start, start + rng.randrange(1, 60), rng.randrange(1, 50), rng.choice((1, 8)))
+        )
+    sequence = sorted(range(len(records)), key=lambda i: (-records[i].nbytes, i))
+    offsets = place_in_order(records, sequence)
+    check_placement(records, offsets)
+    assert offsets == place_in_order(records, sequence, engine="python")
+    assert fill_strip(records) == fill_strip(records, engine="python")
+
+
+@quick
+@given(records=record_sets(most=8))
+def test_bounds_are_what_the_paper_defines(records):
+    steps = range(min((r.start for r in records), default=0), max((r.stop for r in records), default=0))
+    live = [sorted((r.nbytes for r in records if any(a <= t < b for a, b in r.active())), reverse=True) for t in steps]
+    assert max((total for _, total in breadths(records)), default=0) == max(map(sum, live), default=0)
+    width = max(map(len, live), default=0)
+    assert positional_maxima(records) == tuple(max(p[i] for p in live if len(p) > i) for i in range(width))
+
+
+@quick
+@given(records=record_sets(most=10), ties=st.booleans())
+def test_breadth_order_is_the_papers_double_loop(records, ties):
+    profile = sorted(breadths(records), key=lambda item: (-item[1], -item[0] if ties else item[0]))
+    expected = []
+    for step, _ in profile:
+        alive = [i for i, r in enumerate(records) if any(a <= step < b for a, b in r.active()) and i not in expected]
+        expected += sorted(alive, key=lambda i: (-records[i].nbytes, i))
+    assert breadth_order(records, later_step_first=ties) == expected
+
+
+@quick
+@given(records=record_sets(most=8), data=st.data())
+def test_the_checker_names_every_collision(records, data):
+    """Any offsets at all: the checker objects if and only if two records that meet in time meet in bytes, or a pin or
+    an alignment is not kept."""
+    offsets = [data.draw(st.integers(-1, 40)) for _ in records]
+    wrong = any(
+        at < 0 or at % r.alignment or r.offset not in (None, at) for at, r in zip(offsets, records, strict=True)
+    )
+    for i, one in enumerate(records):
+        for j in range(i):
+            apart = offsets[i] + one.nbytes <= offsets[j] or offsets[j] + records[j].nbytes <= offsets[i]
+            wrong |= not apart and meet(one, records[j])
+    if wrong:
+        with pytest.raises(InvalidPlan):
+            check_placement(records, offsets)
+    else:
+        check_placement(records, offsets)
+    objects = [data.draw(st.integers(0, 3)) for _ in records]
+    if any(objects[i] == objects[j] and meet(records[i], records[j]) for i in range(len(records)) for j in range(i)):
+        with pytest.raises(InvalidPlan, match="share object"):
+            check_objects(records, objects)
+    else:
+        check_objects(records, objects)
+
+
+def test_steps_and_sizes_of_any_magnitude():
+    far = 10**9
+    records = [Record("a", 0, far, 5), Record("b", far - 1, 2 * far, 6), Record("c", far, far + 1, 7)]
+    assert plan_arena(records).arena_bytes == 13
+    assert plan_shared(records, method="exact").total_bytes == 13
+    huge = [
+        replace(record, start=record.start << 80, stop=record.stop << 80, nbytes=record.nbytes << 80)
+        for record in records
+    ]
+    assert plan_arena(huge).arena_bytes == 13 << 80
+    assert plan_shared(huge, method="exact").total_bytes == 13 << 80
+
+
+def test_no_records_take_no_bytes():
+    for method in ARENAS:
+        assert plan_arena([], method=method).arena_bytes == 0
+    for method in SHARED:
+        assert plan_shared([], method=method).total_bytes == 0
