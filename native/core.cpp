@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "arena_exact.hpp"
 #include "arena_place.hpp"
 #include "arena_search.hpp"
 #include "objects_assign.hpp"
@@ -64,6 +65,18 @@ std::tuple<std::vector<int>, std::int64_t, std::int64_t> shared_objects(
     return {found.object_of, found.bound, found.states};
 }
 
+// {offsets (empty: none found), 1 placed | 0 impossible | -1 limit, nodes}
+std::tuple<Sizes, int, std::int64_t> arena_within(
+    Sizes nbytes, Sizes alignments, Sizes pinned, const std::vector<std::vector<downset::ArenaProblem::Interval>>& active,
+    std::int64_t capacity, double seconds, std::int64_t node_limit) {
+    const downset::ArenaProblem problem(std::move(nbytes), std::move(alignments), std::move(pinned), active);
+    downset::CapacitySearch search(problem, active);
+    const auto outcome = search.run(capacity, seconds, node_limit);
+    using Outcome = downset::CapacitySearch::Outcome;
+    if (outcome == Outcome::kPlaced) return {search.offsets(), 1, search.nodes()};
+    return {{}, outcome == Outcome::kImpossible ? 0 : -1, search.nodes()};
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -72,6 +85,8 @@ NB_MODULE(_native, module) {
     // order_search.hpp
     module.def("best_first", &best_first, Unlocked());
     module.def("beam", &beam, Unlocked());
+    // arena_exact.hpp
+    module.def("arena_within", &arena_within, Unlocked());
     // arena_search.hpp
     module.def("arena_local_search", &arena_local_search, Unlocked());
     // arena_place.hpp

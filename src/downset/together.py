@@ -66,7 +66,7 @@ def plan_together(
         problem = order_problem(graph, model)
         found = alternatives(problem, optimal.steps, best - 1, count=count, seed=seed, time_limit_s=0.25 * left())
         if not attempt((steps for steps in found if steps not in tried), "best"):
-            attempt(ranked()[:4] + [steps for steps in (optimal.steps,) if steps not in ranked()[:4]], "local_search")
+            attempt(ranked()[:4] + [steps for steps in (optimal.steps,) if steps not in ranked()[:4]], "exact")
     steps = ranked()[0]
     order = optimal if steps == optimal.steps else judge_order(graph, steps, memory=model, like=optimal.evidence)
     return Together(order, _judged(tried[steps], bound))

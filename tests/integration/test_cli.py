@@ -110,7 +110,7 @@ def test_inspect_prints_its_schema(tmp_path):
 def test_help_lists_every_command():
     done = downset("--help")
     assert done.returncode == 0
-    for command in ("fit", "inspect", "verify", "order"):
+    for command in ("fit", "inspect", "verify", "order", "arena"):
         assert command in done.stdout
         assert downset(command, "-h").returncode == 0
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from downset.arenas.best import best, best_objects
 from downset.arenas.equality import equality, equality_objects
+from downset.arenas.exact import exact
 from downset.arenas.exact_objects import exact_objects
 from downset.arenas.from_objects import from_objects
 from downset.arenas.greedy_by_breadth import greedy_by_breadth
@@ -35,6 +36,7 @@ ARENAS: dict[str, Callable[..., Found]] = {
     "from_objects": from_objects,
     "tflm_greedy": tflm_greedy,
     "local_search": local_search,
+    "exact": exact,
     "best": best,
 }
 
