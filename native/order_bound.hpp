@@ -100,7 +100,9 @@ inline Bytes closure_bound(const OrderProblem& problem, double seconds) {
             for (int word = 0; word < words; ++word) below[v * words + word] |= below[w * words + word];
             below[v * words + w / 64] |= bit(w);
         }
-    Bytes bound = std::max(problem.floor, problem.start_live);
+    Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
+    for (const auto& storage : problem.storages) at_the_end += storage.kept ? storage.nbytes : 0;
+    Bytes bound = std::max({problem.floor, problem.start_live, at_the_end});
     std::vector<int> node_of(count, -1);
     std::vector<std::uint64_t> done(words), free(words), out(words), only_v(words, 0);
     for (int v = 0; v < count && Clock::now() < deadline; ++v) {

@@ -343,7 +343,7 @@ inline OrderResult best_first(const OrderProblem& problem, Bytes incumbent, doub
         if (narrow[-minus_size]) passed = -minus_size;
         if (peak >= incumbent) return {{}, incumbent, expanded};
         if (expanded >= state_limit || (expanded % 256 == 0 && Clock::now() > deadline) ||
-            (expanded % 4096 == 0 && static_cast<std::int64_t>(table.bytes() + open.size() * sizeof(Entry)) > byte_limit))
+            (expanded % 64 == 0 && static_cast<std::int64_t>(table.bytes() + open.size() * sizeof(Entry)) > byte_limit))
             return {{}, peak, expanded};
         table.states[index].closed = true;
         ++expanded;

@@ -25,7 +25,8 @@ def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: 
     if engine == "native":
         return int(native_module().closure_bound(*flat(problem), time_limit_s))
     above = ancestors(problem.predecessors)
-    bound = max(problem.floor_bytes, live_bytes(problem, 0))
+    kept = sum(storage.nbytes for storage in problem.storages if storage.kept)
+    bound = max(problem.floor_bytes, live_bytes(problem, 0), kept)
     every = list(downsets(problem.predecessors, limit=1_000_000))
     least = [sum(storage.nbytes for storage in problem.storages)] * len(above)
     for operator, before in enumerate(above):

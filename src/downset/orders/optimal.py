@@ -35,8 +35,8 @@ __all__ = ["best_first", "optimal"]
 _QUICK = 20_000
 """States after which a search counts as long: networks take hundreds or thousands."""
 _STATES = 1_000_000_000
-_BYTES = 2**30
-"""The native search holds at most 1 GiB of states."""
+_BYTES = 2**29
+"""The native search holds half a GiB of states, and as much again while its tables grow."""
 
 
 def optimal(
