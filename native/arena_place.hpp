@@ -3,10 +3,15 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <queue>
 #include <stdexcept>
 #include <utility>
@@ -19,70 +24,112 @@ using Pieces = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 inline Offset round_up(Offset value, Offset alignment) { return (value + alignment - 1) / alignment * alignment; }
 
-// What is placed, by ascending offset, in blocks short enough to insert into. A query walks all of it: the tests are
-// two comparisons of neighbouring integers, which beats any tree until lifetimes are very short against the whole.
+// Steps as their rank among all steps that matter: 32 bits, so that a register holds several.
+class Ranks {
+public:
+    explicit Ranks(const std::vector<Pieces>& active) {
+        for (const auto& pieces : active)
+            for (auto [low, high] : pieces) {
+                steps_.push_back(low);
+                steps_.push_back(high);
+            }
+        std::sort(steps_.begin(), steps_.end());
+        steps_.erase(std::unique(steps_.begin(), steps_.end()), steps_.end());
+    }
+    std::int32_t operator()(std::int64_t step) const {
+        return static_cast<std::int32_t>(std::lower_bound(steps_.begin(), steps_.end(), step) - steps_.begin());
+    }
+
+private:
+    std::vector<std::int64_t> steps_;
+};
+
+// What is placed, by ascending offset, in blocks short enough to insert into. A query walks all of it: two comparisons
+// of neighbouring integers, many at once, beat a tree until there are far more records than a network has.
 class PlacedList {
 public:
-    void insert(std::int64_t low, std::int64_t high, Offset begin, Offset end) {
+    using Ranked = std::vector<std::pair<std::int32_t, std::int32_t>>;
+
+    void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end) {
         // The block to go into: the last one that begins at or below `begin`.
-        auto block = std::upper_bound(firsts_.begin(), firsts_.end(), begin) - firsts_.begin();
-        if (block > 0) --block;
+        auto at = std::upper_bound(firsts_.begin(), firsts_.end(), begin) - firsts_.begin();
+        if (at > 0) --at;
         if (blocks_.empty()) {
-            blocks_.emplace_back();
+            blocks_.push_back(std::make_unique<Block>());
             firsts_.push_back(begin);
         }
-        auto& into = blocks_[block];
-        const auto at = std::upper_bound(into.begin.begin(), into.begin.end(), begin) - into.begin.begin();
-        into.low.insert(into.low.begin() + at, low);
-        into.high.insert(into.high.begin() + at, high);
-        into.begin.insert(into.begin.begin() + at, begin);
-        into.end.insert(into.end.begin() + at, end);
-        into.first = std::min(into.first, low);
-        into.last = std::max(into.last, high);
-        firsts_[block] = into.begin.front();
-        if (into.low.size() > most) split(block);
+        Block& into = *blocks_[at];
+        const auto place = std::upper_bound(into.begin.begin(), into.begin.begin() + into.size, begin) - into.begin.begin();
+        const auto make_room = [&](auto& list) {
+            std::move_backward(list.begin() + place, list.begin() + into.size, list.begin() + into.size + 1);
+        };
+        make_room(into.low);
+        make_room(into.high);
+        make_room(into.begin);
+        make_room(into.end);
+        into.low[place] = low;
+        into.high[place] = high;
+        into.begin[place] = begin;
+        into.end[place] = end;
+        firsts_[at] = into.begin[0];
+        if (++into.size == most) split(at);
     }
 
     // Calls visit(begin, end) for what overlaps any of the pieces, by ascending offset, until it returns true.
     template <class Visit>
-    void overlapping(const Pieces& pieces, Visit visit) const {
+    void overlapping(const Ranked& pieces, Visit visit) const {
+        std::array<std::uint8_t, most> together;
         for (const auto& block : blocks_) {
-            if (pieces.back().second <= block.first || block.last <= pieces.front().first) continue;
-            for (std::size_t i = 0; i < block.low.size(); ++i) {
-                bool together = false;
-                for (const auto& [low, high] : pieces) together |= (block.low[i] < high) & (low < block.high[i]);
-                if (together && visit(block.begin[i], block.end[i])) return;
+            const std::int32_t *low = block->low.data(), *high = block->high.data();
+            // Whole blocks, past `size` too, where low and high are equal and nothing overlaps: loops of fixed length.
+            const auto [first_low, first_high] = pieces.front();
+            for (int i = 0; i < most; ++i) together[i] = (low[i] < first_high) & (first_low < high[i]);
+            for (std::size_t other = 1; other < pieces.size(); ++other) {
+                const auto [other_low, other_high] = pieces[other];
+                for (int i = 0; i < most; ++i) together[i] |= (low[i] < other_high) & (other_low < high[i]);
+            }
+            for (int first = 0; first < block->size; first += 64) {
+                // Eight bytes of 0 or 1 to eight bits, eight times: then only what overlaps costs a step.
+                std::uint64_t bits = 0;
+                for (int eight = 0; eight < 8; ++eight) {
+                    std::uint64_t bytes;
+                    std::memcpy(&bytes, together.data() + first + 8 * eight, 8);
+                    if constexpr (std::endian::native == std::endian::big) bytes = __builtin_bswap64(bytes);
+                    bits |= (bytes * 0x0102040810204080ULL >> 56) << (8 * eight);
+                }
+                for (; bits; bits &= bits - 1) {
+                    const int i = first + std::countr_zero(bits);
+                    if (visit(block->begin[i], block->end[i])) return;
+                }
             }
         }
     }
 
 private:
-    static constexpr std::size_t most = 512;
+    static constexpr int most = 256;
     struct Block {
-        std::vector<std::int64_t> low, high;
-        std::vector<Offset> begin, end;
-        std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = std::numeric_limits<std::int64_t>::min();
+        std::array<std::int32_t, most> low{}, high{};
+        std::array<Offset, most> begin{}, end{};
+        int size = 0;
     };
-    std::vector<Block> blocks_;
+    std::vector<std::unique_ptr<Block>> blocks_;
     std::vector<Offset> firsts_;
 
     void split(std::ptrdiff_t at) {
-        Block right;
-        auto& left = blocks_[at];
-        const auto half = static_cast<std::ptrdiff_t>(left.low.size() / 2);
-        const auto move_half = [half](auto& from, auto& to) {
-            to.assign(from.begin() + half, from.end());
-            from.resize(half);
+        auto right = std::make_unique<Block>();
+        Block& left = *blocks_[at];
+        constexpr int half = most / 2;
+        const auto move_half = [](auto& from, auto& to) {
+            std::copy(from.begin() + half, from.end(), to.begin());
+            std::fill(from.begin() + half, from.end(), 0);
         };
-        move_half(left.low, right.low);
-        move_half(left.high, right.high);
-        move_half(left.begin, right.begin);
-        move_half(left.end, right.end);
-        for (auto* block : {&left, &right}) {
-            block->first = *std::min_element(block->low.begin(), block->low.end());
-            block->last = *std::max_element(block->high.begin(), block->high.end());
-        }
-        firsts_.insert(firsts_.begin() + at + 1, right.begin.front());
+        move_half(left.low, right->low);
+        move_half(left.high, right->high);
+        move_half(left.begin, right->begin);
+        move_half(left.end, right->end);
+        left.size = half;
+        right->size = most - half;
+        firsts_.insert(firsts_.begin() + at + 1, right->begin[0]);
         blocks_.insert(blocks_.begin() + at + 1, std::move(right));
     }
 };
@@ -94,18 +141,27 @@ inline std::vector<Offset> place_in_order(const std::vector<Offset>& nbytes, con
     if (alignment.size() != count || pinned.size() != count || active.size() != count)
         throw std::invalid_argument("placement: lists of different lengths");
     std::vector<Offset> offsets = pinned;
+    const Ranks rank(active);
     PlacedList placed;
+    PlacedList::Ranked pieces;
+    const auto look_at = [&](int record) {
+        pieces.clear();
+        for (auto [low, high] : active[record]) pieces.emplace_back(rank(low), rank(high));
+    };
     const auto put = [&](int record) {
-        for (auto [low, high] : active[record])
-            placed.insert(low, high, offsets[record], offsets[record] + nbytes[record]);
+        for (auto [low, high] : pieces) placed.insert(low, high, offsets[record], offsets[record] + nbytes[record]);
     };
     for (std::size_t i = 0; i < count; ++i)
-        if (offsets[i] >= 0) put(static_cast<int>(i));
+        if (offsets[i] >= 0) {
+            look_at(static_cast<int>(i));
+            put(static_cast<int>(i));
+        }
     for (int record : sequence) {
         if (offsets[record] >= 0) continue;
+        look_at(record);
         Offset best = -1, best_room = 0, cursor = 0;
-        placed.overlapping(active[record], [&](Offset begin, Offset end) {
-            if (cursor < begin) {
+        placed.overlapping(pieces, [&](Offset begin, Offset end) {
+            if (begin - cursor >= nbytes[record]) {  // seldom: the branch is nearly free
                 const Offset at = round_up(cursor, alignment[record]), room = begin - at;
                 if (room >= nbytes[record] && (best < 0 || room < best_room)) {
                     best = at;

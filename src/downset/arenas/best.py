@@ -49,8 +49,8 @@ _OFFSETS: Members = (
     (naive, "tflite", None),
 )
 _OBJECTS: Members = (
-    (objects_by_size_improved, "tflite", 5000),
-    (objects_by_size_improved, "paper", 5000),
+    (objects_by_size_improved, "tflite", 2000),
+    (objects_by_size_improved, "paper", 2000),
     (objects_by_breadth, "paper", None),
     (objects_by_breadth, "tflite", None),
     (objects_by_size, "tflite", None),

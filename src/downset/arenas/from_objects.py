@@ -4,7 +4,7 @@ Source: "Efficient Memory Management for Deep Neural Net Inference", section 5, 
 Names: a shared object becomes a block of the arena, as large as its largest record.
 Complexity: that of the object strategies converted, O(k n log n) for k objects.
 Deviations: converts the best of greedy by size, improved, by breadth and in order, by the size of the arena that comes
-    out. Blocks begin at the largest alignment of their records, above the pinned records.
+    out; the improved one up to 2,000 records, as it takes quadratic time. Blocks begin at the largest alignment of their records, above the pinned records.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from downset.records import Record, align_up, offsets_bound
 
 __all__ = ["from_objects", "objects_to_offsets", "stacked"]
 
+_MOST_IMPROVED = 2000
+
 
 def from_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
     """Offsets of the shared objects that take least when laid one after the other."""
@@ -30,7 +32,9 @@ def from_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_
     def placed_by(planner: Callable[..., Found]) -> tuple[int, ...]:
         return stacked(records, lambda free: planner(free, ties=ties, time_limit_s=time_limit_s).solution)
 
-    strategies = (objects_by_size, objects_by_size_improved, objects_by_breadth, objects_in_order)
+    strategies = [objects_by_size, objects_by_breadth, objects_in_order]
+    if len(records) <= _MOST_IMPROVED:
+        strategies.append(objects_by_size_improved)
     placements = [placed_by(planner) for planner in strategies]
     return Found(min(placements, key=lambda offsets: height(records, offsets)), offsets_bound(records))
 
