@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint native clean bench-fit bench-arenas bench-serenity
+.PHONY: demo test lint native clean bench-fit bench-orders
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -23,12 +23,9 @@ native: $(VENV)/bin/pip  ## rebuild the native module after a change in native/
 bench-fit: $(VENV)/dev.stamp  ## fit every real model, write experiments/results/fit_wheels.json
 	$(BIN)/python -m experiments.fit.wheels
 
-bench-arenas: $(VENV)/dev.stamp  ## the memory-management paper's tables and the exact solvers' benchmarks
-	$(BIN)/python -m experiments.tflite_memory.tables
-	$(BIN)/python -m experiments.tflite_memory.shares
-	$(BIN)/python -m experiments.arenas.minimalloc
-	$(BIN)/python -m experiments.arenas.objects
-	$(BIN)/python -m experiments.speed.arena
+bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found, and SERENITY's SwiftNet figures
+	$(BIN)/python -m experiments.speed.order
+	$(BIN)/python -m experiments.serenity.swiftnet
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
