@@ -103,9 +103,33 @@ inline Bytes closure_bound(const OrderProblem& problem, double seconds) {
     Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
     for (const auto& storage : problem.storages) at_the_end += storage.kept ? storage.nbytes : 0;
     Bytes bound = std::max({problem.floor, problem.start_live, at_the_end});
+    // Cheap first: what v reads and writes is live while it runs. The flows then start where most is to be expected.
+    std::vector<Bytes> touched(count, 0);
+    for (const auto& storage : problem.storages) {
+        std::vector<std::pair<int, std::uint64_t>> both = storage.producers.words;
+        for (auto [word, bits] : storage.consumers.words) {
+            const auto same = std::find_if(both.begin(), both.end(), [w = word](const auto& item) { return item.first == w; });
+            if (same == both.end())
+                both.emplace_back(word, bits);
+            else
+                same->second |= bits;
+        }
+        for (auto [word, bits] : both)
+            for (std::uint64_t rest = bits; rest; rest &= rest - 1)
+                touched[word * 64 + __builtin_ctzll(rest)] += storage.nbytes;
+    }
+    std::vector<int> sequence(count);
+    for (int v = 0; v < count; ++v) {
+        sequence[v] = v;
+        Bytes reused = 0;
+        for (int s : problem.in_place[v]) reused = std::max(reused, problem.storages[s].nbytes);
+        bound = std::max(bound, touched[v] - reused);
+    }
+    std::stable_sort(sequence.begin(), sequence.end(), [&](int one, int other) { return touched[one] > touched[other]; });
     std::vector<int> node_of(count, -1);
     std::vector<std::uint64_t> done(words), free(words), out(words), only_v(words, 0);
-    for (int v = 0; v < count && Clock::now() < deadline; ++v) {
+    for (int v : sequence) {
+        if (Clock::now() > deadline) break;
         Bytes transient = 0;
         only_v[v / 64] = bit(v);
         for (int word = 0; word < words; ++word) {

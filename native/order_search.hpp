@@ -224,9 +224,10 @@ public:
     // The operators of T in order, or none.
     Ints find(const std::uint64_t* set, const std::uint64_t* ready, Bytes live, Bytes peak) {
         Ints way;
+        int tried = 0;  // among very many ready operators a look at each would cost more than the search
         for_each_bit(ready, words_, [&](int v) {
             way = from(set, ready, live, peak, v);
-            return !way.empty();
+            return !way.empty() || ++tried >= 64;
         });
         ++looks_;
         finds_ += way.empty() ? 0 : 1;
@@ -342,7 +343,7 @@ inline OrderResult best_first(const OrderProblem& problem, Bytes incumbent, doub
         if (table.states[index].closed || table.states[index].peak < peak || -minus_size < passed) continue;
         if (narrow[-minus_size]) passed = -minus_size;
         if (peak >= incumbent) return {{}, incumbent, expanded};
-        if (expanded >= state_limit || (expanded % 256 == 0 && Clock::now() > deadline) ||
+        if (expanded >= state_limit || Clock::now() > deadline ||
             (expanded % 64 == 0 && static_cast<std::int64_t>(table.bytes() + open.size() * sizeof(Entry)) > byte_limit))
             return {{}, peak, expanded};
         table.states[index].closed = true;
@@ -428,10 +429,9 @@ inline OrderResult beam(const OrderProblem& problem, int width, double seconds) 
     std::vector<std::uint64_t> trial(words);
     std::int64_t expanded = 0;
     for (int level = 0; level < problem.count; ++level) {
-        if (level % 8 == 0 && Clock::now() > deadline) return {{}, problem.floor, expanded};
         std::vector<Move> moves;
         for (int from = 0; from < static_cast<int>(front.size()); ++from) {
-            ++expanded;
+            if (++expanded % 16 == 0 && Clock::now() > deadline) return {{}, problem.floor, expanded};
             const Node node = nodes[front[from].node];
             const std::size_t before = moves.size();
             const bool committed = for_each_bit(front[from].ready.data(), words, [&](int v) {
