@@ -25,8 +25,11 @@ TIES = st.sampled_from(["paper", "tflite"])
 quick = settings(max_examples=60, deadline=None)
 
 
+TIMED = {"local_search", "exact"}  # offsets by search: they look at the clock
+
+
 def run(planner, records, ties="tflite"):
-    return planner(records, ties=ties, time_limit_s=0.5)
+    return planner(records, ties=ties, time_limit_s=0.02)
 
 
 @OFFSETS
@@ -37,7 +40,8 @@ def test_every_placement_passes_the_checker_and_keeps_its_bound(method, records,
     check_placement(records, found.solution)
     assert found.bound <= height(records, found.solution)
     assert not found.proven or found.bound == height(records, found.solution)
-    assert found == run(ARENAS[method], records, ties), "the same records, another answer"
+    if method not in TIMED:
+        assert found == run(ARENAS[method], records, ties), "the same records, another answer"
 
 
 @OBJECTS
@@ -84,7 +88,7 @@ def test_exact_and_best_objects_are_above_nobody(records):
 @quick
 @given(records=record_sets(most=14))
 def test_best_offsets_are_above_no_member(records):
-    members = set(ARENAS) - {"best", "local_search", "exact"}
+    members = set(ARENAS) - TIMED - {"best"}
     heights = [
         height(records, run(ARENAS[method], records, ties).solution)
         for method in members
@@ -98,7 +102,7 @@ def test_best_offsets_are_above_no_member(records):
 def test_scaling_sizes_scales_every_plan(records, factor):
     plain = [replace(record, alignment=1) for record in records]
     scaled = [replace(record, nbytes=factor * record.nbytes) for record in plain]
-    for method in set(ARENAS) - {"local_search"}:
+    for method in set(ARENAS) - TIMED:
         assert height(scaled, ARENAS[method](scaled).solution) == factor * height(plain, ARENAS[method](plain).solution)
     for method, planner in SHARED.items():
         assert total_bytes(scaled, planner(scaled).solution) == factor * total_bytes(plain, planner(plain).solution), (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from downset.arenas.exact import exact
 from downset.arenas.exact_objects import exact_objects
 from downset.arenas.gaps import height
-from downset.arenas.local_search import local_search
 from downset.arenas.objects_fit import total_bytes
 from downset.errors import InfeasibleError, LimitReached
 from downset.plans import Found
@@ -28,7 +28,7 @@ def within(planner: Planner, capacity_bytes: int) -> Planner:
         found = planner(records, ties=ties, time_limit_s=time_limit_s)
         if height(records, found.solution) > capacity_bytes and not found.proven:
             left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
-            found = _better(found, local_search(records, time_limit_s=left), records, height)
+            found = _better(found, exact(records, time_limit_s=left, capacity=capacity_bytes), records, height)
         return _judge(found, height(records, found.solution), capacity_bytes)
 
     return plan
@@ -59,7 +59,7 @@ def _better(
     first, second = measure(records, one.solution), measure(records, other.solution)
     chosen = other.solution if second <= first else one.solution
     bound = max(one.bound, other.bound)
-    return Found(chosen, bound, bound == min(first, second), other.states)
+    return Found(chosen, bound, bound == min(first, second), one.states + other.states)
 
 
 def _judge(found: Found, value: int, capacity_bytes: int) -> Found:

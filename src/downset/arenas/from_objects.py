@@ -4,7 +4,8 @@ Source: "Efficient Memory Management for Deep Neural Net Inference", section 5, 
 Names: a shared object becomes a block of the arena, as large as its largest record.
 Complexity: that of the object strategies converted, O(k n log n) for k objects.
 Deviations: converts the best of greedy by size, improved, by breadth and in order, by the size of the arena that comes
-    out; the improved one up to 2,000 records, as it takes quadratic time. Blocks begin at the largest alignment of their records, above the pinned records.
+    out; the improved one up to 2,000 records, for it takes quadratic time. Blocks begin at the largest alignment of
+    their records, above the pinned records.
 """
 
 from __future__ import annotations

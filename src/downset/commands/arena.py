@@ -111,7 +111,7 @@ def _place(records: Sequence[Record], method: str, ties: str, time_limit_s: floa
 
     plan = plan_arena(records, method=method, ties=ties, time_limit_s=time_limit_s, capacity_bytes=capacity)
     if method == "best" and capacity is None and not plan.evidence.proven:
-        further = plan_arena(records, method="local_search", ties=ties, time_limit_s=time_limit_s)
+        further = plan_arena(records, method="exact", ties=ties, time_limit_s=time_limit_s)
         return further if further.arena_bytes < plan.arena_bytes or further.evidence.proven else plan
     return plan
 
