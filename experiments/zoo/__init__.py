@@ -14,7 +14,7 @@ import onnx
 
 from downset.graph import Graph
 from downset.load import load
-from experiments.zoo import inception_v3, mobilenet, resnet, squeezenet, vgg16, yolov2
+from experiments.zoo import inception_v3, mobilenet, nasnet_large, randwire_large, resnet, squeezenet, vgg16, yolov2
 from experiments.zoo.network import counts
 
 __all__ = ["ZOO", "counts", "graph"]
@@ -22,6 +22,8 @@ __all__ = ["ZOO", "counts", "graph"]
 ZOO: Mapping[str, Callable[..., onnx.ModelProto]] = {
     "inception_v3": inception_v3.build,
     "squeezenet": squeezenet.build,
+    "nasnet_large": nasnet_large.build,
+    "randwire_large": randwire_large.build,
     "vgg16": vgg16.build,
     "resnet34": resnet.resnet34,
     "resnet50": resnet.resnet50,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import onnx
 
 from experiments.zoo.network import Network, Pad, Value
+from experiments.zoo.units import Units
 
 __all__ = ["build"]
 
@@ -32,7 +33,7 @@ def build(
     seed: int = 0, *, image: int = 299, classes: int = 0, fused: bool = False, batch_norm: bool = False
 ) -> onnx.ModelProto:
     """classes: 0 ends with the global pool, as IOS does; otherwise a classifier and a softmax follow."""
-    net = _Blocks(Network("inception_v3", seed, fused=fused, batch_norm=batch_norm))
+    net = _Inception(Network("inception_v3", seed, fused=fused, batch_norm=batch_norm))
     x = net.network.input(3, image)
     with net.block():
         x = net.conv(x, 32, 3, 2, 0)
@@ -57,21 +58,7 @@ def build(
     return net.network.model(x)
 
 
-class _Blocks:
-    """Counts blocks and units for the names."""
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self._block = self._unit = -1
-
-    def block(self):
-        self._block += 1
-        return self.network.scope(f"b{self._block}")
-
-    def unit(self):
-        self._unit += 1
-        return self.network.scope(f"u{self._unit}")
-
+class _Inception(Units):
     def conv(self, x: Value, out: int, kernel: int | tuple[int, int], stride: int = 1, pad: Pad = None) -> Value:
         with self.unit():
             return self.network.conv(x, out, kernel, stride, pad, act="relu")
@@ -84,10 +71,6 @@ class _Blocks:
         with self.unit():
             return self.network.avg_pool(x, 3, 1, 1, include_pad=True)
 
-    def concat(self, parts: Sequence[Value]) -> Value:
-        with self.unit():
-            return self.network.concat(*parts)
-
     def branch(self, x: Value, layers: Sequence[object]) -> Value:
         for layer in layers:
             if isinstance(layer, tuple):
@@ -98,7 +81,7 @@ class _Blocks:
 
     def module(self, x: Value, branches: Sequence[Sequence[object]]) -> Value:
         with self.block():
-            return self.concat([self.branch(x, layers) for layers in branches])
+            return self.concat(*[[self.branch(x, layers)] for layers in branches])
 
     def module_e(self, x: Value) -> Value:
         """The widest block: two branches fork into a 1x3 and a 3x1 convolution."""
@@ -108,4 +91,4 @@ class _Blocks:
                 stem = self.branch(x, layers)
                 parts += [self.conv(stem, 384, (1, 3)), self.conv(stem, 384, (3, 1))]
             parts.append(self.branch(x, ["avg", (192, 1)]))
-            return self.concat(parts)
+            return self.concat(*[[part] for part in parts])

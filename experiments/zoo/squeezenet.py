@@ -6,6 +6,7 @@ from __future__ import annotations
 import onnx
 
 from experiments.zoo.network import Network, Value
+from experiments.zoo.units import Units
 
 __all__ = ["build"]
 
@@ -15,41 +16,38 @@ _FIRES = [(16, 64), (16, 64), (32, 128), None, (32, 128), (48, 192), (48, 192), 
 
 def build(seed: int = 0, *, image: int = 224, fused: bool = False, batch_norm: bool = False) -> onnx.ModelProto:
     net = Network("squeezenet", seed, fused=fused, batch_norm=batch_norm)
+    units = Units(net)
     x = net.input(3, image)
-    unit = 0
-
-    def named(block: int):
-        nonlocal unit
-        unit += 1
-        return net.scope(f"b{block}", f"u{unit - 1}")
-
-    def pool(block: int, x: Value) -> Value:
-        with named(block):
-            return net.max_pool(x, 3, 2)
-
-    with named(0):
-        x = net.conv(x, 96, 7, 2, act="relu")
-    x = pool(0, x)
-    for block, fire in enumerate(_FIRES, start=1):
-        if fire is None:
-            x = pool(block, x)
-            continue
-        squeezed, expanded = fire
-        with named(block):
-            squeeze = net.conv(x, squeezed, 1, act="relu")
-        with named(block):
-            square = net.conv(squeeze, expanded, 3, act="relu")
-        with named(block):
-            point = net.conv(squeeze, expanded, 1, act="relu")
-        with named(block):
-            joined = net.concat(square, point)
-        if x.channels != joined.channels:  # the bypass is a convolution where the channels change
-            with named(block):
-                x = net.conv(x, joined.channels, 1, act="relu")
-        with named(block):
-            x = net.add(joined, x)
-    with named(11):
-        x = net.conv(x, 1000, 1, act="relu")
-    with named(11):
-        x = net.global_avg_pool(x)
+    with units.block():
+        with units.unit():
+            x = net.conv(x, 96, 7, 2, act="relu")
+        with units.unit():
+            x = net.max_pool(x, 3, 2)
+    for fire in _FIRES:
+        with units.block():
+            if fire is None:
+                with units.unit():
+                    x = net.max_pool(x, 3, 2)
+            else:
+                x = _fire(units, x, *fire)
+    with units.block():
+        with units.unit():
+            x = net.conv(x, 1000, 1, act="relu")
+        with units.unit():
+            x = net.global_avg_pool(x)
     return net.model(x)
+
+
+def _fire(units: Units, x: Value, squeezed: int, expanded: int) -> Value:
+    net = units.network
+    with units.unit():
+        squeeze = net.conv(x, squeezed, 1, act="relu")
+    with units.unit():
+        square = net.conv(squeeze, expanded, 3, act="relu")
+    with units.unit():
+        point = net.conv(squeeze, expanded, 1, act="relu")
+    joined = units.concat([square], [point])
+    if x.channels != joined.channels:  # the bypass is a convolution where the channels change
+        with units.unit():
+            x = net.conv(x, joined.channels, 1, act="relu")
+    return units.sum(joined, x)
