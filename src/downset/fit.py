@@ -126,6 +126,7 @@ def fit(
         result = _result(path, target, graph, before, together, candidates, chosen, outputs, notes)
         _check_ram(result, ram_bytes)
         if output is not None:
+            _bring_external_weights(chosen, path, Path(output))
             place_file(chosen.path, Path(output))
             result = replace(result, output_path=str(output))
     return result
@@ -161,15 +162,26 @@ def place_file(source: Path, output: Path) -> None:
     beside = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         shutil.copyfile(source, beside)
-        extra = source.with_name(source.name + ".data")
-        if extra.exists():  # external weights travel beside the model, under the name the model refers to
-            shutil.copyfile(extra, output.with_name(extra.name))
         beside.replace(output)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror or error}") from None
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def _bring_external_weights(chosen: _Candidate, path: Path, output: Path) -> None:
+    """Weights outside an .onnx file lie beside it under the names it refers to; what is there already is left alone.
+    ONNX Runtime's optimised forms carry their weights inside."""
+    if path.suffix != ".onnx" or chosen.name == "optimised" or output.parent.resolve() == path.parent.resolve():
+        return
+    from downset.export.onnx import external_files
+
+    for name in external_files(chosen.path):
+        target = output.parent / name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            place_file(path.parent / name, target)
 
 
 def _executed_file(

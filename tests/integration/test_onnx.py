@@ -103,6 +103,16 @@ def test_external_weights_are_read_only_when_asked_for(tmp_path):
     assert plan_order(load(tmp_path / "m.onnx")).evidence.proven
 
 
+@pytest.mark.parametrize("target", ["ort", "torch"])
+def test_fit_brings_external_weights_along(tmp_path, target):
+    model = onnx.load(str(branchy_model(tmp_path / "whole.onnx")))
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "out").mkdir()
+    fit(tmp_path / "m.onnx", output=tmp_path / "out" / "f.onnx", target=target, time_limit_s=2)
+    for one, other in zip(ort.run(tmp_path / "whole.onnx"), ort.run(tmp_path / "out" / "f.onnx"), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [

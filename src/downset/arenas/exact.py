@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from downset.arenas.gaps import height
 from downset.arenas.local_search import local_search
 from downset.errors import InfeasibleError
-from downset.orders.native_form import native_module
+from downset.native import native_module
 from downset.plans import Found
 from downset.records import Record
 

@@ -18,7 +18,7 @@ from downset.arenas.best import best_objects, quick_objects
 from downset.arenas.native_form import small_enough
 from downset.arenas.objects_fit import total_bytes
 from downset.arenas.ties import check_ties
-from downset.orders.native_form import native_module
+from downset.native import native_module
 from downset.plans import Found
 from downset.records import Record, positional_maxima
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.orders.native_form import native_module
+from downset.native import native_module
 from downset.plans import Found
 from downset.records import Record, breadth_bound, breadths
 

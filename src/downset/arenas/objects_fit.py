@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 from downset.arenas.native_form import small_enough
-from downset.orders.native_form import native_module
+from downset.native import native_module
 from downset.records import Record
 
 __all__ = ["assign_in_order", "fits", "object_sizes", "occupy", "total_bytes"]

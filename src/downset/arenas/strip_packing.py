@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from downset.arenas.native_form import flat, small_enough
 from downset.arenas.ties import check_ties
-from downset.orders.native_form import native_module
+from downset.native import native_module
 from downset.plans import Found
 from downset.records import Record, align_up, offsets_bound
 

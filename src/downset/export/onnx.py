@@ -10,7 +10,16 @@ from downset.errors import UnsupportedError
 from downset.export.write import write_whole
 from downset.graph import Graph
 
-__all__ = ["export_onnx"]
+__all__ = ["export_onnx", "external_files"]
+
+
+def external_files(path: str | os.PathLike[str]) -> list[str]:
+    """The files beside an .onnx file that hold weights of it, each once."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    entries = (entry for weight in model.graph.initializer for entry in weight.external_data)
+    return list(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
 
 def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]) -> None:

@@ -12,7 +12,8 @@ import time
 
 from downset.lattice import bits
 from downset.liveness import OrderProblem
-from downset.orders.native_form import flat, native_module
+from downset.native import native_module
+from downset.orders.native_form import flat
 from downset.orders.search_space import SearchSpace
 from downset.plans import Found
 

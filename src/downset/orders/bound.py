@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from downset.lattice import ancestors, downsets
 from downset.liveness import OrderProblem, live_bytes
-from downset.orders.native_form import flat, native_module
+from downset.native import native_module
+from downset.orders.native_form import flat
 
 __all__ = ["closure_bound"]
 

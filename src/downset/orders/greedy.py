@@ -24,7 +24,7 @@ def greedy(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "
     deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
     downset, live, ready = 0, space.start_bytes, space.start_ready
-    steps = []
+    steps: list[int] = []
     while ready:
         if time.perf_counter() > deadline:
             steps += bits(space.full & ~downset)

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.errors import UnsupportedError
 from downset.lattice import bits
 from downset.liveness import OrderProblem
 
-__all__ = ["flat", "native_module"]
-
-
-def native_module() -> Any:
-    """The compiled module. There is no silent fallback: raises UnsupportedError that says how to get it."""
-    try:
-        from downset import _native
-    except ImportError as error:
-        raise UnsupportedError(
-            f"the native module is not built ({error}); reinstall downset where a C++20 compiler is, or pass "
-            "engine='python'"
-        ) from None
-    return _native
+__all__ = ["flat"]
 
 
 def flat(problem: OrderProblem) -> tuple[Any, ...]:

@@ -21,12 +21,13 @@ from dataclasses import replace
 from downset.errors import UsageError
 from downset.lattice import ancestors, bits, descendants
 from downset.liveness import OrderProblem
+from downset.native import native_module
 from downset.orders.beam import beam
 from downset.orders.bound import closure_bound
 from downset.orders.dfs import dfs
 from downset.orders.greedy import greedy
 from downset.orders.kahn import kahn
-from downset.orders.native_form import flat, native_module
+from downset.orders.native_form import flat
 from downset.orders.search_space import SearchSpace
 from downset.plans import Found
 
