@@ -1,4 +1,4 @@
-"""The memory-management paper's worked example, its tables, and the expectations of LiteRT's own unit tests."""
+"""An example after the memory-management paper's, its tables, and the expectations of LiteRT's own unit tests."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,8 @@ from tests.oracles_arena import least_height, least_total
 HERE = Path(__file__).resolve().parent
 MIB = 2**20
 
-# Figures 1 and 2: operators 0 to 8; the text tells operator 3's profile (36, 28, 16) and the third positional maximum.
+# After figures 1 and 2. The paper's text states operator 3's profile (36, 28, 16: breadth 80) and the third positional
+# maximum, 16; the other sizes stand in for those of the figure, and what the strategies make of them is worked by hand.
 EXAMPLE = [
     Record(str(index), first, last + 1, nbytes)
     for index, (first, last, nbytes) in enumerate(
