@@ -8,6 +8,15 @@ import onnx
 
 from experiments.zoo import ZOO, counts
 
+# MACs and weights in millions, as Table 1 of the ordering paper (SERENITY) prints them. How it counts is not said, and
+# RandWire's regime and seeds are not public.
+_PRINTED = {
+    "swiftnet_hpd": (57.4, 0.2497),
+    "darts": (574.0, 4.7),
+    "randwire_cifar10": (111.0, 1.2),
+    "randwire_cifar100": (160.0, 4.7),
+}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="experiments.zoo", description=__doc__)
@@ -20,10 +29,12 @@ def main() -> None:
     arguments = parser.parse_args()
     options = {"seed": arguments.seed, "fused": arguments.fused, "batch_norm": arguments.batch_norm}
     if arguments.list:
-        print(f"{'network':26} {'operators':>9} {'MACs':>10} {'weights':>10}")
+        print(f"{'network':20} {'operators':>9} {'MACs':>10} {'weights':>9}   paper: MACs, weights")
         for name, build in ZOO.items():
-            found = counts(build(**options))
-            print(f"{name:26} {found['ops']:9} {found['macs'] / 1e6:9.1f}M {found['weights'] / 1e6:9.3f}M")
+            found = counts(build(**options, weights=False))
+            macs, weights = found["macs"] / 1e6, found["weights"] / 1e6
+            paper = "{:.1f}M, {}M".format(*_PRINTED[name]) if name in _PRINTED else ""
+            print(f"{name:20} {found['ops']:9} {macs:9.1f}M {weights:8.3f}M   {paper}".rstrip())
         return
     if arguments.name is None:
         parser.error("name a network, or use --list")

@@ -29,11 +29,9 @@ def _c(middle: int) -> list[list[object]]:
     ]  # fmt: skip
 
 
-def build(
-    seed: int = 0, *, image: int = 299, classes: int = 0, fused: bool = False, batch_norm: bool = False
-) -> onnx.ModelProto:
+def build(seed: int = 0, *, image: int = 299, classes: int = 0, **options: bool) -> onnx.ModelProto:
     """classes: 0 ends with the global pool, as IOS does; otherwise a classifier and a softmax follow."""
-    net = _Inception(Network("inception_v3", seed, fused=fused, batch_norm=batch_norm))
+    net = _Inception(Network("inception_v3", seed, **options))
     x = net.network.input(3, image)
     with net.block():
         x = net.conv(x, 32, 3, 2, 0)

@@ -26,9 +26,9 @@ def _classified(net: Network, x: Value) -> Value:
     return net.softmax(net.reshape(x, (1, 1001)))
 
 
-def build_v1(seed: int = 0, *, image: int = 224, fused: bool = False, batch_norm: bool = False) -> onnx.ModelProto:
+def build_v1(seed: int = 0, *, image: int = 224, **options: bool) -> onnx.ModelProto:
     """MobileNet v1 1.0 (Howard et al., 2017)."""
-    net = Network("mobilenet_v1", seed, fused=fused, batch_norm=batch_norm)
+    net = Network("mobilenet_v1", seed, **options)
     return net.model(_classified(net, v1_layers(net, net.input(3, image))))
 
 
@@ -38,9 +38,9 @@ def inverted_residual(net: Network, x: Value, out: int, stride: int, expansion: 
     return net.add(y, x) if stride == 1 and x.channels == out else y
 
 
-def build_v2(seed: int = 0, *, image: int = 224, fused: bool = False, batch_norm: bool = False) -> onnx.ModelProto:
+def build_v2(seed: int = 0, *, image: int = 224, **options: bool) -> onnx.ModelProto:
     """MobileNet v2 1.0 (Sandler et al., 2018)."""
-    net = Network("mobilenet_v2", seed, fused=fused, batch_norm=batch_norm)
+    net = Network("mobilenet_v2", seed, **options)
     x = net.conv(net.input(3, image), 32, 3, 2, "same", act="relu6")
     x = inverted_residual(net, x, 16, 1, expansion=1)
     for out, units, stride in [(24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1)]:
@@ -64,11 +64,9 @@ def _by_eight(channels: float) -> int:
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
-def build_v3_large(
-    seed: int = 0, *, image: int = 224, fused: bool = False, batch_norm: bool = False
-) -> onnx.ModelProto:
+def build_v3_large(seed: int = 0, *, image: int = 224, **options: bool) -> onnx.ModelProto:
     """MobileNet v3 Large (Howard et al., 2019)."""
-    net = Network("mobilenet_v3_large", seed, fused=fused, batch_norm=batch_norm)
+    net = Network("mobilenet_v3_large", seed, **options)
     x = net.conv(net.input(3, image), 16, 3, 2, act="hswish")
     for kernel, expanded, out, excited, act, stride in _V3_LARGE:
         y = net.conv(x, expanded, 1, act=act) if expanded != x.channels else x

@@ -16,11 +16,9 @@ from experiments.zoo.units import Units
 __all__ = ["build"]
 
 
-def build(
-    seed: int = 0, *, image: int = 331, filters: int = 168, fused: bool = False, batch_norm: bool = False
-) -> onnx.ModelProto:
+def build(seed: int = 0, *, image: int = 331, filters: int = 168, **options: bool) -> onnx.ModelProto:
     """filters: channels of the first cells; a multiple of 4."""
-    net = _NasNet(Network("nasnet_large", seed, fused=fused, batch_norm=batch_norm))
+    net = _NasNet(Network("nasnet_large", seed, **options))
     with net.block(), net.unit():
         stem = net.network.conv(net.network.input(3, image), 96, 3, 2, 0)
     with net.block():

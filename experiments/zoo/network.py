@@ -49,14 +49,17 @@ class Network:
 
     fused: activations inside the convolution (ONNX Runtime's FusedConv), as TFLite executes them, instead of beside it.
     batch_norm: a BatchNormalization behind each convolution instead of one that is folded into its weights and bias.
+    weights: without them they are named, as external data, but not there: quick, enough to plan, not to run.
     """
 
-    def __init__(self, name: str, seed: int = 0, *, fused: bool = False, batch_norm: bool = False) -> None:
+    def __init__(
+        self, name: str, seed: int = 0, *, fused: bool = False, batch_norm: bool = False, weights: bool = True
+    ) -> None:
         if fused and batch_norm:
             raise ValueError("an activation behind a batch normalisation cannot be fused into the convolution")
         self.name = name
         self._random = np.random.default_rng(seed)
-        self._fused, self._batch_norm = fused, batch_norm
+        self._fused, self._batch_norm, self._with_weights = fused, batch_norm, weights
         self._nodes: list[onnx.NodeProto] = []
         self._initializers: dict[str, onnx.TensorProto] = {}
         self._inputs: list[Value] = []
@@ -100,7 +103,7 @@ class Network:
             attributes |= {"activation": kind} | ({"activation_params": parameters} if parameters else {})
             return self._append("FusedConv", inputs, shape, _SQUARE_AFTER[act], name, "com.microsoft", **attributes)
         result = self._append("Conv", inputs, shape, 1.0, name, **attributes)
-        return self.act(self._normalised(result) if self._batch_norm else result, act)
+        return self.act(self.batch_norm(result) if self._batch_norm else result, act)
 
     def depthwise(self, x: Value, kernel: int, stride: int = 1, pad: Pad = None, **options: Any) -> Value:
         return self.conv(x, x.channels, kernel, stride, pad, groups=x.channels, **options)
@@ -127,6 +130,15 @@ class Network:
         return self._append(
             {"relu": "Relu", "hswish": "HardSwish", "sigmoid": "Sigmoid"}[kind], [x.name], x.shape, square
         )
+
+    def batch_norm(self, x: Value) -> Value:
+        name, channels = self._operator_name("bn"), (x.channels,)
+        values = {
+            "scale": 1 + self._drawn(channels, 0.1), "shift": self._drawn(channels, 0.1),
+            "mean": self._drawn(channels, 0.1), "variance": 1 + np.abs(self._drawn(channels, 0.1)),
+        }  # fmt: skip
+        inputs = [self._constant(f"{name}.{key}", value) for key, value in values.items()]
+        return self._append("BatchNormalization", [x.name, *inputs], x.shape, x.square, name)
 
     def relu(self, x: Value) -> Value:
         return self.act(x, "relu")
@@ -160,6 +172,9 @@ class Network:
             return parts[0]
         kind = "Add" if len(parts) == 2 else "Sum"
         return self._append(kind, [p.name for p in parts], parts[0].shape, sum(p.square for p in parts))
+
+    def identity(self, x: Value) -> Value:
+        return self._append("Identity", [x.name], x.shape, x.square)
 
     def mean(self, *parts: Value) -> Value:
         if len(parts) == 1:
@@ -224,22 +239,21 @@ class Network:
         helper.set_model_props(model, {key: str(value) for key, value in facts.items()})
         return model
 
-    def _normalised(self, x: Value) -> Value:
-        name, channels = self._operator_name("bn"), (x.channels,)
-        values = {
-            "scale": 1 + self._drawn(channels, 0.1), "shift": self._drawn(channels, 0.1),
-            "mean": self._drawn(channels, 0.1), "variance": 1 + np.abs(self._drawn(channels, 0.1)),
-        }  # fmt: skip
-        inputs = [self._constant(f"{name}.{key}", value) for key, value in values.items()]
-        return self._append("BatchNormalization", [x.name, *inputs], x.shape, x.square, name)
-
     def _drawn(self, shape: tuple[int, ...], deviation: float) -> np.ndarray:
+        if not self._with_weights:
+            return np.broadcast_to(np.float32(0), shape)
         values = self._random.standard_normal(shape, dtype=np.float32)
         values *= np.float32(deviation)
         return values
 
     def _constant(self, name: str, values: np.ndarray) -> str:
-        self._initializers[name] = numpy_helper.from_array(np.ascontiguousarray(values), name)
+        if self._with_weights:
+            self._initializers[name] = numpy_helper.from_array(np.ascontiguousarray(values), name)
+        else:
+            tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=values.shape)
+            tensor.data_location = TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="weights-left-out")
+            self._initializers[name] = tensor
         self._weights += values.size
         return name
 

@@ -22,11 +22,9 @@ _STAGES = [
 ]
 
 
-def build(
-    seed: int = 0, *, image: int = 224, channels: int = 154, fused: bool = False, batch_norm: bool = False
-) -> onnx.ModelProto:
+def build(seed: int = 0, *, image: int = 224, channels: int = 154, **options: bool) -> onnx.ModelProto:
     """channels: of the first stage; each following stage has twice as many."""
-    net = Network("randwire_large", seed, fused=fused, batch_norm=batch_norm)
+    net = Network("randwire_large", seed, **options)
     units = Units(net)
     with units.block(), units.unit():
         x = net.conv(net.input(3, image), channels // 2, 3, 2)

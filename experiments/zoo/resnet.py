@@ -25,10 +25,8 @@ def _bottleneck(net: Network, x: Value, channels: int, stride: int) -> Value:
     return net.relu(net.add(branch, short))
 
 
-def build(
-    name: str, bottleneck: bool, seed: int = 0, *, image: int = 224, fused: bool = False, batch_norm: bool = False
-) -> onnx.ModelProto:
-    net = Network(name, seed, fused=fused, batch_norm=batch_norm)
+def build(name: str, bottleneck: bool, seed: int = 0, *, image: int = 224, **options: bool) -> onnx.ModelProto:
+    net = Network(name, seed, **options)
     x = net.max_pool(net.conv(net.input(3, image), 64, 7, 2, act="relu"), 3, 2, 1)
     unit = _bottleneck if bottleneck else _basic
     for stage, (channels, units) in enumerate([(64, 3), (128, 4), (256, 6), (512, 3)]):

@@ -14,8 +14,8 @@ _FIRES = [(16, 64), (16, 64), (32, 128), None, (32, 128), (48, 192), (48, 192), 
 """(squeezed, expanded) channels of a fire module; None: a pool."""
 
 
-def build(seed: int = 0, *, image: int = 224, fused: bool = False, batch_norm: bool = False) -> onnx.ModelProto:
-    net = Network("squeezenet", seed, fused=fused, batch_norm=batch_norm)
+def build(seed: int = 0, *, image: int = 224, **options: bool) -> onnx.ModelProto:
+    net = Network("squeezenet", seed, **options)
     units = Units(net)
     x = net.input(3, image)
     with units.block():

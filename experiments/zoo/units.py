@@ -35,8 +35,9 @@ class Units:
             return self.network.conv(self.network.depthwise(x, kernel, stride, bias=False), out, 1)
 
     def sum(self, *parts: Value) -> Value:
+        """The sum; an Identity where there is one part only."""
         with self.unit():
-            return self.network.add(*parts)
+            return self.network.add(*parts) if len(parts) > 1 else self.network.identity(parts[0])
 
     def concat(self, *terms: list[Value]) -> Value:
         """The concatenation of the sum of each term."""

@@ -11,11 +11,9 @@ __all__ = ["build"]
 _BLOCKS = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)]
 
 
-def build(
-    seed: int = 0, *, image: int = 224, classifier: bool = True, fused: bool = False, batch_norm: bool = False
-) -> onnx.ModelProto:
+def build(seed: int = 0, *, image: int = 224, classifier: bool = True, **options: bool) -> onnx.ModelProto:
     """classifier: the three fully connected layers, nine tenths of the weights."""
-    net = Network("vgg16", seed, fused=fused, batch_norm=batch_norm)
+    net = Network("vgg16", seed, **options)
     x = net.input(3, image)
     for channels, layers in _BLOCKS:
         for _ in range(layers):

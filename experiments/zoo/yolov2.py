@@ -13,11 +13,9 @@ _EARLY = [(32, 3), "pool", (64, 3), "pool", (128, 3), (64, 1), (128, 3), "pool",
 _LATE = ["pool", (1024, 3), (512, 1), (1024, 3), (512, 1), (1024, 3), (1024, 3), (1024, 3)]
 
 
-def build(
-    seed: int = 0, *, image: int = 448, passthrough: bool = True, fused: bool = False, batch_norm: bool = False
-) -> onnx.ModelProto:
+def build(seed: int = 0, *, image: int = 448, passthrough: bool = True, **options: bool) -> onnx.ModelProto:
     """passthrough: without it the network is a chain of 27 layers."""
-    net = Network("yolov2", seed, fused=fused, batch_norm=batch_norm)
+    net = Network("yolov2", seed, **options)
     x = early = net.input(3, image)
     for part in (_EARLY, _LATE):
         early = x
