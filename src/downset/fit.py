@@ -283,7 +283,14 @@ def _measure(
 
                 own_way = candidate.name == "original"
                 peak = ort.measure_peak(candidate.path, shapes=shapes, seed=seed, file_order=not own_way)
-                measured.append({"total_bytes": peak.peak_bytes})
+                measured.append(
+                    {
+                        "total_bytes": peak.peak_bytes,
+                        "run_bytes": peak.run_bytes,
+                        "persistent_bytes": peak.persistent_bytes,
+                        "held_bytes": peak.held_bytes,
+                    }
+                )
                 if candidate.name == "order":
                     # The file is read back: nodes without a name are known by their place in it.
                     _note_departures([op.name for op in load(candidate.path).ops], peak.executed, notes)

@@ -1,5 +1,8 @@
 """Reading, reordering and running .onnx files, held against ONNX Runtime itself."""
 
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -152,6 +155,47 @@ def test_onnx_runtime_follows_the_exported_order(tmp_path):
         assert list(taken.executed) == [graph.ops[v].name for v in order.steps]
         for one, other in zip(ort.run(tmp_path / "o.onnx"), ort.run(tmp_path / "r.onnx"), strict=True):
             assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("package", ["made", "swift-f0", "silero-vad"])
+def test_the_memory_model_is_what_onnx_runtime_measures(tmp_path, package):
+    """To the byte, in any order: live bytes when a kernel ends. In use at a time are these and a kernel's workspace."""
+    if package == "made":
+        ort.optimise_offline(branchy_model(tmp_path / "m.onnx"), tmp_path / "o.onnx")
+    elif package == "swift-f0":
+        path = installed_model(package, "model.onnx")
+        ort.optimise_offline(path, tmp_path / "o.onnx", shapes={"audio": (1, 16000)})
+    else:
+        path = installed_model(package, "silero_vad_half.onnx")
+        ort.optimise_offline(path, tmp_path / "o.onnx", shapes={"input": (1, 576), "state": (2, 1, 128)})
+    graph = load(tmp_path / "o.onnx")
+    for method in ("file", "kahn", "dfs", "greedy"):
+        order = plan_order(graph, method=method, memory="ort")
+        export(tmp_path / "r.onnx", graph, order)
+        taken = ort.measure_peak(tmp_path / "r.onnx")
+        assert taken.live_bytes == order.peak_bytes
+        assert taken.run_bytes >= taken.live_bytes
+        assert taken.held_bytes >= taken.peak_bytes
+
+
+def test_less_than_by_default_and_a_region_that_holds_it_all(tmp_path):
+    ort.optimise_offline(branchy_model(tmp_path / "m.onnx"), tmp_path / "o.onnx")
+    usual = ort.measure_peak(tmp_path / "o.onnx", file_order=False)
+    ours = ort.measure_peak(tmp_path / "o.onnx")
+    assert ours.peak_bytes <= usual.peak_bytes
+    region, held = ort.least_region(tmp_path / "o.onnx")
+    assert ours.run_bytes <= held <= ours.held_bytes
+    again = ort.measure_peak(tmp_path / "o.onnx", region_bytes=region)
+    assert again.held_bytes - again.persistent_bytes == held
+
+
+def test_the_code_to_run_it_is_code_that_runs(tmp_path):
+    path = branchy_model(tmp_path / "m.onnx")
+    code = ort.how_to_run(1 << 16).replace("MODEL", repr(str(path)))
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nprint(session.get_inputs()[0].name)"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "x\n")
 
 
 def test_fit_of_a_real_model_needs_less_and_computes_the_same(tmp_path):

@@ -79,24 +79,31 @@ def test_partial_sums_accumulate_in_the_result():
 
 def test_a_view_has_no_bytes_of_its_own_and_keeps_its_source():
     ops = [("Conv", [0], [1]), ("Reshape", [1], [2]), ("Conv", [2], [3])]
-    graph = graph_of([64, 128, 128, 64], ops, [0], [3])
-    assert profile(order_problem(graph, "ort"), range(3)) == [128, 128, 192]
+    graph = graph_of([256, 512, 512, 256], ops, [0], [3])
+    assert profile(order_problem(graph, "ort"), range(3)) == [512, 512, 768]
     living = lifetimes(graph, range(3), "ort")
     assert living.record_of[1] == living.record_of[2]
 
 
 def test_in_place_needs_the_last_reader_and_an_equal_size():
-    # tensor 1 is read by a Relu and by an Add: in place only for whoever comes last
-    ops = [("Conv", [0], [1]), ("Relu", [1], [2]), ("Conv", [2], [3]), ("Add", [1, 3], [4])]
-    graph = graph_of([64] * 5, ops, [0], [4])
+    # tensor 1 is read by a Relu and by a Clip: in place only for whoever comes last
+    ops = [("Conv", [0], [1]), ("Relu", [1], [2]), ("Conv", [2], [3]), ("Clip", [1], [4]), ("Sum", [3, 4], [5])]
+    graph = graph_of([256] * 6, ops, [0], [5])
     problem = order_problem(graph, "ort")
-    # Conv: 1; Relu copies (1 is needed later): 1,2; Conv: 1,2,3; Add over 1 or 3: 1,3
-    assert profile(problem, range(4)) == [64, 128, 192, 128]
-    living = lifetimes(graph, range(4), "ort")
-    assert breadth_bound(living.records) == 192
-    assert living.record_of[4] in (living.record_of[1], living.record_of[3])
-    smaller = graph_of([64, 64, 64, 64, 640], ops, [0], [4])
-    assert profile(order_problem(smaller, "ort"), range(4))[-1] == 128 + 640
+    # Conv: 1; Relu copies (1 is needed later): 1,2; Conv: 1,2,3; Clip over 1: 1,3; Sum, the graph's output: 4,3,5
+    assert profile(problem, range(5)) == [256, 512, 768, 512, 768]
+    living = lifetimes(graph, range(5), "ort")
+    assert breadth_bound(living.records) == 768
+    assert living.record_of[4] == living.record_of[1]
+    smaller = graph_of([256, 256, 256, 256, 2560, 256], ops, [0], [5])
+    assert profile(order_problem(smaller, "ort"), range(5))[3] == 512 + 2560
+
+
+def test_onnx_runtime_allocates_every_graph_output():
+    ops = [("Conv", [0], [1]), ("Reshape", [1], [2]), ("Relu", [1], [3])]
+    graph = graph_of([256] * 4, ops, [0], [2, 3])
+    assert profile(order_problem(graph, "ort"), range(3)) == [256, 512, 768]
+    assert profile(order_problem(graph, "torch"), range(3)) == [256, 256, 512]
 
 
 def test_graph_inputs_are_never_overwritten():

@@ -1,7 +1,9 @@
 """ONNX Runtime, asked from a process of its own: outputs, the executed order, and the peak of its CPU arena.
 
 By default it runs nodes in an order of its own. With `execution_order = PRIORITY_BASED` and all optimisation off it
-follows the file's order; so a file is optimised offline first, reordered, and run with those two options.
+follows the file's order; so a file is optimised offline first, reordered, and run with those two options. Three more
+make it hold no byte longer than the plan says: no memory pattern (one block for all), no reuse of buffers by shape (it
+keeps them until they are reused), and an arena that splits its chunks. `how_to_run` says so in code.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from downset.errors import UnsupportedError
 from downset.run.inputs import random_array
 from downset.run.worker import isolated
 
-__all__ = ["PeakMeasurement", "measure_peak", "optimise_offline", "run"]
+__all__ = ["PeakMeasurement", "how_to_run", "least_region", "measure_peak", "optimise_offline", "run"]
 
 _NUMPY = {
     "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32", "int16": "int16",
@@ -33,13 +35,52 @@ _NUMPY = {
 Shapes = Mapping[str, tuple[int, ...]]
 
 
+_REGION_BYTES = 1 << 20
+_RUNS = 3
+_GROWTH = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5)
+
+
 @dataclass(frozen=True, slots=True)
 class PeakMeasurement:
-    """`peak_bytes`: the most its CPU arena held in use at a time, intermediates and kernel workspace, without weights.
-    `executed`: node names in the order they ran."""
+    """What its CPU arena says of itself, in bytes.
+
+    `peak_bytes`: the most in use at a time, loading included. `persistent_bytes`: of these, what stays between runs
+    (weights that kernels packed for themselves). `live_bytes`: the most in use beside those when a kernel ended, so
+    without its workspace: what the memory model `ort` counts. `held_bytes`: what the arena took from the system.
+    `executed`: node names in the order they ran.
+    """
 
     peak_bytes: int
+    persistent_bytes: int
+    live_bytes: int
+    held_bytes: int
     executed: tuple[str, ...]
+
+    @property
+    def run_bytes(self) -> int:
+        """The most in use beside what is persistent: intermediates and kernel workspace (or, where that was more, what
+        loading needed for a moment)."""
+        return self.peak_bytes - self.persistent_bytes
+
+
+def how_to_run(region_bytes: int = _REGION_BYTES) -> str:
+    """Python code that makes a session which follows the file's order and holds nothing longer than needed."""
+    return f"""\
+import onnxruntime as ort
+from onnxruntime.capi._pybind_state import OrtMemoryInfo, OrtAllocatorType, OrtMemType
+
+ort.create_and_register_allocator(
+    OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, OrtMemType.DEFAULT),
+    ort.OrtArenaCfg({{"max_mem": 0, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 1,
+                     "initial_chunk_size_bytes": {region_bytes}}}),
+)
+options = ort.SessionOptions()
+options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+options.enable_mem_pattern = False
+options.enable_mem_reuse = False
+options.add_session_config_entry("session.use_env_allocators", "1")
+session = ort.InferenceSession(MODEL, options)"""
 
 
 def optimise_offline(
@@ -97,11 +138,39 @@ def run(
 
 
 def measure_peak(
-    path: str | os.PathLike[str], *, shapes: Shapes | None = None, seed: int = 0, file_order: bool = True
+    path: str | os.PathLike[str],
+    *,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    file_order: bool = True,
+    region_bytes: int = _REGION_BYTES,
 ) -> PeakMeasurement:
-    """Run with profiling and read the arena's own peak. Raises UnsupportedError where this version does not tell."""
-    arrays, _ = isolated("downset.run.ort", "measure_here", _arguments(path, shapes, seed, file_order))
-    return PeakMeasurement(int(arrays["peak_bytes"]), tuple(str(name) for name in arrays["executed"]))
+    """Run with profiling and read the arena's own figures. `file_order`: as `how_to_run` does, with a first region of
+    `region_bytes`; otherwise with ONNX Runtime's defaults, on one thread. Raises UnsupportedError where this version
+    does not tell."""
+    arguments = _arguments(path, shapes, seed, file_order) | {"region_bytes": region_bytes}
+    arrays, _ = isolated("downset.run.ort", "measure_here", arguments)
+    peak, persistent, live, held = (int(value) for value in arrays["bytes"])
+    return PeakMeasurement(peak, persistent, live, held, tuple(str(name) for name in arrays["executed"]))
+
+
+def least_region(path: str | os.PathLike[str], *, shapes: Shapes | None = None, seed: int = 0) -> tuple[int, int]:
+    """(bytes of the first region, bytes the arena then holds beside what is persistent) where it holds least.
+
+    Tries the peak of a run and some sizes above it, for its best fit leaves holes; each try is a process.
+    """
+    least = measure_peak(path, shapes=shapes, seed=seed)
+    found = (_REGION_BYTES, least.held_bytes - least.persistent_bytes)
+    for growth in _GROWTH:
+        region = -(-int(least.run_bytes * growth) // 256) * 256
+        if region <= 0 or region >= found[1]:
+            break
+        taken = measure_peak(path, shapes=shapes, seed=seed, region_bytes=region)
+        held = taken.held_bytes - taken.persistent_bytes
+        found = min(found, (region, held), key=lambda pair: pair[1])
+        if held <= region:
+            break
+    return found
 
 
 def _arguments(path: str | os.PathLike[str], shapes: Shapes | None, seed: int, file_order: bool) -> dict[str, Any]:
@@ -126,7 +195,24 @@ def _options(library: Any, file_order: bool) -> Any:
     options.graph_optimization_level = level.ORT_DISABLE_ALL if file_order else level.ORT_ENABLE_EXTENDED
     if file_order:
         options.execution_order = library.ExecutionOrder.PRIORITY_BASED
+        options.enable_mem_pattern = False
+        options.enable_mem_reuse = False
     return options
+
+
+def _share_arena(library: Any, options: Any, region_bytes: int) -> None:
+    """Make the session use an arena that splits chunks to the byte; by default it hands out up to twice the request."""
+    from onnxruntime.capi import _pybind_state as names
+
+    memory = names.OrtMemoryInfo("Cpu", names.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, names.OrtMemType.DEFAULT)
+    arena = {
+        "max_mem": 0,
+        "arena_extend_strategy": 0,
+        "max_dead_bytes_per_chunk": 1,
+        "initial_chunk_size_bytes": region_bytes,
+    }
+    library.create_and_register_allocator(memory, library.OrtArenaCfg(arena))
+    options.add_session_config_entry("session.use_env_allocators", "1")
 
 
 def _session(library: Any, path: str, options: Any) -> Any:
@@ -172,25 +258,33 @@ def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, file_order: 
 
 
 def measure_here(
-    path: str, shapes: Mapping[str, list[int]], seed: int, file_order: bool
+    path: str, shapes: Mapping[str, list[int]], seed: int, file_order: bool, region_bytes: int
 ) -> dict[str, npt.NDArray[Any]]:
-    """`measure_peak` inside the worker process. The second run is read: the first still sets itself up."""
+    """`measure_peak` inside the worker process. Later runs count too: a memory pattern is used from the second on."""
     library = _library()
     options = _options(library, file_order)
     options.enable_profiling = True
-    options.enable_mem_pattern = False  # a pattern allocates one block for all, and its peak would be that block
+    if file_order:
+        _share_arena(library, options, region_bytes)
+    else:
+        options.graph_optimization_level = library.GraphOptimizationLevel.ORT_ENABLE_ALL
     with tempfile.TemporaryDirectory() as folder:
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = _session(library, path, options)
         feeds = _feeds(session, shapes, seed)
-        for _ in range(2):
+        for _ in range(_RUNS):
             _invoke(session, feeds)
         events = json.loads(Path(session.end_profiling()).read_text())
     kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
     kernels.sort(key=lambda event: event["ts"])
-    kernels = kernels[len(kernels) // 2 :]
-    peaks = [int(event["args"]["mem_in_use_peak"]) for event in kernels if "mem_in_use_peak" in event["args"]]
-    if not peaks:
+    if not kernels:
+        return {"bytes": np.zeros(4, np.int64), "executed": np.zeros(0, "U1")}
+    if "mem_in_use_peak" not in kernels[0]["args"]:
         raise UnsupportedError("this ONNX Runtime does not report memory in its profile; 1.31 does")
-    names = [event["name"].removesuffix("_kernel_time") for event in kernels]
-    return {"peak_bytes": np.asarray(max(peaks)), "executed": np.asarray(names)}
+    figures = [{key: int(value) for key, value in event["args"].items() if key.startswith("mem_")} for event in kernels]
+    persistent = figures[0]["mem_bytes_in_use"] - figures[0]["mem_in_use_delta"]
+    peak = max(figure["mem_in_use_peak"] for figure in figures)
+    live = max(figure["mem_bytes_in_use"] for figure in figures) - persistent
+    held = max(figure["mem_arena_held"] for figure in figures)
+    names = [event["name"].removesuffix("_kernel_time") for event in kernels[-(len(kernels) // _RUNS) :]]
+    return {"bytes": np.asarray([peak, persistent, live, held]), "executed": np.asarray(names)}

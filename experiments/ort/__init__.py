@@ -1,0 +1,1 @@
+"""ONNX Runtime: its memory, modelled and measured."""
