@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint native clean bench-fit bench-orders
+.PHONY: demo test lint native clean bench-fit bench-orders bench-arenas
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -26,6 +26,12 @@ bench-fit: $(VENV)/dev.stamp  ## fit every real model, write experiments/results
 bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found, and SERENITY's SwiftNet figures
 	$(BIN)/python -m experiments.speed.order
 	$(BIN)/python -m experiments.serenity.swiftnet
+
+bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
+	$(BIN)/python -m experiments.tflite_memory.tables
+	$(BIN)/python -m experiments.tflite_memory.shares
+	$(BIN)/python -m experiments.arenas.objects
+	$(BIN)/python -m experiments.speed.arena
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,141 @@
+"""How planning an arena grows with the records, and how it compares with other planners in one run on one core.
+
+    python -m experiments.speed.arena [--quick] [--limit SECONDS]
+
+First: records made from seeds, `narrow` (lifetimes of up to 50 steps, as in a network) and `wide` (up to all steps).
+Second: real record sets and minimalloc's instances where ../shared exists, against the peers of arena_peers.py that are
+installed; `ratio` is their CPU time by that of `best` on the same records. CPU seconds, medians of five runs where one
+takes less than a second; every placement is checked. `x bound`: bytes by the largest breadth, which nothing goes below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from downset.arenas import ARENAS, SHARED
+from downset.arenas.gaps import height
+from downset.arenas.objects_fit import total_bytes
+from downset.records import Record, objects_bound, offsets_bound
+from downset.records_csv import read_records
+from downset.verify_records import check_objects, check_placement
+from experiments.rows import load_rows, save_rows
+from experiments.speed.arena_peers import PEERS, installed
+
+NAME = "speed_arena"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+GROWTH = (
+    ("offsets", "greedy_by_size"), ("offsets", "greedy_by_breadth"), ("offsets", "greedy_in_order"),
+    ("offsets", "strip_packing"), ("offsets", "best"), ("objects", "greedy_by_size"), ("objects", "greedy_by_breadth"),
+)  # fmt: skip
+CHECKED_UP_TO = 10_000
+"""The checker compares every pair; above this a placement is compared with its bound alone."""
+
+
+def made(count: int, window: int, seed: int = 0) -> list[Record]:
+    generator = random.Random(f"{count}/{window}/{seed}")
+    starts = sorted(generator.randrange(count) for _ in range(count))
+    return [
+        Record(str(i), start, start + generator.randint(1, window), 64 * generator.randint(1, 1000))
+        for i, start in enumerate(starts)
+    ]
+
+
+def measured(plan: Callable[[], Any]) -> tuple[Any, float]:
+    """Result, and median CPU seconds of five runs, of one if it is long."""
+    seconds = []
+    for _ in range(5):
+        begin = time.process_time()
+        found = plan()
+        seconds.append(time.process_time() - begin)
+        if seconds[0] > 1.0:
+            break
+    return found, statistics.median(seconds)
+
+
+def growth_row(records: Sequence[Record], shape: str, form: str, method: str) -> dict[str, Any]:
+    planner = (ARENAS if form == "offsets" else SHARED)[method]
+    found, seconds = measured(lambda: planner(records))
+    if form == "offsets":
+        value, bound, check = height(records, found.solution), offsets_bound(records), check_placement
+    else:
+        value, bound, check = total_bytes(records, found.solution), objects_bound(records), check_objects
+    if len(records) <= CHECKED_UP_TO:
+        check(records, found.solution)
+    row = {"part": "growth", "records": f"{shape} {len(records)}", "count": len(records)}
+    return row | {"planner": f"{form}: {method}", "over_bound": round(value / bound, 4), "cpu_s": round(seconds, 5)}
+
+
+def real() -> dict[str, Sequence[Record]]:
+    files = [DATA / "records" / f"{name}.csv" for name in ("mobilenet_v2_1.0_224", "inception_v3_299_recon")]
+    files += sorted((DATA / "minimalloc").glob("*.csv"))
+    return {path.stem: read_records(path) for path in files if path.exists()} | {"narrow 1000": made(1000, 50)}
+
+
+def peer_rows(name: str, records: Sequence[Record], limit_s: float) -> list[dict[str, Any]]:
+    planners: dict[str, Callable[[], Sequence[int]]] = {
+        "ours: best": lambda: ARENAS["best"](records).solution,
+        f"ours: exact, {limit_s:g} s": lambda: ARENAS["exact"](records, time_limit_s=limit_s).solution,
+    }
+    for peer, planner in installed().items():
+        planner(records[:2], limit_s)  # its imports are not its time
+        label = f"{peer}, {limit_s:g} s" if peer == "CP-SAT" else peer
+        planners[label] = lambda planner=planner: planner(records, limit_s)
+    bound, rows = offsets_bound(records), []
+    for label, plan in planners.items():
+        offsets, seconds = measured(plan)
+        row: dict[str, Any] = {"part": "peers", "records": name, "count": len(records), "planner": label}
+        if len(offsets):
+            check_placement(records, offsets)
+            row["over_bound"] = round(height(records, offsets) / bound, 4)
+        rows.append(row | {"cpu_s": round(seconds, 5)})
+        rows[-1]["ratio"] = round(seconds / rows[0]["cpu_s"], 2)
+    return rows
+
+
+def line(row: dict[str, Any], mark: str = "") -> str:
+    over = f"{row['over_bound']:.4f}" if "over_bound" in row else "none found"
+    ratio = f" | {row['ratio']:,.1f}" if "ratio" in row else ""
+    return f"| {row['records']}{mark} | {row['planner']} | {over} | {1000 * row['cpu_s']:,.1f}{ratio} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="up to 1,000 records, two instances, nothing written")
+    parser.add_argument("--limit", type=float, default=1.0, help="seconds for the exact search and CP-SAT")
+    options = parser.parse_args()
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def show(row: dict[str, Any]) -> None:
+        rows[row["records"], row["planner"]] = row
+        print(line(row), flush=True)
+
+    print("| records | planner | x bound | CPU ms |")
+    print("|---|---|---|---|")
+    for count in (100, 1000) if options.quick else (100, 1000, 10_000, 100_000):
+        for shape, window in (("narrow", 50), ("wide", count)):
+            records = made(count, window)
+            for form, method in GROWTH:
+                show(growth_row(records, shape, form, method))
+    missing = [name for name in PEERS if name not in installed()]
+    print(f"\nPeers that are not installed: {', '.join(missing) or 'none'}.\n")
+    print("| records | planner | x bound | CPU ms | ratio |")
+    print("|---|---|---|---|---|")
+    for name, instance in list(real().items())[: 2 if options.quick else None]:
+        for row in peer_rows(name, instance, options.limit):
+            show(row)
+    kept = {(row["records"], row["planner"]): row for row in load_rows(NAME)}
+    for key, row in kept.items():
+        if key not in rows:
+            print(line(row, " recorded"))
+    if not options.quick:
+        print("written:", save_rows(NAME, list({**kept, **rows}.values())))
+
+
+if __name__ == "__main__":
+    main()
