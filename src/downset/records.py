@@ -6,6 +6,7 @@ The word is the memory-management paper's (section 3); here intervals are half-o
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ __all__ = [
     "breadths",
     "check_capacity",
     "check_records",
+    "collisions",
     "faults",
     "objects_bound",
     "offsets_bound",
@@ -109,9 +111,10 @@ def objects_bound(records: Sequence[Record]) -> int:
 
 
 def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
-    """What is wrong with bare records, as (record, field, reason), in order of the records. O(n log n + pins²)."""
+    """What is wrong with bare records, as (record, field, reason): in order of the records, then pins that collide, in
+    order of the steps. O(n log n)."""
     seen: dict[str, int] = {}
-    pinned: list[Record] = []
+    pinned: list[int] = []
     for index, record in enumerate(records):
         if record.id in seen:
             yield index, "id", f"id {record.id!r} is taken by record {seen[record.id]}"
@@ -133,21 +136,47 @@ def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
         if record.offset is None:
             continue
         if record.offset < 0 or record.offset % record.alignment:
-            yield (
-                index,
-                "offset",
-                f"{record.id!r} is pinned at {record.offset}, not at a multiple of {record.alignment}",
-            )
-        for other in pinned:
-            assert other.offset is not None
-            apart = record.offset + record.nbytes <= other.offset or other.offset + other.nbytes <= record.offset
-            if not apart and _together(record, other):
-                yield index, "offset", f"{record.id!r} is pinned over {other.id!r}, which lives at the same time"
-        pinned.append(record)
+            reason = f"{record.id!r} is pinned at {record.offset}, not at a multiple of {record.alignment}"
+            yield index, "offset", reason
+        if record.nbytes > 0:
+            pinned.append(index)
+    for _, one, other in collisions([records[i] for i in pinned], [records[i].offset or 0 for i in pinned]):
+        first, second = sorted((pinned[one], pinned[other]))
+        yield (
+            second,
+            "offset",
+            f"{records[second].id!r} is pinned over {records[first].id!r}, which lives at the same time",
+        )
 
 
-def _together(one: Record, other: Record) -> bool:
-    return any(low < stop and start < high for low, high in one.active() for start, stop in other.active())
+def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(step, record, record that came to it) where two of these records hold the same bytes from that step on.
+
+    In order of the steps, and at least one for every record that collides with what was there when it came. O(n log n)
+    comparisons: what lives at one step is apart in bytes if neighbours are, so a newcomer is held to its neighbours.
+    """
+    events: list[tuple[int, int, int]] = []
+    for index, record in enumerate(records):
+        for low, high in record.active() if record.nbytes > 0 else ():
+            events += [(low, 1, index), (high, 0, index)]
+    events.sort()
+    live: list[tuple[int, int]] = []  # (offset, record)
+    apart = [True] * len(records)
+    for step, comes, index in events:
+        begin, end = offsets[index], offsets[index] + records[index].nbytes
+        if not comes:
+            if apart[index]:
+                del live[bisect_left(live, (begin, index))]
+            continue
+        at = bisect_left(live, (begin, index))
+        others = [live[at - 1][1]] if at else []
+        others += [live[at][1]] if at < len(live) else []
+        hit = [i for i in others if offsets[i] < end and begin < offsets[i] + records[i].nbytes]
+        apart[index] = not hit
+        if hit:
+            yield step, hit[0], index
+        else:
+            insort(live, (begin, index))
 
 
 def check_records(records: Sequence[Record]) -> None:

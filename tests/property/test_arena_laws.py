@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from downset.arenas.objects_fit import assign_in_order, total_bytes
 from downset.arenas.strip_packing import fill_strip
 from downset.errors import InvalidPlan
 from downset.plan import plan_arena, plan_shared
-from downset.records import Record, breadths, objects_bound, offsets_bound, positional_maxima
+from downset.records import Record, breadths, collisions, objects_bound, offsets_bound, positional_maxima
 from downset.verify_records import check_objects, check_placement
 from tests.oracles_arena import least_height, least_total, meet
 from tests.strategies import record_sets
@@ -205,6 +206,27 @@ def test_the_checker_names_every_collision(records, data):
             check_objects(records, objects)
     else:
         check_objects(records, objects)
+
+
+@settings(max_examples=300, deadline=None)
+@given(records=record_sets(most=9, pins=False), data=st.data())
+def test_collisions_are_those_of_all_pairs(records, data):
+    offsets = [data.draw(st.integers(0, 30)) for _ in records]
+    pairs = {}
+    for i, j in combinations(range(len(records)), 2):
+        apart = offsets[i] + records[i].nbytes <= offsets[j] or offsets[j] + records[j].nbytes <= offsets[i]
+        if not apart and meet(records[i], records[j]):
+            pairs[i, j] = min(
+                max(a, c) for a, b in records[i].active() for c, d in records[j].active() if max(a, c) < min(b, d)
+            )
+    found = list(collisions(records, offsets))
+    assert bool(found) == bool(pairs)
+    assert {tuple(sorted(pair)) for _, *pair in found} <= set(pairs)
+    if found:
+        assert found[0][0] == min(pairs.values())
+        one, other = (records[at].id for at in sorted(found[0][1:]))
+        with pytest.raises(InvalidPlan, match=f"'{one}' and '{other}' overlap in bytes .* from step {found[0][0]}$"):
+            check_placement([replace(record, alignment=1) for record in records], offsets)
 
 
 def test_steps_and_sizes_of_any_magnitude():
