@@ -85,12 +85,14 @@ class Op:
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a graph came from. `format`: onnx, tflite, torch, json or built. Operator i of the graph is node
-    `op_index[i]` of the file's main graph, and tensor i is tensor `tensor_index[i]` (-1: not in the file)."""
+    `op_index[i]` of the file's main graph, and tensor i is tensor `tensor_index[i]` (-1: not in the file). After a
+    rewrite `settings_of[i]` is the node whose settings operator i keeps (-1: none; empty: each its own)."""
 
     format: str
     path: str = ""
     op_index: tuple[int, ...] = ()
     tensor_index: tuple[int, ...] = ()
+    settings_of: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

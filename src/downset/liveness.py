@@ -61,6 +61,8 @@ class MemoryModel:
     """A Sum of partial results (attribute partial_sum=1) happens in the result's own bytes, from the first part on."""
     in_place: frozenset[str] = frozenset()
     """Kinds whose first output may overwrite an input of equal aligned size that nobody reads later."""
+    in_place_input: Mapping[str, int] = field(default_factory=dict)
+    """The same, where only the input at this position may be overwritten."""
 
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -104,12 +106,15 @@ _MODELS = (
     MemoryModel(
         "ort",
         "ONNX Runtime's CPU arena: inputs belong to the caller, reshapes share, activation functions run in place, "
-        "graph outputs are always allocated, each tensor rounded up to 256 bytes",
+        "FusedConv adds to its fourth input in place, graph outputs are always allocated, each tensor rounded up to "
+        "256 bytes",
         alignment=256,
         inputs="not counted",
         outputs_apart=True,
         views=_RESHAPES,
         in_place=_ORT_IN_PLACE,
+        # The fourth input is added to the result: partial sums that accumulate in place.
+        in_place_input={"com.microsoft::FusedConv": 3},
     ),
     MemoryModel(
         "torch",
@@ -329,15 +334,20 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
 
 def _takeover(graph: Graph, model: MemoryModel, sharing: _Sharing, op: Op) -> list[int]:
     """The storages that the operator's output may overwrite, lowest first."""
-    if op.kind not in model.in_place or len(op.outputs) != 1 or op.outputs[0] == ABSENT:
+    at = model.in_place_input.get(op.kind)
+    if at is None and op.kind not in model.in_place:
+        return []
+    if len(op.outputs) != 1 or op.outputs[0] == ABSENT:
         return []
     made = sharing.storages_of[op.outputs[0]]
     if len(made) != 1 or sharing.producers[made[0]].bit_count() != 1:
         return []
     if model.outputs_apart and op.outputs[0] in graph.outputs:
         return []
-    found = []
-    for tensor in op.inputs:
+    found: list[int] = []
+    if at is not None and (at >= len(op.inputs) or op.inputs.count(op.inputs[at]) > 1):
+        return []  # what is read elsewhere too cannot be overwritten while it is
+    for tensor in op.inputs if at is None else op.inputs[at : at + 1]:
         if tensor == ABSENT or len(sharing.storages_of[tensor]) != 1:
             continue
         (storage,) = sharing.storages_of[tensor]

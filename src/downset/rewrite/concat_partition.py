@@ -9,7 +9,8 @@ Deviations: the paper shows the two patterns alone. Here the concatenation also 
     batch normalisation (each acts on every channel alone), so that chains such as concat, ReLU, depthwise, pointwise
     fall apart as a whole; grouped convolutions are split where parts are whole groups. The bias is added once, by the
     first part. Partial sums are an n-ary Sum (`accumulate="sum"`: what the paper's accounting assumes, one result
-    written part by part) or a chain of Adds (`accumulate="chain"`: what runtimes execute, accumulator plus part).
+    written part by part), a chain of Adds (`accumulate="chain"`: what runtimes execute, accumulator plus part), or
+    convolutions that add to the sum so far (`accumulate="fused"`: ONNX Runtime's FusedConv, which does it in place).
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from downset.rewrite.edit import Edit
 
 __all__ = ["Accumulate", "concat_partition", "partition_sites"]
 
-Accumulate = Literal["sum", "chain"]
+Accumulate = Literal["sum", "chain", "fused"]
 
 _UNARY = frozenset(
     {"Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Selu", "Softplus", "Softsign",
      "Abs", "Neg", "Exp", "Sqrt", "Erf", "Gelu", "Mish", "Swish"}
 )  # fmt: skip
+_FUSED = "com.microsoft::FusedConv"
+_CONVOLUTIONS = frozenset({"Conv", _FUSED})
 _FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
 
 
@@ -100,7 +103,9 @@ def _rule(graph: Graph, site: int, reader: int, inexact: bool) -> _Rule | None:
         return _move_behind
     if op.kind == "BatchNormalization" and all(tensor in graph.constants for tensor in op.inputs[1:5]):
         return _move_behind
-    if op.kind != "Conv" or any(tensor not in graph.constants for tensor in op.inputs[1:] if tensor != ABSENT):
+    if op.kind not in _CONVOLUTIONS or len(op.inputs) > 3:  # a fourth input is added to the result
+        return None
+    if any(tensor not in graph.constants for tensor in op.inputs[1:] if tensor != ABSENT):
         return None
     groups = int(op.attrs.get("group", 1))
     axis = _channel_axis(graph, concat)
@@ -161,20 +166,20 @@ def _move_behind(graph: Graph, site: int, reader: int, accumulate: Accumulate) -
         shape[axis] = round(count * ratio)
         made = edit.add_tensor(f"{result.name}/part{number}", shape, result)
         inputs, attrs = [tensor, *op.inputs[1:]], dict(op.attrs)
-        if op.kind in ("Conv", "BatchNormalization"):
+        if op.kind in _CONVOLUTIONS or op.kind == "BatchNormalization":
             per_channel = (round(start * ratio), round((start + count) * ratio))
             for position, constant in enumerate(op.inputs[1:], start=1):
                 if constant != ABSENT:
                     weight_axis = _output_axis(op) if position == 1 else 0
                     inputs[position] = _part_constant(edit, constant, weight_axis, *per_channel, f"/part{number}")
-        if op.kind == "Conv":
+        if op.kind in _CONVOLUTIONS:
             attrs["group"] = groups * count // whole
         ops.append(Op(f"{op.name}/part{number}", op.kind, tuple(inputs), (made,), attrs))
         parts.append(made)
         start += count
     joined = Op(f"{concat.name}/after/{op.name}", "Concat", tuple(parts), op.outputs, dict(concat.attrs))
     edit.replace(site, [])
-    edit.replace(reader, [*ops, joined])
+    edit.replace(reader, [*ops, joined], settings_of=[*[reader] * len(ops), site])
     return edit.finish()
 
 
@@ -192,6 +197,8 @@ def _split_convolution(graph: Graph, site: int, reader: int, accumulate: Accumul
     axis = _channel_axis(graph, concat)
     assert axis is not None
     result = graph.tensors[op.outputs[0]]
+    if op.kind == _FUSED or (accumulate == "fused" and result.dtype == "float32" and "layout" not in op.attrs):
+        return _accumulated(edit, site, reader)
     activation = op.attrs.get("activation")
     attrs = {key: value for key, value in op.attrs.items() if key != "activation"}
     weight_axis = 3 if op.attrs.get("layout") == "NHWC" else 1
@@ -220,4 +227,26 @@ def _split_convolution(graph: Graph, site: int, reader: int, accumulate: Accumul
             total = into
     edit.replace(site, [])
     edit.replace(reader, [replace(made, after=op.after) if number == 0 else made for number, made in enumerate(ops)])
+    return edit.finish()
+
+
+def _accumulated(edit: Edit, site: int, reader: int) -> Graph:
+    """Σ conv_i(x_i) where each convolution but the first adds to the sum of those before it, its fourth input; the last
+    one activates."""
+    graph = edit.graph
+    concat, op = graph.ops[site], graph.ops[reader]
+    result = graph.tensors[op.outputs[0]]
+    plain = {key: value for key, value in op.attrs.items() if not key.startswith("activation")}
+    ops: list[Op] = []
+    total, start, last = ABSENT, 0, len(concat.inputs) - 1
+    for number, tensor in enumerate(concat.inputs):
+        stop = start + graph.tensors[tensor].shape[1]
+        weights = _part_constant(edit, op.inputs[1], 1, start, stop, f"/part{number}")
+        into = op.outputs[0] if number == last else edit.add_tensor(f"{result.name}/sum{number}", result.shape, result)
+        inputs = (tensor, weights, *op.inputs[2:3]) if number == 0 else (tensor, weights, ABSENT, total)
+        attrs = op.attrs if number == last else plain
+        ops.append(Op(f"{op.name}/partial{number}", "Conv" if number == 0 else _FUSED, inputs, (into,), dict(attrs)))
+        total, start = into, stop
+    edit.replace(site, [])
+    edit.replace(reader, [replace(ops[0], after=op.after), *ops[1:]])
     return edit.finish()

@@ -13,10 +13,22 @@ from downset.graph import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 __all__ = ["Edit"]
 
 
+def _unique(name: str, taken: set[str]) -> str:
+    """The name, or the name with the first number that makes it new; it is taken from then on."""
+    number = 2
+    found = name
+    while found in taken:
+        found = f"{name}_{number}"
+        number += 1
+    taken.add(found)
+    return found
+
+
 @dataclass(slots=True)
 class _Slot:
     op: Op
     source: int
+    settings: int
     original: bool = False
 
 
@@ -32,9 +44,18 @@ class Edit:
         self.tensors = list(graph.tensors)
         self.constants: dict[int, Callable[[], npt.NDArray[Any]]] = dict(graph.constants)
         source = graph.source.op_index or (-1,) * len(graph.ops)
+        settings = graph.source.settings_of or source
         self._slots: dict[int, list[_Slot]] = {
-            index: [_Slot(op, source[index], True)] for index, op in enumerate(graph.ops)
+            index: [_Slot(op, source[index], settings[index], True)] for index, op in enumerate(graph.ops)
         }
+        self._settings = settings
+        self._names = {tensor.name for tensor in graph.tensors}
+        self._op_names = {op.name for op in graph.ops}
+
+    @property
+    def graph(self) -> Graph:
+        """The original."""
+        return self._graph
 
     def op(self, index: int) -> Op:
         """The operator that stands at an original index (only where exactly one does)."""
@@ -50,19 +71,25 @@ class Edit:
         role: Role = "activation",
         value: Callable[[], npt.NDArray[Any]] | None = None,
     ) -> int:
-        """A new tensor of the element type and quantization of another; with a value it is a constant."""
+        """A new tensor of the element type and quantization of another; with a value it is a constant. Names stay
+        unique: a number is added where one is taken."""
         shape = tuple(shape)
+        name = _unique(name, self._names)
         self.tensors.append(replace(like, name=name, shape=shape, nbytes=tensor_bytes(shape, like.dtype), role=role))
         if value is not None:
             self.constants[len(self.tensors) - 1] = value
         return len(self.tensors) - 1
 
-    def replace(self, index: int, ops: Sequence[Op]) -> None:
-        """Put these operators where one was; they count as new, except that a single one of the same kind and outputs
-        keeps its identity in the source file."""
-        kept = self._slots[index]
-        same = len(ops) == 1 and len(kept) == 1 and ops[0].kind == kept[0].op.kind and ops[0] == kept[0].op
-        self._slots[index] = kept if same else [_Slot(op, -1) for op in ops]
+    def replace(self, index: int, ops: Sequence[Op], *, settings_of: Sequence[int] = ()) -> None:
+        """Put these operators where one was. They count as new; each keeps, of the source file, the settings of the
+        operator at the original index `settings_of[i]` (-1: none; by default of the one replaced where the kind is
+        its own), which matters to file formats that say more about an operator than its attributes."""
+        old = self._graph.ops[index].kind
+        settings = settings_of or [index if op.kind == old else -1 for op in ops]
+        named = [replace(op, name=_unique(op.name, self._op_names)) for op in ops]
+        self._slots[index] = [
+            _Slot(op, -1, self._settings[of] if of >= 0 else -1) for op, of in zip(named, settings, strict=True)
+        ]
 
     def finish(self) -> Graph:
         slots = self._sorted([slot for index in sorted(self._slots) for slot in self._slots[index]])
@@ -86,6 +113,7 @@ class Edit:
             old_source.path,
             tuple(slot.source for slot in slots),
             tuple(in_file.get(old, -1) for old in sorted(used)),
+            tuple(slot.settings for slot in slots),
         )
         return Graph(
             self._graph.name,
@@ -127,7 +155,7 @@ class Edit:
         for at in placed:
             slot = slots[at]
             after = tuple(first_of[earlier] for earlier in slot.op.after if earlier in first_of)
-            result.append(_Slot(replace(slot.op, after=after), slot.source, slot.original) if slot.op.after else slot)
+            result.append(replace(slot, op=replace(slot.op, after=after)) if slot.op.after else slot)
         return result
 
     def _needed(self, slots: list[_Slot], made_by: Mapping[int, int]) -> set[int]:

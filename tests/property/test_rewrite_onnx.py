@@ -1,0 +1,204 @@
+"""Rewritten networks as .onnx files: ONNX Runtime computes what it did before, and needs what the model says."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from downset.export import export
+from downset.graph import ABSENT
+from downset.load import load
+from downset.plan import plan_order
+from downset.rewrite.concat_partition import concat_partition, partition_sites
+from downset.run import ort
+
+
+class Net:
+    """An .onnx network put together node by node, with seeded weights; whole numbers, on which floats do not round."""
+
+    def __init__(self, seed=0):
+        self.random = np.random.default_rng(seed)
+        self.nodes, self.weights, self.channels = [], [], {}
+        self.inputs = []
+
+    def input(self, channels, name=None):
+        name = name or f"x{len(self.inputs)}"
+        self.inputs.append((name, channels))
+        self.channels[name] = channels
+        return name
+
+    def constant(self, *shape, positive=False):
+        name = f"w{len(self.weights)}"
+        drawn = self.random.integers(1 if positive else -2, 3, shape).astype(np.float32)
+        self.weights.append(numpy_helper.from_array(drawn, name))
+        return name
+
+    def node(self, kind, inputs, channels, *, domain="", **attrs):
+        made = f"{kind}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [made], name=f"n{len(self.nodes)}", domain=domain, **attrs))
+        self.channels[made] = channels
+        return made
+
+    def conv(self, x, out, kernel=1, group=1, bias=True, weights=None, activation=None):
+        inside = self.channels[x]
+        inputs = [x, weights or self.constant(out, inside // group, kernel, kernel)]
+        inputs += [self.constant(out)] if bias else []
+        attrs = {"kernel_shape": [kernel] * 2, "pads": [kernel // 2] * 4, "group": group}
+        if activation:
+            return self.node("FusedConv", inputs, out, domain="com.microsoft", activation=activation, **attrs)
+        return self.node("Conv", inputs, out, **attrs)
+
+    def concat(self, parts, axis=1):
+        return self.node("Concat", parts, sum(self.channels[part] for part in parts), axis=axis)
+
+    def save(self, path, outputs, size=5, **options):
+        value = helper.make_tensor_value_info
+        inputs = [value(name, TensorProto.FLOAT, [1, count, size, size]) for name, count in self.inputs]
+        results = [value(name, TensorProto.FLOAT, [1, self.channels[name], size, size]) for name in outputs]
+        graph = helper.make_graph(self.nodes, "net", inputs, results, self.weights)
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(path), **options)
+        return path
+
+
+def run(path, seed=0):
+    """ONNX Runtime in this process, nothing optimised, on small whole numbers."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    random = np.random.default_rng(seed)
+    feeds = {v.name: random.integers(-3, 4, v.shape).astype(np.float32) for v in session.get_inputs()}
+    return session.run(None, feeds)
+
+
+@st.composite
+def networks(draw):
+    """Concatenations with all that makes them hard: shared ones, parts used twice or elsewhere, shared weights, graph
+    inputs and constants as parts, negative axes, graph outputs inside the pattern."""
+    net = Net(draw(st.integers(0, 99)))
+    current = net.input(draw(st.sampled_from([2, 4])))
+    outputs = []
+    for _ in range(draw(st.integers(1, 2))):
+        parts = [net.conv(current, draw(st.sampled_from([2, 4]))) for _ in range(draw(st.integers(2, 3)))]
+        if draw(st.integers(0, 3)) == 0:
+            parts.append(draw(st.sampled_from([parts[0], current])))
+        current = net.concat(parts, axis=draw(st.sampled_from([1, -3])))
+        if draw(st.integers(0, 3)) == 0:
+            outputs.append(draw(st.sampled_from([current, *parts])))
+        width = net.channels[current]
+        for _ in range(draw(st.integers(0, 2))):
+            step = draw(st.sampled_from(["Relu", "Neg", "depthwise", "Clip", "fused depthwise"]))
+            if step == "Clip":
+                net.weights.append(numpy_helper.from_array(np.float32(6), f"w{len(net.weights)}"))
+                current = net.node("Clip", [current, "", net.weights[-1].name], width)
+            elif "depthwise" in step:
+                activation = "Relu" if "fused" in step else None
+                current = net.conv(current, width, 3, group=width, activation=activation)
+            else:
+                current = net.node(step, [current], width)
+            if draw(st.integers(0, 5)) == 0:
+                outputs.append(current)
+        group = draw(st.sampled_from([1, 1, 1, 2]))
+        kernel, bias = draw(st.sampled_from([1, 3])), draw(st.booleans())
+        joined, activation = current, draw(st.sampled_from([None, "Relu"]))
+        current = net.conv(joined, 4, kernel, group, bias, activation=activation)
+        if draw(st.integers(0, 3)) == 0:  # a second reader, or the same weights once more behind another concatenation
+            weights = net.nodes[-1].input[1]
+            other = joined if draw(st.booleans()) else net.concat(parts)
+            outputs.append(net.conv(other, 4, kernel, group, bias, weights=weights))
+    return net, list(dict.fromkeys([current, *outputs]))
+
+
+@given(made=networks(), accumulate=st.sampled_from(["chain", "fused"]), data=st.data())
+@settings(max_examples=120)
+def test_the_file_computes_the_same_bit_for_bit_on_whole_numbers(tmp_path_factory, made, accumulate, data):
+    net, outputs = made
+    folder = tmp_path_factory.mktemp("net")
+    graph = load(net.save(folder / "m.onnx", outputs))
+    chosen = [site for site in partition_sites(graph) if data.draw(st.booleans())]
+    rewritten = concat_partition(graph, chosen, accumulate=accumulate)
+    order = plan_order(rewritten, memory="ort")
+    export(folder / "r.onnx", rewritten, order)
+    onnx.checker.check_model(str(folder / "r.onnx"))
+    for ours, original in zip(run(folder / "r.onnx"), run(folder / "m.onnx"), strict=True):
+        np.testing.assert_array_equal(ours, original)
+    again = load(folder / "r.onnx")
+    assert [op.kind for op in again.ops] == [rewritten.ops[step].kind for step in order.steps]
+    read = {again.tensors[t].name for op in again.ops for t in op.inputs if t != ABSENT}
+    assert {tensor.name for tensor in again.tensors if tensor.role == "constant"} <= read
+
+
+def wide(folder, parts=5, activation=None):
+    """Parts that are made one by one, joined, and read by a 1x1 convolution: where taking apart pays."""
+    net = Net()
+    x = net.input(2)
+    joined = net.concat([net.conv(x, 8) for _ in range(parts)])
+    return net.save(folder / "m.onnx", [net.conv(net.conv(joined, 4, activation=activation), 2)], size=16)
+
+
+@pytest.mark.parametrize(("accumulate", "activation"), [("chain", None), ("fused", None), ("fused", "Relu")])
+def test_onnx_runtime_needs_exactly_what_the_model_says(tmp_path, accumulate, activation):
+    graph = load(wide(tmp_path, activation=activation))
+    rewritten = concat_partition(graph, partition_sites(graph), accumulate=accumulate)
+    order = plan_order(rewritten, memory="ort")
+    export(tmp_path / "r.onnx", rewritten, order)
+    taken = ort.measure_peak(tmp_path / "r.onnx")
+    assert taken.live_bytes == order.peak_bytes
+    image = 16 * 16 * 4
+    # what is joined and the whole; against a part (8 channels) and sums of 4: two and the new one, or one in place
+    assert plan_order(graph, memory="ort").peak_bytes == image * 2 * 5 * 8
+    assert order.peak_bytes == image * (8 + (8 if accumulate == "chain" else 4))
+    for ours, original in zip(ort.run(tmp_path / "r.onnx"), ort.run(tmp_path / "m.onnx"), strict=True):
+        np.testing.assert_allclose(ours, original, rtol=1e-5, atol=1e-4)
+
+
+def test_weights_kept_outside_the_file_are_cut_into_it(tmp_path):
+    wide(tmp_path)
+    model = onnx.load(str(tmp_path / "m.onnx"))
+    onnx.save(model, str(tmp_path / "e.onnx"), save_as_external_data=True, location="e.bin", size_threshold=0)
+    graph = load(tmp_path / "e.onnx")
+    rewritten = concat_partition(graph, partition_sites(graph))
+    export(tmp_path / "r.onnx", rewritten, plan_order(rewritten, memory="ort"))
+    for ours, original in zip(run(tmp_path / "r.onnx"), run(tmp_path / "m.onnx"), strict=True):
+        np.testing.assert_array_equal(ours, original)
+
+
+def test_new_names_never_meet_old_ones(tmp_path):
+    net = Net()
+    x = net.input(2)
+    y = net.conv(net.concat([net.conv(x, 2), net.conv(x, 2)]), 4)
+    # the names that the rewrite would give, taken already
+    for name in (f"{y}/partial0", f"{y}/sum1", "w4/part0"):
+        net.nodes.append(helper.make_node("Relu", [x], [name], name=f"{net.nodes[-1].name}/partial0"))
+        net.channels[name] = 2
+    taken = [f"{y}/partial0", f"{y}/sum1", "w4/part0"]
+    graph = load(net.save(tmp_path / "m.onnx", [y, *taken]))
+    rewritten = concat_partition(graph, partition_sites(graph))
+    assert len(rewritten.ops) == len(graph.ops) + 1
+    export(tmp_path / "r.onnx", rewritten, plan_order(rewritten, memory="ort"))
+    for ours, original in zip(run(tmp_path / "r.onnx"), run(tmp_path / "m.onnx"), strict=True):
+        np.testing.assert_array_equal(ours, original)
+
+
+def test_a_part_without_channels_is_left_alone(tmp_path):
+    net = Net()
+    x, nothing = net.input(2), net.input(0)
+    graph = load(net.save(tmp_path / "m.onnx", [net.conv(net.concat([net.conv(x, 2), nothing]), 4)]))
+    assert partition_sites(graph) == ()
+
+
+def test_the_batch_is_whatever_the_user_says(tmp_path):
+    model = onnx.load(str(wide(tmp_path)))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(model, str(tmp_path / "open.onnx"))
+    graph = load(tmp_path / "open.onnx", shapes={"x0": (3, 2, 16, 16)})
+    rewritten = concat_partition(graph, partition_sites(graph))
+    export(tmp_path / "r.onnx", rewritten, plan_order(rewritten, memory="ort"))
+    ours, original = (ort.run(tmp_path / name, shapes={"x0": (2, 2, 16, 16)}) for name in ("r.onnx", "open.onnx"))
+    np.testing.assert_allclose(ours[0], original[0], rtol=1e-5, atol=1e-4)
+    assert ours[0].shape[0] == 2
