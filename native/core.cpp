@@ -13,6 +13,7 @@
 #include "objects_search.hpp"
 #include "order_bound.hpp"
 #include "order_search.hpp"
+#include "stage_search.hpp"
 
 namespace nb = nanobind;
 
@@ -98,4 +99,14 @@ NB_MODULE(_native, module) {
     module.def("shared_objects", &shared_objects, Unlocked());
     // order_bound.hpp
     module.def("closure_bound", &closure_bound, Unlocked());
+    // stage_search.hpp
+    nb::class_<downset::StageLattice>(module, "StageLattice")
+        .def(nb::init<std::vector<downset::Mask>, int, int, bool, double, std::int64_t>(), Unlocked())
+        .def("complete", &downset::StageLattice::complete)
+        .def("states", &downset::StageLattice::states)
+        .def("pairs", &downset::StageLattice::pairs)
+        .def("stages", &downset::StageLattice::stages)
+        .def("weigh", &downset::StageLattice::weigh, Unlocked())
+        .def("schedules", &downset::StageLattice::schedules, Unlocked())
+        .def("solve", &downset::StageLattice::solve, Unlocked());
 }

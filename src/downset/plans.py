@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from downset.records import Record
+from downset.stages.problem import Stage
 
-__all__ = ["Arena", "Evidence", "Found", "Order", "SharedObjects"]
+__all__ = ["Arena", "Evidence", "Found", "Order", "SharedObjects", "StagePlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +76,23 @@ class SharedObjects:
     @property
     def total_bytes(self) -> int:
         return sum(self.object_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """Which units run side by side or merged, stage after stage. `units[u]`: operators of the prepared graph whose
+    fingerprint is `model`. `barriers`: a stage waits for the whole one before it; else units wait for what they read.
+
+    `evidence.value`: median seconds, measured on `device_name` with `versions`, `dtype`, `batch` and `threads`."""
+
+    units: tuple[tuple[int, ...], ...]
+    stages: tuple[Stage, ...]
+    barriers: bool
+    device: str
+    device_name: str
+    versions: str
+    dtype: str
+    batch: int
+    threads: int
+    model: str
+    evidence: Evidence

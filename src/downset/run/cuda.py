@@ -1,0 +1,131 @@
+"""A program of stages on CUDA: the whole of it captured once into one graph.
+
+Lanes are streams. Only the edges of the program survive the capture, as events; they are the transitive reduction of
+what its steps wait for. Every intermediate is held until the capture ends, so that no block of memory is handed out
+twice: the allocator knows the order of issue, not which lanes run side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.run.bound import Binder, Call
+from downset.run.library import torch_library
+from downset.run.merged import bind_merged
+from downset.run.program import Program
+from downset.stages.unit_graph import UnitGraph
+
+__all__ = ["CudaEngine", "need_cuda"]
+
+_WARM_UP = 3
+
+
+def need_cuda() -> Any:
+    """The torch module. Raises UnsupportedError where there is no CUDA device."""
+    torch = torch_library()
+    if not torch.cuda.is_available():
+        raise UnsupportedError("no CUDA device on this machine (torch.cuda.is_available() is false); use --device cpu")
+    return torch
+
+
+class CudaEngine:
+    """Callable: values of `inputs` to values of `outputs`. Inputs are copied into static tensors; outputs are static
+    too, valid until the next call.
+
+    `copies`: the program so many times in a row, each waiting for the one before, to time what is short.
+    """
+
+    def __init__(
+        self,
+        binder: Binder,
+        units: UnitGraph,
+        program: Program,
+        *,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        values: Sequence[Any],
+        copies: int = 1,
+    ) -> None:
+        torch = self._torch = need_cuda()
+        self._program, self._outputs = program, tuple(outputs)
+        self._given = tuple(inputs)
+        self._held: dict[int, Any] = {}
+        self._started: list[Any] = []
+        self._calls = [
+            bind_merged(binder, [units.units[unit] for unit in step.units], threads=1)
+            if len(step.units) > 1
+            else binder.bind(units.units[step.units[0]])
+            for step in program.steps
+        ]
+        # The lane with most steps carries the longest chains; its kernels go first where there is a choice.
+        counts = [sum(step.lane == lane for step in program.steps) for lane in range(program.lanes)]
+        first = counts.index(max(counts))
+        self._streams = [torch.cuda.Stream(priority=-1 if lane == first else 0) for lane in range(program.lanes)]
+        self.static = [binder.place(value) for value in values]
+        with torch.no_grad():
+            self._warm_up()
+            self.graph = torch.cuda.CUDAGraph()
+            main = self._streams[first]
+            with torch.cuda.graph(self.graph, stream=main):
+                for copy in range(copies):
+                    if copy:
+                        self._join(main)
+                    self.results = self._issue(main)
+                self._join(main)
+            self._held.clear()
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        for static, value in zip(self.static, values, strict=True):
+            static.copy_(value)
+        self.graph.replay()
+        self._torch.cuda.synchronize()
+        return list(self.results)
+
+    def _warm_up(self) -> None:
+        """Each call on its own stream: plans of cuDNN, workspaces of cuBLAS."""
+        torch = self._torch
+        for _ in range(_WARM_UP):
+            table: dict[int, Any] = dict(zip(self._given, self.static, strict=True))
+            for step, calls in zip(self._program.steps, self._calls, strict=True):
+                torch.cuda.synchronize()
+                with torch.cuda.stream(self._streams[step.lane]):
+                    _run(calls, table)
+        torch.cuda.synchronize()
+
+    def _issue(self, main: Any) -> list[Any]:
+        torch = self._torch
+        table: dict[int, Any] = dict(zip(self._given, self.static, strict=True))
+        begin = torch.cuda.Event()
+        begin.record(main)
+        self._started = [main]
+        awaited = {wait for step in self._program.steps for wait in step.waits}
+        ended: dict[int, Any] = {}
+        for at, (step, calls) in enumerate(zip(self._program.steps, self._calls, strict=True)):
+            stream = self._streams[step.lane]
+            if stream not in self._started:
+                stream.wait_event(begin)
+                self._started.append(stream)
+            for wait in step.waits:
+                stream.wait_event(ended[wait])
+            with torch.cuda.stream(stream):
+                _run(calls, table)
+            if at in awaited:
+                ended[at] = torch.cuda.Event()
+                ended[at].record(stream)
+        self._held = table
+        return [table[tensor] for tensor in self._outputs]
+
+    def _join(self, main: Any) -> None:
+        """The capture must end on the stream it began on."""
+        for stream in self._started:
+            if stream is not main:
+                event = self._torch.cuda.Event()
+                event.record(stream)
+                main.wait_event(event)
+
+
+def _run(calls: Sequence[Call], table: dict[int, Any]) -> None:
+    for call in calls:
+        table.update(zip(call.outputs, call.run([table[tensor] for tensor in call.inputs]), strict=False))

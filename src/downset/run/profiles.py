@@ -1,0 +1,120 @@
+"""Measured latencies, kept from one session to the next: a SQLite file in the user's cache folder.
+
+Several processes may read and write it at once. A damaged file is moved aside, never repaired and never fatal.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from downset.errors import UnsupportedError
+
+__all__ = ["Key", "Profiles", "default_path"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS timings (
+    device TEXT NOT NULL, versions TEXT NOT NULL, dtype TEXT NOT NULL, batch INTEGER NOT NULL, signature TEXT NOT NULL,
+    seconds REAL NOT NULL CHECK (seconds >= 0), taken_at REAL NOT NULL,
+    PRIMARY KEY (device, versions, dtype, batch, signature)
+) WITHOUT ROWID
+"""
+_WAIT_S = 10.0
+
+
+class Key(NamedTuple):
+    """What a timing holds for: another device, library, element type or batch is another timing."""
+
+    device: str
+    versions: str
+    dtype: str
+    batch: int
+    signature: str
+
+
+def default_path() -> Path:
+    """`$DOWNSET_CACHE/profiles.sqlite`, or in the user's cache folder."""
+    folder = os.environ.get("DOWNSET_CACHE")
+    if folder:
+        return Path(folder) / "profiles.sqlite"
+    try:
+        import platformdirs
+    except ImportError:
+        raise UnsupportedError("keeping measurements needs an extra: pip install 'downset[torch]'") from None
+    return Path(platformdirs.user_cache_dir("downset", appauthor=False)) / "profiles.sqlite"
+
+
+class Profiles:
+    """Timings by key. `notes` says what happened to the file, if anything did."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = default_path() if path is None else Path(path)
+        self.notes: list[str] = []
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._open() as connection:
+                connection.execute("SELECT device, versions, dtype, batch, signature, seconds FROM timings LIMIT 1")
+        except sqlite3.DatabaseError as error:
+            self._move_aside(error)
+        except OSError as error:
+            raise UnsupportedError(f"{self.path}: {error.strerror or error}; set DOWNSET_CACHE to a folder") from None
+
+    def _move_aside(self, error: Exception) -> None:
+        aside = self.path.with_name(f"{self.path.stem}.damaged-{time.time_ns()}{self.path.suffix}")
+        try:
+            for suffix in ("-wal", "-shm"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+            self.path.replace(aside)
+            with self._open():
+                pass
+        except (OSError, sqlite3.DatabaseError) as worse:
+            raise UnsupportedError(f"{self.path}: {worse}; remove it, or set DOWNSET_CACHE to another folder") from None
+        self.notes.append(f"{self.path} was damaged ({error}); it lies now in {aside.name}, and a new one was begun")
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection, connection:
+            connection.execute(_SCHEMA)
+            yield connection
+
+    def get(self, key: Key) -> float | None:
+        """Seconds, or None where nothing is known."""
+        with self._open() as connection:
+            row = connection.execute(
+                "SELECT seconds FROM timings WHERE (device, versions, dtype, batch, signature) = (?, ?, ?, ?, ?)", key
+            ).fetchone()
+        return None if row is None else float(row[0])
+
+    def matching(self, device: str, versions: str, dtype: str, batch: int) -> dict[str, float]:
+        """Seconds by signature."""
+        with self._open() as connection:
+            rows = connection.execute(
+                "SELECT signature, seconds FROM timings WHERE (device, versions, dtype, batch) = (?, ?, ?, ?)",
+                (device, versions, dtype, batch),
+            ).fetchall()
+        return {str(signature): float(seconds) for signature, seconds in rows}
+
+    def put(self, timings: Sequence[tuple[Key, float]]) -> None:
+        """Keep these; what was known under the same key is replaced."""
+        rows = [(*key, seconds, time.time()) for key, seconds in timings]
+        with self._open() as connection:
+            connection.executemany("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def summary(self) -> list[tuple[str, str, str, int, int, float]]:
+        """By device, versions, dtype and batch: how many timings, and when the last was taken."""
+        with self._open() as connection:
+            rows = connection.execute(
+                "SELECT device, versions, dtype, batch, count(*), max(taken_at) FROM timings "
+                "GROUP BY device, versions, dtype, batch ORDER BY device, versions, dtype, batch"
+            ).fetchall()
+        return [tuple(row) for row in rows]
+
+    def clear(self) -> int:
+        """Forget everything; how many timings that were."""
+        with self._open() as connection:
+            return connection.execute("DELETE FROM timings").rowcount

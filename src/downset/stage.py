@@ -1,0 +1,368 @@
+"""Stages for one network on one device: search with few measurements, then time whole candidates and keep the best.
+
+Sequential execution of the same kernels is among the candidates and is left only for a win beyond the measured spread,
+so the chosen schedule is never slower than running the same kernels one after another, as far as measuring can tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from downset.errors import LimitReached, UsageError
+from downset.graph import ABSENT, Graph
+from downset.lattice import bits
+from downset.plans import Evidence, StagePlan
+from downset.rewrite.fold_batch_norm import fold_batch_norm
+from downset.rewrite.rebatch import batch_of, rebatch
+from downset.run.bound import Binder
+from downset.run.device import Device
+from downset.run.merged import why_not_merged
+from downset.run.profiles import Key, Profiles
+from downset.run.program import lower, possibly_live_bytes
+from downset.stages.greedy import greedy
+from downset.stages.lazy import lazy
+from downset.stages.price import signature
+from downset.stages.problem import FoundStages, Stage, StageProblem
+from downset.stages.unit_graph import UnitGraph, blocks, group_units
+
+__all__ = ["Candidate", "Limits", "StageResult", "StageTimer", "fingerprint", "merge_families", "prepare", "stage"]
+
+Progress = Callable[[str, int, int], None]
+_WINS = 0.8
+"""The share of interleaved rounds that a candidate must win against sequential to be taken instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages."""
+
+    max_ops: int = 3
+    max_groups: int = 8
+    timings: int = 200
+    seconds: float = 60.0
+    endings: str = "all"
+
+    def __post_init__(self) -> None:
+        for name in ("max_ops", "max_groups", "timings"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"limit {name} is at least 1; given {getattr(self, name)}")
+        if not self.seconds > 0:
+            raise UsageError(f"a time limit is above 0 s; given {self.seconds:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A whole schedule and its measured latencies in seconds, one a round. `live_bytes`: analytic."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    barriers: bool
+    seconds: tuple[float, ...] = ()
+    live_bytes: int = 0
+
+    def percentile(self, share: float) -> float:
+        return float(np.quantile(self.seconds, share))
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """`bound_s`: no schedule of these units can be faster: the longest path of units timed alone. `speedup`: sequential
+    over chosen, medians. `why`: what decided."""
+
+    plan: StagePlan
+    candidates: tuple[Candidate, ...]
+    timings_used: int
+    bound_s: float
+    speedup: float
+    why: str
+    notes: tuple[str, ...] = ()
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
+    """What is staged and run: batch normalisation folded, for this batch."""
+    folded = fold_batch_norm(graph)
+    return folded if batch is None else rebatch(folded, batch)
+
+
+def fingerprint(graph: Graph) -> str:
+    """Of names, kinds, attributes and shapes, not of weights: a plan holds for every training of a network."""
+    digest = hashlib.sha256()
+    for op in graph.ops:
+        shapes = [graph.tensors[tensor].shape for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]
+        attributes = sorted((key, repr(value)) for key, value in op.attrs.items())
+        digest.update(repr((op.name, op.kind, attributes, shapes, op.inputs, op.outputs)).encode())
+    return digest.hexdigest()[:32]
+
+
+def merge_families(graph: Graph, units: UnitGraph) -> tuple[int, ...]:
+    """Masks of units of which any two or more can run as one convolution."""
+    by_input: dict[int, list[int]] = {}
+    for unit, ops in enumerate(units.units):
+        if graph.ops[ops[0]].kind in ("Conv", "com.microsoft::FusedConv"):
+            by_input.setdefault(graph.ops[ops[0]].inputs[0], []).append(unit)
+    families: list[list[int]] = []
+    for members in by_input.values():
+        fitting: list[list[int]] = []
+        for unit in members:
+            for family in fitting:
+                if why_not_merged(graph, [units.units[family[0]], units.units[unit]]) is None:
+                    family.append(unit)
+                    break
+            else:
+                fitting.append([unit])
+        families += [family for family in fitting if len(family) > 1]
+    return tuple(sum(1 << unit for unit in family) for family in families)
+
+
+class StageTimer:
+    """Prices of stages, measured on the device. Stages that are the same up to names are measured once."""
+
+    def __init__(
+        self, graph: Graph, units: UnitGraph, device: Device, binder: Binder, profiles: Profiles | None
+    ) -> None:
+        self._graph, self._units, self._device, self._binder = graph, units, device, binder
+        self._profiles, self._batch = profiles, batch_of(graph)
+        self.known: dict[str, float] = {}
+        if profiles is not None:
+            self.known.update(profiles.matching(device.name, device.versions, device.dtype, self._batch))
+        self.used = 0
+        self._names: dict[Stage, str] = {}
+        self._read_by = graph.consumers()
+
+    def name_of(self, stage: Stage) -> str:
+        if stage not in self._names:
+            self._names[stage] = signature(self._graph, self._units, stage)
+        return self._names[stage]
+
+    def is_free(self, stage: Stage) -> bool:
+        return self.name_of(stage) in self.known
+
+    def __call__(self, stage: Stage) -> float:
+        name = self.name_of(stage)
+        if name not in self.known:
+            self.known[name] = self._measure(stage)
+            self.used += 1
+            if self._profiles is not None:
+                device = self._device
+                key = Key(device.name, device.versions, device.dtype, self._batch, name)
+                self._profiles.put([(key, self.known[name])])
+        return self.known[name]
+
+    def _measure(self, stage: Stage) -> float:
+        program = lower(self._units, [stage], barriers=True, max_lanes=self._device.max_lanes)
+        ops = [op for unit in stage.units for op in self._units.units[unit]]
+        made = {tensor for op in ops for tensor in self._graph.ops[op].outputs if tensor != ABSENT}
+        inputs = list(
+            dict.fromkeys(
+                tensor
+                for op in ops
+                for tensor in self._graph.ops[op].inputs
+                if tensor != ABSENT and tensor not in made and tensor not in self._graph.constants
+            )
+        )
+        inside = set(ops)
+        outputs = [
+            tensor
+            for tensor in made
+            if tensor in self._graph.outputs or any(op not in inside for op in self._read_by[tensor])
+        ]
+        return self._device.time_stage(self._binder, self._units, program, inputs, sorted(outputs))
+
+
+def _local(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> StageProblem:
+    """The problem of one block, its units renumbered from 0; what lies before it is done."""
+    number = {unit: at for at, unit in enumerate(block)}
+
+    def inside(mask: int) -> int:
+        return sum(1 << number[unit] for unit in bits(mask) if unit in number)
+
+    masks = tuple(inside(units.predecessors[unit]) for unit in block)
+    return StageProblem(masks, tuple(mask for family in families if (mask := inside(family)).bit_count() > 1))
+
+
+def _renamed(stages: Sequence[Stage], block: Sequence[int]) -> list[Stage]:
+    return [replace(stage, groups=tuple(tuple(block[u] for u in group) for group in stage.groups)) for stage in stages]
+
+
+@dataclass(slots=True)
+class _Search:
+    """Chains of stages by strategy, block by block, with one budget for all."""
+
+    units: UnitGraph
+    families: tuple[int, ...]
+    timer: StageTimer
+    limits: Limits
+    progress: Progress
+    notes: list[str] = field(default_factory=list)
+
+    def stages(self, strategy: str) -> tuple[Stage, ...]:
+        parts = blocks(self.units.predecessors)
+        wide = sum(len(block) > 1 for block in parts)
+        found: list[Stage] = []
+        for at, block in enumerate(parts):
+            self.progress(f"searching ({strategy})", at, len(parts))
+            problem = _local(self.units, self.families, block)
+            left = max(0, self.limits.timings - self.timer.used)
+            share = left if wide <= 1 else -(-left // wide)
+            wide -= len(block) > 1
+            found += _renamed(self._block(problem, block, strategy, share).stages, block)
+        return tuple(found)
+
+    def _block(self, problem: StageProblem, block: Sequence[int], strategy: str, share: int) -> FoundStages:
+        def price(stage: Stage) -> float:
+            return self.timer(_renamed([stage], block)[0])
+
+        def free(stage: Stage) -> bool:
+            return self.timer.is_free(_renamed([stage], block)[0])
+
+        try:
+            return lazy(
+                problem,
+                price,
+                max_ops=self.limits.max_ops,
+                max_groups=self.limits.max_groups,
+                endings=self.limits.endings,
+                strategy=strategy,
+                budget=share,
+                free=free,
+                time_limit_s=self.limits.seconds,
+            )
+        except (LimitReached, UsageError) as error:
+            self.notes.append(f"a block of {len(block)} units was staged greedily: {error}")
+            return greedy(problem, lambda _: 0.0, max_groups=self.limits.max_groups)
+
+
+def stage(
+    graph: Graph,
+    device: Device,
+    *,
+    limits: Limits | None = None,
+    profiles: Profiles | None = None,
+    runs: int = 15,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> StageResult:
+    """Search stages for a prepared graph, time whole candidates end to end, interleaved, and choose.
+
+    `runs`: rounds in which each candidate runs once (at least 15 where the choice shall mean something). Raises
+    UnsupportedError for an operator without a kernel, UsageError for an empty graph or bad limits.
+    """
+    from downset.run.arena import seeded_inputs
+
+    limits = limits or Limits()
+    progress = progress or _silent
+    if not graph.ops:
+        raise UsageError(f"{graph.name} has no operators: there is nothing to stage")
+    binder = Binder(graph, device=device.kind, dtype=device.dtype)
+    units = group_units(graph)
+    if not units.units:
+        raise UsageError(f"{graph.name} computes only constants: there is nothing to stage")
+    timer = StageTimer(graph, units, device, binder, profiles)
+    alone = []
+    for unit in range(len(units.units)):
+        progress("timing units", unit, len(units.units))
+        alone.append(timer(Stage(((unit,),))))
+    search = _Search(units, merge_families(graph, units), timer, limits, progress)
+    sequence = tuple(Stage(((unit,),)) for unit in range(len(units.units)))
+    everywhere = StageProblem(units.predecessors)
+    both, parallel = search.stages("both"), search.stages("parallel")
+    merge = search.stages("merge") if search.families else sequence
+    ready = greedy(everywhere, lambda _: 0.0, max_groups=limits.max_groups).stages
+    found = [
+        Candidate("sequential", sequence, barriers=False),
+        Candidate("greedy", ready, barriers=False),
+        Candidate("parallel, barriers", parallel, barriers=True),
+        Candidate("parallel", parallel, barriers=False),
+        Candidate("merge", merge, barriers=False),
+        Candidate("both, barriers", both, barriers=True),
+        Candidate("both", both, barriers=False),
+    ]
+    candidates: dict[tuple[tuple[Stage, ...], bool], Candidate] = {}
+    for candidate in found:
+        flat = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
+        # Chains of one unit and one group after another are the same program with barriers and without.
+        candidates.setdefault((candidate.stages, candidate.barriers and not flat), candidate)
+    values = seeded_inputs(graph, seed=seed)
+    timed = _timed(graph, units, device, binder, list(candidates.values()), values, runs, progress)
+    chosen, why = _choose(timed)
+    bound = _longest_path(units, alone)
+    sequential = timed[0].percentile(0.5)
+    evidence = Evidence(chosen.name, chosen.percentile(0.5), bound, False, timer.used)
+    plan = StagePlan(
+        units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions, device.dtype,
+        batch_of(graph), device.threads, fingerprint(graph), evidence,
+    )  # fmt: skip
+    notes = (*search.notes, *(profiles.notes if profiles is not None else ()))
+    speedup = sequential / chosen.percentile(0.5)
+    return StageResult(plan, tuple(timed), timer.used, bound, speedup, why, notes)
+
+
+def _timed(
+    graph: Graph,
+    units: UnitGraph,
+    device: Device,
+    binder: Binder,
+    candidates: Sequence[Candidate],
+    values: Sequence[Any],
+    runs: int,
+    progress: Progress,
+) -> list[Candidate]:
+    engines: dict[str, Any] = {}
+    live: dict[str, int] = {}
+    for at, candidate in enumerate(candidates):
+        progress("building candidates", at, len(candidates))
+        program = lower(units, candidate.stages, barriers=candidate.barriers, max_lanes=device.max_lanes)
+        live[candidate.name] = possibly_live_bytes(graph, units, program)
+        engines[candidate.name] = device.engine(
+            binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
+        )
+    progress("timing candidates", 0, 1)
+    try:
+        samples = device.time_whole(engines, [binder.place(value) for value in values], runs=runs)
+    finally:
+        for engine in engines.values():
+            close = getattr(engine, "close", None)
+            if close is not None:
+                close()
+    progress("timing candidates", 1, 1)
+    return [replace(c, seconds=tuple(samples[c.name]), live_bytes=live[c.name]) for c in candidates]
+
+
+def _choose(timed: Sequence[Candidate]) -> tuple[Candidate, str]:
+    sequential = timed[0]
+    best = min(timed, key=lambda candidate: candidate.percentile(0.5))
+    if best is sequential:
+        return sequential, "no other schedule had a lower median"
+    rounds = list(zip(sequential.seconds, best.seconds, strict=True))
+    wins = sum(theirs < ours for ours, theirs in rounds)
+    gain = median(ours / theirs for ours, theirs in rounds)
+    text = f"faster than sequential in {wins} of {len(rounds)} interleaved rounds, {gain:.3f}x in the median"
+    if wins >= _WINS * len(rounds) and gain > 1.0:
+        return best, f"{best.name} was {text}"
+    return sequential, f"the best other, {best.name}, was {text}: not beyond the spread"
+
+
+def _longest_path(units: UnitGraph, alone: Sequence[float]) -> float:
+    ends: list[float] = []
+    for unit, before in enumerate(units.predecessors):
+        ends.append(alone[unit] + max((ends[earlier] for earlier in bits(before)), default=0.0))
+    return max(ends)
+
+
+def stage_engine(graph: Graph, plan: StagePlan, device: Device, values: Sequence[Any]) -> tuple[Any, Mapping[str, Any]]:
+    """An engine that runs the plan on a prepared graph, and its placed inputs under "values"."""
+    binder = Binder(graph, device=device.kind, dtype=device.dtype)
+    units = group_units(graph)
+    program = lower(units, plan.stages, barriers=plan.barriers, max_lanes=device.max_lanes)
+    engine = device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
+    return engine, {"values": [binder.place(value) for value in values]}

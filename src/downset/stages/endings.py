@@ -1,0 +1,145 @@
+"""Endings: the stages that may come last in a downset. The specification of `native/stage_search.hpp`.
+
+A subset S' of a downset S is an ending if no edge leads from S' to S − S'. Its groups are its connected components.
+IOS's published code enumerates fewer endings than its paper defines: only those in which every group is one operator
+with all its successors inside S (`single_root`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from downset.errors import UsageError
+from downset.lattice import descendants, downsets, successors
+from downset.native import native_module
+from downset.stages.problem import groups_of
+
+__all__ = ["ENDINGS", "PAIR_LIMIT", "StageLattice", "stage_lattice"]
+
+ENDINGS = ("all", "ios")
+PAIR_LIMIT = 20_000_000
+
+
+def stage_lattice(
+    predecessors: Sequence[int],
+    *,
+    max_ops: int = 64,
+    max_groups: int = 64,
+    endings: str = "all",
+    time_limit_s: float = 60.0,
+    engine: str = "native",
+) -> Any:
+    """The lattice of stages of at most 64 units, compiled or (engine="python") as written below.
+
+    Raises UsageError for limits below one or unknown endings. `complete()` is false where a limit ended it.
+    """
+    if max_ops < 1 or max_groups < 1:
+        raise UsageError(f"limits of a stage are at least 1; given {max_ops} operators and {max_groups} groups")
+    if endings not in ENDINGS:
+        raise UsageError(f"unknown endings {endings!r}; known: {', '.join(ENDINGS)}")
+    if len(predecessors) > 64:
+        raise UsageError(f"{len(predecessors)} units in one block; at most 64 can be searched: split it")
+    make = native_module().StageLattice if engine == "native" else StageLattice
+    return make(list(predecessors), max_ops, max_groups, endings == "ios", time_limit_s, PAIR_LIMIT)
+
+
+class StageLattice:
+    """Downsets, their endings, and the cheapest chain over them, written to be read. O(pairs) memory."""
+
+    def __init__(
+        self,
+        predecessors: Sequence[int],
+        max_ops: int,
+        max_groups: int,
+        single_root: bool,
+        seconds: float,
+        pair_limit: int,
+    ) -> None:
+        self._predecessors = tuple(predecessors)
+        self._after = successors(self._predecessors)
+        self._below = descendants(self._predecessors)
+        self._limits = max_ops, max_groups, single_root
+        self._complete = True
+        self._downsets = list(downsets(self._predecessors))
+        self._pairs: dict[int, list[tuple[int, int]]] = {}  # downset -> (stage by index, downset before it)
+        self._index: dict[int, int] = {}
+        deadline = time.monotonic() + seconds
+        count = 0
+        for downset in self._downsets:
+            found = self._pairs.setdefault(downset, [])
+            for ending in self._endings(downset):
+                found.append((self._index.setdefault(ending, len(self._index)), downset & ~ending))
+                count += 1
+            if count > pair_limit or time.monotonic() > deadline:
+                self._complete = False
+                return
+
+    def _endings(self, downset: int) -> Iterator[int]:
+        max_ops, max_groups, single_root = self._limits
+        stack = [(0, downset)]
+        while stack:
+            taken, undecided = stack.pop()
+            if not undecided:
+                if taken and len(groups_of(self._predecessors, taken)) <= max_groups:
+                    groups = groups_of(self._predecessors, taken)
+                    if not single_root or all(self._rooted(group) for group in groups):
+                        yield taken
+                continue
+            unit = undecided.bit_length() - 1
+            above = self._above(unit)
+            stack.append((taken, undecided & ~above))
+            larger = taken | 1 << unit
+            if all(len(group) <= max_ops for group in groups_of(self._predecessors, larger)):
+                stack.append((larger, undecided & ~(1 << unit)))
+
+    def _above(self, unit: int) -> int:
+        return sum(1 << other for other in range(unit) if self._below[other] >> unit & 1) | 1 << unit
+
+    def _rooted(self, group: tuple[int, ...]) -> bool:
+        return all(unit == group[0] or self._below[group[0]] >> unit & 1 for unit in group)
+
+    def complete(self) -> bool:
+        return self._complete
+
+    def states(self) -> int:
+        """Downsets, the empty one included."""
+        return len(self._downsets)
+
+    def pairs(self) -> int:
+        """(S, S') with S' an ending of S, not empty."""
+        return sum(map(len, self._pairs.values()))
+
+    def stages(self) -> list[int]:
+        """The different endings, as masks, in the order they were found."""
+        return list(self._index)
+
+    def weigh(self, costs: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """By stage, for a cost of each unit: its dearest group, the sum of its groups, and how many they are."""
+        found: tuple[list[int], list[int], list[int]] = ([], [], [])
+        for stage in self._index:
+            sums = [sum(costs[unit] for unit in group) for group in groups_of(self._predecessors, stage)]
+            for values, value in zip(found, (max(sums), sum(sums), len(sums)), strict=True):
+                values.append(value)
+        return found
+
+    def schedules(self) -> tuple[int, int]:
+        """How many chains of stages there are, as (high, low) words of 64 bits."""
+        ways = {0: 1}
+        for downset in self._downsets[1:]:
+            ways[downset] = sum(ways[before] for _, before in self._pairs[downset])
+        return divmod(min(ways[self._downsets[-1]], (1 << 128) - 1), 1 << 64)
+
+    def solve(self, prices: Sequence[int]) -> tuple[list[int], int]:
+        """The cheapest chain, as stages by index from first to last, and its price. A price below zero forbids a
+        stage; no chain: ([], -1)."""
+        best: dict[int, tuple[int, list[int]]] = {0: (0, [])}
+        for downset in self._downsets[1:]:
+            for stage, before in self._pairs[downset]:
+                if prices[stage] >= 0 and before in best:
+                    cost = best[before][0] + prices[stage]
+                    if downset not in best or cost < best[downset][0]:
+                        best[downset] = (cost, [*best[before][1], stage])
+        cost, chain = best.get(self._downsets[-1], (-1, []))
+        return chain, cost

@@ -1,0 +1,77 @@
+"""The cheapest chain of stages, every stage priced.
+
+Source: IOS §4, Algorithm 1, with the pruning of §4.3.
+Names: S → downset; S' → ending, a stage; cost[S] → cost in `StageLattice.solve`; GenerateStage → `priced_stage`;
+r → max_ops, operators in a group; s → max_groups, groups in a stage; P → both limits.
+Complexity: O(C(n/d + 2, 2)^d) pairs of a downset and an ending for n units of width d; one price per different ending
+and strategy.
+Deviations: `endings="ios"` is the published code's narrower enumeration, the default is the paper's definition. Costs
+are added in whole nanoseconds. A tie between concurrent and merged goes to concurrent.
+"""
+
+from __future__ import annotations
+
+from downset.errors import LimitReached, UsageError
+from downset.stages.endings import stage_lattice
+from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
+
+__all__ = ["STRATEGIES", "ios", "nanoseconds", "priced_stage", "strategies_of"]
+
+STRATEGIES = ("both", "parallel", "merge")
+
+
+def nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def strategies_of(problem: StageProblem, units: int, strategy: str) -> tuple[Stage, ...]:
+    """The ways in which these units may be one stage. `strategy="merge"`: nothing side by side unless merged."""
+    found = []
+    concurrent = stage_of(problem, units)
+    if strategy != "merge" or len(concurrent.groups) == 1:
+        found.append(concurrent)
+    if strategy != "parallel" and units & (units - 1) and problem.can_merge(units):
+        found.append(stage_of(problem, units, merged=True))
+    return tuple(found)
+
+
+def priced_stage(problem: StageProblem, units: int, strategy: str, price: Price) -> tuple[int, Stage | None]:
+    """(nanoseconds, stage) of the cheaper way; (-1, None) where the strategy allows none."""
+    best: tuple[int, Stage | None] = (-1, None)
+    for stage in strategies_of(problem, units, strategy):
+        cost = nanoseconds(price(stage))
+        if best[1] is None or cost < best[0]:
+            best = (cost, stage)
+    return best
+
+
+def ios(
+    problem: StageProblem,
+    price: Price,
+    *,
+    max_ops: int = 3,
+    max_groups: int = 8,
+    endings: str = "all",
+    strategy: str = "both",
+    time_limit_s: float = 60.0,
+    engine: str = "native",
+) -> FoundStages:
+    """Optimal within the limits for the given prices. Raises LimitReached where the endings cannot be enumerated in
+    time: split the units into blocks."""
+    if strategy not in STRATEGIES:
+        raise UsageError(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}")
+    lattice = stage_lattice(
+        problem.predecessors,
+        max_ops=max_ops,
+        max_groups=max_groups,
+        endings=endings,
+        time_limit_s=time_limit_s,
+        engine=engine,
+    )
+    if not lattice.complete():
+        raise LimitReached(f"the endings of {len(problem.predecessors)} units could not be enumerated in time")
+    chosen = [priced_stage(problem, units, strategy, price) for units in lattice.stages()]
+    chain, cost = lattice.solve([nanoseconds_ for nanoseconds_, _ in chosen])
+    stages = tuple(stage for index in chain if (stage := chosen[index][1]) is not None)
+    timings = sum(len(strategies_of(problem, units, strategy)) for units in lattice.stages())
+    return FoundStages(stages, cost / 1e9, cost / 1e9, proven=True, timings=timings)

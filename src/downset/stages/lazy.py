@@ -1,0 +1,158 @@
+"""The cheapest chain of stages with few of them priced: an optimistic search.
+
+Source: own; lazy search on the lattice of downsets (the idea of LazySP, Dellin & Srinivasa, 2016, with IOS's prices).
+Names: as in ios.py. optimistic price = lower bound of a stage whose price is unknown.
+Complexity: one pass over all (downset, ending) pairs a round; at most `budget` prices beside the single units.
+Deviations: not of a paper. First the price of every unit alone. A stage unknown so far costs at least `bound_share` of
+the longest of its groups, where a group costs the sum of its units (a merged stage: of its longest unit). Rounds: solve
+with known prices and bounds, then price the unknown stages of the best chain, until all of it is known: that chain is
+optimal if the bounds hold. Bounds alone would spend the budget on stages that turn out dear, so the first rounds use an
+estimate: the bound, or the share of the sum of its groups that stages priced so far took, whichever is more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LimitReached, UsageError
+from downset.stages.endings import stage_lattice
+from downset.stages.ios import STRATEGIES, nanoseconds
+from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
+
+__all__ = ["lazy"]
+
+Costs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_NEVER = np.int64(1 << 60)
+
+
+class _Prices:
+    """Every way to run every stage: 2i side by side, 2i + 1 merged. Known prices, and what is assumed of the others."""
+
+    def __init__(self, problem: StageProblem, lattice: Any, price: Price, strategy: str, share: float) -> None:
+        self._problem, self._price = problem, price
+        self._masks: list[int] = lattice.stages()
+        count = len(problem.predecessors)
+        self.stages: dict[int, Stage] = {}
+        self._ways = {stage: at for at, stage in enumerate(self._masks)}
+        self.alone = [nanoseconds(price(Stage(((unit,),)))) for unit in range(count)]
+        weighed = lattice.weigh(self.alone)
+        longest, total, groups = (np.array(values, dtype=np.int64) for values in weighed)
+        masks = np.asarray(self._masks, np.uint64)
+        within = np.zeros(len(masks), bool)
+        for family in problem.families:
+            within |= (masks & ~np.uint64(family)) == 0
+        mergeable = within & (masks & (masks - np.uint64(1)) != 0)
+        self._allowed = np.empty(2 * len(masks), bool)
+        self._allowed[0::2] = (groups == 1) if strategy == "merge" else True
+        self._allowed[1::2] = mergeable if strategy != "parallel" else False
+        self._total: Costs = np.repeat(total, 2)
+        self._several: Flags = np.repeat(groups > 1, 2)
+        self._single: Flags = np.repeat(masks & (masks - np.uint64(1)) == 0, 2)
+        self._bounds: Costs = (share * np.repeat(longest, 2)).astype(np.int64)
+        self.known: dict[int, int] = {}
+        for unit in range(count):
+            if 1 << unit in self._ways:
+                self.known[2 * self._ways[1 << unit]] = self.alone[unit]
+
+    def stage(self, way: int) -> Stage:
+        if way not in self.stages:
+            self.stages[way] = stage_of(self._problem, self._masks[way // 2], merged=bool(way % 2))
+        return self.stages[way]
+
+    def ask(self, way: int) -> None:
+        self.known[way] = nanoseconds(self._price(self.stage(way)))
+
+    def _with_known(self, assumed: Costs) -> Costs:
+        costs = np.where(self._allowed, assumed, _NEVER)
+        costs[list(self.known)] = list(self.known.values())
+        return costs
+
+    def only_known(self) -> Costs:
+        return self._with_known(np.full(len(self._allowed), _NEVER))
+
+    def bounds(self) -> Costs:
+        return self._with_known(self._bounds)
+
+    def estimates(self) -> Costs:
+        """By the median share of the sum of its groups that stages priced so far took: chains, side by side, merged."""
+        assumed: Costs = self._total.copy()
+        merged = np.arange(len(assumed)) % 2 == 1
+        for kind in (~self._several & ~merged & ~self._single, self._several & ~merged, merged):
+            seen = [self.known[way] / max(int(self._total[way]), 1) for way in self.known if kind[way]]
+            # Nothing seen yet: as hopeful as the bound, so that each kind is tried.
+            share = median(seen) if seen else 0.0
+            assumed[kind] = np.maximum(self._bounds[kind], (share * self._total[kind]).astype(np.int64))
+        return self._with_known(assumed)
+
+    def solve(self, lattice: Any, costs: Costs) -> tuple[list[int], int]:
+        """The best chain as ways, and its cost."""
+        beside, merged = costs[0::2], costs[1::2]
+        best = np.minimum(beside, merged)
+        chain, cost = lattice.solve(np.where(best >= _NEVER, -1, best).tolist())
+        return [2 * index + int(merged[index] < beside[index]) for index in chain], cost
+
+
+def _nothing_free(stage: Stage) -> bool:  # noqa: ARG001
+    return False
+
+
+def lazy(
+    problem: StageProblem,
+    price: Price,
+    *,
+    max_ops: int = 3,
+    max_groups: int = 8,
+    endings: str = "all",
+    strategy: str = "both",
+    budget: int = 200,
+    bound_share: float = 0.9,
+    free: Callable[[Stage], bool] = _nothing_free,
+    time_limit_s: float = 60.0,
+    engine: str = "native",
+) -> FoundStages:
+    """Optimal within the limits if `proven`: the chain is all priced and no chain can be cheaper under the bounds.
+
+    `budget`: how many stages may be priced beside the single units and those that are `free` (known already). When it
+    or the time is spent, the best chain of priced stages is returned with the optimistic bound. Raises LimitReached as
+    `ios` does.
+    """
+    if strategy not in STRATEGIES:
+        raise UsageError(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}")
+    deadline = time.monotonic() + time_limit_s
+    lattice = stage_lattice(
+        problem.predecessors,
+        max_ops=max_ops,
+        max_groups=max_groups,
+        endings=endings,
+        time_limit_s=time_limit_s,
+        engine=engine,
+    )
+    if not lattice.complete():
+        raise LimitReached(f"the endings of {len(problem.predecessors)} units could not be enumerated in time")
+    prices = _Prices(problem, lattice, price, strategy, bound_share)
+    left = budget
+    for assumed in (prices.estimates, prices.bounds):
+        while time.monotonic() < deadline:
+            chain, _ = prices.solve(lattice, assumed())
+            unknown = [way for way in chain if way not in prices.known]
+            affordable = []
+            for way in unknown:
+                costs_nothing = free(prices.stage(way))
+                if costs_nothing or left > 0:
+                    affordable.append(way)
+                    left -= not costs_nothing
+            for way in affordable:
+                prices.ask(way)
+            if not affordable:
+                break
+    chain, cost = prices.solve(lattice, prices.only_known())
+    _, least = prices.solve(lattice, prices.bounds())
+    stages = tuple(prices.stage(way) for way in chain)
+    return FoundStages(stages, cost / 1e9, min(least, cost) / 1e9, proven=least >= cost, timings=len(prices.known))

@@ -1,0 +1,75 @@
+"""What a planner of stages sees: which unit waits for which, which sets may merge, and a price for each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from downset.lattice import bits
+
+__all__ = ["FoundStages", "Price", "Stage", "StageProblem", "groups_of", "stage_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What runs between two barriers: groups side by side, the units of a group one after another; or, `merged`, one
+    operator that does the work of all units (one unit a group then)."""
+
+    groups: tuple[tuple[int, ...], ...]
+    merged: bool = False
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        return tuple(unit for group in self.groups for unit in group)
+
+
+Price = Callable[[Stage], float]
+"""Latency of a stage in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageProblem:
+    """`predecessors[u]`: mask of the units that unit u waits for, all of them below u. `families`: disjoint masks of
+    units of which any two or more may become one operator."""
+
+    predecessors: tuple[int, ...]
+    families: tuple[int, ...] = ()
+
+    def can_merge(self, units: int) -> bool:
+        several = units & (units - 1) != 0
+        return several and any(units & ~family == 0 for family in self.families)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStages:
+    """`cost_s`: sum of the prices of the stages. `bound_s` holds for every schedule within the same limits if it holds
+    for the prices. `timings`: how many different stages were priced."""
+
+    stages: tuple[Stage, ...]
+    cost_s: float
+    bound_s: float
+    proven: bool
+    timings: int
+
+
+def groups_of(predecessors: Iterable[int], units: int) -> tuple[tuple[int, ...], ...]:
+    """The connected components of a set of units, by their lowest unit; the units of each ascending. O(V)."""
+    before = list(predecessors)
+    found: list[int] = []
+    for unit in bits(units):
+        joined = 1 << unit
+        apart = []
+        for group in found:
+            if group & before[unit]:
+                joined |= group
+            else:
+                apart.append(group)
+        found = [*apart, joined]
+    return tuple(sorted(tuple(bits(group)) for group in found))
+
+
+def stage_of(problem: StageProblem, units: int, *, merged: bool = False) -> Stage:
+    """The stage in which exactly these units run: side by side by groups, or merged."""
+    if merged:
+        return Stage(tuple((unit,) for unit in bits(units)), merged=True)
+    return Stage(groups_of(problem.predecessors, units))

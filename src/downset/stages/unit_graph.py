@@ -1,0 +1,145 @@
+"""Schedule units: what a planner of stages treats as one operator. Planners see the unit graph only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from downset.graph import ABSENT, Graph, Op
+from downset.lattice import ancestors, bits, descendants, topological
+
+__all__ = ["PATTERNS", "UnitGraph", "blocks", "group_units"]
+
+Pattern = tuple[str, ...]
+
+PATTERNS: tuple[Pattern, ...] = (
+    # separable convolutions with the ReLU, and the sum, in front of them
+    ("Add|Sum", "Relu", "Conv.depthwise", "Conv.pointwise"),
+    ("Relu", "Conv.depthwise", "Conv.pointwise"),
+    # convolutions with what follows them
+    ("Conv", "Relu|Clip|LeakyRelu|HardSwish|Sigmoid"),
+    ("Add|Sum", "Relu", "Conv"),
+    ("Relu", "Conv"),
+    # a concatenation with the sums of its parts
+    ("Add|Sum", "Concat"),
+)
+"""Kinds from first to last; alternatives by |, and of convolutions .depthwise or .pointwise. IOS's units (§6.1):
+Conv-ReLU, ReLU-SepConv; the sums of NASNet's and RandWire's inputs belong to the operator that reads them."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitGraph:
+    """`units[u]`: the operators of unit u, ascending. `predecessors[u]`: mask of those it waits for, all below u."""
+
+    units: tuple[tuple[int, ...], ...]
+    predecessors: tuple[int, ...]
+
+
+def group_units(graph: Graph, patterns: Sequence[Pattern] = PATTERNS) -> UnitGraph:
+    """Each operator in exactly one unit; constants' operators (computed before any run) in none.
+
+    A pattern is matched backwards from its last operator: each earlier one must make an input of the one behind it that
+    nobody else reads. Earlier patterns win, then earlier operators. Several parts may match one step (the sums of a
+    concatenation). O(patterns · operators · inputs).
+    """
+    made_by, read_by = graph.producers(), graph.consumers()
+    outputs = set(graph.outputs)
+    unit_of: dict[int, int] = {}
+    active = [
+        index
+        for index, op in enumerate(graph.ops)
+        if not all(tensor in graph.constants for tensor in op.outputs if tensor != ABSENT)
+    ]
+
+    def makers(index: int, step: str) -> list[int]:
+        found = []
+        for tensor in dict.fromkeys(graph.ops[index].inputs):
+            maker = made_by[tensor] if tensor != ABSENT else -1
+            alone = maker >= 0 and read_by[tensor] == (index,) and tensor not in outputs
+            if alone and maker not in unit_of and _matches(graph, graph.ops[maker], step):
+                found.append(maker)
+        return found
+
+    members: list[list[int]] = []
+    for pattern in patterns:
+        for index in active:
+            if index in unit_of or not _matches(graph, graph.ops[index], pattern[-1]):
+                continue
+            found, front = [index], [index]
+            for step in reversed(pattern[:-1]):
+                front = [maker for at in front for maker in makers(at, step)]
+                if not front:
+                    break
+                found += front
+            if front:
+                unit_of.update(dict.fromkeys(found, len(members)))
+                members.append(sorted(found))
+    for index in active:
+        if index not in unit_of:
+            unit_of[index] = len(members)
+            members.append([index])
+    return _numbered(graph, members, unit_of)
+
+
+def _matches(graph: Graph, op: Op, step: str) -> bool:
+    for alternative in step.split("|"):
+        kind, _, form = alternative.partition(".")
+        if op.kind != kind:
+            continue
+        if not form:
+            return True
+        weights = graph.tensors[op.inputs[1]].shape
+        group = int(op.attrs.get("group", 1))
+        inside = graph.tensors[op.inputs[0]].shape[1] if op.attrs.get("layout") != "NHWC" else -1
+        if form == "depthwise" and group > 1 and group == inside:
+            return True
+        if form == "pointwise" and group == 1 and all(extent == 1 for extent in weights[2:]):
+            return True
+    return False
+
+
+def _numbered(graph: Graph, members: list[list[int]], unit_of: dict[int, int]) -> UnitGraph:
+    """Units in a topological order, near the order of their first operators, and their edges."""
+    order = sorted(range(len(members)), key=lambda unit: members[unit][-1])
+    number = {unit: at for at, unit in enumerate(order)}
+    masks = [0] * len(members)
+    for index, before in enumerate(graph.predecessors()):
+        if index not in unit_of:
+            continue
+        here = number[unit_of[index]]
+        for earlier in bits(before):
+            if earlier in unit_of and number[unit_of[earlier]] != here:
+                masks[here] |= 1 << number[unit_of[earlier]]
+    final = topological(masks)
+    place = {unit: at for at, unit in enumerate(final)}
+    renumbered = tuple(sum(1 << place[earlier] for earlier in bits(masks[unit])) for unit in final)
+    return UnitGraph(tuple(tuple(members[order[unit]]) for unit in final), renumbered)
+
+
+def blocks(predecessors: Sequence[int], *, largest: int = 40) -> tuple[tuple[int, ...], ...]:
+    """Consecutive sets of units, each to be scheduled by itself: a chain of downsets, as differences.
+
+    Cut behind every unit that is ordered with all others (then nothing is lost: a stage across the cut could only be a
+    chain). Parts above `largest` are cut further, behind the units that are unordered with the fewest others: stages
+    across such a cut are given up. IOS cuts by hand. O(V²) mask steps.
+    """
+    count = len(predecessors)
+    above, below = ancestors(predecessors), descendants(predecessors)
+    unordered = [count - 1 - above[unit].bit_count() - below[unit].bit_count() for unit in range(count)]
+    everything = (1 << count) - 1
+
+    behind = {above[unit] | 1 << unit for unit in range(count) if unordered[unit] == 0}
+    cuts = sorted({0, everything} | behind, key=int.bit_count)
+    for unit in sorted(range(count), key=lambda unit: (unordered[unit], unit)):
+        sizes = [later.bit_count() - earlier.bit_count() for earlier, later in pairwise(cuts)]
+        if max(sizes, default=0) <= largest:
+            break
+        closed = above[unit] | 1 << unit
+        at = next((i for i, cut in enumerate(cuts) if closed & ~cut == 0 and cut != 0), None)
+        if at is None or cuts[at].bit_count() - cuts[at - 1].bit_count() <= largest:
+            continue
+        inside = closed | cuts[at - 1]
+        if inside not in (cuts[at - 1], cuts[at]):
+            cuts.insert(at, inside)
+    return tuple(tuple(bits(later & ~earlier)) for earlier, later in pairwise(cuts) if later != earlier)
