@@ -4,7 +4,8 @@
 
 Graphs come from ../shared/data/orders where it exists, and random ones are made here from seeds. Rows of absent graphs
 are printed from the committed table, marked `recorded`. CPU seconds; each proof is the median of five runs where it is
-short. `beam` is the best of widths 4, 32 and 300; SERENITY is the paper's algorithm in Python, not its authors' code.
+short. `inductor` is the best of the file's order and PyTorch inductor's three heuristics, `beam` the best of widths 4,
+32 and 300; SERENITY is the paper's algorithm in Python, not its authors' code.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def random_problem(operators: int, window: int, seed: int) -> OrderProblem:
 def row_of(name: str, problem: OrderProblem, time_limit_s: float) -> dict[str, Any]:
     count = len(problem.predecessors)
     row: dict[str, Any] = {"graph": name, "operators": count, "file": peak_bytes(problem, range(count))}
-    for method in ("kahn", "greedy", "beam"):
+    for method in ("kahn", "greedy", "inductor", "beam"):
         row[method] = peak_bytes(problem, ORDERS[method](problem, time_limit_s=time_limit_s).solution)
     begin = time.process_time()
     paper = ORDERS["serenity"](problem, time_limit_s=time_limit_s)
@@ -79,7 +80,7 @@ def instances(*, quick: bool) -> list[tuple[str, OrderProblem]]:
 
 def line(row: dict[str, Any], mark: str = "") -> str:
     proof = "proven" if row["proven"] else f"bound {row['bound']:,} (gap {row['gap']:.2%})"
-    heuristics = " | ".join(f"{row[method]:,}" for method in ("file", "kahn", "greedy", "beam"))
+    heuristics = " | ".join(f"{row[method]:,}" for method in ("file", "kahn", "greedy", "inductor", "beam"))
     return (
         f"| {row['graph']}{mark} | {row['operators']} | {heuristics} | {_paper(row)} | {row['optimal']:,} | {proof} "
         f"| {row['states']:,} | {1000 * row['cpu_s']:,.1f} |"
@@ -97,8 +98,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the short ones, nothing written")
     options = parser.parse_args()
     rows: dict[str, dict[str, Any]] = {}
-    print("| graph | operators | file | kahn | greedy | beam | SERENITY | optimal | proof | states | CPU ms |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print(
+        "| graph | operators | file | kahn | greedy | inductor | beam | SERENITY | optimal | proof | states | CPU ms |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name, problem in instances(quick=options.quick):
         rows[name] = row_of(name, problem, 2.0 if options.quick else 10.0)
         print(line(rows[name]), flush=True)

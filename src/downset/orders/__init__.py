@@ -8,6 +8,7 @@ from downset.orders.dfs import dfs
 from downset.orders.exhaustive import exhaustive
 from downset.orders.file_order import file_order
 from downset.orders.greedy import greedy
+from downset.orders.inductor import inductor
 from downset.orders.kahn import kahn
 from downset.orders.optimal import optimal
 from downset.orders.serenity import serenity
@@ -20,6 +21,7 @@ ORDERS: dict[str, Callable[..., Found]] = {
     "kahn": kahn,
     "dfs": dfs,
     "greedy": greedy,
+    "inductor": inductor,
     "beam": beam,
     "serenity": serenity,
     "optimal": optimal,

@@ -1,0 +1,21 @@
+"""Random graphs from a seeded generator, for tests that loop over thousands of them."""
+
+from __future__ import annotations
+
+from downset.graph import Graph, Op, Tensor
+
+
+def random_graph(random, operators, inputs=2, window=8):
+    """Operators of an opaque kind with one or two outputs, each reading one to three earlier tensors."""
+    tensors = [Tensor(f"t{index}", (), "uint8", random.randint(1, 50)) for index in range(inputs)]
+    ops = []
+    for index in range(operators):
+        recent = range(max(0, len(tensors) - window), len(tensors))
+        reads = random.sample(recent, random.randint(1, min(3, len(recent))))
+        made = range(len(tensors), len(tensors) + random.randint(1, 2))
+        tensors += [Tensor(f"t{tensor}", (), "uint8", random.randint(1, 50)) for tensor in made]
+        ops.append(Op(f"op{index}", "test::Any", tuple(reads), tuple(made)))
+    outputs = random.sample(range(inputs, len(tensors)), random.randint(1, 3))
+    read = {tensor for op in ops for tensor in op.inputs}
+    inputs_read = tuple(tensor for tensor in range(inputs) if tensor in read)
+    return Graph("random", tuple(tensors), tuple(ops), inputs_read, tuple(sorted(outputs))).check()
