@@ -101,7 +101,7 @@ def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, made:
         return whole
 
     like = graph.tensors[parts[0]]
-    inputs = [source, edit.add_tensor(f"{first.name}/merged_weight", (outside, shapes[0][1], *kernel), like,
+    inputs = [source, edit.add_tensor(f"{like.name}/merged", (outside, shapes[0][1], *kernel), like,
                                       role="constant", value=weights)]  # fmt: skip
     biases = [graph.ops[index].inputs[2] if len(graph.ops[index].inputs) > 2 else ABSENT for index in ops]
     if any(bias != ABSENT for bias in biases):
@@ -116,8 +116,9 @@ def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, made:
             ]
             return np.concatenate(filled)
 
-        name = f"{first.name}/merged_bias"
-        inputs.append(edit.add_tensor(name, (outside,), like, role="constant", value=bias))
+        bias_like = graph.tensors[next(tensor for tensor in biases if tensor != ABSENT)]
+        name = f"{bias_like.name}/merged"
+        inputs.append(edit.add_tensor(name, (outside,), bias_like, role="constant", value=bias))
     attrs = {key: value for key, value in first.attrs.items() if key not in GEOMETRY} | {
         "kernel_shape": kernel,
         "strides": [window.stride for window in joined],

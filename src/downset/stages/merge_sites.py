@@ -1,0 +1,153 @@
+"""What of a network can be merged, and the merges by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from downset.errors import UsageError
+from downset.graph import Graph
+from downset.lattice import ancestors, bits
+from downset.stages.merge import merge_convs, mergeable, merged_macs, not_plain
+from downset.stages.merge_places import numbered, origins, without_numbers
+from downset.stages.merge_pool import (
+    macs_through_pools,
+    merge_through_pools,
+    mergeable_through_pools,
+    pool_swappable,
+)
+from downset.stages.merge_separable import depthwise_of, merge_separables, mergeable_separables, separable_macs
+from downset.stages.merge_window import windows
+
+__all__ = ["MERGES", "Merge", "MergeSite", "merge_groups", "merge_kind", "merge_sites"]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """`why_not(graph, ops)`: None where `merge(graph, ops)` accepts these operators. `macs(graph, ops)`: multiply-adds
+    before and after, of operators that it accepts."""
+
+    why_not: Callable[[Graph, Sequence[int]], str | None]
+    merge: Callable[[Graph, Sequence[int]], Graph]
+    macs: Callable[[Graph, Sequence[int]], tuple[int, int]]
+
+
+MERGES: Mapping[str, Merge] = {
+    "convolutions": Merge(mergeable, merge_convs, merged_macs),
+    "pools": Merge(mergeable_through_pools, merge_through_pools, macs_through_pools),
+    "separables": Merge(mergeable_separables, merge_separables, separable_macs),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSite:
+    """Operators, ascending, that can become one; so can any two or more of them. `kind`: a key of MERGES. Separable
+    convolutions are named by their pointwise ones."""
+
+    kind: str
+    ops: tuple[int, ...]
+    macs_before: int
+    macs_after: int
+
+
+def merge_kind(graph: Graph, ops: Sequence[int]) -> str | None:
+    """The first kind of merge that accepts these operators, or None."""
+    return next((kind for kind, merge in MERGES.items() if merge.why_not(graph, ops) is None), None)
+
+
+def merge_groups(graph: Graph, groups: Iterable[Sequence[int]]) -> tuple[Graph, tuple[int, ...]]:
+    """Each of these groups of operators, disjoint, merged; and by operator of the new graph the one of the old that it
+    stands for (of those merged the first; -1: a new Split, Concat or bias). Raises UsageError with the reasons."""
+    new = numbered(graph)
+    for group in groups:
+        place = origins(new)
+        if any(index not in place for index in group):
+            raise UsageError(f"{graph.name}: operators {list(group)} are in two groups that merge, or do not exist")
+        ops = [place.index(index) for index in group]
+        kind = merge_kind(new, ops)
+        if kind is None:
+            reasons = "; ".join(f"{name}: {merge.why_not(graph, group)}" for name, merge in MERGES.items())
+            raise UsageError(f"{graph.name}: cannot merge operators {list(group)}: {reasons}")
+        new = MERGES[kind].merge(new, ops)
+    return without_numbers(new), origins(new)
+
+
+def merge_sites(graph: Graph) -> list[MergeSite]:
+    """The largest sets that can merge, and within them those that need no zeros in kernels (all 1x1, say).
+
+    By their first operator. Separable convolutions that wait for each other are split by how many of the class come one
+    after another before them: each set is then independent. Polynomial: classes by key, no search over subsets.
+    """
+    plain = [index for index in range(len(graph.ops)) if not_plain(graph, index) is None]
+    found: dict[tuple[str, tuple[int, ...]], None] = {}
+
+    def add(kind: str, ops: Iterable[int]) -> None:
+        chosen = tuple(sorted(ops))
+        if len(chosen) > 1 and MERGES[kind].why_not(graph, chosen) is None:
+            found[kind, chosen] = None
+
+    convolutions = [index for index in plain if int(graph.ops[index].attrs.get("group", 1)) == 1]
+    classes = _classes(convolutions, lambda index: (graph.ops[index].inputs[0], *_key(graph, index)))
+    for members in classes:
+        add("convolutions", members)
+        for alike in _classes(members, lambda index: _kernel(graph, index)):
+            add("convolutions", alike)
+
+    made_by = graph.producers()
+    swappable = [index for index in plain if pool_swappable(graph, index) is None]
+    for pooled in _classes(swappable, lambda index: graph.ops[made_by[graph.ops[index].inputs[0]]].inputs[0]):
+        root = graph.ops[made_by[graph.ops[pooled[0]].inputs[0]]].inputs[0]
+        add("pools", pooled)
+        for members in classes:
+            if graph.ops[members[0]].inputs[0] == root:
+                add("pools", [*members, *pooled])
+                for alike in _classes(members, lambda index: _kernel(graph, index)):
+                    add("pools", [*alike, *pooled])
+
+    above = ancestors(graph.predecessors())
+    depthwise = {index: found_at for index in plain if (found_at := depthwise_of(graph, index)) is not None}
+    separables = _classes(
+        depthwise, lambda index: (*_key(graph, index), *_key(graph, depthwise[index]), _shapes(graph, index))
+    )
+    for members in separables:
+        for level in _levels(members, above):
+            add("separables", level)
+            for alike in _classes(level, lambda index: _kernel(graph, depthwise[index])):
+                add("separables", alike)
+    sites = [MergeSite(kind, ops, *MERGES[kind].macs(graph, ops)) for kind, ops in found]
+    return sorted(sites, key=lambda site: (site.ops[0], list(MERGES).index(site.kind), -len(site.ops)))
+
+
+def _classes(ops: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
+    by_key: dict[Any, list[int]] = {}
+    for index in ops:
+        by_key.setdefault(key(index), []).append(index)
+    return list(by_key.values())
+
+
+def _key(graph: Graph, index: int) -> tuple[Any, ...]:
+    """Equal for convolutions that are alike enough: what `unlike` compares."""
+    op = graph.ops[index]
+    along = tuple((window.stride, window.result) for window in windows(graph, index))
+    activation = tuple(repr(op.attrs.get(key) or None) for key in ("activation", "activation_params"))
+    return op.kind, along, activation, graph.tensors[op.outputs[0]].dtype
+
+
+def _kernel(graph: Graph, index: int) -> tuple[Any, ...]:
+    return tuple((window.taps, window.dilation, window.before) for window in windows(graph, index))
+
+
+def _shapes(graph: Graph, index: int) -> tuple[Any, ...]:
+    op = graph.ops[index]
+    before = graph.ops[graph.producers()[op.inputs[0]]]
+    return tuple(graph.tensors[tensor].shape for tensor in (before.inputs[0], op.inputs[0], op.outputs[0]))
+
+
+def _levels(ops: Sequence[int], above: Sequence[int]) -> list[list[int]]:
+    """Ascending operators by the most of them that come one after another before each."""
+    inside = sum(1 << index for index in ops)
+    level: dict[int, int] = {}
+    for index in ops:
+        level[index] = 1 + max((level[earlier] for earlier in bits(above[index] & inside)), default=-1)
+    return _classes(ops, level.__getitem__)
