@@ -13,6 +13,7 @@
 #include "objects_search.hpp"
 #include "order_bound.hpp"
 #include "order_search.hpp"
+#include "pipeline_search.hpp"
 #include "stage_search.hpp"
 
 namespace nb = nanobind;
@@ -78,6 +79,50 @@ std::tuple<Sizes, int, std::int64_t> arena_within(
     return {{}, outcome == Outcome::kImpossible ? 0 : -1, search.nodes()};
 }
 
+// Segments as (rows, MACs upper, lower, final, bytes upper, lower, final), by start * (cuts + 1) + stop.
+using SegmentTables = std::tuple<int, Sizes, Sizes, Sizes, Sizes, Sizes, Sizes>;
+using StageTables = std::vector<std::tuple<int, std::vector<std::tuple<int, int, std::vector<int>>>, std::vector<int>>>;
+
+// {period (infinity: none below the incumbent), bound, finished, states, stages: leader, blocks (start, stop, row
+// boundaries), devices}; with least_latency the plan of least latency and its period.
+std::tuple<double, double, bool, std::int64_t, StageTables> pipeline_search(
+    int cuts, std::vector<SegmentTables> segments, Sizes macs_before, Sizes handover, std::vector<double> speed,
+    std::vector<int> type, std::vector<std::vector<double>> per_byte, std::vector<std::vector<double>> latency,
+    bool uniform, bool overlap, bool shared, double latency_limit, bool several_blocks, bool least_latency,
+    double incumbent, double seconds, std::int64_t state_limit) {
+    downset::PipelineProblem problem;
+    problem.cuts = cuts;
+    const auto count = speed.size();
+    const auto lines = static_cast<std::size_t>(cuts) + 1;
+    bool lawful = cuts > 0 && count > 0 && type.size() == count && per_byte.size() == count && latency.size() == count &&
+                  segments.size() == lines * lines && macs_before.size() == lines && handover.size() == lines;
+    for (const auto& line : per_byte) lawful &= line.size() == count;
+    for (const auto& line : latency) lawful &= line.size() == count;
+    for (auto& [rows, a, b, c, d, e, f] : segments) {
+        const auto size = static_cast<std::size_t>(rows) + 1;
+        if (rows > 0)
+            for (const auto* list : {&a, &b, &c, &d, &e, &f}) lawful &= list->size() == size;
+        problem.segments.push_back({rows, std::move(a), std::move(b), std::move(c), std::move(d), std::move(e), std::move(f)});
+    }
+    if (!lawful) throw std::invalid_argument("pipeline problem: lists of different lengths");
+    problem.macs_before = std::move(macs_before);
+    problem.handover = std::move(handover);
+    problem.speed = std::move(speed);
+    problem.type = std::move(type);
+    problem.per_byte = std::move(per_byte);
+    problem.latency = std::move(latency);
+    problem.uniform = uniform;
+    problem.overlap = overlap;
+    problem.shared = shared;
+    problem.latency_limit = latency_limit;
+    problem.several_blocks = several_blocks;
+    downset::PipelineSearch search(problem, seconds, state_limit);
+    const auto found = least_latency ? search.least_latency() : search.run(incumbent);
+    StageTables stages;
+    for (const auto& stage : found.second) stages.emplace_back(stage.leader, stage.blocks, stage.devices);
+    return {found.first, search.bound(), search.finished(), search.states(), std::move(stages)};
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -97,6 +142,8 @@ NB_MODULE(_native, module) {
     module.def("assign_in_order", &downset::assign_in_order, Unlocked());
     // objects_search.hpp
     module.def("shared_objects", &shared_objects, Unlocked());
+    // pipeline_search.hpp
+    module.def("pipeline_search", &pipeline_search, Unlocked());
     // order_bound.hpp
     module.def("closure_bound", &closure_bound, Unlocked());
     // stage_search.hpp

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from downset.cluster import Cluster
 from downset.records import Record
 from downset.stages.problem import Stage
 
-__all__ = ["Arena", "Evidence", "Found", "Order", "SharedObjects", "StagePlan"]
+__all__ = [
+    "Arena",
+    "Block",
+    "Evidence",
+    "Found",
+    "Order",
+    "Pipeline",
+    "PipelineStage",
+    "SharedObjects",
+    "StagePlan",
+    "Strip",
+    "Transfer",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +109,79 @@ class StagePlan:
     threads: int
     model: str
     evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """What one device computes of a block: rows [start, stop) of the block's frame (and columns, where it is cut into
+    tiles). A tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip."""
+
+    device: int
+    start: int
+    stop: int
+    macs: int
+    redundant_macs: int
+    in_bytes: int
+    out_bytes: int
+    columns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    source: int
+    target: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Operators between two cuts, computed strip by strip without communication: `before` are the transfers it waits
+    for, `after` those that end it. `compute_s` is the slowest device's, `transfer_s` both rounds of transfers."""
+
+    start: int
+    stop: int
+    frame_rows: int
+    strips: tuple[Strip, ...]
+    before: tuple[Transfer, ...]
+    after: tuple[Transfer, ...]
+    compute_s: float
+    transfer_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStage:
+    """Blocks run one after another by the same devices. `leader` receives the stage's input (`handover_bytes`, from the
+    stage before) and holds its output. `macs` are all that are computed, `redundant_macs` those above the need.
+    `memory_bytes`: by device of the stage, weights and activations; empty where not asked for."""
+
+    ops: tuple[int, ...]
+    leader: int
+    devices: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    macs: int
+    redundant_macs: int
+    nbytes: int
+    handover_bytes: int
+    compute_s: float
+    transfer_s: float
+    seconds: float
+    memory_bytes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Which device computes which operators on which rows. `evidence.value` and `.bound` are periods in seconds.
+    `medium_s`: time that a frame's bytes take on a shared network, 0 on links. `note`: why it is not split further."""
+
+    cluster: Cluster
+    comm: str
+    stages: tuple[PipelineStage, ...]
+    period_s: float
+    latency_s: float
+    medium_s: float
+    evidence: Evidence
+    note: str = ""
+
+    @property
+    def throughput_per_s(self) -> float:
+        return 1.0 / self.period_s if self.period_s else float("inf")

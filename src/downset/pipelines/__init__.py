@@ -1,0 +1,1 @@
+"""Planners of pipelines: which device computes which operators on which rows."""

@@ -1,0 +1,48 @@
+"""What planners of pipelines return: who computes what, without the times that `timing` derives from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Drafted", "FoundPipeline", "Split", "StageDraft", "Tile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A device and its part of a block's frame: rows [start, stop), all columns unless given."""
+
+    device: int
+    start: int
+    stop: int
+    columns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Units [start, stop), fused, by tiles. `halo`: devices keep what they made and fetch only rows they lack (CoEdge);
+    else the leader scatters inputs and gathers outputs."""
+
+    start: int
+    stop: int
+    tiles: tuple[Tile, ...]
+    halo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageDraft:
+    leader: int
+    splits: tuple[Split, ...]
+
+
+Drafted = tuple[StageDraft, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPipeline:
+    """A planner's stages, a bound on the period of every plan of the problem, whether the search met it."""
+
+    stages: Drafted
+    bound_s: float
+    proven: bool = False
+    states: int = 0
+    note: str = ""

@@ -1,0 +1,111 @@
+"""From a graph to the chain of cuts that planners of pipelines see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from downset.cost import row_form
+from downset.errors import UnsupportedError
+from downset.graph import ABSENT, Graph
+from downset.pipelines.problem import Ints, SplitOp, SplitProblem, SplitTensor
+from downset.regions import RowForm
+
+__all__ = ["block_units", "layer_units", "split_problem"]
+
+
+def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool = True) -> SplitProblem:
+    """The graph as a chain of units (each a set of operators, together all of them, every one after those it needs).
+
+    strict: raise UnsupportedError at an operator whose halo is not known; else such operators are computed whole."""
+    chain = tuple(tuple(sorted(unit)) for unit in units)
+    if sorted(op for unit in chain for op in unit) != list(range(len(graph.ops))):
+        raise UnsupportedError("the units of a pipeline must hold every operator of the graph once")
+    across = None
+    try:
+        across = _problem(graph, row_form(graph, axis=1, strict=strict), chain, None)
+    except UnsupportedError:
+        if strict:
+            raise
+    return _problem(graph, row_form(graph, axis=0, strict=strict), chain, across)
+
+
+def _problem(
+    graph: Graph, form: RowForm, units: tuple[tuple[int, ...], ...], across: SplitProblem | None
+) -> SplitProblem:
+    tensors = tuple(
+        SplitTensor(max(rows, 1), row_bytes) for rows, row_bytes in zip(form.rows, form.bytes_per_row, strict=True)
+    )
+    ops = []
+    for index, described in enumerate(form.ops):
+        made = max(described.rows, 1)
+        at = np.arange(made + 1, dtype=np.int64)
+        first: list[Ints] = []
+        last: list[Ints] = []
+        for item in described.inputs:
+            extent = max(form.rows[item.tensor], 1)
+            if item.map is None or described.whole:
+                first.append(np.zeros(made + 1, np.int64))
+                last.append(np.full(made + 1, extent, np.int64))
+                continue
+            scale, per, low, high = item.map
+            begin = np.clip((scale * at + low) // per, 0, extent - 1)
+            end = np.clip((scale * (at - 1) + high) // per + 1, 1, extent)
+            first.append(begin)
+            last.append(end)
+        weights = sum(
+            graph.tensors[tensor].nbytes
+            for tensor in dict.fromkeys(graph.ops[index].inputs)
+            if tensor != ABSENT and graph.tensors[tensor].role == "constant"
+        )
+        inputs = tuple(item.tensor for item in described.inputs)
+        ops.append(
+            SplitOp(
+                described.macs_per_row, inputs, described.outputs, tuple(first), tuple(last), weights, described.whole
+            )
+        )
+    return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across)
+
+
+def layer_units(graph: Graph, cuts: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+    """Units between downsets: `cuts` are masks of operators, each containing the one before, the last one all."""
+    units, before = [], 0
+    for mask in cuts:
+        unit = tuple(op for op in range(len(graph.ops)) if (mask & ~before) >> op & 1)
+        if unit:
+            units.append(unit)
+        before = mask
+    return tuple(units)
+
+
+def block_units(graph: Graph) -> tuple[tuple[int, ...], ...]:
+    """The coarsest chain that previous work plans on: cuts where a single tensor crosses, pointwise tails joined to the
+    layer before them. A residual or inception block is one unit; in a chain every convolution or pool is."""
+    made_by, read_by = graph.producers(), graph.consumers()
+    count = len(graph.ops)
+    last_read = [max(read_by[t], default=-1) for t in range(len(graph.tensors))]
+    for tensor in graph.outputs:
+        last_read[tensor] = count
+    crossing: set[int] = {t for t in graph.inputs if last_read[t] >= 0}
+    mask, cuts = 0, []
+    for index, op in enumerate(graph.ops):
+        mask |= 1 << index
+        crossing |= {t for t in op.outputs if t != ABSENT and last_read[t] > index}
+        crossing -= {t for t in crossing if last_read[t] <= index}
+        alone = next(iter(crossing)) if len(crossing) == 1 else -1
+        follows = index + 1 < count and _joins(graph, index + 1)
+        if index == count - 1 or (alone >= 0 and made_by[alone] == index and not follows):
+            cuts.append(mask)
+    return layer_units(graph, cuts)
+
+
+_LAYERS = {"Conv", "com.microsoft::FusedConv", "ConvTranspose", "Gemm", "com.microsoft::FusedGemm", "MatMul", "MaxPool",
+           "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}  # fmt: skip
+
+
+def _joins(graph: Graph, op: int) -> bool:
+    """Whether an operator belongs to the layer before it: it computes no MACs and has one input that is computed."""
+    described = graph.ops[op]
+    read = [t for t in described.inputs if t != ABSENT and graph.tensors[t].role == "activation"]
+    return described.kind not in _LAYERS and len(set(read)) == 1

@@ -1,0 +1,229 @@
+"""A pipeline run frame by frame: an event simulation to judge plans, and the analytic times, by.
+
+Frames queue for stages; a stage waits for its input, does its rounds of transfers and its blocks, and passes on. Links
+carry a round in the time of its busiest device; a shared network carries one round at a time, whichever stage asks.
+Where the network overlaps, a stage computes one frame while another frame's transfers run; else it does one frame at a
+time. Older frames go first. Built on SimPy (extra `sim`).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from downset.errors import UnsupportedError, UsageError
+from downset.pipelines.timing import round_seconds
+from downset.plans import Block, Pipeline, PipelineStage, Transfer
+
+__all__ = ["Disturbance", "Simulation", "simulate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """From `at_s` on the device takes `factor` times as long; infinity: it is dead."""
+
+    device: int
+    at_s: float
+    factor: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Simulated, not measured. `period_s`: mean time between the last frames that left, the first fifth left out.
+    `latency_s`: the 50th, 90th, 99th percentile and the largest, from entering the first stage. By device: share of the
+    time that it computed, share of its MACs that were redundant. `energy_j`: for a frame, where every device states its
+    powers (else None). `stalled_at_s`: when a dead device stopped the pipeline; frames after that never left."""
+
+    frames: int
+    completed: int
+    period_s: float
+    latency_s: tuple[float, float, float, float]
+    utilisation: tuple[float, ...]
+    redundancy: tuple[float, ...]
+    energy_j: float | None
+    seconds: float
+    stalled_at_s: float | None = None
+
+
+def simulate(
+    plan: Pipeline,
+    *,
+    frames: int = 1000,
+    arrival_s: float | None = None,
+    jitter: float = 0.0,
+    seed: int = 0,
+    disturbances: Sequence[Disturbance] = (),
+    in_flight: int | None = None,
+) -> Simulation:
+    """Run `frames` frames through a plan.
+
+    A frame comes every `arrival_s` seconds (None: one is always waiting). `jitter` is the coefficient of variation of
+    computing times, log-normal with mean 1, drawn from `seed`. At most `in_flight` frames are inside at once (default:
+    four for each stage). Raises UsageError for arguments without sense, UnsupportedError without SimPy."""
+    if frames < 1 or jitter < 0 or (arrival_s is not None and arrival_s <= 0) or (in_flight is not None and in_flight < 1):
+        raise UsageError("simulate needs at least one frame, a jitter of 0 or more and an arrival above 0 s")
+    for disturbance in disturbances:
+        if not 0 <= disturbance.device < len(plan.cluster.devices) or disturbance.at_s < 0 or disturbance.factor <= 0:
+            raise UsageError(f"{disturbance} names no device of the plan, or no time or factor")
+    try:
+        import simpy
+    except ImportError:
+        raise UnsupportedError("the simulator needs SimPy: pip install 'downset[sim]'") from None
+    run = _Run(plan, simpy.Environment(), simpy, jitter, seed, disturbances)
+    run.env.process(run.source(frames, arrival_s, in_flight or 4 * len(plan.stages) + 4))
+    run.env.run()
+    return run.result(frames)
+
+
+class _Run:
+    def __init__(
+        self, plan: Pipeline, env: Any, simpy: Any, jitter: float, seed: int, disturbances: Sequence[Disturbance]
+    ) -> None:
+        self.plan, self.env, self.simpy = plan, env, simpy
+        self.jitter, self.random = jitter, random.Random(seed)
+        self.disturbances = sorted(disturbances, key=lambda item: item.at_s)
+        self.overlap = plan.cluster.network.overlap
+        resource = simpy.PriorityResource
+        self.medium = resource(env, 1) if plan.cluster.network.kind == "shared" else None
+        # Overlapping stages have one worker that computes and one that transfers; others a single one for both.
+        self.workers = [resource(env, 1) for _ in plan.stages]
+        self.radios = [resource(env, 1) for _ in plan.stages]
+        self.busy = [0.0] * len(plan.cluster.devices)
+        self.entered: list[float] = []
+        self.left: list[float] = []
+        self.latencies: list[float] = []
+        self.stalled_at: float | None = None
+
+    def source(self, frames: int, arrival_s: float | None, in_flight: int) -> Iterator[Any]:
+        tokens = self.simpy.Resource(self.env, in_flight)
+        for frame in range(frames):
+            if arrival_s is not None and frame:
+                yield self.env.timeout(arrival_s)
+            if arrival_s is None:
+                token = tokens.request()
+                yield token
+            else:
+                token = None
+            self.env.process(self.frame(frame, tokens, token))
+
+    def frame(self, frame: int, tokens: Any, token: Any) -> Iterator[Any]:
+        entered = None if self.overlap else -1.0
+        start = self.env.now
+        for index, stage in enumerate(self.plan.stages):
+            sender = self.plan.stages[index - 1].leader if index else -1
+            if self.overlap:
+                yield from self.overlapped(frame, index, stage, sender)
+            else:
+                with self.workers[index].request(priority=frame) as turn:
+                    yield turn
+                    if entered == -1.0 and index == 0:
+                        start = self.env.now  # waiting for the first stage is the source's, not the pipeline's
+                    yield from self.whole_stage(frame, stage, sender)
+        self.left.append(self.env.now)
+        self.latencies.append(self.env.now - start)
+        if token is not None:
+            tokens.release(token)
+
+    def whole_stage(self, frame: int, stage: PipelineStage, sender: int) -> Iterator[Any]:
+        for transfers, block in _steps(stage, sender):
+            if transfers:
+                yield from self.transfer(frame, transfers)
+            if block is not None:
+                yield from self.compute(block)
+
+    def overlapped(self, frame: int, index: int, stage: PipelineStage, sender: int) -> Iterator[Any]:
+        for transfers, block in _steps(stage, sender):
+            if transfers:
+                with self.radios[index].request(priority=frame) as turn:
+                    yield turn
+                    yield from self.transfer(frame, transfers)
+            if block is not None:
+                with self.workers[index].request(priority=frame) as turn:
+                    yield turn
+                    yield from self.compute(block)
+
+    def transfer(self, frame: int, transfers: Sequence[Transfer]) -> Iterator[Any]:
+        seconds = round_seconds(self.plan.cluster, transfers)
+        if self.medium is None:
+            yield self.env.timeout(seconds)
+            return
+        with self.medium.request(priority=frame) as turn:
+            yield turn
+            yield self.env.timeout(seconds)
+
+    def compute(self, block: Block) -> Iterator[Any]:
+        by_device: dict[int, int] = {}
+        for strip in block.strips:
+            by_device[strip.device] = by_device.get(strip.device, 0) + strip.macs
+        longest = 0.0
+        for device, macs in by_device.items():
+            seconds = macs / self.plan.cluster.devices[device].speed * self.noise()
+            ends = self.ends(device, self.env.now, seconds)
+            if ends == math.inf:
+                if self.stalled_at is None:
+                    self.stalled_at = self.env.now
+                yield self.env.event()  # never comes
+            self.busy[device] += ends - self.env.now
+            longest = max(longest, ends - self.env.now)
+        yield self.env.timeout(longest)
+
+    def noise(self) -> float:
+        if self.jitter == 0:
+            return 1.0
+        variance = math.log1p(self.jitter**2)
+        return self.random.lognormvariate(-variance / 2, math.sqrt(variance))
+
+    def ends(self, device: int, begin: float, seconds: float) -> float:
+        """When work of `seconds` at full speed that starts at `begin` is done, the device changing speed on the way."""
+        now, left, factor = begin, seconds, 1.0
+        for change in self.disturbances:
+            if change.device != device:
+                continue
+            if change.at_s > now and left > 0:
+                done = (change.at_s - now) / factor if factor != math.inf else 0.0
+                if done >= left:
+                    return now + left * factor
+                left, now = left - done, change.at_s
+            factor = change.factor
+        return now + left * factor if left > 0 else now
+
+    def result(self, frames: int) -> Simulation:
+        completed = len(self.left)
+        end = self.left[-1] if self.left else self.env.now
+        skip = completed // 5
+        period = (end - self.left[skip]) / (completed - 1 - skip) if completed - skip > 1 else end
+        ordered = sorted(self.latencies)
+        spans = [ordered[min(completed - 1, math.ceil(q * completed) - 1)] for q in (0.5, 0.9, 0.99, 1.0)] if ordered else [0.0] * 4
+        devices = self.plan.cluster.devices
+        utilisation = tuple(min(1.0, busy / end) if end else 0.0 for busy in self.busy)
+        macs, redundant = [0] * len(devices), [0] * len(devices)
+        for stage in self.plan.stages:
+            for block in stage.blocks:
+                for strip in block.strips:
+                    macs[strip.device] += strip.macs
+                    redundant[strip.device] += strip.redundant_macs
+        redundancy = tuple(part / all_ if all_ else 0.0 for part, all_ in zip(redundant, macs, strict=True))
+        energy = 0.0 if completed else None
+        for device, busy in zip(devices, self.busy, strict=True):
+            if energy is None or device.power_busy_w is None or device.power_idle_w is None:
+                energy = None
+                break
+            worked = min(busy, end)
+            energy += (worked * device.power_busy_w + (end - worked) * device.power_idle_w) / completed
+        return Simulation(
+            frames, completed, period, (spans[0], spans[1], spans[2], spans[3]), utilisation, redundancy, energy, end,
+            self.stalled_at,
+        )  # fmt: skip
+
+
+def _steps(stage: PipelineStage, sender: int) -> Iterator[tuple[tuple[Transfer, ...], Block | None]]:
+    """A stage as rounds of transfers, each with the block computed after it."""
+    if stage.handover_bytes:
+        yield (Transfer(sender, stage.leader, stage.handover_bytes),), None
+    for block in stage.blocks:
+        yield block.before, block
+        if block.after:
+            yield block.after, None

@@ -1,0 +1,251 @@
+"""Times of a pipeline: eq. 7-12 of the PICO paper, and what it leaves out.
+
+Names: t_comp → compute_s (eq. 7, 8), t_comm → transfer_s (eq. 9, 10), T(S) → stage seconds (eq. 11), P and T → period_s
+and latency_s (eq. 12), d_f → leader.
+
+A round of transfers takes as long as its busiest device needs for its own, one after another. Where a leader scatters
+and gathers that is the sum of eq. 10; where neighbours exchange halos, pairs apart work at the same time. On a shared
+network all bytes of a round follow each other.
+
+comm="full" charges what eq. 10 leaves out, the transfer of a stage's whole input from the leader before it; the first
+stage's input and the last one's output stay where they are. comm="paper" does not.
+
+A stage takes transfer_s + compute_s (eq. 11), or, where the network overlaps, the longer of the two; the latency is the
+sum of both in either case. The period is the slowest stage; on a shared network at least the time of all bytes a frame
+sends. Without overlap that is a lower bound of what a shared network can do, with overlap it is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from downset.cluster import Cluster
+from downset.errors import UsageError
+from downset.pipelines.drafts import Drafted, Split, StageDraft, Tile
+from downset.pipelines.problem import SplitTensor, SplitProblem, price
+from downset.plans import Block, PipelineStage, Strip, Transfer
+
+__all__ = ["COMM", "check_comm", "medium_seconds", "period_and_latency", "round_seconds", "stage_of", "stages_of"]
+
+COMM = ("full", "paper")
+
+
+def check_comm(comm: str) -> str:
+    if comm not in COMM:
+        raise UsageError(f"unknown communication model {comm!r}; choose one of {', '.join(COMM)}")
+    return comm
+
+
+def round_seconds(cluster: Cluster, transfers: Iterable[Transfer]) -> float:
+    """How long a round of transfers takes, every device doing one at a time."""
+    busy = [0.0] * len(cluster.devices)
+    total = 0.0
+    for transfer in transfers:
+        rate, latency = cluster.link(transfer.source, transfer.target)
+        seconds = transfer.nbytes / rate + latency
+        total += seconds
+        busy[transfer.source] += seconds
+        busy[transfer.target] += seconds
+    return total if cluster.network.kind == "shared" else max(busy)
+
+
+def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str) -> tuple[PipelineStage, ...]:
+    """Stages with their MACs, bytes and seconds."""
+    stages: list[PipelineStage] = []
+    for draft in drafts:
+        stages.append(stage_of(problem, cluster, draft, comm=comm, sender=stages[-1].leader if stages else -1))
+    return tuple(stages)
+
+
+def stage_of(problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1) -> PipelineStage:
+    """One stage; `sender` is the leader of the stage before it, -1 for the first."""
+    blocks: list[Block] = []
+    owners: dict[int, list[tuple[int, int, int]]] = {}
+    for split in draft.splits:
+        blocks.append(_block(problem, cluster, split, draft.leader, owners))
+    start, stop = draft.splits[0].start, draft.splits[-1].stop
+    if draft.splits[-1].halo:
+        blocks[-1] = _gathered(problem, cluster, blocks[-1], draft.leader, owners)
+    handover = problem.cut_bytes()[start] if comm == "full" and sender >= 0 else 0
+    transfer_s = sum(block.transfer_s for block in blocks)
+    if handover:
+        transfer_s += round_seconds(cluster, [Transfer(sender, draft.leader, handover)])
+    compute_s = sum(block.compute_s for block in blocks)
+    moved = sum(transfer.nbytes for block in blocks for transfer in (*block.before, *block.after))
+    seconds = max(compute_s, transfer_s) if cluster.network.overlap else compute_s + transfer_s
+    members = {strip.device for block in blocks for strip in block.strips} | {draft.leader}
+    covered = [op for unit in problem.units[start:stop] for op in unit]
+    ops = [source for op in covered for source in (problem.source_ops[op] if problem.source_ops else (op,))]
+    return PipelineStage(
+        ops=tuple(sorted(ops)),
+        leader=draft.leader,
+        devices=tuple(sorted(members)),
+        blocks=tuple(blocks),
+        macs=sum(strip.macs for block in blocks for strip in block.strips),
+        redundant_macs=sum(strip.redundant_macs for block in blocks for strip in block.strips),
+        nbytes=moved + handover,
+        handover_bytes=handover,
+        compute_s=compute_s,
+        transfer_s=transfer_s,
+        seconds=seconds,
+    )
+
+
+def medium_seconds(cluster: Cluster, stages: Sequence[PipelineStage]) -> float:
+    """Seconds that all transfers of one frame take on a shared network; 0 on links."""
+    return sum(stage.transfer_s for stage in stages) if cluster.network.kind == "shared" else 0.0
+
+
+def period_and_latency(cluster: Cluster, stages: Sequence[PipelineStage]) -> tuple[float, float]:
+    slowest = max((stage.seconds for stage in stages), default=0.0)
+    return (
+        max(slowest, medium_seconds(cluster, stages)),
+        sum(stage.compute_s + stage.transfer_s for stage in stages),
+    )
+
+
+def _block(
+    problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: dict[int, list[tuple[int, int, int]]]
+) -> Block:
+    segment = problem.segment(split.start, split.stop)
+    macs_before = problem.macs_before()
+    needed = macs_before[split.stop] - macs_before[split.start]
+    strips = []
+    for tile in split.tiles:
+        if tile.columns is None:
+            macs, in_bytes, out_bytes = price(segment, tile.start, tile.stop)
+            part = (tile.stop - tile.start) / segment.rows
+        else:
+            macs, in_bytes, out_bytes, part = _tile_price(problem, split, tile, segment.rows)
+        redundant = max(0, macs - round(needed * part))
+        strips.append(
+            Strip(tile.device, tile.start, tile.stop, macs, redundant, in_bytes, out_bytes, tile.columns)
+        )
+    strips = _exact_redundancy(strips, needed)
+    busy = [0.0] * len(cluster.devices)
+    for strip in strips:
+        busy[strip.device] += strip.macs / cluster.devices[strip.device].speed
+    if split.halo:
+        before, after = _fetches(problem, split, leader, owners, segment.rows), ()
+    else:
+        others = [strip for strip in strips if strip.device != leader]
+        before = tuple(Transfer(leader, strip.device, strip.in_bytes) for strip in others if strip.in_bytes)
+        after = tuple(Transfer(strip.device, leader, strip.out_bytes) for strip in others if strip.out_bytes)
+        owners.clear()
+    seconds = round_seconds(cluster, before) + round_seconds(cluster, after)
+    return Block(split.start, split.stop, segment.rows, tuple(strips), before, after, max(busy), seconds)
+
+
+def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
+    """Rounding of shares must not make MACs appear: the redundant MACs of a block are all its MACs less the need."""
+    from dataclasses import replace
+
+    surplus = sum(strip.macs for strip in strips) - needed
+    drift = surplus - sum(strip.redundant_macs for strip in strips)
+    for index, strip in sorted(enumerate(strips), key=lambda item: -item[1].macs):
+        given = min(max(strip.redundant_macs + drift, 0), strip.macs)
+        drift -= given - strip.redundant_macs
+        strips[index] = replace(strip, redundant_macs=given)
+        if drift == 0:
+            break
+    return strips
+
+
+def needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
+    """By tensor (the block's inputs, its own and its outputs): the rows that the strip [lo, hi) needs, unless none."""
+    later = {t for unit in problem.units[split.stop :] for op in unit for t in problem.ops[op].inputs} | problem.kept
+    ops = [op for unit in problem.units[split.start : split.stop] for op in unit]
+    read = {tensor for op in ops for tensor in problem.ops[op].inputs}
+    need: dict[int, tuple[int, int]] = {}
+    for op in reversed(ops):
+        described = problem.ops[op]
+        for tensor in described.outputs:
+            if tensor in later or tensor not in read:
+                own = _rows_of(problem.tensors[tensor], lo, hi, rows)
+                if own[0] < own[1]:
+                    need[tensor] = _hull(need.get(tensor), own)
+        made = [need[tensor] for tensor in described.outputs if tensor in need]
+        if not made:
+            continue
+        low, high = min(pair[0] for pair in made), max(pair[1] for pair in made)
+        if described.whole:
+            low, high = 0, problem.tensors[described.outputs[0]].rows
+        for tensor in described.outputs:
+            need[tensor] = (low, high)
+        for position, tensor in enumerate(described.inputs):
+            pair = (int(described.first[position][low]), int(described.last[position][high]))
+            need[tensor] = _hull(need.get(tensor), pair)
+    return need
+
+
+def _hull(first: tuple[int, int] | None, second: tuple[int, int]) -> tuple[int, int]:
+    return second if first is None else (min(first[0], second[0]), max(first[1], second[1]))
+
+
+def _rows_of(tensor: SplitTensor, lo: int, hi: int, rows: int) -> tuple[int, int]:
+    return (lo * tensor.rows // rows, hi * tensor.rows // rows)
+
+
+def _fetches(
+    problem: SplitProblem, split: Split, leader: int, owners: dict[int, list[tuple[int, int, int]]], rows: int
+) -> tuple[Transfer, ...]:
+    """What each device lacks of the block's inputs, from whoever holds it; then the devices own what they made."""
+    made = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
+    moved: dict[tuple[int, int], int] = {}
+    for tile in split.tiles:
+        for tensor, (low, high) in needs(problem, split, tile.start, tile.stop, rows).items():
+            if tensor in made:
+                continue
+            row_bytes = problem.tensors[tensor].row_bytes
+            for owner, begin, end in owners.get(tensor, [(leader, 0, problem.tensors[tensor].rows)]):
+                nbytes = max(0, min(high, end) - max(low, begin)) * row_bytes
+                if owner != tile.device and nbytes:
+                    moved[owner, tile.device] = moved.get((owner, tile.device), 0) + nbytes
+    for tensor in made:
+        shares = [(tile.device, *_rows_of(problem.tensors[tensor], tile.start, tile.stop, rows)) for tile in split.tiles]
+        owners[tensor] = [share for share in shares if share[1] < share[2]]
+    return tuple(Transfer(source, target, nbytes) for (source, target), nbytes in sorted(moved.items()))
+
+
+def _gathered(
+    problem: SplitProblem, cluster: Cluster, block: Block, leader: int, owners: Mapping[int, list[tuple[int, int, int]]]
+) -> Block:
+    """The last halo block of a stage: its leader gathers every tensor that crosses the cut."""
+    moved: dict[int, int] = {}
+    for tensor in problem.crossing(block.stop):
+        for owner, begin, end in owners.get(tensor, []):
+            if owner != leader:
+                moved[owner] = moved.get(owner, 0) + (end - begin) * problem.tensors[tensor].row_bytes
+    after = tuple(Transfer(owner, leader, nbytes) for owner, nbytes in sorted(moved.items()))
+    seconds = round_seconds(cluster, block.before) + round_seconds(cluster, after)
+    return Block(block.start, block.stop, block.frame_rows, block.strips, block.before, after, block.compute_s, seconds)
+
+
+def _tile_price(problem: SplitProblem, split: Split, tile: Tile, rows: int) -> tuple[int, int, int, float]:
+    """(MACs, bytes in, bytes out, part of the frame) of a tile: rows and columns need their halos independently."""
+    assert tile.columns is not None
+    across = problem.turned()
+    frame_columns = across.segment(split.start, split.stop).rows
+    down = needs(problem, split, tile.start, tile.stop, rows)
+    side = needs(across, split, *tile.columns, frame_columns)
+    macs = in_bytes = out_bytes = 0
+    inside = {op for unit in problem.units[split.start : split.stop] for op in unit}
+    made = {tensor for op in inside for tensor in problem.ops[op].outputs}
+
+    def area(tensor: int) -> float:
+        low, high = down[tensor]
+        left, right = side[tensor]
+        return (high - low) * (right - left) / across.tensors[tensor].rows
+
+    for op in inside:
+        tensor = problem.ops[op].outputs[0]
+        if tensor in down and tensor in side:
+            macs += round(problem.ops[op].macs_per_row * area(tensor))
+    for tensor in down.keys() & side.keys():
+        if tensor not in made:
+            in_bytes += round(problem.tensors[tensor].row_bytes * area(tensor))
+    part = ((tile.stop - tile.start) / rows) * ((tile.columns[1] - tile.columns[0]) / frame_columns)
+    for tensor in problem.crossing(split.stop):
+        if tensor in made:
+            out_bytes += round(problem.tensors[tensor].nbytes * part)
+    return macs, in_bytes, out_bytes, part
