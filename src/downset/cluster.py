@@ -24,7 +24,7 @@ __all__ = ["Cluster", "Device", "Link", "Network", "cluster_names", "load_cluste
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`mac_per_s`: capacity ϑ of eq. 7; `alpha`: the coefficient of its regression (time = alpha · MACs / mac_per_s)."""
+    """`mac_per_s`: capacity ϑ of eq. 7; `alpha`: its regression's coefficient (time = alpha · MACs / mac_per_s)."""
 
     name: str
     mac_per_s: float
@@ -149,7 +149,9 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
     devices = []
     for index, device in enumerate(form.device):
         if device.name in names[:index]:
-            raise LoadError(_placed(f"two devices are called {device.name!r} - at `$.device[{index}].name`", text, where))
+            raise LoadError(
+                _placed(f"two devices are called {device.name!r} - at `$.device[{index}].name`", text, where)
+            )
         try:
             memory = parse_bytes(device.memory) if isinstance(device.memory, str) else device.memory
         except UsageError as error:
@@ -172,7 +174,9 @@ def _network(form: _ClusterForm, names: list[str], text: str, where: str) -> Net
             raise LoadError(_placed(f"no device is called {unknown!r}{at}", text, where))
         first, second = sorted(names.index(name) for name in link.between)
         if first == second or (first, second) in links:
-            raise LoadError(_placed(f"{link.between[0]} and {link.between[1]} are linked twice or the same{at}", text, where))
+            raise LoadError(
+                _placed(f"{link.between[0]} and {link.between[1]} are linked twice or the same{at}", text, where)
+            )
         links[first, second] = Link((first, second), link.rate_mbps * 1e6 / 8, link.latency_ms / 1e3)
     written = form.network
     overlap = written.kind == "shared" if written.overlap is None else written.overlap

@@ -1,9 +1,9 @@
 """What planners of pipelines see: a network as a chain of cuts, and the price of any strip between two of them.
 
-A unit is a set of operators computed together; cut c lies behind unit c - 1, so that units [i, j) lie between cuts i and
-j. What a strip [lo, hi) of the frame at cut j needs of an earlier tensor starts at a row that depends on lo alone and
-stops at one that depends on hi alone (halos are intervals, hulls of intervals are too). So MACs and bytes of every strip
-are A[hi] - B[lo] with two tables a segment, and all prices of a network are built in one backward sweep for each cut.
+A unit is a set of operators computed together; cut c lies behind unit c - 1, so that units [i, j) lie between cuts i
+and j. What a strip [lo, hi) of the frame at cut j needs of an earlier tensor starts at a row that depends on lo alone
+and stops at one that depends on hi alone (halos are intervals, hulls of intervals are too). So MACs and bytes of every
+strip are A[hi] - B[lo] with two tables a segment, and all prices are built in one backward sweep for each cut.
 """
 
 from __future__ import annotations
@@ -133,88 +133,102 @@ def price(segment: Segment, lo: int, hi: int) -> tuple[int, int, int]:
 
 def _sweep(problem: SplitProblem, stop: int) -> None:
     """Price all segments that end at cut `stop`, one unit further back each time."""
-    tensors = problem.tensors
-    inside = {op for unit in problem.units[:stop] for op in unit}
-    made_by = {tensor: op for op in inside for tensor in problem.ops[op].outputs}
     read_later = {t for unit in problem.units[stop:] for op in unit for t in problem.ops[op].inputs} | problem.kept
+    read_inside: set[int] = set()
+    sinks: list[int] = []
+    sweep: _Sweep | None = None
     for start in range(stop - 1, -1, -1):
-        # The frame depends on which sinks lie inside the segment, so each start has tables of its own.
-        ops = [op for unit in problem.units[start:stop] for op in unit]
-        problem._segments[start, stop] = _segment(problem, ops, made_by, read_later, tensors)
+        ops = problem.units[start]
+        read_inside |= {tensor for op in ops for tensor in problem.ops[op].inputs}
+        made = [tensor for op in ops for tensor in problem.ops[op].outputs]
+        fresh = [tensor for tensor in made if tensor in read_later or tensor not in read_inside]
+        sinks += fresh
+        if sweep is None or fresh:  # other sinks, another frame: from the cut again
+            sweep = _Sweep(problem, sinks)
+            for unit in range(stop - 1, start, -1):
+                sweep.add(problem.units[unit])
+        sweep.add(ops)
+        problem._segments[start, stop] = sweep.segment()
 
 
-def _segment(
-    problem: SplitProblem, ops: Sequence[int], made_by: dict[int, int], read_later: frozenset[int] | set[int],
-    tensors: Sequence[SplitTensor],
-) -> Segment:  # fmt: skip
-    members = set(ops)
-    read_inside = {tensor for op in ops for tensor in problem.ops[op].inputs}
-    sinks = [t for op in ops for t in problem.ops[op].outputs if t in read_later or t not in read_inside]
-    rows = min((tensors[sink].rows for sink in sinks if tensors[sink].rows > 1), default=1)
-    frame = np.arange(rows + 1, dtype=np.int64)
-    need: dict[int, tuple[Ints, Ints]] = {}
-    whole: dict[int, Ints] = {}  # first row needed by a strip that reaches the end
-    out_upper, out_lower = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
-    out_final = np.zeros(rows + 1, np.int64)
-    for sink in sinks:
-        extent, row_bytes = tensors[sink].rows, tensors[sink].row_bytes
-        if extent > 1:
-            at = frame * extent // rows
-            need[sink] = (at, at)
-            whole[sink] = at
-            out_upper, out_lower = out_upper + at * row_bytes, out_lower + at * row_bytes
-            out_final = out_final + (extent - at) * row_bytes
-        else:
-            whole[sink] = np.zeros(rows + 1, np.int64)
-            out_final = out_final + row_bytes
-    macs = [np.zeros(rows + 1, np.int64) for _ in range(3)]
-    for op in reversed(ops):
-        described = problem.ops[op]
-        made = [tensor for tensor in described.outputs if tensor in whole]
-        if not made:
-            continue
-        extent = tensors[made[0]].rows
-        first = np.minimum.reduce([whole[tensor] for tensor in made])
-        if described.whole:
-            first = np.zeros_like(first)
-        macs[2] = macs[2] + (extent - first) * described.macs_per_row
-        strips = [need[tensor] for tensor in made if tensor in need]
-        low = np.minimum.reduce([pair[0] for pair in strips]) if strips else None
-        high = np.maximum.reduce([pair[1] for pair in strips]) if strips else None
-        if low is not None and high is not None:
-            if described.whole:
-                low, high = np.zeros_like(low), np.full_like(high, extent)
-            macs[0] = macs[0] + high * described.macs_per_row
-            macs[1] = macs[1] + low * described.macs_per_row
-        for position, tensor in enumerate(described.inputs):
-            # Row `rows` starts no strip and row 0 ends none: those entries are never read.
-            begins = described.first[position][np.minimum(first, extent - 1)]
-            whole[tensor] = np.minimum(whole[tensor], begins) if tensor in whole else begins
-            if low is None or high is None:
+class _Sweep:
+    """Rows needed of every tensor, by the first and last row of a strip, growing backwards from the sinks."""
+
+    def __init__(self, problem: SplitProblem, sinks: Sequence[int]) -> None:
+        self.problem = problem
+        tensors = problem.tensors
+        self.rows = rows = min((tensors[sink].rows for sink in sinks if tensors[sink].rows > 1), default=1)
+        frame = np.arange(rows + 1, dtype=np.int64)
+        self.need: dict[int, tuple[Ints, Ints]] = {}
+        self.whole: dict[int, Ints] = {}  # first row needed by a strip that reaches the end
+        self.made: set[int] = set()
+        self.macs, self.out = np.zeros((3, rows + 1), np.int64), np.zeros((3, rows + 1), np.int64)
+        for sink in sinks:
+            extent, row_bytes = tensors[sink].rows, tensors[sink].row_bytes
+            if extent == 1:
+                self.whole[sink] = np.zeros(rows + 1, np.int64)
+                self.out[2] += row_bytes
                 continue
-            pair = (described.first[position][np.minimum(low, extent - 1)], described.last[position][high])
-            if tensor in need:
-                pair = (np.minimum(need[tensor][0], pair[0]), np.maximum(need[tensor][1], pair[1]))
-            need[tensor] = pair
-    upper, lower, final = (np.zeros((3, rows + 1), np.int64) for _ in range(3))
-    upper[0], lower[0], final[0] = macs
-    upper[2], lower[2], final[2] = out_upper, out_lower, out_final
-    for tensor, begins in whole.items():
-        if made_by.get(tensor) in members:
-            continue
-        row_bytes = tensors[tensor].row_bytes
-        final[1] += (tensors[tensor].rows - begins) * row_bytes
-        if tensor in need:
-            lower[1] += need[tensor][0] * row_bytes
-            upper[1] += need[tensor][1] * row_bytes
-    return Segment(rows, upper, lower, final)
+            at = frame * extent // rows
+            self.need[sink], self.whole[sink] = (at, at), at
+            self.out += np.stack([at, at, extent - at]) * row_bytes
+
+    def add(self, ops: Sequence[int]) -> None:
+        for op in reversed(ops):
+            described = self.problem.ops[op]
+            self.made.update(described.outputs)
+            made = [tensor for tensor in described.outputs if tensor in self.whole]
+            if not made:
+                continue
+            extent = self.problem.tensors[made[0]].rows
+            first = self.whole[made[0]]
+            for tensor in made[1:]:
+                first = np.minimum(first, self.whole[tensor])
+            strips = [self.need[tensor] for tensor in made if tensor in self.need]
+            low, high = strips[0] if strips else (None, None)
+            if len(strips) > 1:
+                low = np.minimum.reduce([pair[0] for pair in strips])
+                high = np.maximum.reduce([pair[1] for pair in strips])
+            if described.whole:
+                first = np.zeros_like(first)
+                if low is not None and high is not None:
+                    low, high = np.zeros_like(low), np.full_like(high, extent)
+            if described.macs_per_row:
+                self.macs[2] += (extent - first) * described.macs_per_row
+                if low is not None and high is not None:
+                    self.macs[0] += high * described.macs_per_row
+                    self.macs[1] += low * described.macs_per_row
+            for position, tensor in enumerate(described.inputs):
+                self._read(tensor, described.first[position], described.last[position], first, low, high)
+
+    def _read(self, tensor: int, starts: Ints, stops: Ints, first: Ints, low: Ints | None, high: Ints | None) -> None:
+        # Row `rows` starts no strip and row 0 ends none: what the tables say there is never read.
+        begins = starts[first]
+        self.whole[tensor] = np.minimum(self.whole[tensor], begins) if tensor in self.whole else begins
+        if low is None or high is None:
+            return
+        pair = (starts[low], stops[high])
+        if tensor in self.need:
+            pair = (np.minimum(self.need[tensor][0], pair[0]), np.maximum(self.need[tensor][1], pair[1]))
+        self.need[tensor] = pair
+
+    def segment(self) -> Segment:
+        tables = np.zeros((3, 3, self.rows + 1), np.int64)
+        tables[:, 0], tables[:, 2] = self.macs, self.out
+        for tensor, begins in self.whole.items():
+            if tensor in self.made:
+                continue
+            described = self.problem.tensors[tensor]
+            tables[2, 1] += (described.rows - begins) * described.row_bytes
+            if tensor in self.need:
+                tables[1, 1] += self.need[tensor][0] * described.row_bytes
+                tables[0, 1] += self.need[tensor][1] * described.row_bytes
+        return Segment(self.rows, tables[0], tables[1], tables[2])
 
 
-def chain_problem(
-    layers: Sequence[tuple[int, int, int, int]], *, rows: int, row_bytes: int
-) -> SplitProblem:
-    """A chain of layers, each (MACs per output row, kernel, stride, bytes per output row) with pads that keep a layer of
-    stride 1 at its rows; for tests and synthetic networks. Each layer is a unit."""
+def chain_problem(layers: Sequence[tuple[int, int, int, int]], *, rows: int, row_bytes: int) -> SplitProblem:
+    """A chain of layers, each (MACs per output row, kernel, stride, bytes per output row) with pads that keep a layer
+    of stride 1 at its rows; for tests and synthetic networks. Each layer is a unit."""
     tensors, ops = [SplitTensor(rows, row_bytes)], []
     for macs_per_row, kernel, stride, out_row_bytes in layers:
         extent = tensors[-1].rows

@@ -63,7 +63,12 @@ def simulate(
     A frame comes every `arrival_s` seconds (None: one is always waiting). `jitter` is the coefficient of variation of
     computing times, log-normal with mean 1, drawn from `seed`. At most `in_flight` frames are inside at once (default:
     four for each stage). Raises UsageError for arguments without sense, UnsupportedError without SimPy."""
-    if frames < 1 or jitter < 0 or (arrival_s is not None and arrival_s <= 0) or (in_flight is not None and in_flight < 1):
+    if (
+        frames < 1
+        or jitter < 0
+        or (arrival_s is not None and arrival_s <= 0)
+        or (in_flight is not None and in_flight < 1)
+    ):
         raise UsageError("simulate needs at least one frame, a jitter of 0 or more and an arrival above 0 s")
     for disturbance in disturbances:
         if not 0 <= disturbance.device < len(plan.cluster.devices) or disturbance.at_s < 0 or disturbance.factor <= 0:
@@ -196,7 +201,11 @@ class _Run:
         skip = completed // 5
         period = (end - self.left[skip]) / (completed - 1 - skip) if completed - skip > 1 else end
         ordered = sorted(self.latencies)
-        spans = [ordered[min(completed - 1, math.ceil(q * completed) - 1)] for q in (0.5, 0.9, 0.99, 1.0)] if ordered else [0.0] * 4
+        spans = (
+            [ordered[min(completed - 1, math.ceil(q * completed) - 1)] for q in (0.5, 0.9, 0.99, 1.0)]
+            if ordered
+            else [0.0] * 4
+        )
         devices = self.plan.cluster.devices
         utilisation = tuple(min(1.0, busy / end) if end else 0.0 for busy in self.busy)
         macs, redundant = [0] * len(devices), [0] * len(devices)

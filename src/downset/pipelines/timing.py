@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from downset.cluster import Cluster
 from downset.errors import UsageError
 from downset.pipelines.drafts import Drafted, Split, StageDraft, Tile
-from downset.pipelines.problem import SplitTensor, SplitProblem, price
+from downset.pipelines.problem import SplitProblem, SplitTensor, price
 from downset.plans import Block, PipelineStage, Strip, Transfer
 
 __all__ = ["COMM", "check_comm", "medium_seconds", "period_and_latency", "round_seconds", "stage_of", "stages_of"]
@@ -57,12 +57,12 @@ def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm:
     return tuple(stages)
 
 
-def stage_of(problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1) -> PipelineStage:
+def stage_of(
+    problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1
+) -> PipelineStage:
     """One stage; `sender` is the leader of the stage before it, -1 for the first."""
-    blocks: list[Block] = []
     owners: dict[int, list[tuple[int, int, int]]] = {}
-    for split in draft.splits:
-        blocks.append(_block(problem, cluster, split, draft.leader, owners))
+    blocks = [_block(problem, cluster, split, draft.leader, owners) for split in draft.splits]
     start, stop = draft.splits[0].start, draft.splits[-1].stop
     if draft.splits[-1].halo:
         blocks[-1] = _gathered(problem, cluster, blocks[-1], draft.leader, owners)
@@ -118,15 +118,14 @@ def _block(
         else:
             macs, in_bytes, out_bytes, part = _tile_price(problem, split, tile, segment.rows)
         redundant = max(0, macs - round(needed * part))
-        strips.append(
-            Strip(tile.device, tile.start, tile.stop, macs, redundant, in_bytes, out_bytes, tile.columns)
-        )
+        strips.append(Strip(tile.device, tile.start, tile.stop, macs, redundant, in_bytes, out_bytes, tile.columns))
     strips = _exact_redundancy(strips, needed)
     busy = [0.0] * len(cluster.devices)
     for strip in strips:
         busy[strip.device] += strip.macs / cluster.devices[strip.device].speed
     if split.halo:
-        before, after = _fetches(problem, split, leader, owners, segment.rows), ()
+        before = _fetches(problem, split, leader, owners, segment.rows)
+        after: tuple[Transfer, ...] = ()
     else:
         others = [strip for strip in strips if strip.device != leader]
         before = tuple(Transfer(leader, strip.device, strip.in_bytes) for strip in others if strip.in_bytes)
@@ -202,7 +201,9 @@ def _fetches(
                 if owner != tile.device and nbytes:
                     moved[owner, tile.device] = moved.get((owner, tile.device), 0) + nbytes
     for tensor in made:
-        shares = [(tile.device, *_rows_of(problem.tensors[tensor], tile.start, tile.stop, rows)) for tile in split.tiles]
+        shares = [
+            (tile.device, *_rows_of(problem.tensors[tensor], tile.start, tile.stop, rows)) for tile in split.tiles
+        ]
         owners[tensor] = [share for share in shares if share[1] < share[2]]
     return tuple(Transfer(source, target, nbytes) for (source, target), nbytes in sorted(moved.items()))
 
