@@ -117,7 +117,11 @@ def _slice(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> 
         chosen = range(values.shape[axis])[slice(start, end if abs(end) < 1 << 31 else None, stride)]
         if stride < 0 and end < -values.shape[axis]:
             chosen = range(values.shape[axis])[slice(start, None, stride)]
-        values = torch.index_select(values, axis, torch.tensor(list(chosen), dtype=torch.long))
+        if stride == 1 and chosen:
+            values = values.narrow(axis, chosen.start, len(chosen))  # a view
+        else:
+            index = torch.tensor(list(chosen), dtype=torch.long, device=values.device)
+            values = torch.index_select(values, axis, index)
     return [values]
 
 

@@ -111,30 +111,37 @@ def transposed_convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return _finish(op, result)
 
 
-def _pool(op: Op, values: Any, fill: float) -> tuple[Any, list[int], list[int], bool]:
+def _pool(op: Op, values: Any, fill: float) -> tuple[Any, list[int], list[int], list[int], bool]:
+    """(values, kernel, strides, pads left to the pool, ceil): PyTorch pads equally and by half a window at most; any
+    other padding is done here, and so is every one where the last window may start beyond the image."""
     kernel = list(op.attrs["kernel_shape"])
     strides, _, pads = _geometry(op, kernel, values.shape[2:])
-    return _padded(values, pads, fill), kernel, strides, bool(op.attrs.get("ceil_mode", 0))
+    rank, ceil = len(kernel), bool(op.attrs.get("ceil_mode", 0))
+    equal = pads[:rank] == pads[rank:] and all(2 * pad <= window for pad, window in zip(pads, kernel, strict=False))
+    if equal and not ceil:
+        return values, kernel, strides, pads[:rank], ceil
+    return _padded(values, pads, fill), kernel, strides, [0] * rank, ceil
 
 
 def max_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     functional = torch_library().nn.functional
-    values, kernel, strides, ceil = _pool(op, _to_first(op, inputs[0]), -math.inf)
+    values, kernel, strides, pads, ceil = _pool(op, _to_first(op, inputs[0]), -math.inf)
     dilations = list(op.attrs.get("dilations") or [1] * len(kernel))
     call = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[len(kernel) - 1]
     if len(op.outputs) > 1:
         raise UnsupportedError(f"operator {op.name!r}: MaxPool with indices has no kernel")
-    return _finish(op, call(values, kernel, strides, 0, dilations, ceil))
+    return _finish(op, call(values, kernel, strides, pads, dilations, ceil))
 
 
 def average_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     torch = torch_library()
     functional = torch.nn.functional
     whole = _to_first(op, inputs[0])
-    values, kernel, strides, ceil = _pool(op, whole, 0.0)
+    values, kernel, strides, pads, ceil = _pool(op, whole, 0.0)
     call = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[len(kernel) - 1]
-    result = call(values, kernel, strides, 0, ceil)
-    if not op.attrs.get("count_include_pad", 0):
+    count_pads = bool(op.attrs.get("count_include_pad", 0))
+    result = call(values, kernel, strides, pads, ceil, count_pads)
+    if not count_pads and values is not whole:
         inside, *_ = _pool(op, torch.ones_like(whole), 0.0)
         result = result / call(inside, kernel, strides, 0, ceil)
     return _finish(op, result)
