@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import gcd
 
 import numpy as np
 
@@ -81,9 +83,38 @@ def breadth_bound(records: Sequence[Record]) -> int:
 
 
 def offsets_bound(records: Sequence[Record]) -> int:
-    """No placement in one arena ends lower: the largest breadth, and the end of the highest pinned record."""
+    """No placement in one arena ends lower: the largest breadth, what the alignments that all records share leave
+    unused between them, and the end of the highest pinned record. O(n log n)."""
     pinned = max((record.offset + record.nbytes for record in records if record.offset is not None), default=0)
-    return max(breadth_bound(records), pinned)
+    return max(breadth_bound(records), _padded_bound(records), pinned)
+
+
+def _padded_bound(records: Sequence[Record]) -> int:
+    """Where all offsets are multiples of some number, all records that live at one step take up whole multiples of it,
+    but for the topmost, whose last bytes are not needed: no more of them than the most that any one leaves unused."""
+    unit = gcd(*(record.alignment for record in records))
+    if all(record.nbytes % unit == 0 for record in records):
+        return 0  # the breadth says it all
+    events = []
+    for index, record in enumerate(records):
+        for low, high in record.active():
+            events += [(low, 1, index), (high, 0, index)]
+    events.sort()
+    best = total = 0
+    unused = [align_up(record.nbytes, unit) - record.nbytes for record in records]
+    live: set[int] = set()
+    largest: list[tuple[int, int]] = []  # (-unused, record), of what lives and of some that did
+    for _, comes, index in events:
+        total += (records[index].nbytes + unused[index]) * (1 if comes else -1)
+        if not comes:
+            live.discard(index)
+            continue
+        live.add(index)
+        heappush(largest, (-unused[index], index))
+        while largest[0][1] not in live:
+            heappop(largest)
+        best = max(best, total + largest[0][0])
+    return best
 
 
 def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ def records_from_csv(text: str, *, name: str = "records") -> tuple[Record, ...]:
             if not any(cells):
                 continue
             if not header:
-                header = _header(cells, name)
+                header = _header(cells, f"{name}:{rows.line_num}")
                 inclusive = int(cells[header["upper"]] == "end")
                 continue
             records.append(_record(cells, header, inclusive, f"{name}:{rows.line_num}"))
@@ -79,19 +79,19 @@ def records_from_csv(text: str, *, name: str = "records") -> tuple[Record, ...]:
     return tuple(records)
 
 
-def _header(cells: Sequence[str], name: str) -> dict[str, int]:
+def _header(cells: Sequence[str], where: str) -> dict[str, int]:
     columns: dict[str, int] = {}
     for at, cell in enumerate(cells):
         if cell not in _COLUMNS:
             raise LoadError(
-                f"{name}:1: unknown column {cell!r}; the columns are {', '.join(dict.fromkeys(_COLUMNS.values()))}"
+                f"{where}: unknown column {cell!r}; the columns are {', '.join(dict.fromkeys(_COLUMNS.values()))}"
             )
         if _COLUMNS[cell] in columns:
-            raise LoadError(f"{name}:1: two columns give the {_COLUMNS[cell]}")
+            raise LoadError(f"{where}: two columns give the {_COLUMNS[cell]}")
         columns[_COLUMNS[cell]] = at
     missing = [column for column in _REQUIRED if column not in columns]
     if missing:
-        raise LoadError(f"{name}:1: no column {missing[0]!r}; records need {','.join(_REQUIRED)}")
+        raise LoadError(f"{where}: no column {missing[0]!r}; records need {','.join(_REQUIRED)}")
     return columns
 
 

@@ -68,6 +68,20 @@ def test_no_bound_of_offsets_is_above_the_least_height(records):
         assert not found.proven or height(records, found.solution) == least, method
 
 
+@settings(max_examples=150, deadline=None)
+@given(records=record_sets(most=6), unit=st.sampled_from([2, 4, 8]))
+def test_what_a_shared_alignment_leaves_unused_is_in_the_bound(records, unit):
+    aligned = [
+        replace(r, alignment=unit * r.alignment, offset=None if r.offset is None else unit * r.offset) for r in records
+    ]
+    least = least_height(aligned)
+    assert offsets_bound(records) <= offsets_bound(aligned) <= least
+    odd = [replace(r, nbytes=unit * r.nbytes - 1) for r in aligned if r.offset is None]
+    whole = [replace(r, nbytes=r.nbytes + 1) for r in odd]
+    # One byte less each: the topmost ends one byte earlier, and nothing else changes.
+    assert offsets_bound(odd) == max(offsets_bound(whole) - 1, 0)
+
+
 @settings(max_examples=300, deadline=None)
 @given(records=record_sets(most=7, pins=False))
 def test_exact_objects_equal_the_least_of_all_partitions(records):

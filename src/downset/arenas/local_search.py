@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from downset.native import native_module
 from downset.plans import Found
-from downset.records import Record, breadth_bound, breadths
+from downset.records import Record, breadths, offsets_bound
 
 __all__ = ["local_search"]
 
@@ -29,9 +29,9 @@ def local_search(
     rounds: int | None = None,
     seed: int = 0,
 ) -> Found:
-    """Offsets of least height found; proven where the height meets the largest breadth."""
+    """Offsets of least height found; proven where the height meets the bound."""
     del ties  # starts from both rules
-    bound = max([breadth_bound(records), *(r.offset + r.nbytes for r in records if r.offset is not None)])
+    bound = offsets_bound(records)
     if not records:
         return Found((), 0, True)
     offsets, height, done = native_module().arena_local_search(

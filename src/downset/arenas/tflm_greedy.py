@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from downset.arenas.gaps import place_in_order
 from downset.plans import Found
-from downset.records import Record, breadth_bound
+from downset.records import Record, offsets_bound
 
 __all__ = ["tflm_greedy"]
 
@@ -27,4 +27,4 @@ def tflm_greedy(
     del ties, time_limit_s
     place = list(rank) if rank is not None else list(range(len(records)))
     sequence = sorted(range(len(records)), key=lambda at: (-records[at].nbytes, -place[at]))
-    return Found(place_in_order(records, sequence, lowest=True), breadth_bound(records))
+    return Found(place_in_order(records, sequence, lowest=True), offsets_bound(records))
