@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint native clean bench-fit bench-orders bench-arenas
+.PHONY: demo test lint native clean bench-fit bench-orders bench-serenity bench-arenas
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -23,9 +23,11 @@ native: $(VENV)/bin/pip  ## rebuild the native module after a change in native/
 bench-fit: $(VENV)/dev.stamp  ## fit every real model, write experiments/results/fit_wheels.json
 	$(BIN)/python -m experiments.fit.wheels
 
-bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found, and SERENITY's SwiftNet figures
+bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order
-	$(BIN)/python -m experiments.serenity.swiftnet
+
+bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evaluation: paper | ours | ratio
+	for name in swiftnet figure3; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
 	$(BIN)/python -m experiments.tflite_memory.tables

@@ -1,0 +1,126 @@
+"""Figure 3(b): how the peak is distributed over the orders of SwiftNet's cell A: paper | ours | ratio.
+
+    python -m experiments.serenity.figure3 [--quick]
+
+Not sampled: all orders are counted, each once, by a dynamic programme over downsets that carries a histogram of peaks.
+Beside it, because the paper does not say how it drew its schedules, what a walk that takes any ready operator finds.
+250 KB is 250,000 bytes; the paper's cell runs with zero-copy concatenations, which its graph does not have as nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from random import Random
+from typing import Any
+
+from downset.lattice import bits
+from downset.liveness import OrderProblem, order_problem
+from downset.orders.search_space import SearchSpace
+from experiments.rows import load_rows, save_rows
+from experiments.serenity.subjects import CELLS_OF_THE_PAPER, ratio, without_concats
+from experiments.serenity.swiftnet import MODEL
+
+NAME = "serenity_figure3"
+LIMIT_BYTES = 250_000
+PAPER = {"under": 0.041, "optimal": 0.0004}
+
+
+def orders_by_peak(problem: OrderProblem) -> dict[int, int]:
+    """How many orders have which peak. O(downsets · ready · different peaks)."""
+    space = SearchSpace(problem)
+    level = {0: (space.start_ready, space.start_bytes, Counter({problem.floor_bytes: 1}))}
+    for _ in range(space.count):
+        following: dict[int, tuple[int, int, Counter[int]]] = {}
+        for downset, (ready, live, peaks) in level.items():
+            for operator in bits(ready):
+                transient, left = space.step(downset, live, operator)
+                larger = downset | 1 << operator
+                if larger not in following:
+                    following[larger] = (space.open(larger, ready, operator), left, Counter())
+                counted = following[larger][2]
+                for peak, orders in peaks.items():
+                    counted[max(peak, transient)] += orders
+        level = following
+    ((_, _, peaks),) = level.values()
+    return dict(sorted(peaks.items()))
+
+
+def walked_peaks(problem: OrderProblem, walks: int, seed: int = 0) -> dict[int, int]:
+    """Peaks of walks that take any ready operator, each with the same chance."""
+    space, random = SearchSpace(problem), Random(seed)
+    found: Counter[int] = Counter()
+    for _ in range(walks):
+        downset, ready, live, peak = 0, space.start_ready, space.start_bytes, problem.floor_bytes
+        while ready:
+            operator = random.choice(list(bits(ready)))
+            transient, live = space.step(downset, live, operator)
+            peak = max(peak, transient)
+            downset |= 1 << operator
+            ready = space.open(downset, ready, operator)
+        found[peak] += 1
+    return dict(sorted(found.items()))
+
+
+def rows(walks: int) -> list[dict[str, Any]]:
+    cell = CELLS_OF_THE_PAPER["SwiftNet cell A"]()
+    views = order_problem(cell, "serenity")
+    found = []
+    for memory, nodes, problem in (
+        ("serenity", "without concatenations", without_concats(cell, views)),
+        ("serenity", "all operators", views),
+        ("live", "all operators", order_problem(cell, "live")),
+    ):
+        counted = orders_by_peak(problem)
+        least = min(counted)
+        for drawn, peaks in (("all orders", counted), ("random walks", walked_peaks(problem, walks))):
+            total = sum(peaks.values())
+            found.append(
+                {
+                    "memory": memory,
+                    "nodes": f"{len(problem.predecessors)}, {nodes}",
+                    "drawn": drawn,
+                    "orders": total,
+                    "least": least,
+                    "most": max(peaks),
+                    "optimal": peaks.get(least, 0) / total,
+                    "under": sum(count for peak, count in peaks.items() if peak <= LIMIT_BYTES) / total,
+                    "cdf": _cdf(peaks),
+                }
+            )
+    return found
+
+
+def _cdf(peaks: dict[int, int]) -> list[tuple[int, float]]:
+    """(peak, share of orders up to it) at every peak where the share has grown by a hundredth."""
+    total, below, points = sum(peaks.values()), 0, []
+    for peak, count in peaks.items():
+        below += count
+        if not points or below / total - points[-1][1] >= 0.01 or below == total:
+            points.append((peak, round(below / total, 5)))
+    return points
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer walks, nothing written")
+    options = parser.parse_args()
+    fresh = MODEL.exists()
+    table = rows(500 if options.quick else 20_000) if fresh else load_rows(NAME)
+    mark = "" if fresh else " recorded"
+    print(f"| memory | nodes | drawn | orders | least | most | what | paper | ours | ratio |{mark}")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for row in table:
+        for key, what in (("under", "at most 250 KB"), ("optimal", "optimal")):
+            paper = PAPER[key] if row["memory"] == "serenity" else None
+            print(
+                f"| {row['memory']} | {row['nodes']} | {row['drawn']} | {row['orders']:,} | {row['least']:,} "
+                f"| {row['most']:,} | {what} | {f'{paper:.2%}' if paper else '-'} | {row[key]:.4%} "
+                f"| {ratio(paper, row[key])} |"
+            )
+    if fresh and not options.quick:
+        print("written:", save_rows(NAME, table))
+
+
+if __name__ == "__main__":
+    main()

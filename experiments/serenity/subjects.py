@@ -1,0 +1,127 @@
+"""The graphs that SERENITY's figures are drawn for, and what the figures share.
+
+SwiftNet's cells are operators of the real file where ../shared is there. DARTS's cell and RandWire's stages come from
+the zoo, in float32: the paper's RandWire seeds are not public, so those are networks of the same kind, not the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from downset.graph import Graph
+from downset.lattice import bits
+from downset.liveness import MEMORY_MODELS, MemoryModel, OrderProblem, Storage
+from downset.load import load
+from downset.rewrite.concat_partition import concat_partition, partition_sites
+from experiments.serenity.swiftnet import CELLS, MODEL, part
+from experiments.zoo import graph as zoo_graph
+
+__all__ = ["CELLS_OF_THE_PAPER", "ROUNDED", "available", "geometric_mean", "ratio", "rewritten", "without_concats"]
+
+ROUNDED = {
+    name: MemoryModel(
+        f"{name}/64", model.counts, alignment=64, concat_is_view=model.concat_is_view, accumulates=model.accumulates
+    )
+    for name, model in MEMORY_MODELS.items()
+    if name in ("live", "serenity")
+}
+"""The two memory models with tensors rounded up to 64 bytes, as TFLite's arena does: for figures with the allocator."""
+
+
+@cache
+def _swiftnet() -> Graph:
+    return load(MODEL)
+
+
+def _stage(name: str, stage: int) -> Graph:
+    """One random graph of RandWire: all operators of the stage."""
+    network = _randwire(name)
+    inside = [at for at, op in enumerate(network.ops) if op.name.startswith(f"s{stage}/")]
+    return part(network, inside[0], inside[-1])
+
+
+@cache
+def _randwire(name: str) -> Graph:
+    return zoo_graph(name, weights=False)
+
+
+CELLS_OF_THE_PAPER: dict[str, Callable[[], Graph]] = {
+    "DARTS normal cell": lambda: zoo_graph("darts_cell", weights=False),
+    **{f"SwiftNet cell {name}": lambda span=span: part(_swiftnet(), *span) for name, span in CELLS.items()},
+    **{
+        f"RandWire CIFAR-{classes} stage {stage + 1}": lambda classes=classes, stage=stage: _stage(
+            f"randwire_cifar{classes}", stage
+        )
+        for classes in (10, 100)
+        for stage in range(3)
+    },
+}
+
+
+def available() -> dict[str, Graph]:
+    """The cells that can be made here: without ../shared all but SwiftNet's."""
+    return {
+        name: make() for name, make in CELLS_OF_THE_PAPER.items() if MODEL.exists() or not name.startswith("SwiftNet")
+    }
+
+
+def rewritten(graph: Graph, memory: str) -> Graph:
+    """Every concatenation that can be is taken apart, as in the paper. Under `serenity` the partial sums accumulate in
+    place; under `live` they are added one after another, which is what an executable file has."""
+    sites = partition_sites(graph, inexact=True)
+    return concat_partition(graph, sites, accumulate="sum" if memory == "serenity" else "chain", inexact=True)
+
+
+def without_concats(graph: Graph, problem: OrderProblem) -> OrderProblem:
+    """The problem with its zero-copy concatenations left out: they allocate nothing, so each can run at once when its
+    parts are there. The paper counts nodes this way. Concatenations with bytes of
+    their own, or that nobody reads, stay. Raises ValueError where operators run in place."""
+    dropped = _zero_copy(graph, problem)
+    if problem.in_place:
+        raise ValueError("operators that run in place depend on which others ran: concatenations cannot be left out")
+    before: list[int] = []
+    for predecessors in problem.predecessors:  # operators come in a topological order
+        mask = predecessors & ~dropped
+        for concat in bits(predecessors & dropped):
+            mask |= before[concat]
+        before.append(mask)
+    kept = [index for index in range(len(graph.ops)) if not dropped >> index & 1]
+    place = {index: position for position, index in enumerate(kept)}
+
+    def moved(mask: int) -> int:
+        return sum(1 << place[index] for index in bits(mask & ~dropped))
+
+    storages = tuple(
+        Storage(storage.nbytes, moved(storage.producers), moved(storage.consumers), storage.kept)
+        for storage in problem.storages
+    )
+    return OrderProblem(tuple(moved(before[index]) for index in kept), storages, (), problem.floor_bytes)
+
+
+def _zero_copy(graph: Graph, problem: OrderProblem) -> int:
+    """The concatenations that are read and have no bytes of their own, as a mask."""
+    read = {tensor for op in graph.ops for tensor in op.inputs}
+    producers = 0
+    for storage in problem.storages:
+        producers |= storage.producers
+    free = (
+        op.kind == "Concat" and op.outputs[0] in read and not producers >> at & 1 for at, op in enumerate(graph.ops)
+    )
+    return sum(1 << at for at, drops in enumerate(free) if drops)
+
+
+def nodes_as_counted() -> Graph:
+    """SwiftNet from the pool in front of cell A to the end of cell C: without concatenations the paper's 62 nodes."""
+    return part(_swiftnet(), CELLS["A"][0] - 1, CELLS["C"][1])
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    logarithms = [math.log(value) for value in values]
+    return math.exp(sum(logarithms) / len(logarithms))
+
+
+def ratio(paper: float | None, ours: float | None) -> str:
+    """ours / paper, where there are both."""
+    return f"{ours / paper:.3f}" if paper and ours else "-"
