@@ -22,6 +22,9 @@ _COMMANDS = {
     "verify": "verify",
     "order": "order",
     "arena": "arena",
+    "stage": "stage",
+    "run": "run",
+    "profiles": "profiles",
 }
 """Command name -> module in `downset.commands` that holds it, imported when it is called."""
 

@@ -7,14 +7,14 @@ so the chosen schedule is never slower than running the same kernels one after a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from downset.errors import LimitReached, UsageError
+from downset.errors import InvalidPlan, LimitReached, UsageError
 from downset.graph import ABSENT, Graph
 from downset.lattice import bits
 from downset.plans import Evidence, StagePlan
@@ -29,9 +29,22 @@ from downset.stages.greedy import greedy
 from downset.stages.lazy import lazy
 from downset.stages.price import signature
 from downset.stages.problem import FoundStages, Stage, StageProblem
-from downset.stages.unit_graph import UnitGraph, blocks, group_units
+from downset.stages.unit_graph import UnitGraph, blocks, group_units, unit_predecessors
+from downset.verify_stages import verify_stages
 
-__all__ = ["Candidate", "Limits", "StageResult", "StageTimer", "fingerprint", "merge_families", "prepare", "stage"]
+__all__ = [
+    "Candidate",
+    "Limits",
+    "PlannedEngine",
+    "StageResult",
+    "StageTimer",
+    "check_plan",
+    "fingerprint",
+    "merge_families",
+    "prepare",
+    "stage",
+    "stage_engine",
+]
 
 Progress = Callable[[str, int, int], None]
 _WINS = 0.8
@@ -302,9 +315,11 @@ def stage(
         units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions, device.dtype,
         batch_of(graph), device.threads, fingerprint(graph), evidence,
     )  # fmt: skip
-    notes = (*search.notes, *(profiles.notes if profiles is not None else ()))
+    notes = [*search.notes, *(profiles.notes if profiles is not None else ())]
+    if bound > chosen.percentile(0.5):
+        notes.append("timings are noisy: the units of the longest path took longer alone than the whole network did")
     speedup = sequential / chosen.percentile(0.5)
-    return StageResult(plan, tuple(timed), timer.used, bound, speedup, why, notes)
+    return StageResult(plan, tuple(timed), timer.used, bound, speedup, why, tuple(notes))
 
 
 def _timed(
@@ -359,10 +374,44 @@ def _longest_path(units: UnitGraph, alone: Sequence[float]) -> float:
     return max(ends)
 
 
-def stage_engine(graph: Graph, plan: StagePlan, device: Device, values: Sequence[Any]) -> tuple[Any, Mapping[str, Any]]:
-    """An engine that runs the plan on a prepared graph, and its placed inputs under "values"."""
+def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
+    """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device."""
+    asked = {
+        "batch": (plan.batch, batch_of(graph)),
+        "element type": (plan.dtype, device.dtype),
+        "device": (plan.device_name, device.name),
+        "model": (plan.model, fingerprint(graph)),
+    }
+    for what, (planned, given) in asked.items():
+        if planned != given:
+            raise InvalidPlan(f"the plan was made for {what} {planned}, not for {given}; make one with `downset stage`")
+    verify_stages(graph, plan)
+
+
+class PlannedEngine:
+    """A plan made ready to run on one set of inputs. Close it when done: it may own threads."""
+
+    def __init__(self, engine: Any, device: Device, values: Sequence[Any]) -> None:
+        self._engine, self._device, self._values = engine, device, values
+
+    def outputs(self) -> list[Any]:
+        """PyTorch tensors in the order of the graph's outputs, in the device's element type."""
+        return list(self._engine(self._values))
+
+    def time(self, runs: int) -> list[float]:
+        """Seconds of each run. Measured."""
+        return self._device.time_whole({"": self._engine}, self._values, runs=runs)[""]
+
+    def close(self) -> None:
+        close = getattr(self._engine, "close", None)
+        if close is not None:
+            close()
+
+
+def stage_engine(graph: Graph, plan: StagePlan, device: Device, values: Sequence[Any]) -> PlannedEngine:
+    """The plan on a prepared graph, for inputs of these values. `check_plan` says whether it fits."""
     binder = Binder(graph, device=device.kind, dtype=device.dtype)
-    units = group_units(graph)
+    units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
     program = lower(units, plan.stages, barriers=plan.barriers, max_lanes=device.max_lanes)
     engine = device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
-    return engine, {"values": [binder.place(value) for value in values]}
+    return PlannedEngine(engine, device, [binder.place(value) for value in values])

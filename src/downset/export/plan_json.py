@@ -10,13 +10,13 @@ import msgspec
 
 from downset.errors import LoadError
 from downset.export.write import write_whole
-from downset.plans import Arena, Evidence, Order, SharedObjects
+from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
 
 __all__ = ["SCHEMA", "decode_plan", "encode_plan", "plan_schema", "read_plan", "write_plan"]
 
 SCHEMA = 1
-Plan = Order | Arena | SharedObjects
-_KINDS: dict[str, type[Any]] = {"order": Order, "arena": Arena, "shared_objects": SharedObjects}
+Plan = Order | Arena | SharedObjects | StagePlan
+_KINDS: dict[str, type[Any]] = {"order": Order, "arena": Arena, "shared_objects": SharedObjects, "stages": StagePlan}
 
 
 def encode_plan(plan: Plan) -> bytes:
@@ -56,6 +56,6 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 def plan_schema() -> dict[str, Any]:
     """The JSON schema of every kind of plan."""
-    (forms, parts) = msgspec.json.schema_components([Order, Arena, SharedObjects, Evidence])
+    (forms, parts) = msgspec.json.schema_components([Order, Arena, SharedObjects, StagePlan, Evidence])
     del forms
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "downset plans", "$defs": parts}

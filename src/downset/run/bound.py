@@ -77,6 +77,10 @@ class Binder:
             return loaded
         return loaded.to(self.device)
 
+    def place_weights(self, value: Any) -> Any:
+        """Weights that were made here, as the kernels want them."""
+        return self._torch.from_numpy(np.array(value, order="C")).to(self.device, self._float)
+
     def bind(self, ops: Sequence[int], *, threads: int = 1) -> tuple[Call, ...]:
         """The calls of these operators, in the order given; a convolution takes the ReLU behind it along."""
         calls = []

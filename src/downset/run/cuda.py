@@ -49,6 +49,7 @@ class CudaEngine:
         copies: int = 1,
     ) -> None:
         torch = self._torch = need_cuda()
+        torch.backends.cudnn.benchmark = True  # algorithms are chosen while warming up
         self._program, self._outputs = program, tuple(outputs)
         self._given = tuple(inputs)
         self._held: dict[int, Any] = {}

@@ -25,7 +25,7 @@ from downset.errors import UnsupportedError
 from downset.run.inputs import random_array
 from downset.run.worker import isolated
 
-__all__ = ["PeakMeasurement", "how_to_run", "least_region", "measure_peak", "optimise_offline", "run"]
+__all__ = ["PeakMeasurement", "how_to_run", "least_region", "measure_peak", "optimise_offline", "run", "run_on"]
 
 _NUMPY = {
     "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32", "int16": "int16",
@@ -134,6 +134,16 @@ def run(
     otherwise optimised (EXTENDED) and ordered as ONNX Runtime likes."""
     arguments = _arguments(path, shapes, seed, file_order)
     arrays, _ = isolated("downset.run.ort", "run_here", arguments)
+    return [arrays[f"output_{index}"] for index in range(len(arrays))]
+
+
+def run_on(path: str | os.PathLike[str], feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Outputs on these inputs, by name; optimised (EXTENDED), one thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder) / "feeds.npz"
+        np.savez(given, **feeds)
+        arguments = {"path": os.fspath(path), "feeds": str(given)}
+        arrays, _ = isolated("downset.run.ort", "run_on_here", arguments)
     return [arrays[f"output_{index}"] for index in range(len(arrays))]
 
 
@@ -254,6 +264,15 @@ def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, file_order: 
     library = _library()
     session = _session(library, path, _options(library, file_order))
     outputs = _invoke(session, _feeds(session, shapes, seed))
+    return {f"output_{index}": array for index, array in enumerate(outputs)}
+
+
+def run_on_here(path: str, feeds: str) -> dict[str, npt.NDArray[Any]]:
+    """`run_on` inside the worker process."""
+    library = _library()
+    session = _session(library, path, _options(library, False))
+    with np.load(feeds, allow_pickle=False) as given:
+        outputs = _invoke(session, dict(given))
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from downset.graph import ABSENT, Graph, Op
 from downset.lattice import ancestors, bits, descendants, topological
 
-__all__ = ["PATTERNS", "UnitGraph", "blocks", "group_units"]
+__all__ = ["PATTERNS", "UnitGraph", "blocks", "group_units", "unit_predecessors"]
 
 Pattern = tuple[str, ...]
 
@@ -79,7 +79,7 @@ def group_units(graph: Graph, patterns: Sequence[Pattern] = PATTERNS) -> UnitGra
         if index not in unit_of:
             unit_of[index] = len(members)
             members.append([index])
-    return _numbered(graph, members, unit_of)
+    return _numbered(graph, members)
 
 
 def _matches(graph: Graph, op: Op, step: str) -> bool:
@@ -99,22 +99,25 @@ def _matches(graph: Graph, op: Op, step: str) -> bool:
     return False
 
 
-def _numbered(graph: Graph, members: list[list[int]], unit_of: dict[int, int]) -> UnitGraph:
+def _numbered(graph: Graph, members: list[list[int]]) -> UnitGraph:
     """Units in a topological order, near the order of their first operators, and their edges."""
-    order = sorted(range(len(members)), key=lambda unit: members[unit][-1])
-    number = {unit: at for at, unit in enumerate(order)}
-    masks = [0] * len(members)
+    ordered = sorted((tuple(ops) for ops in members), key=lambda ops: ops[-1])
+    final = topological(unit_predecessors(graph, ordered))
+    units = tuple(ordered[unit] for unit in final)
+    return UnitGraph(units, unit_predecessors(graph, units))
+
+
+def unit_predecessors(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """By unit: the mask of the units that it directly waits for. Operators in no unit are done before."""
+    unit_of = {op: unit for unit, ops in enumerate(units) for op in ops}
+    masks = [0] * len(units)
     for index, before in enumerate(graph.predecessors()):
-        if index not in unit_of:
-            continue
-        here = number[unit_of[index]]
-        for earlier in bits(before):
-            if earlier in unit_of and number[unit_of[earlier]] != here:
-                masks[here] |= 1 << number[unit_of[earlier]]
-    final = topological(masks)
-    place = {unit: at for at, unit in enumerate(final)}
-    renumbered = tuple(sum(1 << place[earlier] for earlier in bits(masks[unit])) for unit in final)
-    return UnitGraph(tuple(tuple(members[order[unit]]) for unit in final), renumbered)
+        if index in unit_of:
+            here = unit_of[index]
+            for earlier in bits(before):
+                if earlier in unit_of and unit_of[earlier] != here:
+                    masks[here] |= 1 << unit_of[earlier]
+    return tuple(masks)
 
 
 def blocks(predecessors: Sequence[int], *, largest: int = 40) -> tuple[tuple[int, ...], ...]:

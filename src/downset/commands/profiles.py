@@ -1,0 +1,47 @@
+"""`downset profiles`: the measured latencies that are kept on this machine."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import rich_click as click
+
+from downset.commands.options import console, print_json
+
+__all__ = ["profiles"]
+
+
+@click.group()
+def profiles() -> None:
+    """List or clear the latencies measured on this machine."""
+
+
+@profiles.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_profiles(as_json: bool) -> None:
+    """How many timings are kept, by device, library versions, element type and batch."""
+    from downset.run.profiles import Profiles
+
+    kept = Profiles()
+    rows = kept.summary()
+    if as_json:
+        names = ("device", "versions", "dtype", "batch", "timings", "last_taken_at")
+        print_json({"path": str(kept.path), "profiles": [dict(zip(names, row, strict=True)) for row in rows]})
+    else:
+        out = console()
+        out.print(f"{kept.path}: {sum(row[4] for row in rows)} timings", markup=False, soft_wrap=True)
+        for device, versions, dtype, batch, count, last in rows:
+            taken = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M")
+            line = f"  {device}; {versions}; {dtype}; batch {batch}: {count} timings, the last {taken} UTC"
+            out.print(line, markup=False, soft_wrap=True)
+    for note in kept.notes:
+        console(stderr=True).print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+@profiles.command("clear")
+def clear_profiles() -> None:
+    """Forget all of them."""
+    from downset.run.profiles import Profiles
+
+    kept = Profiles()
+    console().print(f"{kept.path}: {kept.clear()} timings forgotten", markup=False, soft_wrap=True)

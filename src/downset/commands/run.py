@@ -1,0 +1,144 @@
+"""`downset run`: run a model by a plan of stages, on given or random inputs, and compare with ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import rich_click as click
+
+from downset.commands.options import console, parse_shapes, print_json
+
+__all__ = ["run"]
+
+_TOLERANCE = {"float32": 1e-3, "float16": 5e-2, "bfloat16": 2e-1}
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option("--plan", "plan_path", type=click.Path(), required=True, help="As `downset stage -o` wrote it.")
+@click.option("--input", "inputs", multiple=True, type=click.Path(), help="A .npy file for each input, in order.")
+@click.option("--output", "outputs", type=click.Path(), help="Write the outputs to this .npz file.")
+@click.option("--check", is_flag=True, help="Compare with ONNX Runtime (.onnx models); exit 4 if they differ.")
+@click.option("--runs", type=int, default=5, show_default=True, help="Timed runs after one untimed.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of random inputs.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/run.json).")
+def run(
+    model: str,
+    plan_path: str,
+    inputs: tuple[str, ...],
+    outputs: str | None,
+    check: bool,
+    runs: int,
+    seed: int,
+    shapes: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run MODEL as the plan says; print how long it took."""
+    from downset.errors import InvalidPlan, UsageError
+    from downset.export.plan_json import read_plan
+    from downset.load import load
+    from downset.plans import StagePlan
+    from downset.run.arena import seeded_inputs
+    from downset.run.device import open_device
+    from downset.stage import check_plan, prepare, stage_engine
+
+    if runs < 1:
+        raise UsageError(f"--runs is at least 1; given {runs}")
+    plan = read_plan(plan_path)
+    if not isinstance(plan, StagePlan):
+        raise UsageError(f"{plan_path} is no plan of stages; make one with `downset stage`")
+    fixed = parse_shapes(shapes)
+    device = open_device(plan.device, dtype=plan.dtype, threads=plan.threads if plan.device == "cpu" else None)
+    graph = prepare(load(model, shapes=fixed), batch=plan.batch)
+    check_plan(graph, plan, device)
+    values = _given(graph, inputs) if inputs else seeded_inputs(graph, seed=seed)
+    engine = stage_engine(graph, plan, device, values)
+    try:
+        results = [value.float().cpu().numpy() for value in engine.outputs()]
+        seconds = engine.time(runs)
+    finally:
+        engine.close()
+    if outputs is not None:
+        _write_outputs(outputs, graph, results)
+    worst = None
+    if check:
+        worst = _compare(model, values, results, fixed)
+    if as_json:
+        print_json({"device": device.name, "p50_s": median(seconds), "runs": runs, "max_relative_error": worst})
+    else:
+        out = console()
+        out.print(f"{device.name}: median {median(seconds) * 1e3:.3f} ms of {runs} runs", markup=False, soft_wrap=True)
+        for tensor, value in zip(graph.outputs, results, strict=True):
+            summary = f"{graph.tensors[tensor].name}: {list(value.shape)}, from {value.min():.5g} to {value.max():.5g}"
+            out.print(summary, markup=False, soft_wrap=True)
+    allowed = _TOLERANCE[plan.dtype]
+    if worst is not None and not worst <= allowed:
+        raise InvalidPlan(f"outputs differ from ONNX Runtime's by {worst:.2g} of the largest value; allowed: {allowed}")
+    if worst is not None and not as_json:
+        console().print(f"equal to ONNX Runtime within {worst:.1e} of the largest value (allowed: {allowed})")
+
+
+def _given(graph: Any, paths: Sequence[str]) -> list[Any]:
+    import numpy as np
+
+    from downset.errors import LoadError, UsageError
+
+    if len(paths) != len(graph.inputs):
+        raise UsageError(f"{graph.name} has {len(graph.inputs)} inputs; --input was given {len(paths)} times")
+    values = []
+    for path, tensor in zip(paths, graph.inputs, strict=True):
+        try:
+            value = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise LoadError(f"cannot read {path}: {error}") from None
+        wanted = graph.tensors[tensor]
+        if not isinstance(value, np.ndarray) or value.shape != wanted.shape:
+            shape = list(getattr(value, "shape", ()))
+            raise UsageError(f"{path} has shape {shape}; input {wanted.name!r} takes {list(wanted.shape)}")
+        values.append(value.astype(wanted.dtype))
+    return values
+
+
+def _write_outputs(path: str, graph: Any, results: Sequence[Any]) -> None:
+    import io
+
+    import numpy as np
+
+    from downset.export.write import write_whole
+
+    held = io.BytesIO()
+    named = {graph.tensors[tensor].name: value for tensor, value in zip(graph.outputs, results, strict=True)}
+    np.savez(held, **named)
+    write_whole(path, held.getvalue())
+
+
+def _compare(model: str, values: Sequence[Any], results: Sequence[Any], shapes: Any) -> float:
+    """The largest difference over the largest value, one sample at a time where the model has a batch of its own."""
+    import numpy as np
+
+    from downset.errors import UsageError
+    from downset.load import load
+    from downset.run import ort
+
+    if Path(model).suffix.lower() != ".onnx":
+        raise UsageError(f"--check compares with ONNX Runtime, which runs .onnx files; {model} is none")
+    loaded = load(model, shapes=shapes)
+    own = loaded.tensors[loaded.inputs[0]].shape[0] if loaded.inputs else 1
+    batch = values[0].shape[0] if values else 1
+    parts = []
+    for start in range(0, batch, own):
+        feeds = {
+            loaded.tensors[tensor].name: value[start : start + own]
+            for tensor, value in zip(loaded.inputs, values, strict=True)
+        }
+        parts.append(ort.run_on(model, feeds))
+    worst = 0.0
+    for at, result in enumerate(results):
+        expected = np.concatenate([part[at] for part in parts]) if len(parts) > 1 else parts[0][at]
+        scale = float(np.abs(expected).max()) or 1.0
+        worst = max(worst, float(np.abs(np.asarray(result, np.float64) - expected).max()) / scale)
+    return worst

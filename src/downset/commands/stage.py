@@ -1,0 +1,137 @@
+"""`downset stage`: run branches side by side or merged where that was measured to be faster, and save the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import rich_click as click
+
+from downset.commands.options import SECONDS, console, parse_shapes, print_json
+
+__all__ = ["stage"]
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--batch", type=int, help="Plan for this batch size instead of the model's own.")
+@click.option("--dtype", default="float32", show_default=True, help="float32; on CUDA also float16 or bfloat16.")
+@click.option("--threads", type=int, help="Of the CPU; all of them if not given.")
+@click.option("--max-ops", type=int, default=3, show_default=True, help="Units in a group (IOS's r).")
+@click.option("--max-groups", type=int, default=8, show_default=True, help="Groups in a stage (IOS's s).")
+@click.option("--endings", type=click.Choice(["all", "ios"]), default="all", show_default=True)
+@click.option("--budget-timings", type=int, default=200, show_default=True, help="Stages that may be timed.")
+@click.option("--time-limit", type=SECONDS, default="60s", show_default=True, help="For the search of each block.")
+@click.option("--runs", type=int, default=15, show_default=True, help="Interleaved runs of each whole candidate.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
+@click.option("--no-profiles", is_flag=True, help="Measure everything anew and keep nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/stage.json).")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
+def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
+    """Search stages for MODEL on a device, time whole candidates, keep the best; sequential unless measured better."""
+    from downset.errors import UsageError
+    from downset.export.plan_json import write_plan
+    from downset.load import load
+    from downset.run.device import open_device
+    from downset.run.profiles import Profiles
+    from downset.stage import Limits, prepare
+    from downset.stage import stage as run_stage
+    from downset.verify_stages import verify_stages
+
+    if options["runs"] < 1:
+        raise UsageError(f"--runs is at least 1; given {options['runs']}")
+    limits = Limits(
+        max_ops=options["max_ops"],
+        max_groups=options["max_groups"],
+        timings=options["budget_timings"],
+        seconds=options["time_limit"],
+        endings=options["endings"],
+    )
+    device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
+    graph = prepare(load(model, shapes=parse_shapes(options["shapes"])), batch=options["batch"])
+    profiles = None if options["no_profiles"] else Profiles()
+    with _progress(quiet) as progress:
+        result = run_stage(graph, device, limits=limits, profiles=profiles, runs=options["runs"], progress=progress)
+    verify_stages(graph, result.plan)
+    if output is not None:
+        write_plan(output, result.plan)
+    if as_json:
+        print_json(stage_json(result))
+    else:
+        _print_table(result, console())
+    talk = console(stderr=True, quiet=quiet)
+    for note in result.notes:
+        talk.print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+def stage_json(result: Any) -> dict[str, Any]:
+    return {
+        "device": result.plan.device_name,
+        "versions": result.plan.versions,
+        "dtype": result.plan.dtype,
+        "batch": result.plan.batch,
+        "chosen": result.plan.evidence.method,
+        "speedup": result.speedup,
+        "why": result.why,
+        "candidates": [
+            {
+                "name": candidate.name,
+                "p10_s": candidate.percentile(0.1),
+                "p50_s": candidate.percentile(0.5),
+                "p90_s": candidate.percentile(0.9),
+                "stages": len(candidate.stages),
+                "live_bytes": candidate.live_bytes,
+            }
+            for candidate in result.candidates
+        ],
+        "timings_used": result.timings_used,
+        "bound_s": result.bound_s,
+        "notes": list(result.notes),
+    }
+
+
+def _print_table(result: Any, out: Any) -> None:
+    from rich.table import Table
+
+    from downset.units import format_bytes
+
+    plan = result.plan
+    table = Table(title=f"{plan.device_name}, {plan.dtype}, batch {plan.batch} (measured, ms)", title_justify="left")
+    for column in ("candidate", "stages", "p10", "p50", "p90", "speed-up", "live (analytic)"):
+        table.add_column(column, justify="left" if column == "candidate" else "right")
+    base = result.candidates[0].percentile(0.5)
+    for candidate in result.candidates:
+        times = [candidate.percentile(share) for share in (0.1, 0.5, 0.9)]
+        mark = " *" if candidate.name == plan.evidence.method else ""
+        table.add_row(
+            candidate.name + mark,
+            str(len(candidate.stages)),
+            *[f"{seconds * 1e3:.3f}" for seconds in times],
+            f"{base / times[1]:.2f}x",
+            format_bytes(candidate.live_bytes),
+        )
+    out.print(table)
+    out.print(f"chosen: {plan.evidence.method}; {result.why}", markup=False, soft_wrap=True)
+    out.print(
+        f"bound: no schedule of these kernels is faster than their longest path, {result.bound_s * 1e3:.3f} ms; "
+        f"{result.timings_used} stages timed",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    from rich.progress import Progress
+
+    talk = console(stderr=True, quiet=quiet)
+    with Progress(console=talk, transient=True, disable=quiet or not talk.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        yield show

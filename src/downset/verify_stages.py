@@ -1,0 +1,56 @@
+"""Checks a plan of stages against the graph it was made for. Imports no planner."""
+
+from __future__ import annotations
+
+from downset.errors import InvalidPlan
+from downset.graph import ABSENT, Graph
+from downset.plans import StagePlan
+
+__all__ = ["verify_stages"]
+
+
+def verify_stages(graph: Graph, plan: StagePlan) -> None:
+    """Raise InvalidPlan naming the first broken law, or return None.
+
+    Laws: the units hold every operator once, except those that compute constants; the stages hold every unit once; what
+    an operator reads was made in an earlier stage, or earlier in its own group; a merged stage has one unit a group.
+    O(operators · inputs).
+    """
+    unit_of: dict[int, int] = {}
+    for unit, ops in enumerate(plan.units):
+        for op in ops:
+            if not 0 <= op < len(graph.ops):
+                raise InvalidPlan(f"unit {unit} names operator {op}; the graph has {len(graph.ops)}")
+            if op in unit_of:
+                raise InvalidPlan(f"operator {graph.ops[op].name!r} is in two units, {unit_of[op]} and {unit}")
+            unit_of[op] = unit
+    for index, op in enumerate(graph.ops):
+        constant = all(tensor in graph.constants for tensor in op.outputs if tensor != ABSENT)
+        if index not in unit_of and not constant:
+            raise InvalidPlan(f"operator {op.name!r} is in no unit")
+    where: dict[int, tuple[int, int, int]] = {}
+    for at, stage in enumerate(plan.stages):
+        for number, group in enumerate(stage.groups):
+            if stage.merged and len(group) != 1:
+                raise InvalidPlan(f"stage {at} is merged and has a group of {len(group)} units")
+            for position, unit in enumerate(group):
+                if not 0 <= unit < len(plan.units) or unit in where:
+                    raise InvalidPlan(f"stage {at} names unit {unit}, which does not exist or ran before")
+                where[unit] = (at, number, position)
+    missing = set(range(len(plan.units))) - set(where)
+    if missing:
+        raise InvalidPlan(f"unit {min(missing)} is in no stage")
+    made_by = graph.producers()
+    for index, reader in enumerate(graph.ops):
+        if index not in unit_of:
+            continue
+        here = where[unit_of[index]]
+        for earlier in [made_by[tensor] for tensor in reader.inputs if tensor != ABSENT] + list(reader.after):
+            if earlier < 0 or earlier not in unit_of or unit_of[earlier] == unit_of[index]:
+                continue
+            there = where[unit_of[earlier]]
+            if not (there[0] < here[0] or (there[:2] == here[:2] and there[2] < here[2])):
+                raise InvalidPlan(
+                    f"operator {reader.name!r} of stage {here[0]} reads what {graph.ops[earlier].name!r} makes in stage "
+                    f"{there[0]}, in another group or later"
+                )
