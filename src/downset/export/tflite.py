@@ -1,4 +1,5 @@
-"""Graph order and offsets -> `.tflite`: the same network, operators permuted, offsets as TFLite Micro reads them."""
+"""Graph order and offsets -> `.tflite`: the same network, operators permuted or those of a rewrite, offsets as TFLite
+Micro reads them."""
 
 from __future__ import annotations
 
@@ -36,15 +37,21 @@ def export_tflite(
     utils, schema = _libraries()
     model = utils.read_model(graph.source.path)
     main = model.subgraphs[0]
-    positions = [graph.source.op_index[operator] for operator in steps]
-    if sorted(positions) != list(range(len(main.operators))):
-        raise UnsupportedError(
-            f"{graph.name}: this graph is not a reordering of its file; a rewrite cannot be exported"
-        )
-    main.operators = [main.operators[position] for position in positions]
+    place: Mapping[int, int] = dict(enumerate(graph.source.tensor_index))
     _drop_metadata(model)
+    if sorted(steps) != list(range(len(graph.ops))):
+        raise UnsupportedError(f"{graph.name}: an order runs each of its {len(graph.ops)} operators once")
+    if graph.source.settings_of:
+        from downset.export.tflite_rewrite import write_rewritten
+
+        place = write_rewritten(model, schema, graph, steps)
+    else:
+        positions = [graph.source.op_index[operator] for operator in steps]
+        if sorted(positions) != list(range(len(main.operators))):
+            raise UnsupportedError(f"{graph.name}: this graph is neither its file's nor a rewrite of it")
+        main.operators = [main.operators[position] for position in positions]
     if offsets is not None:
-        _add_metadata(model, schema, graph, offsets)
+        _add_metadata(model, schema, graph, offsets, place)
     write_whole(path, bytes(utils.convert_object_to_bytearray(model)), source=Path(graph.source.path))
 
 
@@ -67,14 +74,14 @@ def _drop_metadata(model: Any) -> None:
         model.metadata = [entry for entry in model.metadata if entry.name not in (name, _METADATA)]
 
 
-def _add_metadata(model: Any, schema: Any, graph: Graph, offsets: Mapping[int, int]) -> None:
+def _add_metadata(model: Any, schema: Any, graph: Graph, offsets: Mapping[int, int], place: Mapping[int, int]) -> None:
     count = sum(len(subgraph.tensors) for subgraph in model.subgraphs)
     plan = np.full(3 + count, -1, np.int32)
     plan[:3] = (1, 0, count)
     for tensor, offset in offsets.items():
         if offset >= 1 << 31:
             raise UsageError(f"tensor {graph.tensors[tensor].name!r} lies at {offset}: the format ends at 2 GiB")
-        plan[3 + graph.source.tensor_index[tensor]] = offset
+        plan[3 + place[tensor]] = offset
     buffer = schema.BufferT()
     buffer.data = np.frombuffer(plan.tobytes(), np.uint8)
     model.buffers.append(buffer)

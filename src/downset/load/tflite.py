@@ -20,9 +20,9 @@ from downset.errors import LoadError, UnsupportedError
 from downset.graph import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.load.tflite_kinds import RENAMED, TRANSLATED, Translated
 
-__all__ = ["load_tflite"]
+__all__ = ["DTYPES", "load_tflite"]
 
-_DTYPES = {
+DTYPES = {
     0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 5: "string", 6: "bool", 7: "int16", 8: "complex64",
     9: "int8", 10: "float64", 11: "complex128", 12: "uint64", 13: "resource", 14: "variant", 15: "uint32", 16: "uint16",
     17: "int4", 18: "bfloat16", 19: "int2", 20: "uint4", 21: "float8e4m3fn", 22: "float8e5m2",
@@ -166,9 +166,9 @@ class _Reader:
         is_input: bool,
         constants: dict[int, Callable[[], npt.NDArray[Any]]],
     ) -> Tensor:
-        if raw.Type() not in _DTYPES:
+        if raw.Type() not in DTYPES:
             raise LoadError(f"{self._path}: tensor {name!r} has the unknown element type {raw.Type()}")
-        dtype = _DTYPES[raw.Type()]
+        dtype = DTYPES[raw.Type()]
         nbytes = tensor_bytes(shape, dtype)
         if nbytes >= 1 << 48:
             raise LoadError(f"{self._path}: tensor {name!r} of shape {list(shape)} is impossibly large")

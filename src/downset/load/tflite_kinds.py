@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RENAMED", "TRANSLATED", "Translated"]
+__all__ = ["ACTIVATIONS", "RENAMED", "TRANSLATED", "Translated"]
 
 Shape = tuple[int, ...]
 """Shapes of an operator's inputs are passed as a sequence of these."""
@@ -39,12 +39,12 @@ RENAMED: Mapping[str, str] = {
 }  # fmt: skip
 """Operators whose inputs and meaning are ONNX's; a few are listed opaque on purpose where the meaning differs."""
 
-_ACTIVATIONS = {1: "Relu", 2: "ReluN1To1", 3: "Relu6", 4: "Tanh", 5: "SignBit"}
+ACTIVATIONS = {1: "Relu", 2: "ReluN1To1", 3: "Relu6", 4: "Tanh", 5: "SignBit"}
 
 
 def _fused(options: Any) -> dict[str, Any]:
     code = getattr(options, "fusedActivationFunction", 0)
-    return {"activation": _ACTIVATIONS[code]} if code in _ACTIVATIONS else {}
+    return {"activation": ACTIVATIONS[code]} if code in ACTIVATIONS else {}
 
 
 def _pads(padding: int, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]):  # type: ignore[no-untyped-def]

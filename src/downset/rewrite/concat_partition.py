@@ -145,7 +145,17 @@ def _part_constant(edit: Edit, tensor: int, axis: int, start: int, stop: int, su
     shape = list(whole.shape)
     shape[axis] = stop - start
     value = _slice(edit.constants[tensor], axis, start, stop)
+    scales = whole.quantization
+    if scales is not None and len(scales["scale"]) > 1 and scales["axis"] == axis:  # a scale for each channel
+        cut = {key: scales[key][start:stop] for key in ("scale", "zero_point")}
+        whole = replace(whole, quantization={**scales, **cut})
     return edit.add_tensor(f"{whole.name}{suffix}", shape, whole, role="constant", value=value)
+
+
+def _zeros_like(edit: Edit, tensor: int) -> int:
+    like = edit.tensors[tensor]
+    read = edit.constants[tensor]
+    return edit.add_tensor(f"{like.name}/zero", like.shape, like, role="constant", value=lambda: np.zeros_like(read()))
 
 
 def _move_behind(graph: Graph, site: int, reader: int, accumulate: Accumulate) -> Graph:
@@ -205,11 +215,14 @@ def _split_convolution(graph: Graph, site: int, reader: int, accumulate: Accumul
     ops: list[Op] = []
     parts: list[int] = []
     start = 0
+    no_bias: tuple[int, ...] = ()
+    if "layout" in op.attrs and op.inputs[2:3] not in ((), (ABSENT,)):  # LiteRT runs no convolution without a bias
+        no_bias = (_zeros_like(edit, op.inputs[2]),)
     for number, tensor in enumerate(concat.inputs):
         count = graph.tensors[tensor].shape[axis]
         weights = _part_constant(edit, op.inputs[1], weight_axis, start, start + count, f"/part{number}")
         made = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result)
-        bias = op.inputs[2:3] if number == 0 else ()
+        bias = op.inputs[2:3] if number == 0 else no_bias
         ops.append(Op(f"{op.name}/partial{number}", "Conv", (tensor, weights, *bias), (made,), dict(attrs)))
         parts.append(made)
         start += count
