@@ -173,7 +173,9 @@ def branches(draw, rank=None, dtype="float32"):
         outputs.append(build.concat(parts, axis=draw(st.sampled_from([1, 1 - len(size) - 2]))))
         if draw(st.integers(0, 3)) == 0:
             outputs.append(build.concat(ends))
-    return build.graph(*dict.fromkeys(outputs or ends)), draw(st.permutations(convs))
+    read = {tensor for op in build.ops for tensor in op.inputs}
+    outputs += [end for end in ends if end not in read]  # what nobody needs would be dropped
+    return build.graph(*dict.fromkeys(outputs)), draw(st.permutations(convs))
 
 
 @given(drawn=branches())

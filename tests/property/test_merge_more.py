@@ -12,8 +12,16 @@ from downset.errors import UsageError
 from downset.stages.merge import mergeable
 from downset.stages.merge_pool import merge_through_pools, mergeable_through_pools, pool_swappable, swap_pool
 from downset.stages.merge_separable import merge_separables, mergeable_separables
-from downset.stages.merge_sites import MERGES, merge_groups, merge_kind, merge_sites
-from tests.property.test_merge import Build, assert_same, convolutions, evaluate, given_inputs, in_onnx_runtime
+from downset.stages.merge_sites import MERGES, merge_groups, merge_kind, merge_sites, merge_test, swap_merging_pools
+from tests.property.test_merge import (
+    Build,
+    assert_same,
+    branches,
+    convolutions,
+    evaluate,
+    given_inputs,
+    in_onnx_runtime,
+)
 
 
 def average_pool(build, source, kernel, pads, strides=(1, 1), **attrs):
@@ -279,6 +287,41 @@ def test_every_part_of_a_site_can_merge(drawn, data):
         assert len(origin) == len(merged.ops)
         assert not any("\N{SYMBOL FOR UNIT SEPARATOR}" in op.name for op in merged.ops)
         assert_close(merged, graph, 1e-9 if graph.tensors[0].dtype == "float64" else 1e-5)
+
+
+@given(drawn=st.one_of(branches(), pooled_branches(), separables()), data=st.data())
+@settings(max_examples=60)
+def test_the_quick_test_says_what_the_merges_say(drawn, data):
+    graph, _ = drawn
+    can_merge = merge_test(graph)
+    for _ in range(4):
+        ops = data.draw(st.lists(st.sampled_from(convolutions(graph)), max_size=4))
+        assert can_merge(ops) == (merge_kind(graph, ops) is not None)
+    assert not can_merge([*convolutions(graph)[:1], -1])
+
+
+def test_all_classes_of_a_network_with_separables_in_a_row():
+    build = Build(0, (1, 2, 4, 4))
+    ends, ops = twice_separable(build, [build.x, build.same("Sigmoid", build.x)])
+    graph = build.graph(*ends)
+    can_merge = merge_test(graph)
+    for one in ops:
+        for other in ops:
+            assert can_merge([one, other]) == (merge_kind(graph, [one, other]) is not None)
+    assert can_merge([ops[0], ops[3]]) and not can_merge([ops[0], ops[1]])
+
+
+def test_pools_give_way_where_that_lets_convolutions_merge():
+    build = Build(0, (1, 3, 6, 6), "float64")
+    graph = build.graph(inception_block(build))
+    swapped = swap_merging_pools(graph)
+    assert [site.kind for site in merge_sites(swapped)] == ["convolutions"]
+    assert len(merge_sites(swapped)[0].ops) == 4
+    assert_close(swapped, graph, 1e-12)
+    assert swap_merging_pools(swapped) is swapped
+    build = Build(0, (1, 3, 6, 6), "float64")
+    alone = build.graph(build.conv(average_pool(build, build.x, (3, 3), (1, 1, 1, 1)), 2, (1, 1)))
+    assert swap_merging_pools(alone) is alone
 
 
 def test_merging_nothing_changes_nothing():

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from downset.errors import UsageError
 from downset.graph import ABSENT, Graph, Op
@@ -26,7 +25,7 @@ from downset.rewrite.edit import Edit
 from downset.stages.merge_output import CHANNELS, arranged, deliver, ordered_by_hand
 from downset.stages.merge_window import GEOMETRY, common_window, joined_conv, windows
 
-__all__ = ["CONVOLUTIONS", "merge_convs", "mergeable", "merged_macs", "not_plain", "unlike"]
+__all__ = ["CONVOLUTIONS", "merge_convs", "mergeable", "merged_macs", "not_plain", "other_attrs", "unlike"]
 
 CONVOLUTIONS = ("Conv", "com.microsoft::FusedConv")
 _FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
@@ -96,6 +95,8 @@ def not_plain(graph: Graph, index: int) -> str | None:
     used = [op.inputs[0], op.inputs[1], *(tensor for tensor in op.inputs[2:3] if tensor != ABSENT), *op.outputs]
     if any(graph.tensors[tensor].dtype not in _FLOATS or graph.tensors[tensor].quantization for tensor in used):
         return "does not compute on floats"
+    if len({graph.tensors[tensor].dtype for tensor in used}) > 1:
+        return "mixes element types"
     if any(tensor not in graph.constants for tensor in used[1:-1]):
         return "has weights whose values are not known"
     source, result, weights = (graph.tensors[tensor].shape for tensor in (used[0], used[-1], used[1]))
@@ -123,11 +124,9 @@ def unlike(graph: Graph, ops: Sequence[int]) -> str | None:
             return f"{pair} have different strides"
         if [window.result for window in one] != [window.result for window in other]:
             return f"{pair} have outputs of different height or width"
-        if first.kind != op.kind or _other_attrs(first) != _other_attrs(op):
+        if first.kind != op.kind or other_attrs(first) != other_attrs(op):
             return f"{pair} have different activations or other attributes"
-        if {graph.tensors[t].dtype for t in (*first.inputs[:2], *first.outputs, *op.inputs[:2], *op.outputs)} != {
-            graph.tensors[first.inputs[0]].dtype
-        }:
+        if graph.tensors[first.outputs[0]].dtype != graph.tensors[op.outputs[0]].dtype:
             return f"{pair} compute on different element types"
     return None
 
@@ -136,5 +135,7 @@ def _named(graph: Graph, ops: Sequence[int]) -> str:
     return ", ".join(repr(graph.ops[index].name) for index in ops)
 
 
-def _other_attrs(op: Op) -> dict[str, Any]:
-    return {key: value for key, value in op.attrs.items() if key not in GEOMETRY and value not in (None, "", [], ())}
+def other_attrs(op: Op) -> tuple[tuple[str, str], ...]:
+    """What is left of a convolution's attributes without its window: the fused activation, above all."""
+    given = ((key, value) for key, value in op.attrs.items() if key not in GEOMETRY and value not in (None, "", [], ()))
+    return tuple(sorted((key, repr(list(value) if isinstance(value, tuple) else value)) for key, value in given))

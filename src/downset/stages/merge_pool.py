@@ -20,10 +20,10 @@ import numpy.typing as npt
 from downset.errors import UsageError
 from downset.graph import ABSENT, Graph, Op
 from downset.rewrite.edit import Edit
-from downset.stages.merge import merge_convs, mergeable, merged_macs, not_plain
+from downset.stages.merge import merge_convs, mergeable, not_plain
 from downset.stages.merge_output import CHANNELS, ordered_by_hand, private_reader
 from downset.stages.merge_places import numbered, origins, without_numbers
-from downset.stages.merge_window import windows
+from downset.stages.merge_window import Window, common_window, windows
 
 __all__ = ["macs_through_pools", "merge_through_pools", "mergeable_through_pools", "pool_swappable", "swap_pool"]
 
@@ -124,33 +124,48 @@ def merge_through_pools(graph: Graph, ops: Sequence[int]) -> Graph:
 
 def macs_through_pools(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
     """Multiply-adds of these operators, which `merge_through_pools` accepts, and of the one they become."""
-    found = _swapped(graph, ops)
-    if isinstance(found, str):
-        raise UsageError(f"{graph.name}: cannot merge: {found}")
-    before = 0
+    root = _root(graph, ops)
+    if root is None:
+        raise UsageError(f"{graph.name}: operators {list(ops)} read different inputs")
+    size = graph.tensors[root].shape
+    before = channels = 0
+    each = []
     for index in ops:
         op = graph.ops[index]
-        weights = graph.tensors[op.inputs[1]].shape
-        before += math.prod(graph.tensors[op.outputs[0]].shape) * math.prod(weights[1:])
-    return before, merged_macs(*found)[1]
+        result, weights = graph.tensors[op.outputs[0]].shape, graph.tensors[op.inputs[1]].shape
+        before += math.prod(result) * math.prod(weights[1:])
+        channels += weights[0]
+        point = tuple(Window(extent, 1, 1, 1, 0, 0, extent) for extent in size[2:])
+        each.append(windows(graph, index) if op.inputs[0] == root else point)
+    taps = math.prod(window.taps for window in common_window(each))
+    return before, size[0] * math.prod(size[2:]) * channels * size[CHANNELS] * taps
+
+
+def _root(graph: Graph, ops: Sequence[int]) -> int | None:
+    """The one tensor that all of these read, some of them through a pool."""
+    made_by = graph.producers()
+    ahead = {}
+    for index in ops:
+        maker = made_by[graph.ops[index].inputs[0]]
+        pooled = maker >= 0 and graph.ops[maker].kind == "AveragePool"
+        ahead[index] = {graph.ops[index].inputs[0], *(graph.ops[maker].inputs[:1] if pooled else ())}
+    common = set.intersection(*ahead.values())
+    direct = {graph.ops[index].inputs[0] for index in ops}
+    return min(common, key=lambda tensor: (tensor not in direct, tensor), default=None)
 
 
 def _swapped(graph: Graph, ops: Sequence[int]) -> str | tuple[Graph, tuple[int, ...]]:
     """The graph after the swaps, and where the operators stand in it."""
     if any(not 0 <= index < len(graph.ops) for index in ops) or len(set(ops)) != len(ops) or len(ops) < 2:
         return f"a merge takes at least two different operators, not {list(ops)}"
-    behind = {index: reason is None for index in ops for reason in [pool_swappable(graph, index)]}
-    made_by = graph.producers()
-    direct = {graph.ops[index].inputs[0] for index in ops if not behind[index]}
-    roots = direct or {graph.ops[made_by[graph.ops[index].inputs[0]]].inputs[0] for index in ops}
-    if len(roots) != 1:
+    root = _root(graph, ops)
+    if root is None:
         return "they read different inputs"
-    (root,) = roots
     swapped = [index for index in ops if graph.ops[index].inputs[0] != root]
     for index in swapped:
         reason = pool_swappable(graph, index)
-        if reason or graph.ops[made_by[graph.ops[index].inputs[0]]].inputs[0] != root:
-            return reason or f"operator {graph.ops[index].name!r} pools another input"
+        if reason:
+            return reason
     if not swapped:
         return "none of them is behind an average pool"
     graph = numbered(graph)

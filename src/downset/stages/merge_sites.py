@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from downset.errors import UsageError
 from downset.graph import Graph
 from downset.lattice import ancestors, bits
-from downset.stages.merge import merge_convs, mergeable, merged_macs, not_plain
+from downset.stages.merge import merge_convs, mergeable, merged_macs, not_plain, other_attrs
 from downset.stages.merge_places import numbered, origins, without_numbers
 from downset.stages.merge_pool import (
     macs_through_pools,
     merge_through_pools,
     mergeable_through_pools,
     pool_swappable,
+    swap_pool,
 )
 from downset.stages.merge_separable import depthwise_of, merge_separables, mergeable_separables, separable_macs
 from downset.stages.merge_window import windows
 
-__all__ = ["MERGES", "Merge", "MergeSite", "merge_groups", "merge_kind", "merge_sites"]
+__all__ = [
+    "MERGES",
+    "Merge",
+    "MergeSite",
+    "merge_groups",
+    "merge_kind",
+    "merge_sites",
+    "merge_test",
+    "swap_merging_pools",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,44 +89,96 @@ def merge_sites(graph: Graph) -> list[MergeSite]:
     By their first operator. Separable convolutions that wait for each other are split by how many of the class come one
     after another before them: each set is then independent. Polynomial: classes by key, no search over subsets.
     """
-    plain = [index for index in range(len(graph.ops)) if not_plain(graph, index) is None]
-    found: dict[tuple[str, tuple[int, ...]], None] = {}
-
-    def add(kind: str, ops: Iterable[int]) -> None:
-        chosen = tuple(sorted(ops))
-        if len(chosen) > 1 and MERGES[kind].why_not(graph, chosen) is None:
-            found[kind, chosen] = None
-
-    convolutions = [index for index in plain if int(graph.ops[index].attrs.get("group", 1)) == 1]
-    classes = _classes(convolutions, lambda index: (graph.ops[index].inputs[0], *_key(graph, index)))
-    for members in classes:
-        add("convolutions", members)
-        for alike in _classes(members, lambda index: _kernel(graph, index)):
-            add("convolutions", alike)
-
-    made_by = graph.producers()
-    swappable = [index for index in plain if pool_swappable(graph, index) is None]
-    for pooled in _classes(swappable, lambda index: graph.ops[made_by[graph.ops[index].inputs[0]]].inputs[0]):
-        root = graph.ops[made_by[graph.ops[pooled[0]].inputs[0]]].inputs[0]
-        add("pools", pooled)
-        for members in classes:
-            if graph.ops[members[0]].inputs[0] == root:
-                add("pools", [*members, *pooled])
-                for alike in _classes(members, lambda index: _kernel(graph, index)):
-                    add("pools", [*alike, *pooled])
-
     above = ancestors(graph.predecessors())
-    depthwise = {index: found_at for index in plain if (found_at := depthwise_of(graph, index)) is not None}
-    separables = _classes(
-        depthwise, lambda index: (*_key(graph, index), *_key(graph, depthwise[index]), _shapes(graph, index))
-    )
-    for members in separables:
-        for level in _levels(members, above):
-            add("separables", level)
-            for alike in _classes(level, lambda index: _kernel(graph, depthwise[index])):
-                add("separables", alike)
+    found: dict[tuple[str, tuple[int, ...]], None] = {}
+    for kind, members, kernel in _alike(graph):
+        for level in _levels(members, above) if kind == "separables" else [members]:
+            for ops in (level, *_classes(level, kernel.__getitem__)):
+                if len(ops) > 1 and (kind != "pools" or not _none_pooled(graph, ops)):
+                    found[kind, tuple(sorted(ops))] = None
     sites = [MergeSite(kind, ops, *MERGES[kind].macs(graph, ops)) for kind, ops in found]
     return sorted(sites, key=lambda site: (site.ops[0], list(MERGES).index(site.kind), -len(site.ops)))
+
+
+def merge_test(graph: Graph) -> Callable[[Iterable[int]], bool]:
+    """A quick `merge_kind(graph, ops) is not None` for many sets of operators: all classes are found beforehand."""
+    above = ancestors(graph.predecessors())
+    classes = list(_alike(graph))
+    member: dict[int, set[int]] = {}
+    for number, (_, members, _) in enumerate(classes):
+        for index in members:
+            member.setdefault(index, set()).add(number)
+    depthwise = {
+        index: depthwise_of(graph, index) for kind, members, _ in classes if kind == "separables" for index in members
+    }
+
+    def can_merge(ops: Iterable[int]) -> bool:
+        chosen = list(ops)
+        if len(chosen) < 2 or len(set(chosen)) != len(chosen):
+            return False
+        for number in set.intersection(*(member.get(index, set()) for index in chosen)):
+            if classes[number][0] != "separables":
+                return True
+            inside = sum(1 << index for index in chosen)
+            if all(above[before] & inside == 0 for index in chosen if (before := depthwise[index]) is not None):
+                return True
+        return False
+
+    return can_merge
+
+
+def swap_merging_pools(graph: Graph) -> Graph:
+    """The same network with every 1x1 convolution behind an average pool before it, if it can then merge with another
+    one: for a planner of stages, merges through pools are then merges of convolutions on one input."""
+    swap = [
+        index
+        for kind, members, _ in _alike(graph)
+        if kind == "pools" and len(members) > 1
+        for index in members
+        if pool_swappable(graph, index) is None
+    ]
+    new = numbered(graph)
+    for index in swap:
+        new = swap_pool(new, origins(new).index(index))
+    return without_numbers(new) if swap else graph
+
+
+_Alike = tuple[str, list[int], Mapping[int, Any]]
+
+
+def _alike(graph: Graph) -> Iterator[_Alike]:
+    """Kind of merge, operators of which any can merge that wait for none of the others, and each one's kernel."""
+    plain = [index for index in range(len(graph.ops)) if not_plain(graph, index) is None]
+    kernel: dict[int, Any] = {index: _kernel(graph, index) for index in plain}
+    convolutions = [index for index in plain if int(graph.ops[index].attrs.get("group", 1)) == 1]
+    classes: dict[Any, list[int]] = {}
+    for index in convolutions:
+        classes.setdefault((graph.ops[index].inputs[0], *_key(graph, index)), []).append(index)
+    for members in classes.values():
+        yield "convolutions", members, kernel
+
+    # Behind a pool: where its input is read, and like which convolutions it is there once they have changed places.
+    through: dict[Any, list[int]] = {}
+    made_by = graph.producers()
+    for index in convolutions:
+        if pool_swappable(graph, index) is None:
+            op = graph.ops[index]
+            root = graph.ops[made_by[op.inputs[0]]].inputs[0]
+            along = tuple((1, extent) for extent in graph.tensors[root].shape[2:])
+            attrs = tuple(item for item in other_attrs(op) if not item[0].startswith("activation"))
+            through.setdefault((root, "Conv", along, attrs, graph.tensors[root].dtype), []).append(index)
+    for key, pooled in through.items():
+        yield "pools", sorted([*classes.get(key, []), *pooled]), kernel
+
+    depthwise = {index: at for index in convolutions if (at := depthwise_of(graph, index)) is not None}
+    for members in _classes(
+        depthwise, lambda index: (*_key(graph, index), *_key(graph, depthwise[index]), _shapes(graph, index))
+    ):
+        yield "separables", members, {index: kernel[depthwise[index]] for index in members}
+
+
+def _none_pooled(graph: Graph, ops: Sequence[int]) -> bool:
+    return len({graph.ops[index].inputs[0] for index in ops}) == 1
 
 
 def _classes(ops: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
@@ -130,8 +192,7 @@ def _key(graph: Graph, index: int) -> tuple[Any, ...]:
     """Equal for convolutions that are alike enough: what `unlike` compares."""
     op = graph.ops[index]
     along = tuple((window.stride, window.result) for window in windows(graph, index))
-    activation = tuple(repr(op.attrs.get(key) or None) for key in ("activation", "activation_params"))
-    return op.kind, along, activation, graph.tensors[op.outputs[0]].dtype
+    return op.kind, along, other_attrs(op), graph.tensors[op.outputs[0]].dtype
 
 
 def _kernel(graph: Graph, index: int) -> tuple[Any, ...]:
