@@ -18,12 +18,12 @@ def verify_stages(graph: Graph, plan: StagePlan) -> None:
     """
     unit_of: dict[int, int] = {}
     for unit, ops in enumerate(plan.units):
-        for op in ops:
-            if not 0 <= op < len(graph.ops):
-                raise InvalidPlan(f"unit {unit} names operator {op}; the graph has {len(graph.ops)}")
-            if op in unit_of:
-                raise InvalidPlan(f"operator {graph.ops[op].name!r} is in two units, {unit_of[op]} and {unit}")
-            unit_of[op] = unit
+        for index in ops:
+            if not 0 <= index < len(graph.ops):
+                raise InvalidPlan(f"unit {unit} names operator {index}; the graph has {len(graph.ops)}")
+            if index in unit_of:
+                raise InvalidPlan(f"operator {graph.ops[index].name!r} is in two units, {unit_of[index]} and {unit}")
+            unit_of[index] = unit
     for index, op in enumerate(graph.ops):
         constant = all(tensor in graph.constants for tensor in op.outputs if tensor != ABSENT)
         if index not in unit_of and not constant:
@@ -51,6 +51,6 @@ def verify_stages(graph: Graph, plan: StagePlan) -> None:
             there = where[unit_of[earlier]]
             if not (there[0] < here[0] or (there[:2] == here[:2] and there[2] < here[2])):
                 raise InvalidPlan(
-                    f"operator {reader.name!r} of stage {here[0]} reads what {graph.ops[earlier].name!r} makes in stage "
-                    f"{there[0]}, in another group or later"
+                    f"operator {reader.name!r} of stage {here[0]} reads what {graph.ops[earlier].name!r} makes in "
+                    f"stage {there[0]}, in another group or later"
                 )

@@ -141,10 +141,11 @@ def run_on(path: str | os.PathLike[str], feeds: Mapping[str, npt.NDArray[Any]]) 
     """Outputs on these inputs, by name; optimised (EXTENDED), one thread."""
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "feeds.npz"
-        np.savez(given, **feeds)
+        arrays: dict[str, Any] = dict(feeds)
+        np.savez(given, **arrays)
         arguments = {"path": os.fspath(path), "feeds": str(given)}
-        arrays, _ = isolated("downset.run.ort", "run_on_here", arguments)
-    return [arrays[f"output_{index}"] for index in range(len(arrays))]
+        found, _ = isolated("downset.run.ort", "run_on_here", arguments)
+    return [found[f"output_{index}"] for index in range(len(found))]
 
 
 def measure_peak(

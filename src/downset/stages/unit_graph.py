@@ -89,9 +89,11 @@ def _matches(graph: Graph, op: Op, step: str) -> bool:
             continue
         if not form:
             return True
-        weights = graph.tensors[op.inputs[1]].shape
-        group = int(op.attrs.get("group", 1))
-        inside = graph.tensors[op.inputs[0]].shape[1] if op.attrs.get("layout") != "NHWC" else -1
+        shapes = [graph.tensors[tensor].shape for tensor in op.inputs[:2]]
+        if op.attrs.get("layout") == "NHWC" or len(shapes) < 2 or min(map(len, shapes)) < 3:
+            continue
+        source, weights = shapes
+        group, inside = int(op.attrs.get("group", 1)), source[1]
         if form == "depthwise" and group > 1 and group == inside:
             return True
         if form == "pointwise" and group == 1 and all(extent == 1 for extent in weights[2:]):

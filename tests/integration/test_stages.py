@@ -1,0 +1,235 @@
+"""Schedules of stages, executed: equal to ONNX Runtime's outputs whatever runs side by side or merged."""
+
+import numpy as np
+import pytest
+
+from downset.errors import InvalidPlan, UnsupportedError, UsageError
+from downset.lattice import bits, ready
+from downset.load import load
+from downset.run import ort
+from downset.run.arena import seeded_inputs
+from downset.run.bound import Binder
+from downset.run.device import open_device
+from downset.run.program import lower
+from downset.stage import Limits, check_plan, fingerprint, merge_families, prepare, stage, stage_engine
+from downset.stages import Stage, StageProblem
+from downset.stages.greedy import greedy
+from downset.stages.unit_graph import blocks, group_units
+from downset.verify_stages import verify_stages
+from experiments.zoo import ZOO
+from tests.models import installed_model
+from tests.networks import branchy, random_network
+
+TOLERANCE = 2e-5
+"""Of the largest output; kernels sum in other orders than ONNX Runtime's."""
+
+
+def expected(path, graph, values, batch=1):
+    names = [graph.tensors[tensor].name for tensor in graph.inputs]
+    feeds = dict(zip(names, values, strict=True))
+    if batch == 1:
+        return ort.run_on(path, feeds)
+    parts = [ort.run_on(path, {name: value[at : at + 1] for name, value in feeds.items()}) for at in range(batch)]
+    return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
+
+
+def close(ours, theirs):
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.shape == other.shape
+        scale = max(float(np.abs(other).max()), 1e-30)
+        assert float(np.abs(mine - other).max()) <= TOLERANCE * scale
+
+
+def merged_stages(units, families):
+    """Everything ready at once, what can merge merged."""
+    stages, done = [], 0
+    while done != (1 << len(units.units)) - 1:
+        now = sum(1 << unit for unit in ready(units.predecessors, done))
+        done |= now
+        for family in families:
+            if (family & now).bit_count() > 1:
+                stages.append(Stage(tuple((unit,) for unit in bits(family & now)), merged=True))
+                now &= ~family
+        if now:
+            stages.append(Stage(tuple((unit,) for unit in bits(now))))
+    return tuple(stages)
+
+
+def schedules_of(graph, units):
+    yield "sequential", tuple(Stage(((unit,),)) for unit in range(len(units.units)))
+    yield "greedy", greedy(StageProblem(units.predecessors), lambda _: 0.0).stages
+    yield "two at a time", greedy(StageProblem(units.predecessors), lambda _: 0.0, max_groups=2).stages
+    yield "merged", merged_stages(units, merge_families(graph, units))
+
+
+def outputs(graph, units, stages, *, barriers, threads, values=None):
+    device = open_device("cpu", threads=threads)
+    binder = Binder(graph)
+    program = lower(units, stages, barriers=barriers, max_lanes=device.max_lanes)
+    values = seeded_inputs(graph) if values is None else values
+    with device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values) as engine:
+        first = [value.numpy().copy() for value in engine([binder.place(value) for value in values])]
+        again = engine([binder.place(value) for value in values])
+        for one, other in zip(first, again, strict=True):
+            assert np.array_equal(one, other.numpy())
+    return first
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("barriers", [True, False])
+def test_every_schedule_computes_the_same(tmp_path, threads, barriers):
+    path = branchy(tmp_path / "m.onnx")
+    graph = prepare(load(path))
+    units = group_units(graph)
+    theirs = expected(path, graph, seeded_inputs(graph))
+    names = []
+    for name, stages in schedules_of(graph, units):
+        close(outputs(graph, units, stages, barriers=barriers, threads=threads), theirs)
+        names.append((name, any(stage.merged for stage in stages)))
+    assert ("merged", True) in names
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks_compute_the_same(tmp_path, seed):
+    path = random_network(tmp_path / "m.onnx", seed=seed)
+    graph = prepare(load(path))
+    units = group_units(graph)
+    theirs = expected(path, graph, seeded_inputs(graph))
+    for _, stages in schedules_of(graph, units):
+        close(outputs(graph, units, stages, barriers=False, threads=3), theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("squeezenet", {"image": 64}),
+        ("inception_v3", {"image": 75}),
+        ("randwire_large", {"image": 32, "channels": 8}),
+        ("nasnet_large", {"image": 96, "filters": 16}),
+    ],
+)
+def test_the_paper_s_networks_compute_the_same(tmp_path, name, options):
+    import onnx
+
+    path = tmp_path / f"{name}.onnx"
+    onnx.save(ZOO[name](**options), str(path))
+    graph = prepare(load(path))
+    units = group_units(graph)
+    theirs = expected(path, graph, seeded_inputs(graph))
+    for label, stages in schedules_of(graph, units):
+        if label != "two at a time":
+            close(outputs(graph, units, stages, barriers=False, threads=2), theirs)
+
+
+@pytest.mark.models
+def test_a_real_model_computes_the_same(tmp_path):
+    fixed = tmp_path / "m.onnx"
+    ort.optimise_offline(installed_model("swift-f0", "model.onnx"), fixed, shapes={"audio": (1, 16000)})
+    graph = prepare(load(fixed))
+    units = group_units(graph)
+    values = seeded_inputs(graph)
+    values[1:] = [np.float32(50.0), np.float32(2000.0)]  # the range of pitches it looks for
+    theirs = expected(fixed, graph, values)
+    assert all(np.isfinite(value).all() for value in theirs)
+    for _, stages in schedules_of(graph, units):
+        close(outputs(graph, units, stages, barriers=False, threads=2, values=values), theirs)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_search_measure_choose_run(tmp_path, batch):
+    path = branchy(tmp_path / "m.onnx")
+    graph = prepare(load(path), batch=batch)
+    device = open_device("cpu", threads=2)
+    result = stage(graph, device, limits=Limits(timings=30), runs=3)
+    plan = result.plan
+    verify_stages(graph, plan)
+    assert result.timings_used <= len(plan.units) + 30
+    assert [candidate.name for candidate in result.candidates][:2] == ["sequential", "greedy"]
+    assert all(len(candidate.seconds) == 3 for candidate in result.candidates)
+    chosen = next(c for c in result.candidates if c.name == plan.evidence.method)
+    assert chosen.name == "sequential" or chosen.percentile(0.5) <= result.candidates[0].percentile(0.5)
+    values = seeded_inputs(graph)
+    engine = stage_engine(graph, plan, device, values)
+    close([value.numpy() for value in engine.outputs()], expected(path, graph, values, batch or 1))
+    engine.close()
+
+
+def test_a_plan_for_something_else_is_refused(tmp_path):
+    loaded = load(branchy(tmp_path / "m.onnx"))
+    graph = prepare(loaded)
+    device = open_device("cpu", threads=2)
+    plan = stage(graph, device, limits=Limits(timings=1), runs=1).plan
+    check_plan(graph, plan, device)
+    with pytest.raises(InvalidPlan, match="batch 1, not for 2"):
+        check_plan(prepare(loaded, batch=2), plan, device)
+    with pytest.raises(InvalidPlan, match="1 thread"):
+        check_plan(graph, plan, open_device("cpu", threads=1))
+    other = prepare(load(branchy(tmp_path / "other.onnx", channels=5)))
+    assert fingerprint(other) != plan.model
+    with pytest.raises(InvalidPlan, match="model"):
+        check_plan(other, plan, device)
+
+
+def test_one_operator_and_no_operator(tmp_path):
+    one = prepare(load(random_network(tmp_path / "m.onnx", seed=5, operators=1)))
+    result = stage(one, open_device("cpu", threads=2), runs=1)
+    assert result.plan.evidence.method == "sequential"
+    from dataclasses import replace
+
+    empty = replace(one, ops=(), outputs=one.inputs)
+    with pytest.raises(UsageError, match="nothing to stage"):
+        stage(empty, open_device("cpu"))
+
+
+def test_an_operator_without_a_kernel_is_named(tmp_path):
+    from dataclasses import replace
+
+    graph = load(branchy(tmp_path / "m.onnx"))
+    ops = tuple(replace(op, kind="NonMaxSuppression") if op.kind == "MaxPool" else op for op in graph.ops)
+    with pytest.raises(UnsupportedError, match=r"MaxPool_.*NonMaxSuppression \(1"):
+        stage(replace(graph, ops=ops), open_device("cpu"))
+
+
+def test_devices_that_there_are_not():
+    for kind, options in (("gpu", {}), ("cpu", {"threads": 0}), ("cpu", {"dtype": "int3"})):
+        with pytest.raises(UsageError):
+            open_device(kind, **options)
+    with pytest.raises(UnsupportedError, match="cuda"):
+        open_device("cpu", dtype="float16")
+
+
+def test_a_failure_on_a_lane_reaches_the_caller(tmp_path):
+    """And nobody waits for ever for what will not come."""
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    units = group_units(graph)
+    binder = Binder(graph)
+    stages = greedy(StageProblem(units.predecessors), lambda _: 0.0).stages
+    program = lower(units, stages, barriers=False, max_lanes=3)
+    device = open_device("cpu", threads=3)
+    values = seeded_inputs(graph)
+    with device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values) as engine:
+        placed = [binder.place(value) for value in values]
+        engine(placed)
+        with pytest.raises(RuntimeError):
+            engine([value[:, :2] for value in placed])
+        engine(placed)
+
+
+def test_units_of_the_paper_s_networks():
+    """119, 120, 374 and 50 operators: of RandWire and NASNet the last sums join what reads them, as patterns say."""
+    found = {}
+    for name in ("inception_v3", "randwire_large", "nasnet_large", "squeezenet"):
+        from experiments.zoo import graph as zoo_graph
+
+        graph = zoo_graph(name, weights=False)
+        units = group_units(graph)
+        assert sorted(op for ops in units.units for op in ops) == list(range(len(graph.ops)))
+        found[name] = len(units.units)
+        parts = blocks(units.predecessors)
+        done = 0
+        for part in parts:
+            assert len(part) <= 40
+            done |= sum(1 << unit for unit in part)
+            assert all(units.predecessors[unit] & ~done == 0 for unit in part)
+        assert done.bit_count() == len(units.units) == sum(map(len, parts))
+    assert found == {"inception_v3": 119, "randwire_large": 118, "nasnet_large": 373, "squeezenet": 50}

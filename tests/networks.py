@@ -1,0 +1,97 @@
+"""Small networks that run in PyTorch and in ONNX Runtime, for tests of executors."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+__all__ = ["branchy", "random_network"]
+
+
+class _Builder:
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+        self.nodes, self.constants = [], []
+
+    def constant(self, values):
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def op(self, kind, inputs, **attributes):
+        name = f"n{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=f"{kind}_{name}", **attributes))
+        return name
+
+    def conv(self, source, inside, outside, kernel, *, stride=1, group=1, pads=None, dilation=1, relu=False):
+        height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+        fan = inside // group * height * width
+        weights = self.random.standard_normal((outside, inside // group, height, width), dtype=np.float32)
+        pads = pads or [(height - 1) * dilation // 2, (width - 1) * dilation // 2] * 2
+        inputs = [source, self.constant(weights / np.float32(fan**0.5))]
+        inputs.append(self.constant(self.random.standard_normal(outside, dtype=np.float32)))
+        made = self.op(
+            "Conv", inputs, kernel_shape=[height, width], strides=[stride] * 2, group=group, pads=pads,
+            dilations=[dilation] * 2,
+        )  # fmt: skip
+        return self.op("Relu", [made]) if relu else made
+
+    def normalise(self, source, channels):
+        values = [self.random.uniform(0.5, 1.5, channels).astype(np.float32) for _ in range(4)]
+        return self.op("BatchNormalization", [source, *[self.constant(value) for value in values]])
+
+    def model(self, result, channels, size):
+        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, size, size])
+        made = helper.make_tensor_value_info(result, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "network", [given], [made], self.constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return onnx.shape_inference.infer_shapes(model)
+
+
+def branchy(path, *, seed=0, channels=6, size=9):
+    """Branches of unequal kernels, a pool, batch normalisation, separable convolutions, sums, a concatenation."""
+    net = _Builder(seed)
+    stem = net.op("Relu", [net.normalise(net.conv("x", channels, 8, 3), 8)])
+    parts = [
+        net.conv(stem, 8, 6, 1, relu=True),
+        net.conv(stem, 8, 5, 3, relu=True),
+        net.conv(stem, 8, 4, (1, 3), relu=True),
+        net.conv(net.op("MaxPool", [stem], kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4), 8, 4, 1, relu=True),
+    ]
+    joined = net.op("Concat", parts, axis=1)
+    left = net.conv(net.conv(net.op("Relu", [joined]), 19, 19, 5, group=19), 19, 8, 1)
+    right = net.conv(net.conv(net.op("Relu", [joined]), 19, 19, 3, group=19), 19, 8, 1)
+    total = net.op("Add", [net.op("Add", [left, right]), net.conv(joined, 19, 8, 3, dilation=2)])
+    result = net.op("GlobalAveragePool", [net.conv(total, 8, 10, 2, stride=2, pads=[0, 1, 1, 0], relu=True)])
+    onnx.save(net.model(result, channels, size), str(path))
+    return path
+
+
+def random_network(path, *, seed, operators=12):
+    """A random graph of image operators that keep the size and have 4 channels."""
+    net = _Builder(seed)
+    values = ["x"]
+    unread = {"x"}
+    for _ in range(operators):
+        source = values[int(net.random.integers(max(0, len(values) - 4), len(values)))]
+        kind = int(net.random.integers(0, 6))
+        if kind == 0:
+            made = net.conv(source, 4, 4, int(net.random.choice([1, 3, 5])), relu=bool(net.random.integers(0, 2)))
+        elif kind == 1:
+            made = net.conv(net.conv(net.op("Relu", [source]), 4, 4, 3, group=4), 4, 4, 1)
+        elif kind == 2:
+            made = net.op("AveragePool", [source], kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1])
+        elif kind == 3:
+            made = net.normalise(net.conv(source, 4, 4, 3), 4)
+        elif kind == 4:
+            made = net.op("Sigmoid", [source])
+        else:
+            other = values[int(net.random.integers(0, len(values)))]
+            unread.discard(other)
+            made = net.op("Add", [source, other])
+        unread.discard(source)
+        values.append(made)
+        unread.add(made)
+    ends = sorted(unread, key=values.index)
+    result = net.op("Concat", ends, axis=1) if len(ends) > 1 else ends[0]
+    onnx.save(net.model(result, 4, 7), str(path))
+    return path

@@ -1,0 +1,75 @@
+"""Kept measurements: by key, shared by processes, and never fatal."""
+
+import subprocess
+import sys
+
+import pytest
+
+from downset.errors import UnsupportedError
+from downset.run.profiles import Key, Profiles, default_path
+
+KEY = Key("device", "torch 1", "float32", 1, "abc")
+
+
+def test_what_is_put_is_got(tmp_path):
+    path = tmp_path / "deep" / "profiles.sqlite"
+    kept = Profiles(path)
+    assert kept.get(KEY) is None
+    kept.put([(KEY, 0.5), (KEY._replace(batch=2), 0.75)])
+    kept.put([(KEY, 0.25)])
+    again = Profiles(path)
+    assert again.get(KEY) == 0.25
+    assert again.matching(*KEY[:4]) == {"abc": 0.25}
+    for other in ({"device": "x"}, {"versions": "torch 2"}, {"dtype": "float16"}, {"batch": 3}, {"signature": "x"}):
+        assert again.get(KEY._replace(**other)) is None
+    assert [row[:5] for row in again.summary()] == [("device", "torch 1", "float32", b, 1) for b in (1, 2)]
+    assert again.clear() == 2
+    assert again.summary() == []
+    assert not again.notes
+
+
+def test_a_damaged_file_is_moved_aside(tmp_path):
+    path = tmp_path / "profiles.sqlite"
+    path.write_bytes(b"this is no database at all, and it is long enough to be looked at" * 20)
+    kept = Profiles(path)
+    (note,) = kept.notes
+    assert "damaged" in note
+    kept.put([(KEY, 1.0)])
+    assert Profiles(path).get(KEY) == 1.0
+    assert len(list(tmp_path.glob("profiles.damaged-*.sqlite"))) == 1
+
+
+def test_a_file_of_another_shape_is_moved_aside(tmp_path):
+    import sqlite3
+
+    path = tmp_path / "profiles.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE timings (something TEXT)")
+    connection.close()
+    assert Profiles(path).notes
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnsupportedError, match="DOWNSET_CACHE"):
+        Profiles(tmp_path / "file" / "profiles.sqlite")
+
+
+def test_processes_write_side_by_side(tmp_path):
+    path = tmp_path / "profiles.sqlite"
+    code = (
+        "import sys; from downset.run.profiles import Key, Profiles\n"
+        "kept = Profiles(sys.argv[1])\n"
+        "for i in range(40): kept.put([(Key('d', 'v', 'float32', 1, f'{sys.argv[2]}-{i}'), i / 8)])"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, str(path), str(number)]) for number in range(3)]
+    assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+    assert len(Profiles(path).matching("d", "v", "float32", 1)) == 120
+
+
+def test_where_it_lies(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOWNSET_CACHE", str(tmp_path))
+    assert default_path() == tmp_path / "profiles.sqlite"
+    monkeypatch.delenv("DOWNSET_CACHE")
+    assert default_path().name == "profiles.sqlite"
+    assert "downset" in str(default_path())
