@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 
 from downset.graph import Graph
 from downset.lattice import bits
-from downset.liveness import MEMORY_MODELS, MemoryModel, OrderProblem, Storage
+from downset.liveness import MEMORY_MODELS, OrderProblem, Storage
 from downset.load import load
 from downset.rewrite.concat_partition import concat_partition, partition_sites
 from experiments.serenity.swiftnet import CELLS, MODEL, part
 from experiments.zoo import graph as zoo_graph
 
-__all__ = ["CELLS_OF_THE_PAPER", "ROUNDED", "available", "geometric_mean", "ratio", "rewritten", "without_concats"]
+__all__ = [
+    "CELLS_OF_THE_PAPER", "ROUNDED", "available", "geometric_mean", "nodes_as_counted", "ratio", "rewritten",
+    "whole_networks", "without_concats",
+]  # fmt: skip
 
-ROUNDED = {
-    name: MemoryModel(
-        f"{name}/64", model.counts, alignment=64, concat_is_view=model.concat_is_view, accumulates=model.accumulates
-    )
-    for name, model in MEMORY_MODELS.items()
-    if name in ("live", "serenity")
-}
+ROUNDED = {name: replace(MEMORY_MODELS[name], name=f"{name}, 64", alignment=64) for name in ("live", "serenity")}
 """The two memory models with tensors rounded up to 64 bytes, as TFLite's arena does: for figures with the allocator."""
 
 
@@ -44,7 +42,7 @@ def _stage(name: str, stage: int) -> Graph:
 
 @cache
 def _randwire(name: str) -> Graph:
-    return zoo_graph(name, weights=False)
+    return zoo_graph(name, weights=False, wiring=0 if name == "randwire_cifar10" else 1)
 
 
 CELLS_OF_THE_PAPER: dict[str, Callable[[], Graph]] = {
@@ -60,11 +58,23 @@ CELLS_OF_THE_PAPER: dict[str, Callable[[], Graph]] = {
 }
 
 
+WHOLE_NETWORKS = (
+    "swiftnet_hpd_vwwc224_uint8", "darts_imagenet14", "randwire_cifar10", "randwire_coarse_s0", "randwire_fine_s0",
+    "nasnet_mobile", "nasnet_large", "pnasnet_large", "amoebanet_large",
+)  # fmt: skip
+
+
 def available() -> dict[str, Graph]:
     """The cells that can be made here: without ../shared all but SwiftNet's."""
     return {
         name: make() for name, make in CELLS_OF_THE_PAPER.items() if MODEL.exists() or not name.startswith("SwiftNet")
     }
+
+
+def whole_networks() -> dict[str, Graph]:
+    """The networks of ../shared/data/orders, sizes only; empty where it is absent."""
+    folder = MODEL.parents[1] / "data" / "orders"
+    return {name: load(folder / f"{name}.json") for name in WHOLE_NETWORKS if folder.is_dir()}
 
 
 def rewritten(graph: Graph, memory: str) -> Graph:

@@ -405,8 +405,9 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
                 stop[owner[made]] = stop[made]
                 break
     names: dict[int, str] = {}
+    # a tensor spread over several storages lends its name to none: the names of records are all different
     for tensor, held in enumerate(sharing.storages_of):
-        for storage in held:
+        for storage in held if len(held) == 1 else ():
             names.setdefault(owner[storage], graph.tensors[tensor].name)
     chosen = sorted(
         (start[index], index) for index in set(owner) if owner[index] == index and sharing.nbytes[index] > 0

@@ -117,3 +117,15 @@ def test_every_model_says_what_it_counts_and_unknown_names_list_the_known():
         assert memory_model(model) is memory_model(model.name)
     with pytest.raises(UsageError, match="live, paper, serenity"):
         memory_model("ram")
+
+
+def test_parts_of_a_zero_copy_concatenation_keep_their_own_names_where_its_tensor_comes_first_in_the_file():
+    tensors = [Tensor(name, (), "uint8", 8) for name in ("joined", "a", "b", "y")]
+    ops = (
+        Op("one", "Conv", (), (1,)),
+        Op("two", "Conv", (), (2,)),
+        Op("concat", "Concat", (1, 2), (0,)),
+        Op("last", "Conv", (0,), (3,)),
+    )
+    graph = Graph("g", tuple(tensors), ops, (), (3,)).check()
+    assert [record.id for record in lifetimes(graph, range(4), "serenity").records] == ["a", "b", "y"]
