@@ -99,7 +99,7 @@ def test_an_arena_that_knows_the_partial_order_is_never_corrupted(made, seed):
     check_conflicts(sizes, conflicts, offsets)
     owner = {}
     ops_of = [[op for unit in step.units for op in units.units[unit]] for step in program.steps]
-    last = {tensor for tensor in graph.outputs}
+    last = set(graph.outputs)
 
     def span(tensor):
         return range(offsets[tensor], offsets[tensor] + sizes[tensor])

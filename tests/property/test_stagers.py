@@ -77,9 +77,11 @@ def test_every_plan_is_a_schedule_and_costs_what_it_says(problem, seed, method):
     assert found.bound_s <= found.cost_s
 
 
-@given(
-    problems(), st.integers(0, 1000), st.integers(1, 4), st.integers(1, 4), st.sampled_from(["both", "parallel", "merge"])
-)  # fmt: skip
+LIMITS = st.integers(1, 4)
+WAYS = st.sampled_from(["both", "parallel", "merge"])
+
+
+@given(problems(), st.integers(0, 1000), LIMITS, LIMITS, WAYS)
 def test_ios_is_the_best_schedule_there_is(problem, seed, max_ops, max_groups, strategy):
     price = arbitrary(seed)
     found = ios(problem, price, max_ops=max_ops, max_groups=max_groups, strategy=strategy)

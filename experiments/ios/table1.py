@@ -1,0 +1,86 @@
+"""IOS's Table 1: how many schedules there are of each network's widest block, with the endings of the published code
+(restricted) and of the paper's definition (all). Concurrent stages only, no limits.
+
+    python -m experiments.ios.table1 [--quick]
+
+Everything is counted. The paper's columns are those of the published code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from downset.lattice import width
+from downset.stages.endings import stage_lattice
+from experiments.ios.networks import NETWORKS, block_predecessors, blocks_of, network, paper_units
+from experiments.rows import save_rows
+
+BLOCKS = {"inception_v3": (10, 11), "randwire_large": (3,), "nasnet_large": (3, 10, 17), "squeezenet": (1, 3, 6, 8)}
+PAPER = {
+    "inception_v3": (11, 6, "2.6e4", "4.9e3", "3.8e6"),
+    "randwire_large": (33, 8, "3.7e9", "1.2e6", "9.2e22"),
+    "nasnet_large": (18, 8, "5.2e6", "3.1e5", "7.2e12"),
+    "squeezenet": (6, 3, "2.2e2", "51", "1.3e2"),
+}
+
+
+def bound(count: int, wide: int) -> float:
+    """C(n/d + 2, 2)^d, for n/d that need not be whole."""
+    share = count / wide
+    return ((share + 2) * (share + 1) / 2) ** wide
+
+
+def schedules(lattice: Any) -> int:
+    high, low = lattice.schedules()
+    return int((high << 64) + low)
+
+
+def row_of(name: str, block: int) -> dict[str, Any]:
+    graph = network(name)
+    units = paper_units(graph)
+    predecessors = block_predecessors(units, blocks_of(graph, units)[block])
+    row: dict[str, Any] = {"network": name, "block": block, "n": len(predecessors), "width": width(predecessors)}
+    row["bound"] = bound(row["n"], row["width"])
+    for endings in ("ios", "all"):
+        begin = time.perf_counter()
+        lattice = stage_lattice(predecessors, endings=endings)
+        row[f"pairs_{endings}"], row[f"schedules_{endings}"] = lattice.pairs(), schedules(lattice)
+        row[f"seconds_{endings}"] = time.perf_counter() - begin
+    begin = time.perf_counter()
+    stage_lattice(predecessors, max_ops=1)
+    row["seconds_r1"] = time.perf_counter() - begin
+    return row
+
+
+def shown(count: int) -> str:
+    return f"{count:,}" if count < 4_000_000 else f"{count:.3e}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="SqueezeNet and Inception; the table is left alone")
+    quick = parser.parse_args().quick
+    print("| network | n | width | bound | pairs restricted | pairs all | schedules restricted | schedules all | s |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    rows = []
+    for name, blocks in BLOCKS.items():
+        if quick and name in ("randwire_large", "nasnet_large"):
+            continue
+        n, wide, most, pairs, count = PAPER[name]
+        print(f"| {NETWORKS[name]} (paper) | {n} | {wide} | {most} | {pairs} | | {count} | | |")
+        for block in blocks:
+            row = row_of(name, block)
+            rows.append(row)
+            print(
+                f"| {NETWORKS[name]} [{block}] | {row['n']} | {row['width']} | {row['bound']:.4g} "
+                f"| {row['pairs_ios']:,} | {row['pairs_all']:,} | {shown(row['schedules_ios'])} "
+                f"| {shown(row['schedules_all'])} | {row['seconds_all']:.2f} (r=1: {row['seconds_r1']:.2f}) |"
+            )
+    if not quick:
+        save_rows("ios_table1", rows)
+
+
+if __name__ == "__main__":
+    main()
