@@ -6,7 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include "arena_exact.hpp"
+#include "arena_capacity.hpp"
 #include "arena_place.hpp"
 #include "arena_search.hpp"
 #include "objects_assign.hpp"
@@ -131,7 +131,7 @@ NB_MODULE(_native, module) {
     // order_search.hpp
     module.def("best_first", &best_first, Unlocked());
     module.def("beam", &beam, Unlocked());
-    // arena_exact.hpp
+    // arena_capacity.hpp
     module.def("arena_within", &arena_within, Unlocked());
     // arena_search.hpp
     module.def("arena_local_search", &arena_local_search, Unlocked());

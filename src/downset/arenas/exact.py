@@ -1,7 +1,7 @@
 """Exact offsets: local search for an answer, complete search for a proof. Small and middling instances.
 
 Source: the form of the search (records in the order of their offsets, each at rest, sections for inference, dominance
-    by what could sink below) is minimalloc's (Moffitt, 2023); pruning order and restarts are our own.
+    by what could sink below) is minimalloc's (Moffitt, 2023); what is added to it, native/arena_capacity.hpp says.
 Names: a *section* is a stretch of steps in which the same records live; its floor is the lowest offset that anything
     unplaced in it can still have.
 Complexity: exponential; anytime under the time limit, and deterministic while the node limits end it before the time.
@@ -42,7 +42,7 @@ def exact(
     where it is above the capacity: then nothing was proven in time.
     """
     deadline = time.perf_counter() + time_limit_s
-    found = local_search(records, ties=ties, time_limit_s=0.3 * time_limit_s)
+    found = local_search(records, ties=ties, time_limit_s=(0.3 if capacity is None else 0.05) * time_limit_s)
     best, value, states = found.solution, height(records, found.solution), found.states
     if capacity is not None and found.bound > capacity:
         raise InfeasibleError(f"every placement needs {found.bound} bytes; the capacity is {capacity}")
