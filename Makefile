@@ -27,7 +27,7 @@ bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order
 
 bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evaluation: paper | ours | ratio
-	for name in swiftnet figure3 figure10 figure11; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
+	for name in swiftnet figure3 figure10 figure11 figure12 table2; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
 	$(BIN)/python -m experiments.tflite_memory.tables

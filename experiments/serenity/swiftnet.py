@@ -1,6 +1,6 @@
 """SERENITY's SwiftNet figures without the allocator, from the real file: paper | ours | ratio.
 
-    python -m experiments.serenity.swiftnet
+    python -m experiments.serenity.swiftnet [--quick]
 
 SwiftNet HPD is ../shared/models/swiftnet_hpd_vwwc224_uint8.tflite; cell A is its operators 5 to 32. Two memory models,
 never mixed: `serenity` (a concatenation is a view, partial sums accumulate in place: what the paper counts) and `live`
@@ -9,6 +9,7 @@ never mixed: `serenity` (a concatenation is a view, partial sums accumulate in p
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ def rows() -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="nothing written")
+    options = parser.parse_args()
     fresh = MODEL.exists()
     table = rows() if fresh else load_rows(NAME)
     print("| part | memory | what | operators | paper | ours | ratio | proven |" + ("" if fresh else " recorded"))
@@ -76,7 +80,7 @@ def main() -> None:
             f"| {row['part']} | {row['memory']} | {row['what']} | {row['operators']} | {paper} | {row['ours']:,} "
             f"| {ratio} | {'yes' if row['proven'] else 'no'} |"
         )
-    if fresh:
+    if fresh and not options.quick:
         print("written:", save_rows(NAME, table))
 
 
