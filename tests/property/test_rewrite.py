@@ -159,11 +159,13 @@ def test_what_must_not_be_touched_is_no_site():
     build = Builder(0, "NCHW")
     x = build.image(2)
     parts = [build.conv(x, 4), build.conv(x, 4)]
-    shared, out, constant, free = (build.concat(parts) for _ in range(4))
+    shared, out, unread, free = (build.concat(parts) for _ in range(4))
     one, other, third, last = (build.conv(joined, 2) for joined in (shared, shared, out, free))
-    graph = build.graph([x], [one, other, third, last, out])
-    assert [graph.ops[site].outputs[0] for site in partition_sites(graph)] == [constant, free][1:]
-    weights = graph.ops[-1].inputs[1]
+    soft = build.op("Softmax", [shared], build.image(8), axis=1)  # one of its readers cannot be split
+    graph = build.graph([x], [one, other, third, last, out, soft])
+    assert [graph.ops[site].outputs[0] for site in partition_sites(graph)] == [free]
+    assert unread not in graph.outputs
+    weights = graph.ops[-2].inputs[1]
     computed = replace(graph, constants={k: v for k, v in graph.constants.items() if k != weights})
     assert partition_sites(computed) == ()
     quantised = tuple(replace(t, dtype="int8") for t in graph.tensors)

@@ -30,9 +30,10 @@ class Net:
         self.channels[name] = channels
         return name
 
-    def constant(self, *shape, positive=False):
+    def constant(self, *shape, value=None):
         name = f"w{len(self.weights)}"
-        drawn = self.random.integers(1 if positive else -2, 3, shape).astype(np.float32)
+        drawn = self.random.integers(-2, 3, shape) if value is None else np.full(shape, value)
+        drawn = drawn.astype(np.float32)
         self.weights.append(numpy_helper.from_array(drawn, name))
         return name
 
@@ -57,7 +58,8 @@ class Net:
     def save(self, path, outputs, size=5, **options):
         value = helper.make_tensor_value_info
         inputs = [value(name, TensorProto.FLOAT, [1, count, size, size]) for name, count in self.inputs]
-        results = [value(name, TensorProto.FLOAT, [1, self.channels[name], size, size]) for name in outputs]
+        shapes = {name: [1, count, size, size] if count else [1, 3] for name, count in self.channels.items()}
+        results = [value(name, TensorProto.FLOAT, shapes[name]) for name in outputs]
         graph = helper.make_graph(self.nodes, "net", inputs, results, self.weights)
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(path), **options)
@@ -75,12 +77,18 @@ def run(path, seed=0):
     return session.run(None, feeds)
 
 
+STEPS = (
+    "Relu", "Neg", "depthwise", "Clip", "fused depthwise", "Add", "Mul", "BatchNormalization", "MaxPool", "AveragePool",
+    "Concat",
+)  # fmt: skip
+
+
 @st.composite
 def networks(draw):
     """Concatenations with all that makes them hard: shared ones, parts used twice or elsewhere, shared weights, graph
     inputs and constants as parts, negative axes, graph outputs inside the pattern."""
     net = Net(draw(st.integers(0, 99)))
-    current = net.input(draw(st.sampled_from([2, 4])))
+    current = x = net.input(draw(st.sampled_from([2, 4])))
     outputs = []
     for _ in range(draw(st.integers(1, 2))):
         parts = [net.conv(current, draw(st.sampled_from([2, 4]))) for _ in range(draw(st.integers(2, 3)))]
@@ -91,8 +99,28 @@ def networks(draw):
             outputs.append(draw(st.sampled_from([current, *parts])))
         width = net.channels[current]
         for _ in range(draw(st.integers(0, 2))):
-            step = draw(st.sampled_from(["Relu", "Neg", "depthwise", "Clip", "fused depthwise"]))
-            if step == "Clip":
+            step = draw(st.sampled_from(STEPS))
+            if step == "Add":
+                others = [net.conv(x, net.channels[part]) for part in parts]
+                alike = sum(net.channels[part] for part in parts) == width
+                other = net.concat(others) if alike and draw(st.booleans()) else net.constant(width, 1, 1)
+                current = net.node("Add", draw(st.permutations([current, other])), width)
+            elif step == "Mul":  # by one value for all, by one for each channel, by a constant image, by an input
+                shape = draw(st.sampled_from([(1,), (1, width, 1, 1), (width, 5, 5), (5, 5)]))
+                current = net.node("Mul", draw(st.permutations([net.constant(*shape), current])), width)
+            elif step == "BatchNormalization":
+                ones = net.constant(width, value=1.0)
+                values = [net.constant(width), net.constant(width), net.constant(width), ones]
+                current = net.node(step, [current, *values], width, epsilon=0.0)
+            elif step == "MaxPool":
+                current = net.node(step, [current], width, kernel_shape=[3, 3], pads=[1] * 4)
+            elif step == "AveragePool":
+                sums = {"kernel_shape": [2, 2], "pads": [0, 0, 1, 1], "count_include_pad": 1}
+                current = net.node(step, [current], width, **sums)
+            elif step == "Concat":
+                current = net.concat([net.conv(x, 2), current, current])
+                width = net.channels[current]
+            elif step == "Clip":
                 net.weights.append(numpy_helper.from_array(np.float32(6), f"w{len(net.weights)}"))
                 current = net.node("Clip", [current, "", net.weights[-1].name], width)
             elif "depthwise" in step:
@@ -106,10 +134,18 @@ def networks(draw):
         kernel, bias = draw(st.sampled_from([1, 3])), draw(st.booleans())
         joined, activation = current, draw(st.sampled_from([None, "Relu"]))
         current = net.conv(joined, 4, kernel, group, bias, activation=activation)
-        if draw(st.integers(0, 3)) == 0:  # a second reader, or the same weights once more behind another concatenation
+        if draw(st.integers(0, 2)) == 0:  # a second reader, or the same weights once more behind another concatenation
             weights = net.nodes[-1].input[1]
             other = joined if draw(st.booleans()) else net.concat(parts)
-            outputs.append(net.conv(other, 4, kernel, group, bias, weights=weights))
+            if net.channels[other] == net.channels[joined]:
+                outputs.append(net.conv(other, 4, kernel, group, bias, weights=weights))
+    if draw(st.integers(0, 2)) == 0:
+        flat = net.node("Flatten", [net.concat([current, net.conv(x, 2), current])], None)
+        if draw(st.booleans()):
+            net.node("Gemm", [flat, net.constant(3, 250), net.constant(3)], None, transB=1, alpha=2.0, beta=0.5)
+        else:
+            net.node("MatMul", [flat, net.constant(250, 3)], None)
+        outputs.append(net.nodes[-1].output[0])
     return net, list(dict.fromkeys([current, *outputs]))
 
 
@@ -202,3 +238,50 @@ def test_the_batch_is_whatever_the_user_says(tmp_path):
     ours, original = (ort.run(tmp_path / name, shapes={"x0": (2, 2, 16, 16)}) for name in ("r.onnx", "open.onnx"))
     np.testing.assert_allclose(ours[0], original[0], rtol=1e-5, atol=1e-4)
     assert ours[0].shape[0] == 2
+
+
+def kinds(graph, **options):
+    rewritten = concat_partition(graph, partition_sites(graph), **options)
+    return sorted(op.kind.split("::")[-1] for op in rewritten.ops if op.kind not in ("Conv", "Relu"))
+
+
+@pytest.mark.parametrize(
+    ("build", "left"),
+    [
+        (lambda net, a, b: [net.conv(net.concat([a, b]), 2)], ["FusedConv"]),
+        (lambda net, a, b: [net.conv(net.node("Relu", [net.concat([a, b])], 8), 2)], ["FusedConv"]),
+        (lambda net, a, b: [net.conv(net.concat([a, b], axis=-3), 8, 3, 4)], ["Concat"]),  # whole groups: moved behind
+        (lambda net, a, b: [net.conv(net.concat([a, net.conv(b, 2)]), 6, 3, 2)], ["Concat"]),  # 3 channels a group
+        (lambda net, a, b: [net.conv(net.node("Add", [net.concat([a, b]), net.concat([b, a])], 8), 2)],
+         ["Add", "Add", "FusedConv"]),
+        (lambda net, a, b: [net.conv(net.node("Add", [net.concat([a, b]), net.concat([net.conv(a, 2), net.conv(b, 6)])],
+                                              8), 2)], ["Add", "Concat", "Concat"]),  # other parts
+        (lambda net, a, b: [net.conv(net.concat([net.concat([a, b]), a]), 2)], ["FusedConv", "FusedConv"]),
+    ],
+    ids=["conv", "relu", "groups", "straddled groups", "sum of two", "sum of unlike", "nested"],
+)  # fmt: skip
+def test_what_falls_apart_and_what_does_not(tmp_path, build, left):
+    net = Net()
+    x = net.input(2)
+    outputs = build(net, net.conv(x, 4), net.conv(x, 4))
+    assert kinds(load(net.save(tmp_path / "m.onnx", outputs)), accumulate="fused") == left
+
+
+def test_a_shared_concatenation_falls_apart_only_if_all_its_readers_do(tmp_path):
+    net = Net()
+    x = net.input(2)
+    joined = net.concat([net.conv(x, 4), net.conv(x, 4)])
+    outputs = [net.conv(joined, 2), net.conv(net.node("Relu", [joined], 8), 2)]
+    assert kinds(load(net.save(tmp_path / "m.onnx", outputs)), accumulate="fused") == ["FusedConv", "FusedConv"]
+    outputs.append(net.node("Softmax", [joined], 8, axis=1))
+    graph = load(net.save(tmp_path / "m.onnx", outputs))
+    assert partition_sites(graph) == ()
+
+
+def test_a_concatenation_with_constants_is_left_alone(tmp_path):
+    net = Net()
+    x = net.input(2)
+    graph = load(
+        net.save(tmp_path / "m.onnx", [net.conv(net.node("Concat", [x, net.constant(1, 2, 5, 5)], 4, axis=1), 4)])
+    )
+    assert partition_sites(graph) == ()

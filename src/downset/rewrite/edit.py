@@ -13,6 +13,11 @@ from downset.graph import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 __all__ = ["Edit"]
 
 
+def _reading(op: Op) -> tuple[int, ...]:
+    """What an operator reads, a sum so far before what is added to it."""
+    return op.inputs[::-1] if op.kind in ("com.microsoft::FusedConv", "Gemm") else op.inputs
+
+
 def _unique(name: str, taken: set[str]) -> str:
     """The name, or the name with the first number that makes it new; it is taken from then on."""
     number = 2
@@ -130,15 +135,13 @@ class Edit:
         made_by = {tensor: at for at, slot in enumerate(slots) for tensor in slot.op.outputs if tensor != ABSENT}
         placed: dict[int, None] = {}
         keep = self._needed(slots, made_by)
-        for root in range(len(slots)):
-            if root not in keep:
-                continue
+        for root in self._roots(slots, keep):
             stack = [root]
             while stack:
                 at = stack[-1]
                 waits = [
                     made_by[tensor]
-                    for tensor in slots[at].op.inputs
+                    for tensor in _reading(slots[at].op)
                     if tensor in made_by and made_by[tensor] not in placed and made_by[tensor] != at
                 ]
                 if at in placed:
@@ -157,6 +160,14 @@ class Edit:
             after = tuple(first_of[earlier] for earlier in slot.op.after if earlier in first_of)
             result.append(replace(slot, op=replace(slot.op, after=after)) if slot.op.after else slot)
         return result
+
+    def _roots(self, slots: list[_Slot], keep: set[int]) -> list[int]:
+        """The operators in whose sequence all are placed. Those that rewrites made come just before whoever needs
+        them, so that of a sum of parts only one part is there at a time."""
+        from_file = bool(self._graph.source.op_index)
+        roots = [at for at in sorted(keep) if (slots[at].source >= 0 if from_file else slots[at].original)]
+        first = set(roots)
+        return roots + [at for at in sorted(keep) if at not in first]
 
     def _needed(self, slots: list[_Slot], made_by: Mapping[int, int]) -> set[int]:
         """What the graph outputs need, whatever was dead in the original already, and whatever has side effects."""
