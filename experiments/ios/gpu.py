@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from downset.errors import DownsetError
-from downset.graph import ABSENT, Graph
+from downset.graph import Graph
 from downset.run.arena import seeded_inputs
-from downset.run.bound import Binder
 from downset.run.device import Device, open_device
-from downset.run.kernels import KERNELS
 from downset.run.library import torch_library
 from downset.stage import Limits, StageResult, prepare, stage, stage_engine
+from experiments.ios.plain import network_function
 from experiments.rows import load_rows, save_rows
 from experiments.zoo import graph as zoo_graph
 
@@ -31,29 +30,6 @@ NAME = "ios_gpu"
 NETWORKS = ("squeezenet", "inception_v3", "randwire_large", "nasnet_large")
 GOALS = {"inception_v3": 1.3, "nasnet_large": 1.6, "randwire_large": 1.5, "squeezenet": 1.05}
 _ROUNDS = 30
-
-
-def network_function(graph: Graph, device: Device) -> tuple[Any, list[Any]]:
-    """The network as a plain PyTorch function of its inputs, every operator from the kernel table, and its weights."""
-    torch = torch_library()
-    binder = Binder(graph, device=device.kind, dtype=device.dtype)
-    constants: dict[int, Any] = {}
-    for op in graph.ops:
-        for tensor in op.inputs:
-            if tensor != ABSENT and tensor in graph.constants:
-                value = binder.constant(tensor)
-                last = value.dim() == 4 and value.is_floating_point()
-                constants[tensor] = value.contiguous(memory_format=torch.channels_last) if last else value
-
-    def run(*values: Any) -> tuple[Any, ...]:
-        table = dict(zip(graph.inputs, values, strict=True))
-        for op in graph.ops:
-            inputs = [None if t == ABSENT else constants[t] if t in constants else table[t] for t in op.inputs]
-            shapes = [graph.tensors[t].shape if t != ABSENT else () for t in op.outputs]
-            table.update(zip(op.outputs, KERNELS[op.kind](op, inputs, shapes), strict=False))
-        return tuple(table[t] for t in graph.outputs)
-
-    return run, [binder.place(value) for value in seeded_inputs(graph)]
 
 
 def timed(call: Any, runs: int = _ROUNDS) -> float:
@@ -76,7 +52,7 @@ def difference(graph: Graph, result: StageResult, device: Device) -> float:
     values = seeded_inputs(graph)
     engine = stage_engine(graph, result.plan, device, values)
     ours = [value.float().cpu().numpy() for value in engine.outputs()]
-    plain, inputs = network_function(graph, Device("cuda", device.name, device.versions, "float32", 1))
+    plain, inputs = network_function(graph, device="cuda")
     tf32 = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     with torch.no_grad():
@@ -90,7 +66,7 @@ def compiled_seconds(graph: Graph, device: Device) -> float | str:
     try:
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        run, inputs = network_function(graph, device)
+        run, inputs = network_function(graph, device="cuda", dtype=device.dtype)
         with torch.no_grad():
             traced = make_fx(run)(*inputs)
             compiled = torch.compile(traced, mode="reduce-overhead")
@@ -132,7 +108,7 @@ def row_of(name: str, batch: int, dtype: str, *, compile_too: bool, timings: int
         ],
         "difference": difference(graph, result, device),
     }
-    run, inputs = network_function(graph, device)
+    run, inputs = network_function(graph, device="cuda", dtype=device.dtype)
     with torch.no_grad():
         row["eager_s"] = timed(lambda: run(*inputs))
     if compile_too:

@@ -38,10 +38,12 @@ __all__ = [
     "PlannedEngine",
     "StageResult",
     "StageTimer",
+    "block_problem",
     "check_plan",
     "fingerprint",
     "merge_families",
     "prepare",
+    "renamed",
     "stage",
     "stage_engine",
 ]
@@ -192,7 +194,7 @@ class StageTimer:
         return self._device.time_stage(self._binder, self._units, program, inputs, sorted(outputs))
 
 
-def _local(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> StageProblem:
+def block_problem(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> StageProblem:
     """The problem of one block, its units renumbered from 0; what lies before it is done."""
     number = {unit: at for at, unit in enumerate(block)}
 
@@ -203,7 +205,8 @@ def _local(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> S
     return StageProblem(masks, tuple(mask for family in families if (mask := inside(family)).bit_count() > 1))
 
 
-def _renamed(stages: Sequence[Stage], block: Sequence[int]) -> list[Stage]:
+def renamed(stages: Sequence[Stage], block: Sequence[int]) -> list[Stage]:
+    """Stages of a block's problem in the units of the network."""
     return [replace(stage, groups=tuple(tuple(block[u] for u in group) for group in stage.groups)) for stage in stages]
 
 
@@ -224,19 +227,19 @@ class _Search:
         found: list[Stage] = []
         for at, block in enumerate(parts):
             self.progress(f"searching ({strategy})", at, len(parts))
-            problem = _local(self.units, self.families, block)
+            problem = block_problem(self.units, self.families, block)
             left = max(0, self.limits.timings - self.timer.used)
             share = left if wide <= 1 else -(-left // wide)
             wide -= len(block) > 1
-            found += _renamed(self._block(problem, block, strategy, share).stages, block)
+            found += renamed(self._block(problem, block, strategy, share).stages, block)
         return tuple(found)
 
     def _block(self, problem: StageProblem, block: Sequence[int], strategy: str, share: int) -> FoundStages:
         def price(stage: Stage) -> float:
-            return self.timer(_renamed([stage], block)[0])
+            return self.timer(renamed([stage], block)[0])
 
         def free(stage: Stage) -> bool:
-            return self.timer.is_free(_renamed([stage], block)[0])
+            return self.timer.is_free(renamed([stage], block)[0])
 
         try:
             return lazy(

@@ -62,7 +62,7 @@ class Device:
         self, binder: Binder, units: UnitGraph, program: Program, inputs: Sequence[int], outputs: Sequence[int]
     ) -> float:
         """Median seconds of a program too short to be timed by one run, on random values. Measured."""
-        values = [self._random(binder, tensor) for tensor in inputs]
+        values = [self.random(binder, tensor) for tensor in inputs]
         if self.kind == "cuda":
             engine = self.engine(binder, units, program, inputs=inputs, outputs=outputs, values=values, copies=_COPIES)
             return median(_replays(engine, _REPLAYS)) / _COPIES
@@ -94,7 +94,8 @@ class Device:
                     samples[name].append(taken)
         return samples
 
-    def _random(self, binder: Binder, tensor: int) -> Any:
+    def random(self, binder: Binder, tensor: int) -> Any:
+        """A value for any tensor of the graph, the same each time."""
         torch, meta = torch_library(), binder.graph.tensors[tensor]
         generator = torch.Generator().manual_seed(tensor)
         dtype = getattr(torch, meta.dtype)

@@ -1,0 +1,80 @@
+"""Figure 10: the last Inception block at batch 1 and 32, and the merge of its 3x1 and 1x3 convolutions.
+
+    python -m experiments.ios.fig10 [--quick]
+
+Simulated device. The paper's V100 uses 6 stages of up to 3 operators at batch 1 and fewer, smaller ones at batch 32,
+with the two convolutions of 448 channels merged at batch 32 only. Merging a 1x3 and a 3x1 kernel into 3x3 triples the
+multiply-adds: it pays where launches and idle multiprocessors cost more than arithmetic.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from downset.rewrite.rebatch import rebatch
+from downset.stage import block_problem, merge_families
+from downset.stages.ios import ios
+from downset.stages.merge import merged_macs
+from downset.stages.problem import Stage
+from experiments.ios.networks import blocks_of, network, paper_units
+from experiments.ios.simulated import price_of
+from experiments.rows import save_rows
+
+
+def label(graph: Any, units: Any, block: tuple[int, ...], unit: int) -> str:
+    op = graph.ops[units.units[block[unit]][0]]
+    shape = op.attrs.get("kernel_shape")
+    kernel = "x".join(map(str, shape)) if shape else ""
+    outputs = graph.tensors[op.outputs[0]].shape[1]
+    return f"{op.kind.lower()}{kernel}:{outputs}"
+
+
+def row_of(batch: int) -> dict[str, Any]:
+    graph = rebatch(network("inception_v3"), batch)
+    units = paper_units(graph)
+    block = blocks_of(graph, units)[11]
+    price = price_of(graph, units)
+    problem = block_problem(units, merge_families(graph, units), block)
+
+    def local(stage: Stage) -> float:
+        return price(Stage(tuple(tuple(block[unit] for unit in group) for group in stage.groups), stage.merged))
+
+    found = ios(problem, local)
+    alone = sum(local(Stage(((unit,),))) for unit in range(len(block)))
+    shown = [
+        ("merged " if stage.merged else "")
+        + " || ".join(" > ".join(label(graph, units, block, unit) for unit in group) for group in stage.groups)
+        for stage in found.stages
+    ]
+    return {"batch": batch, "sequential_s": alone, "cost_s": found.cost_s, "stages": shown}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the same; it takes seconds")
+    parser.parse_args()
+    graph = network("inception_v3")
+    units = paper_units(graph)
+    pair = [
+        index
+        for unit in blocks_of(graph, units)[11]
+        for index in units.units[unit]
+        if graph.ops[index].kind == "Conv" and sorted(graph.ops[index].attrs["kernel_shape"]) == [1, 3]
+    ]
+    same = [index for index in pair if graph.ops[index].inputs[0] == graph.ops[pair[0]].inputs[0]]
+    before, after = merged_macs(graph, same)
+    print(f"1x3 and 3x1 on one input: {before:,} multiply-adds apart, {after:,} merged into 3x3")
+    rows = []
+    for batch in (1, 32):
+        row = row_of(batch)
+        rows.append(row)
+        gain = row["sequential_s"] / row["cost_s"]
+        print(f"\nbatch {batch} (simulated): {row['cost_s'] * 1e6:.1f} us, {gain:.2f}x of sequential")
+        for number, stage in enumerate(row["stages"]):
+            print(f"  stage {number}: {stage}")
+    save_rows("ios_fig10", rows)
+
+
+if __name__ == "__main__":
+    main()

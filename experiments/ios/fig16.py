@@ -1,0 +1,94 @@
+"""Figure 16: Inception V3 block by block, the chosen stages against sequential.
+
+    python -m experiments.ios.fig16 [--quick]
+
+Measured on this machine's CPU and, apart, simulated. The paper (V100): up to 2.3x for a block, 1.6x end to end, more in
+the later, wider blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from downset.run.bound import Binder
+from downset.run.device import open_device
+from downset.run.program import lower
+from downset.stage import StageTimer, block_problem, merge_families, prepare, renamed
+from downset.stages.lazy import lazy
+from downset.stages.problem import Stage
+from experiments.ios.networks import blocks_of, paper_units
+from experiments.ios.search import Priced
+from experiments.rows import save_rows
+from experiments.zoo import graph as zoo_graph
+
+
+def measured(rounds: int, timings: int, wanted: int | None) -> list[dict[str, Any]]:
+    graph = prepare(zoo_graph("inception_v3"))
+    units = paper_units(graph)
+    device = open_device("cpu")
+    binder = Binder(graph)
+    timer = StageTimer(graph, units, device, binder, None)
+    families = merge_families(graph, units)
+    rows = []
+    blocks = [block for block in enumerate(blocks_of(graph, units)) if len(block[1]) > 8]
+    for number, block in blocks[:wanted]:
+        problem = block_problem(units, families, block)
+        found = lazy(problem, lambda stage, block=block: timer(renamed([stage], block)[0]), budget=timings)
+        plans = {
+            "sequential": [Stage(((unit,),)) for unit in block],
+            "stages": renamed(found.stages, block),
+        }
+        inside = {op for unit in block for op in units.units[unit]}
+        made = {tensor for op in inside for tensor in graph.ops[op].outputs}
+        inputs = sorted(
+            {t for op in inside for t in graph.ops[op].inputs if t not in made and t not in graph.constants}
+        )
+        readers = graph.consumers()
+        outputs = sorted(t for t in made if t in graph.outputs or any(op not in inside for op in readers[t]))
+        values = [device.random(binder, tensor) for tensor in inputs]
+        engines = {
+            name: device.engine(
+                binder, units, lower(units, stages, barriers=False, max_lanes=device.max_lanes),
+                inputs=inputs, outputs=outputs, values=values,
+            )
+            for name, stages in plans.items()
+        }  # fmt: skip
+        samples = device.time_whole(engines, [binder.place(value) for value in values], runs=rounds)
+        for engine in engines.values():
+            engine.close()
+        times = {name: sorted(found)[len(found) // 2] for name, found in samples.items()}
+        rows.append({"block": number, "units": len(block), "measured_s": times})
+    return rows
+
+
+def simulate(rows: list[dict[str, Any]]) -> None:
+    priced = Priced("inception_v3")
+    for row in rows:
+        block = priced.blocks[row["block"]]
+        problem = block_problem(priced.units, priced.families, block)
+        found = lazy(problem, lambda stage, block=block: priced(renamed([stage], block)[0]), budget=400)
+        alone = sum(priced.alone(unit) for unit in block)
+        row["simulated_s"] = {"sequential": alone, "stages": found.cost_s}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one block, few rounds")
+    quick = parser.parse_args().quick
+    rows = measured(*((3, 5, 1) if quick else (15, 40, None)))
+    simulate(rows)
+    print("| block | units | measured: sequential, ms | stages, ms | speed-up | simulated speed-up |")
+    print("|---|---|---|---|---|---|")
+    for row in rows:
+        found, made_up = row["measured_s"], row["simulated_s"]
+        print(
+            f"| {row['block']} | {row['units']} | {found['sequential'] * 1e3:.2f} | {found['stages'] * 1e3:.2f} "
+            f"| {found['sequential'] / found['stages']:.2f} | {made_up['sequential'] / made_up['stages']:.2f} |"
+        )
+    if not quick:
+        save_rows("ios_fig16", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Figures 7 and 11: other runtimes beside the chosen schedule, in the same run, at batch 1, 16 and 32.
+
+    python -m experiments.ios.peers [--quick] [--networks A,B] [--batches 1,16,32]
+
+Measured on this machine's CPU: medians of interleaved rounds. ONNX Runtime and OpenVINO run the same .onnx file,
+torch.compile the same operators. OpenVINO is an optional peer: `pip install openvino`. The paper's peers TASO, TVM and
+TensorRT need a GPU or are no longer installable, and were not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+
+from downset.graph import Graph
+from downset.load import load
+from downset.run.arena import seeded_inputs
+from downset.run.device import open_device
+from downset.run.library import torch_library
+from downset.stage import Limits, prepare, stage, stage_engine
+from experiments.ios.plain import network_function
+from experiments.rows import save_rows
+from experiments.zoo import ZOO
+
+NAME = "ios_peers"
+ALL = ("squeezenet", "inception_v3")
+Call = Callable[[], Any]
+
+
+def with_batch(path: Path, batch: int) -> onnx.ModelProto:
+    """The file for another batch: leading dimensions of inputs and outputs, and of stated shapes, replaced."""
+    model = onnx.load(str(path))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    del model.graph.value_info[:]
+    return model
+
+
+def onnxruntime_call(path: str, feeds: dict[str, np.ndarray], threads: int) -> Call:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, feeds)
+
+
+def openvino_call(path: str, feeds: dict[str, np.ndarray], threads: int) -> Call:
+    import openvino
+
+    model = openvino.Core().compile_model(
+        path,
+        "CPU",
+        {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"},
+    )
+    return lambda: model(feeds)
+
+
+def compiled_call(graph: Graph) -> Call:
+    torch = torch_library()
+    run, inputs = network_function(graph)
+    import torch._inductor.config as inductor
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with torch.no_grad():
+        traced = make_fx(run)(*inputs)
+        with inductor.patch(freezing=True):
+            compiled = torch.compile(traced)
+            compiled(*inputs)
+
+    def call() -> Any:
+        with torch.no_grad():
+            return compiled(*inputs)
+
+    return call
+
+
+def row_of(name: str, batch: int, *, rounds: int, timings: int, compile_too: bool) -> dict[str, Any]:
+    device = open_device("cpu")
+    row: dict[str, Any] = {"network": name, "batch": batch, "device": device.name, "failed": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.onnx"
+        onnx.save(ZOO[name](), str(path))
+        onnx.save(with_batch(path, batch), str(path))
+        graph = prepare(load(path))
+        values = seeded_inputs(graph)
+        feeds = {graph.tensors[t].name: v for t, v in zip(graph.inputs, values, strict=True)}
+        result = stage(graph, device, limits=Limits(timings=timings), runs=rounds)
+        engine = stage_engine(graph, result.plan, device, values)
+        calls: dict[str, Call] = {"downset": engine.outputs}
+        makers: dict[str, Callable[[], Call]] = {
+            "onnxruntime": lambda: onnxruntime_call(str(path), feeds, device.threads),
+            "openvino": lambda: openvino_call(str(path), feeds, device.threads),
+        }
+        if compile_too:
+            makers["torch.compile"] = lambda: compiled_call(graph)
+        for peer, make in makers.items():
+            try:
+                calls[peer] = make()
+            except Exception as error:  # a peer that is absent or fails is a row that says so
+                row["failed"][peer] = f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"
+        samples: dict[str, list[float]] = {peer: [] for peer in calls}
+        for turn in range(-2, rounds):
+            for peer, call in calls.items():
+                begin = time.perf_counter()
+                call()
+                if turn >= 0:
+                    samples[peer].append(time.perf_counter() - begin)
+        engine.close()
+    row |= {"chosen": result.plan.evidence.method, "p50_s": {peer: median(found) for peer, found in samples.items()}}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="SqueezeNet at batch 1 without torch.compile")
+    parser.add_argument("--networks", default=",".join(ALL))
+    parser.add_argument("--batches", default="1,16,32")
+    arguments = parser.parse_args()
+    names = ["squeezenet"] if arguments.quick else arguments.networks.split(",")
+    batches = [1] if arguments.quick else [int(batch) for batch in arguments.batches.split(",")]
+    print("Measured, images/s (ratio to downset's schedule). TASO, TVM, TensorRT: not run.")
+    rows = []
+    for name in names:
+        for batch in batches:
+            rounds, timings = (5, 60) if arguments.quick else (15, 120)
+            row = row_of(name, batch, rounds=rounds, timings=timings, compile_too=not arguments.quick)
+            rows.append(row)
+            ours = row["p50_s"]["downset"]
+            shown = [f"{peer} {batch / s:.1f} ({ours / s:.2f}x)" for peer, s in row["p50_s"].items()]
+            shown += [f"{peer}: {why}" for peer, why in row["failed"].items()]
+            print(f"{name} batch {batch} [{row['chosen']}]: " + "; ".join(shown), flush=True)
+    if not arguments.quick:
+        save_rows(NAME, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""A network as a plain PyTorch function, for peers that take one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from downset.graph import ABSENT, Graph
+from downset.run.arena import seeded_inputs
+from downset.run.bound import Binder
+from downset.run.kernels import KERNELS
+from downset.run.library import torch_library
+
+__all__ = ["network_function"]
+
+
+def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32") -> tuple[Any, list[Any]]:
+    """The network as a function of its inputs, by the kernel table, channels last; and seeded inputs."""
+    torch = torch_library()
+    binder = Binder(graph, device=device, dtype=dtype)
+    constants: dict[int, Any] = {}
+    for op in graph.ops:
+        for tensor in op.inputs:
+            if tensor != ABSENT and tensor in graph.constants:
+                value = binder.constant(tensor)
+                last = value.dim() == 4 and value.is_floating_point()
+                constants[tensor] = value.contiguous(memory_format=torch.channels_last) if last else value
+
+    def run(*values: Any) -> tuple[Any, ...]:
+        table = dict(zip(graph.inputs, values, strict=True))
+        for op in graph.ops:
+            inputs = [None if t == ABSENT else constants[t] if t in constants else table[t] for t in op.inputs]
+            shapes = [graph.tensors[t].shape if t != ABSENT else () for t in op.outputs]
+            table.update(zip(op.outputs, KERNELS[op.kind](op, inputs, shapes), strict=False))
+        return tuple(table[t] for t in graph.outputs)
+
+    return run, [binder.place(value) for value in seeded_inputs(graph)]
