@@ -8,14 +8,27 @@ import onnx
 
 from experiments.zoo import ZOO, counts
 
-# MACs and weights in millions, as Table 1 of the ordering paper (SERENITY) prints them. How it counts is not said, and
-# RandWire's regime and seeds are not public.
+# MACs and weights in millions, as Table 1 of the ordering paper (SERENITY) prints them. How it counts is not said.
 _PRINTED = {
     "swiftnet_hpd": (57.4, 0.2497),
     "darts": (574.0, 4.7),
     "randwire_cifar10": (111.0, 1.2),
     "randwire_cifar100": (160.0, 4.7),
 }
+
+_WHY = """
+MACs here are multiplications of convolutions and matrix products, weights those with batch normalisation folded.
+Why they differ from the ordering paper's Table 1, as far as public definitions tell:
+  swiftnet_hpd       Each operator has the MACs of the published .tflite file, 56,156,504 together; its authors' 57.40M
+                     (their read-me, which Table 1 repeats) is a count of more than that, of what is not said. 249.7K is
+                     the read-me's "model size 249.73KB", bytes of a file rather than a number of weights.
+  darts              The same network: with the scales and shifts of batch normalisation it has 4,718,752 weights, the
+                     4.719M of its authors' pretrained model. Nobody's count of that model gives 574M: others find 523M
+                     and 544.6M (github.com/quark0/darts/issues/46, where its authors were asked for theirs).
+  randwire_cifar*    RandWire is defined for ImageNet; the regime for CIFAR and the seeds are not public. Table 1's two
+                     differ 3.9-fold in weights and 1.44-fold in MACs, so they are not one network at two widths, as
+                     ours are. With one convolution as a stem in place of two ours would be 44.6M and 160.2M MACs.
+"""
 
 
 def main() -> None:
@@ -35,6 +48,7 @@ def main() -> None:
             macs, weights = found["macs"] / 1e6, found["weights"] / 1e6
             paper = "{:.1f}M, {}M".format(*_PRINTED[name]) if name in _PRINTED else ""
             print(f"{name:20} {found['ops']:9} {macs:9.1f}M {weights:8.3f}M   {paper}".rstrip())
+        print(_WHY)
         return
     if arguments.name is None:
         parser.error("name a network, or use --list")

@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from downset.cost import op_macs
 from downset.liveness import lifetimes
 from downset.load import load
 from experiments.zoo import ZOO, counts, graph
@@ -207,6 +208,28 @@ def test_swiftnet_is_the_published_file():
     assert len(ours) == 84
     if path.exists():
         assert ours == wiring(load(path), skipped=("Split",))
+
+
+def test_swiftnet_has_the_multiplications_of_the_published_file():
+    path = SHARED.parent / "models" / "swiftnet_hpd_vwwc224_uint8.tflite"
+    ours = [
+        op_macs(network, op) for network in [graph("swiftnet_hpd", fused=True, weights=False)] for op in network.ops
+    ]
+    ours = [macs for macs in ours if macs]
+    assert sum(ours) == 56_156_504 == counts(ZOO["swiftnet_hpd"](weights=False))["macs"]
+    if path.exists():
+        published = load(path)
+        assert ours == [macs for op in published.ops if (macs := op_macs(published, op))]
+
+
+def test_darts_has_the_weights_of_its_authors_pretrained_model():
+    """4.719 million: behind a pointwise or full convolution theirs have a scale and a shift for each channel, ours a
+    bias that they are folded into."""
+    network = graph("darts", weights=False)
+    biases = sum(
+        network.tensors[op.inputs[2]].shape[0] for op in network.ops if op.kind == "Conv" and len(op.inputs) > 2
+    )
+    assert counts(ZOO["darts"](weights=False))["weights"] + biases == 4_718_752
 
 
 @pytest.mark.parametrize("name", ["nasnet_mobile", "pnasnet_large", "amoebanet_large", "darts_cell"])
