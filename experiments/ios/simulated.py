@@ -31,7 +31,7 @@ def _seconds(macs: int, moved: int, share: float) -> float:
 
 
 def price_of(graph: Graph, units: UnitGraph) -> Price:
-    """Prices on the simulated device; a merged convolution pays for the zeros in its kernel and reads its input once."""
+    """Prices on the simulated device; merged ones pay for the zeros in their kernel, read their input once."""
     device = simulated(device_of(graph, units))
 
     def price(stage: Stage) -> float:

@@ -3,9 +3,8 @@
     python -m experiments.ios.table3 [--quick] [--network inception_v3]
 
 Measured on this machine's CPU: batch 1, 8 and 32, and 1 and 2 threads in place of the paper's two GPUs; each column is
-one setting in which all plans take turns. The paper's figures (V100, Inception V3, milliseconds): batch 1: 4.03 with
-its own plan, 4.50 and 4.63 with those of batch 32 and 128; batch 32: 27.44, 29.21 with that of batch 1; batch 128:
-103.74, 105.98 with that of batch 1. K80 and V100: 13.87 and 14.65 on the K80, 4.03 and 4.49 on the V100.
+one setting in which all plans take turns. The paper's statement, for batch 1, 32 and 128 and for a K80 and a V100: the
+plan made for a batch or device is the fastest there. Batch 128 is in experiments/ios/gpu.py (`--batches 128`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,119 @@
+"""`downset stage`, `run` and `profiles` as a user meets them."""
+
+import json
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+
+from tests.integration.test_cli import SCHEMAS, downset, fails
+from tests.networks import branchy, random_network
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    """A model, a plan for it, and the cache that its making filled."""
+    folder = tmp_path_factory.mktemp("staged")
+    model = branchy(folder / "m.onnx")
+    env = {"DOWNSET_CACHE": str(folder / "cache")}
+    options = ("--threads", "2", "--budget-timings", "20", "--runs", "3")
+    done = downset("stage", model, *options, "-o", folder / "plan.json", "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    return model, folder / "plan.json", env, json.loads(done.stdout)
+
+
+def test_stage_prints_its_schema_and_keeps_its_timings(staged):
+    model, plan, env, printed = staged
+    jsonschema.validate(printed, json.loads((SCHEMAS / "stage.json").read_text()))
+    assert json.loads(plan.read_text())["kind"] == "stages"
+    assert printed["timings_used"] > 0
+    listed = json.loads(downset("profiles", "list", "--json", env=env).stdout)
+    assert sum(row["timings"] for row in listed["profiles"]) == printed["timings_used"]
+    options = ("--threads", "2", "--budget-timings", "20", "--runs", "3", "--json")
+    again = json.loads(downset("stage", model, *options, env=env).stdout)
+    assert again["timings_used"] <= 20  # units are not timed again, whatever else is looked at
+    listed = json.loads(downset("profiles", "list", "--json", env=env).stdout)
+    assert sum(row["timings"] for row in listed["profiles"]) == printed["timings_used"] + again["timings_used"]
+
+
+def test_stage_prints_a_table(staged):
+    model, _, env, printed = staged
+    done = downset("stage", model, "--threads", "2", "--budget-timings", "1", "--runs", "3", env=env)
+    for word in ("sequential", "p50", "speed-up", "chosen:", "bound:"):
+        assert word in done.stdout
+    assert printed["chosen"] in [candidate["name"] for candidate in printed["candidates"]]
+
+
+def test_run_by_the_plan_and_check(staged, tmp_path):
+    model, plan, *_ = staged
+    value = np.random.default_rng(0).standard_normal((1, 6, 9, 9), dtype=np.float32)
+    np.save(tmp_path / "x.npy", value)
+    done = downset(
+        "run", model, "--plan", plan, "--input", tmp_path / "x.npy", "--check", "--json", "--runs", "2",
+        "--output", tmp_path / "y.npz",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    jsonschema.validate(printed, json.loads((SCHEMAS / "run.json").read_text()))
+    assert printed["max_relative_error"] < 1e-4
+    (name,) = np.load(tmp_path / "y.npz").files
+    assert np.load(tmp_path / "y.npz")[name].shape == (1, 10, 1, 1)
+
+
+def test_a_batch_of_its_own(staged, tmp_path):
+    model, _, env, _ = staged
+    options = ("--threads", "2", "--budget-timings", "5", "--runs", "2")
+    done = downset("stage", model, "--batch", "3", *options, "-o", tmp_path / "p3.json", env=env)
+    assert done.returncode == 0, done.stderr
+    assert downset("run", model, "--plan", tmp_path / "p3.json", "--check").returncode == 0
+
+
+def test_mistakes_are_one_line(staged, tmp_path):
+    model, plan, *_ = staged
+    other = random_network(tmp_path / "other.onnx", seed=1)
+    fails(4, "run", other, "--plan", plan, says="model")
+    fails(5, "run", model, "--plan", tmp_path / "none.json", says="none.json")
+    (tmp_path / "order.json").write_text('{"kind": "order", "schema": 1, "steps": [], "memory": "live"}')
+    fails(5, "run", model, "--plan", tmp_path / "order.json")
+    (tmp_path / "bad.npy").write_bytes(b"\x93NUMPY nonsense")
+    fails(5, "run", model, "--plan", plan, "--input", tmp_path / "bad.npy", says="bad.npy")
+    np.save(tmp_path / "wrong.npy", np.zeros((2, 2)))
+    fails(2, "run", model, "--plan", plan, "--input", tmp_path / "wrong.npy", says="[1, 6, 9, 9]")
+    fails(2, "stage", model, "--max-ops", "0", says="max_ops")
+    fails(2, "stage", model, "--budget-timings", "-1", says="timings")
+    fails(2, "stage", model, "--batch", "0", says="batch")
+    fails(2, "stage", model, "--runs", "0", says="--runs")
+    fails(5, "stage", tmp_path / "none.onnx", says="none.onnx")
+    if not torch.cuda.is_available():
+        fails(5, "stage", model, "--device", "cuda", says="no CUDA device")
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_tampered_plan_is_refused(staged, tmp_path):
+    model, plan, *_ = staged
+    whole = json.loads(plan.read_text())
+    cases = {
+        "a unit runs twice": lambda p: p["stages"].append(p["stages"][-1]),
+        "a stage is missing": lambda p: p["stages"].pop(),
+        "backwards": lambda p: p["stages"].reverse(),
+        "an operator in two units": lambda p: p["units"][0].append(p["units"][1][0]),
+        "no operator": lambda p: p["units"].append([999]),
+    }
+    for name, break_it in cases.items():
+        broken = json.loads(json.dumps(whole))
+        break_it(broken)
+        path = tmp_path / "broken.json"
+        path.write_text(json.dumps(broken))
+        assert fails(4, "run", model, "--plan", path), name
+
+
+def test_a_damaged_cache_is_moved_aside(staged, tmp_path):
+    model, *_ = staged
+    (tmp_path / "profiles.sqlite").write_bytes(b"not a database " * 100)
+    env = {"DOWNSET_CACHE": str(tmp_path)}
+    done = downset("stage", model, "--threads", "2", "--budget-timings", "2", "--runs", "1", env=env)
+    assert done.returncode == 0, done.stderr
+    assert "damaged" in done.stderr
+    assert list(tmp_path.glob("profiles.damaged-*"))
+    assert "forgotten" in downset("profiles", "clear", env=env).stdout
