@@ -17,12 +17,15 @@ __all__ = ["Comparison", "compare_arrays", "compare_outputs", "not_compared"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`equal`: bit for bit; None where no runtime here could run the models. `max_abs_error`: over all outputs."""
+    """`equal`: bit for bit; None where no runtime here could run the models. `max_abs_error`: over all outputs.
+    `largest`: the largest absolute value among the first's, `floats`: whether they all are floats."""
 
     equal: bool | None
     max_abs_error: float | None
     runtime: str
     note: str = ""
+    largest: float = 0.0
+    floats: bool = False
 
 
 def not_compared(reason: str) -> Comparison:
@@ -35,12 +38,15 @@ def compare_arrays(
     """Bitwise equality (NaN equals NaN) and the largest absolute difference. Shapes and types must agree."""
     if len(first) != len(second):
         return Comparison(False, None, runtime, f"{len(first)} outputs against {len(second)}")
-    equal, worst = True, 0.0
+    equal, worst, largest = True, 0.0, 0.0
+    floats = all(one.dtype.kind == "f" for one in first)
     for index, (one, other) in enumerate(zip(first, second, strict=True)):
         if one.shape != other.shape or one.dtype != other.dtype:
             return Comparison(
                 False, None, runtime, f"output {index}: {one.dtype}{one.shape} against {other.dtype}{other.shape}"
             )
+        if one.dtype.kind in "fiub":
+            largest = max(largest, float(np.abs(one.astype(np.float64)).max(initial=0.0)))
         if np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
             continue
         equal = False
@@ -48,9 +54,10 @@ def compare_arrays(
             return Comparison(False, None, runtime, f"output {index}: values differ")
         difference = np.abs(one.astype(np.float64) - other.astype(np.float64))
         if not np.isfinite(difference).all():
-            return Comparison(False, float("inf"), runtime, f"output {index}: not finite in one of them")
+            note = f"output {index}: not finite in one of them"
+            return Comparison(False, float("inf"), runtime, note, largest, floats)
         worst = max(worst, float(difference.max(initial=0.0)))
-    return Comparison(equal, worst, runtime)
+    return Comparison(equal, worst, runtime, "", largest, floats)
 
 
 def compare_outputs(

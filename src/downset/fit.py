@@ -11,25 +11,28 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from downset.arenas.tflm_greedy import tflm_greedy
-from downset.compare import Comparison, compare_outputs, not_compared
-from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError, UsageError
+from downset.candidates import Candidate, Planned, arena_as_placed, compare, list_candidates, measure, write_planned
+from downset.compare import Comparison
+from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UnsupportedError, UsageError
 from downset.graph import Graph
-from downset.liveness import lifetimes, order_problem, peak_bytes
+from downset.liveness import order_problem, peak_bytes
 from downset.load import check_readable, load
-from downset.plan import plan_arena
-from downset.plans import Arena, Found
-from downset.records import Record
+from downset.plans import Arena
+from downset.rewrite.choose import Rewrite, choose_rewrites
+from downset.rewrite.concat_partition import partition_sites
 from downset.together import Together, plan_together
+from downset.traffic import Traffic, off_chip_traffic
 from downset.units import format_bytes
 from downset.verify import verify
 
-__all__ = ["Figure", "Fit", "Measured", "fit"]
+__all__ = ["Figure", "Fit", "Measured", "OnChip", "fit"]
 
+_BLOCK_BYTES = 1024
+"""What moves at a time between the chip and the memory beside it, in the simulation."""
 _TARGETS = {".tflite": ("tflm", "litert"), ".onnx": ("ort", "torch"), ".pt2": ("torch",)}
 
 
@@ -54,8 +57,19 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class OnChip:
+    """Off-chip traffic, simulated, of the file before and after, with so much memory on chip."""
+
+    on_chip_bytes: int
+    before: Traffic
+    after: Traffic
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
-    """What `fit` found. `shipped`: original, optimised, order or order+offsets. `before`: the arena of the original."""
+    """What `fit` found. `shipped`: original, optimised, order, order+offsets, rewritten or rewritten+offsets. `graph`
+    and `together` are what is shipped, or would be if the runtime had not taken less for another file; `before` is the
+    arena of the original. `rewrites` were made in what is shipped."""
 
     model: str
     target: str
@@ -69,24 +83,8 @@ class Fit:
     outputs: Comparison
     output_path: str | None
     notes: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Candidate:
-    """A file that could be shipped, its arena by the model, and its measurement where there is one."""
-
-    name: str
-    path: Path
-    arena_bytes: int
-    measured: Mapping[str, int] | None = None
-
-    def cost(self) -> tuple[int, int]:
-        return (self.measured["total_bytes"] if self.measured else 0, self.arena_bytes)
-
-    def head_grew(self, original: _Candidate) -> bool:
-        if self.measured is None or original.measured is None:
-            return False
-        return self.measured.get("head_bytes", 0) > original.measured.get("head_bytes", 0)
+    rewrites: tuple[Rewrite, ...] = ()
+    traffic: tuple[OnChip, ...] = ()
 
 
 def fit(
@@ -98,8 +96,14 @@ def fit(
     ram_bytes: int | None = None,
     time_limit_s: float = 10.0,
     seed: int = 0,
+    rewrite: str = "auto",
+    inexact: bool = False,
+    on_chip: Sequence[int] = (),
 ) -> Fit:
     """Order and place the network in `model` for least memory on `target`, verify, measure, and write `output`.
+
+    `rewrite`: "auto" also tries graph rewriting where that lowers the peak ("off": never), with quantised sums part by
+    part only if `inexact`. `on_chip`: sizes in bytes for which off-chip traffic is simulated.
 
     Without `output` nothing is written. Raises InfeasibleError when it is proven that `ram_bytes` cannot suffice,
     LimitReached when it did not suffice but more search might help, and any other DownsetError for bad input; then
@@ -114,22 +118,94 @@ def fit(
         executed = _executed_file(path, target, shapes, Path(scratch), notes)
         graph = load(executed, shapes=shapes if executed == path else None)
         file_order = tuple(range(len(graph.ops)))
-        before = _arena_as_placed(graph, file_order, target, time_limit_s)
-        together = plan_together(graph, memory=target, time_limit_s=time_limit_s, seed=seed)
-        verify(graph, together.order, together.arena)
+        before = arena_as_placed(graph, file_order, target, time_limit_s)
+        wanted = rewrite == "auto" and path.suffix != ".pt2" and bool(partition_sites(graph, inexact=inexact))
+        share_s = 0.5 * time_limit_s if wanted else time_limit_s
+        plan = Planned(graph, plan_together(graph, memory=target, time_limit_s=share_s, seed=seed))
+        verify(graph, plan.together.order, plan.together.arena)
 
-        candidates = _candidates(path, executed, graph, together, before, target, Path(scratch))
-        _measure(candidates, target, shapes, seed, notes)
-        # Neither the head nor the total may grow; among equals min keeps the first, which is the original.
-        chosen = min((item for item in candidates if not item.head_grew(candidates[0])), key=_Candidate.cost)
-        outputs = _compare(candidates, chosen, target, shapes, seed)
-        result = _result(path, target, graph, before, together, candidates, chosen, outputs, notes)
+        candidates = list_candidates(path, executed, plan, before, target, Path(scratch))
+        if wanted:
+            candidates += _rewritten(path, plan, target, Path(scratch), share_s, seed, inexact, notes)
+        measure(candidates, target, shapes, seed, notes)
+        chosen, outputs = _choose(candidates, target, shapes, seed, notes)
+        result = _result(path, target, plan, before, candidates, chosen, outputs, notes)
         _check_ram(result, ram_bytes)
+        if on_chip:
+            result = replace(result, traffic=_traffic(graph, result, on_chip))
         if output is not None:
             _bring_external_weights(chosen, path, Path(output))
             place_file(chosen.path, Path(output))
             result = replace(result, output_path=str(output))
     return result
+
+
+def _rewritten(
+    path: Path,
+    plan: Planned,
+    target: str,
+    scratch: Path,
+    time_limit_s: float,
+    seed: int,
+    inexact: bool,
+    notes: list[str],
+) -> list[Candidate]:
+    """Files of the rewritten network, where rewriting lowers the peak and the plan."""
+    try:
+        chosen = choose_rewrites(plan.graph, memory=target, inexact=inexact, time_limit_s=0.6 * time_limit_s)
+        if not chosen.rewrites:
+            return []
+        together = plan_together(chosen.graph, memory=target, time_limit_s=0.4 * time_limit_s, seed=seed)
+        verify(chosen.graph, together.order, together.arena)
+        if together.arena.arena_bytes >= plan.together.arena.arena_bytes:
+            return []
+        rewritten = Planned(chosen.graph, together, chosen.rewrites, inexact)
+        return write_planned(path, rewritten, target, scratch, "rewritten")
+    except UnsupportedError as error:
+        notes.append(f"not rewritten: {error}")
+        return []
+
+
+def _choose(
+    candidates: list[Candidate], target: str, shapes: Mapping[str, tuple[int, ...]] | None, seed: int, notes: list[str]
+) -> tuple[Candidate, Comparison]:
+    """The best file that computes the same: neither the head nor the total may grow; among equals the first."""
+    left = [item for item in candidates if not item.head_grew(candidates[0])]
+    while True:
+        chosen = min(left, key=Candidate.cost)
+        try:
+            outputs = compare(candidates, chosen, target, shapes, seed)
+            lost = min((item for item in left if item.rewrites and not chosen.rewrites), key=_arena, default=None)
+            if lost is not None and lost.arena_bytes < chosen.arena_bytes:
+                notes.append(
+                    f"rewriting would give an arena of {format_bytes(lost.arena_bytes)} B, but the runtime took less "
+                    "memory in all without it"
+                )
+            return chosen, outputs
+        except InvalidPlan as error:
+            if not chosen.rewrites:
+                raise
+            notes.append(f"not rewritten: {error}")
+            left = [item for item in left if not item.rewrites]
+
+
+def _arena(candidate: Candidate) -> int:
+    return candidate.arena_bytes
+
+
+def _traffic(graph: Graph, result: Fit, on_chip: Sequence[int]) -> tuple[OnChip, ...]:
+    """Of the order the runtime would execute anyway, and of what is shipped."""
+    file_order = tuple(range(len(graph.ops)))
+    moved = result.shipped not in ("original", "optimised")
+    after = (result.graph, result.together.order.steps) if moved else (graph, file_order)
+    found = []
+    for size in on_chip:
+        block_bytes = min(_BLOCK_BYTES, size)
+        one, other = (
+            off_chip_traffic(item, steps, size, block_bytes=block_bytes) for item, steps in ((graph, file_order), after)
+        )
+        found.append(OnChip(size, one, other))
+    return tuple(found)
 
 
 def _target(path: Path, target: str | None) -> str:
@@ -170,7 +246,7 @@ def place_file(source: Path, output: Path) -> None:
             beside.unlink(missing_ok=True)
 
 
-def _bring_external_weights(chosen: _Candidate, path: Path, output: Path) -> None:
+def _bring_external_weights(chosen: Candidate, path: Path, output: Path) -> None:
     """Weights outside an .onnx file lie beside it under the names it refers to; what is there already is left alone.
     ONNX Runtime's optimised forms carry their weights inside."""
     if path.suffix != ".onnx" or chosen.name == "optimised" or output.parent.resolve() == path.parent.resolve():
@@ -203,172 +279,22 @@ def _executed_file(
     return prepared
 
 
-def _arena_as_placed(graph: Graph, steps: tuple[int, ...], target: str, time_limit_s: float) -> Arena:
-    """An order as the runtime itself would place it where we know its planner, else with the best placement."""
-    if target != "tflm":
-        return plan_arena(graph, steps, method="best", memory=target, time_limit_s=0.2 * time_limit_s)
-    record_of = lifetimes(graph, steps, target).record_of
-    rank = [record_of.index(record) for record in range(1 + max(record_of, default=-1))]
-
-    def as_tflm(records: Sequence[Record], **_: object) -> Found:
-        return tflm_greedy(records, rank=rank)
-
-    return plan_arena(graph, steps, method=as_tflm, memory=target)
-
-
-def _candidates(
-    path: Path, executed: Path, graph: Graph, together: Together, before: Arena, target: str, scratch: Path
-) -> list[_Candidate]:
-    """The original first, then the files we could ship instead."""
-    found = [_Candidate("original", path, before.arena_bytes)]
-    steps, arena = together.order.steps, together.arena
-    moved = steps != tuple(range(len(steps)))
-    reordered = scratch / f"order{path.suffix}"
-    placed = scratch / f"placed{path.suffix}"
-    if target in ("tflm", "litert"):
-        from downset.export.tflite import export_tflite
-
-        if moved:
-            export_tflite(reordered, graph, steps)
-            own = _arena_as_placed(graph, steps, target, 10.0)
-            found.append(_Candidate("order", reordered, own.arena_bytes))
-        if target == "tflm":
-            export_tflite(placed, graph, steps, offsets=arena.tensor_offsets)
-            found.append(_Candidate("order+offsets", placed, arena.arena_bytes))
-    elif target == "ort":
-        from downset.export.onnx import export_onnx
-
-        if moved:
-            export_onnx(reordered, graph, steps)
-            found.append(_Candidate("order", reordered, arena.arena_bytes))
-        found.append(_Candidate("optimised", executed, before.arena_bytes))
-    elif moved and path.suffix == ".onnx":
-        from downset.export.onnx import export_onnx
-
-        export_onnx(reordered, graph, steps)
-        found.append(_Candidate("order", reordered, arena.arena_bytes))
-    elif moved:
-        from downset.export.torch import export_torch
-
-        export_torch(reordered, graph, steps)
-        found.append(_Candidate("order", reordered, arena.arena_bytes))
-    return found
-
-
-def _measure(
-    candidates: list[_Candidate],
-    target: str,
-    shapes: Mapping[str, tuple[int, ...]] | None,
-    seed: int,
-    notes: list[str],
-) -> None:
-    """Ask the runtime what each candidate takes. All or none: figures are only compared within one runtime."""
-    if target not in ("tflm", "ort"):
-        return
-    if target == "tflm" and shapes:
-        notes.append("not measured: TFLite Micro runs a file at its own input sizes, not at those of --shape")
-        return
-    measured: list[Mapping[str, int]] = []
-    try:
-        for candidate in candidates:
-            if target == "tflm":
-                from downset.run import tflm
-
-                taken = tflm.measure(candidate.path, seed=seed)
-                measured.append(
-                    {"total_bytes": taken.total_bytes, "head_bytes": taken.head_bytes, "tail_bytes": taken.tail_bytes}
-                )
-            else:
-                from downset.run import ort
-
-                own_way = candidate.name == "original"
-                peak = ort.measure_peak(candidate.path, shapes=shapes, seed=seed, file_order=not own_way)
-                measured.append(
-                    {
-                        "total_bytes": peak.peak_bytes,
-                        "run_bytes": peak.run_bytes,
-                        "persistent_bytes": peak.persistent_bytes,
-                        "held_bytes": peak.held_bytes,
-                    }
-                )
-                if candidate.name == "order":
-                    # The file is read back: nodes without a name are known by their place in it.
-                    _note_departures([op.name for op in load(candidate.path).ops], peak.executed, notes)
-    except DownsetError as error:
-        notes.append(f"not measured: {error}")
-        return
-    for candidate, taken_bytes in zip(candidates, measured, strict=True):
-        candidate.measured = taken_bytes
-
-
-def _note_departures(planned: Sequence[str], executed: Sequence[str], notes: list[str]) -> None:
-    """Say so where ONNX Runtime did not follow the file's order (it moves Shape and Size forward)."""
-    ran = [name for name in executed if name in set(planned)]
-    expected = [name for name in planned if name in set(ran)]
-    if ran != expected:
-        first = next(one for one, other in zip(ran, expected, strict=True) if one != other)
-        notes.append(
-            f"ONNX Runtime did not follow the order: {first!r} ran early; the measured figures are of that run"
-        )
-
-
-def _runners(target: str) -> Iterator[str]:
-    yield from {"tflm": ("litert", "tflm"), "litert": ("litert",), "ort": ("ort",), "torch": ("ort",)}[target]
-
-
-def _compare(
-    candidates: list[_Candidate],
-    chosen: _Candidate,
-    target: str,
-    shapes: Mapping[str, tuple[int, ...]] | None,
-    seed: int,
-) -> Comparison:
-    """Run both files on the same seeded inputs in the first runtime that can run the original.
-
-    Reordering changes no bit, so a difference is an error; only ONNX Runtime's own optimisation may round differently
-    from the original, and then the reordered file must still equal the optimised one.
-    """
-    original = candidates[0]
-    if chosen is original:
-        return Comparison(True, 0.0, "", "the file is shipped as it is")
-    reasons = []
-    for name in _runners(target):
-        try:
-            found = compare_outputs(
-                original.path, chosen.path, runtime=name, shapes=shapes, seed=seed, ordered=target == "ort"
-            )
-            optimised = next((item for item in candidates if item.name == "optimised"), None)
-            if found.equal is False and optimised is not None:
-                alone = compare_outputs(optimised.path, chosen.path, runtime=name, seed=seed, ordered=True)
-                if alone.equal:
-                    note = "reordering changes no bit; ONNX Runtime's optimisation with fixed sizes rounds differently"
-                    return Comparison(False, found.max_abs_error, name, note)
-            if found.equal is False:
-                raise InvalidPlan(
-                    f"{original.path}: the {chosen.name} file gave other outputs in {name} "
-                    f"(largest error {found.max_abs_error}; {found.note}); nothing written"
-                )
-            return found
-        except UnsupportedError as error:
-            reasons.append(f"{name}: {error}")
-    return not_compared("; ".join(reasons))
-
-
 def _result(
     path: Path,
     target: str,
-    graph: Graph,
+    plan: Planned,
     before: Arena,
-    together: Together,
-    candidates: list[_Candidate],
-    chosen: _Candidate,
+    candidates: list[Candidate],
+    chosen: Candidate,
     outputs: Comparison,
     notes: list[str],
 ) -> Fit:
-    problem = order_problem(graph, target)
+    graph, together = plan.graph, plan.together
+    if chosen.plan is not None:
+        graph, together = chosen.plan.graph, chosen.plan.together
     order, arena = together.order, together.arena
     kept = chosen.name in ("original", "optimised")
-    file_peak = peak_bytes(problem, range(len(graph.ops)))
+    file_peak = peak_bytes(order_problem(plan.graph, target), range(len(plan.graph.ops)))
     after_peak = file_peak if kept else order.peak_bytes
     bound = int(order.evidence.bound)
     peak = Figure(file_peak, after_peak, min(bound, after_peak), after_peak <= bound)
@@ -398,6 +324,7 @@ def _result(
         outputs,
         None,
         tuple(notes),
+        chosen.rewrites,
     )
 
 

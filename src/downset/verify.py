@@ -190,7 +190,9 @@ def _forbid_overwriting_inputs(
         for read_value, offset in values[tensor] if tensor != ABSENT else ():
             end = offset + graph.tensors[read_value].nbytes
             if offset < stop and start < end and read_value != value:
-                exactly = (offset, end) == (start, stop) and kind in model.in_place
+                at = model.in_place_input.get(kind)
+                alone = at is not None and inputs[at : at + 1] == (tensor,) and list(inputs).count(tensor) == 1
+                exactly = (offset, end) == (start, stop) and (kind in model.in_place or alone)
                 if not exactly:
                     raise InvalidPlan(
                         f"{reader} would write {graph.tensors[value].name!r} over its own input "

@@ -6,9 +6,10 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import BYTES, SECONDS, console, parse_shapes, print_json
+from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shapes, print_json
 from downset.fit import Figure, Fit
 from downset.report.text import peak_cause
+from downset.traffic import Traffic
 from downset.units import format_bytes
 
 __all__ = ["fit", "fit_json"]
@@ -27,6 +28,19 @@ __all__ = ["fit", "fit_json"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/fit.json) instead of the screen.")
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the searches together.")
 @click.option("--map", "map_path", type=click.Path(), help="Also draw the arenas before and after into this SVG file.")
+@click.option(
+    "--rewrite",
+    type=click.Choice(["auto", "off"]),
+    default="auto",
+    show_default=True,
+    help="Take concatenations apart where that lowers the peak; the outputs are compared.",
+)
+@click.option(
+    "--inexact", is_flag=True, help="Also where rounding each part changes a quantised result; the change is measured."
+)
+@click.option(
+    "--on-chip", type=SIZES, metavar="SIZE,...", help="Off-chip traffic with so much on chip, for example 64KB,256KB."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No words on stderr.")
 def fit(
     model: str,
@@ -37,6 +51,9 @@ def fit(
     as_json: bool,
     time_limit: float,
     map_path: str | None,
+    rewrite: str,
+    inexact: bool,
+    on_chip: tuple[int, ...] | None,
     quiet: bool,
 ) -> None:
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
@@ -49,6 +66,9 @@ def fit(
         shapes=parse_shapes(shapes),
         ram_bytes=ram,
         time_limit_s=time_limit,
+        rewrite=rewrite,
+        inexact=inexact,
+        on_chip=on_chip or (),
     )
     if map_path is not None:
         _write_map(result, map_path)
@@ -78,6 +98,27 @@ def fit_json(result: Fit) -> dict[str, Any]:
         else {"runtime": measured.runtime, "before": measured.before, "after": measured.after},
         "outputs": {"equal": result.outputs.equal, "max_abs_error": result.outputs.max_abs_error},
         "output_path": result.output_path,
+        "rewrites": [
+            {
+                "name": rewrite.name,
+                "readers": list(rewrite.readers),
+                "kind": rewrite.kind,
+                "bytes_gained": rewrite.bytes_gained,
+            }
+            for rewrite in result.rewrites
+        ],
+        "traffic": [
+            {"on_chip_bytes": row.on_chip_bytes, "before": _traffic_json(row.before), "after": _traffic_json(row.after)}
+            for row in result.traffic
+        ],
+    }
+
+
+def _traffic_json(traffic: Traffic) -> dict[str, int]:
+    return {
+        "read_bytes": traffic.read_bytes,
+        "written_bytes": traffic.written_bytes,
+        "dead_bytes_dropped": traffic.dead_bytes_dropped,
     }
 
 
@@ -131,6 +172,16 @@ def _lines(result: Fit) -> list[str]:
             f"peak at step {cause.step} of {len(graph.ops)}: {op.kind} {op.name!r}, where the largest live are"
         )
         lines += [f"  {format_bytes(nbytes):>12} B  {name}" for name, nbytes in cause.live[:3]]
+    for rewrite in result.rewrites:
+        lines.append(
+            f"rewritten: {rewrite.name} taken apart ({rewrite.kind}, at {len(rewrite.readers)} operators); without "
+            f"that the peak is {format_bytes(rewrite.bytes_gained)} B higher"
+        )
+    for row in result.traffic:
+        lines.append(
+            f"off-chip traffic with {format_bytes(row.on_chip_bytes)} B on chip (simulated): "
+            f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after"
+        )
     outputs = result.outputs
     if outputs.equal is None:
         lines.append(outputs.note)

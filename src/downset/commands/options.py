@@ -10,7 +10,7 @@ import rich_click as click
 from downset.errors import UsageError
 from downset.units import parse_bytes, parse_seconds
 
-__all__ = ["BYTES", "SECONDS", "console", "parse_shapes", "print_json"]
+__all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json"]
 
 
 class _Bytes(click.ParamType[int]):
@@ -33,7 +33,18 @@ class _Seconds(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class _Sizes(click.ParamType[tuple[int, ...]]):
+    name = "SIZE,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        try:
+            return value if isinstance(value, tuple) else tuple(parse_bytes(item) for item in value.split(","))
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
 BYTES = _Bytes()
+SIZES = _Sizes()
 SECONDS = _Seconds()
 
 
