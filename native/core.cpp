@@ -13,6 +13,7 @@
 #include "objects_search.hpp"
 #include "order_bound.hpp"
 #include "order_search.hpp"
+#include "pieces_search.hpp"
 #include "pipeline_search.hpp"
 #include "stage_search.hpp"
 
@@ -123,6 +124,13 @@ std::tuple<double, double, bool, std::int64_t, StageTables> pipeline_search(
     return {found.first, search.bound(), search.finished(), search.states(), std::move(stages)};
 }
 
+// {1 found | 0 impossible | -1 limit, a cost that has to be allowed}
+std::tuple<int, std::int64_t> pieces_within(downset::PieceSearch& search, std::int64_t threshold, double seconds) {
+    using Outcome = downset::PieceSearch::Outcome;
+    const auto outcome = search.within(threshold, seconds);
+    return {outcome == Outcome::kFound ? 1 : outcome == Outcome::kImpossible ? 0 : -1, search.next()};
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -146,6 +154,16 @@ NB_MODULE(_native, module) {
     module.def("pipeline_search", &pipeline_search, Unlocked());
     // order_bound.hpp
     module.def("closure_bound", &closure_bound, Unlocked());
+    // pieces_search.hpp
+    using Lists = downset::PieceSearch::Lists;
+    nb::class_<downset::PieceSearch>(module, "PieceSearch")
+        .def(nb::init<Lists, Lists, Lists, Sizes, Sizes, Lists, std::vector<int>, int, int, std::int64_t>(), Unlocked())
+        .def("within", &pieces_within, Unlocked())
+        .def("refine", &downset::PieceSearch::refine, Unlocked())
+        .def("pieces", &downset::PieceSearch::pieces)
+        .def("costs", &downset::PieceSearch::costs)
+        .def("states", &downset::PieceSearch::states)
+        .def("pairs", &downset::PieceSearch::pairs);
     // stage_search.hpp
     nb::class_<downset::StageLattice>(module, "StageLattice")
         .def(nb::init<std::vector<downset::Mask>, int, int, bool, double, std::int64_t>(), Unlocked())

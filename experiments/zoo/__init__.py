@@ -60,6 +60,7 @@ ZOO: Mapping[str, Callable[..., onnx.ModelProto]] = {
     "randwire_cifar10": partial(randwire_cifar.build, 10, 39),
     "randwire_cifar100": partial(randwire_cifar.build, 100, 78),
     "nasnet_mobile": nas_cells.nasnet_mobile,
+    "nasnet_a_large": nas_cells.nasnet_a_large,
     "pnasnet_large": nas_cells.pnasnet_large,
     "amoebanet_large": nas_cells.amoebanet_large,
     "densenet121": densenet121.build,

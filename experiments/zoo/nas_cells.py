@@ -14,7 +14,7 @@ import onnx
 
 from experiments.zoo.network import Network, Value
 
-__all__ = ["amoebanet_large", "darts", "darts_cell", "nasnet_mobile", "pnasnet_large"]
+__all__ = ["amoebanet_large", "darts", "darts_cell", "nasnet_a_large", "nasnet_mobile", "pnasnet_large"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,13 @@ def _stacked(
     repeats: int,
     image: int,
     following: int | None = None,
+    skip: bool = False,
     **options: bool,
 ) -> onnx.ModelProto:
-    """Two reductions as a stem, `repeats` normal cells, twice a reduction and `following` (or as many) normal cells."""
+    """Two reductions as a stem, `repeats` normal cells, twice a reduction and `following` (or as many) normal cells.
+
+    skip: the cell behind a reduction reads what the reduction read, not what came just before it.
+    """
     net = Network(name, seed, **options)
     before = x = net.conv(net.input(3, image), stem, 3, 2)
     plan = [(channels // 4, True), (channels // 2, True)]
@@ -128,12 +132,17 @@ def _stacked(
     for number, (width, reduces) in enumerate(plan):
         with net.scope(f"cell{number}"):
             cells = genotype.reduction if reduces else genotype.normal
-            before, x = x, _cell(net, before, x, width, cells, reduces)
+            made = _cell(net, before, x, width, cells, reduces)
+        before, x = before if skip and reduces and number > 1 else x, made
     return net.model(net.linear(net.flatten(net.global_avg_pool(net.relu(x))), 1000))
 
 
 nasnet_mobile = partial(_stacked, "nasnet_mobile", NASNET_A, stem=32, channels=44, repeats=4, image=224)
 """NASNet-A Mobile (Zoph et al., 2018), 4 @ 1056."""
+nasnet_a_large = partial(
+    _stacked, "nasnet_a_large", NASNET_A, stem=96, channels=168, repeats=6, image=331, skip=True
+)
+"""NASNet-A Large (Zoph et al., 2018), 6 @ 4032, as published."""
 pnasnet_large = partial(_stacked, "pnasnet_large", PNASNET_5, stem=96, channels=216, repeats=4, following=3, image=331)
 """PNASNet-5 Large (Liu et al., 2018): its reductions are among the 4 cells of a stage."""
 amoebanet_large = partial(_stacked, "amoebanet_large", AMOEBANET_A, stem=96, channels=190, repeats=6, image=331)
