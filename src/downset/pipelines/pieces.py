@@ -307,7 +307,8 @@ def divided_pieces(
 ) -> PieceChain:
     """The paper's divide and conquer (section 6.2.3): a part from the front, without its last pieces.
 
-    A part is the first vertices of what is left, in their order, behind the last piece that was kept, which stays as it
+    A part is the first vertices of what is left, in their order, cut where few results are read behind it ("roughly
+    partitions it into 8 parts"), behind the last piece that was kept, which stays as it
     is: that keeps the pieces of different parts in one chain. A part's last two pieces go back to the rest, and as many
     more as are read from behind the part. Of the whole nothing is proven: the bound is 0. Raises LimitReached out of
     time, InfeasibleError if a part has no chain.
@@ -318,7 +319,7 @@ def divided_pieces(
     kept: list[tuple[int, ...]] = []
     states = 0
     for number in range(1, parts + 1):
-        reach = -(-total * number // parts)
+        reach = _narrow(after, -(-total * number // parts), total // parts) if number < parts else total
         taken = {v for piece in kept for v in piece}
         chosen = [v for v in range(reach) if v not in taken]
         left = seconds - (time.perf_counter() - began)
@@ -333,6 +334,15 @@ def divided_pieces(
             while any(after[v] >> reach for piece in kept[:-1] for v in piece):
                 kept.pop()  # only the last piece may be read by what is not decided
     return PieceChain(tuple(kept), _costs(problem, kept, strips), 0, False, states, time.perf_counter() - began)
+
+
+def _narrow(after: Sequence[int], target: int, slack: int) -> int:
+    """A position not far before the target where the fewest vertices are read from behind it; the last of equals."""
+
+    def crossing(cut: int) -> int:
+        return sum(1 for v in range(cut) if after[v] >> cut)
+
+    return min(range(max(target - slack, 1), target + 1), key=lambda cut: (crossing(cut), -cut))
 
 
 def _costs(problem: PieceProblem, chain: Sequence[Sequence[int]], strips: int) -> tuple[int, ...]:

@@ -1,0 +1,73 @@
+"""PICO's Figure 2: shares of computation and communication by layer of VGG16 and YOLOv2.
+
+    python -m experiments.pico.figure2
+
+Computation is MACs, communication the bytes of the layer's output. In numbers the paper states only the share of all
+convolutions: 99.19 % in VGG16, 99.59 % in YOLOv2; the rest is what its figure does not name (fully connected layers are
+0.8 % of VGG16 by MACs). YOLOv2 has no fully connected layer, so by MACs its convolutions are everything: the paper's
+other 0.41 % are operations that are no MACs (here counted beside them, one each for an element that a pool, activation
+or normalisation reads).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from downset.cost import op_macs
+from downset.graph import Graph, Op
+from experiments.rows import save_rows
+from experiments.zoo import graph
+
+NAME = "pico_figure2"
+PAPER = {"vgg16": 0.9919, "yolov2": 0.9959}
+
+
+def other_operations(network: Graph, op: Op) -> int:
+    """Elements that an operator without MACs reads: a pool reads each window whole."""
+    if op.kind in ("MaxPool", "AveragePool"):
+        return math.prod(network.tensors[op.outputs[0]].shape) * math.prod(op.attrs["kernel_shape"])
+    if op_macs(network, op) or op.kind in ("Flatten", "Reshape", "Concat", "SpaceToDepth"):
+        return 0
+    return sum(math.prod(network.tensors[t].shape) for t in op.inputs if network.tensors[t].role == "activation")
+
+
+def layers(name: str) -> list[dict[str, Any]]:
+    network = graph(name, weights=False)
+    chosen = [op for op in network.ops if op.kind in ("Conv", "MaxPool", "AveragePool", "Gemm")]
+    macs = sum(op_macs(network, op) for op in chosen)
+    nbytes = sum(network.tensors[op.outputs[0]].nbytes for op in chosen)
+    return [
+        {
+            "network": name, "layer": op.name, "kind": op.kind, "computation": op_macs(network, op) / macs,
+            "communication": network.tensors[op.outputs[0]].nbytes / nbytes,
+        }
+        for op in chosen
+    ]  # fmt: skip
+
+
+def convolution_share(name: str) -> tuple[float, float]:
+    """Of MACs, and of MACs and all other operations together."""
+    network = graph(name, weights=False, batch_norm=name == "yolov2")
+    convolutions = sum(op_macs(network, op) for op in network.ops if op.kind == "Conv")
+    macs = sum(op_macs(network, op) for op in network.ops)
+    others = sum(other_operations(network, op) for op in network.ops)
+    return convolutions / macs, convolutions / (macs + others)
+
+
+def main() -> None:
+    table = []
+    for name, paper in PAPER.items():
+        rows = layers(name)
+        table += rows
+        share, beside = convolution_share(name)
+        print(f"{name}: convolutions, paper {paper:.2%} | of MACs {share:.2%} | of all operations {beside:.2%}")
+        print("| layer | kind | computation | communication |")
+        print("|---|---|---|---|")
+        for row in rows:
+            print(f"| {row['layer']} | {row['kind']} | {row['computation']:.2%} | {row['communication']:.2%} |")
+    print("written:", save_rows(NAME, table))
+
+
+if __name__ == "__main__":
+    main()
