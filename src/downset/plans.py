@@ -109,6 +109,8 @@ class StagePlan:
     threads: int
     model: str
     evidence: Evidence
+    variant: str = ""
+    """A key of `downset.stages.variants.VARIANTS`: what was merged before; `units` are of that graph."""
 
 
 @dataclass(frozen=True, slots=True)

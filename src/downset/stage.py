@@ -7,7 +7,7 @@ so the chosen schedule is never slower than running the same kernels one after a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -30,6 +30,7 @@ from downset.stages.lazy import lazy
 from downset.stages.price import signature
 from downset.stages.problem import FoundStages, Stage, StageProblem
 from downset.stages.unit_graph import UnitGraph, blocks, group_units, unit_predecessors
+from downset.stages.variants import VARIANTS
 from downset.verify_stages import verify_stages
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "check_plan",
     "fingerprint",
     "merge_families",
+    "planned_graph",
     "prepare",
     "renamed",
     "stage",
@@ -80,6 +82,7 @@ class Candidate:
     barriers: bool
     seconds: tuple[float, ...] = ()
     live_bytes: int = 0
+    variant: str = ""
 
     def percentile(self, share: float) -> float:
         return float(np.quantile(self.seconds, share))
@@ -143,16 +146,36 @@ class StageTimer:
     """Prices of stages, measured on the device. Stages that are the same up to names are measured once."""
 
     def __init__(
-        self, graph: Graph, units: UnitGraph, device: Device, binder: Binder, profiles: Profiles | None
+        self,
+        graph: Graph,
+        units: UnitGraph,
+        device: Device,
+        binder: Binder,
+        profiles: Profiles | None,
+        *,
+        shared: StageTimer | None = None,
     ) -> None:
         self._graph, self._units, self._device, self._binder = graph, units, device, binder
         self._profiles, self._batch = profiles, batch_of(graph)
-        self.known: dict[str, float] = {}
+        # Timers of variants of one network share what is known and count together.
+        self._shared = shared
+        self.known: dict[str, float] = {} if shared is None else shared.known
         if profiles is not None:
             self.known.update(profiles.matching(device.name, device.versions, device.dtype, self._batch))
-        self.used = 0
+        self._used = 0
         self._names: dict[Stage, str] = {}
         self._read_by = graph.consumers()
+
+    @property
+    def used(self) -> int:
+        """How many stages were measured."""
+        return self._used if self._shared is None else self._shared.used
+
+    def _count(self) -> None:
+        if self._shared is None:
+            self._used += 1
+        else:
+            self._shared._count()
 
     def name_of(self, stage: Stage) -> str:
         if stage not in self._names:
@@ -166,7 +189,7 @@ class StageTimer:
         name = self.name_of(stage)
         if name not in self.known:
             self.known[name] = self._measure(stage)
-            self.used += 1
+            self._count()
             if self._profiles is not None:
                 device = self._device
                 key = Key(device.name, device.versions, device.dtype, self._batch, name)
@@ -279,57 +302,92 @@ def stage(
     progress = progress or _silent
     if not graph.ops:
         raise UsageError(f"{graph.name} has no operators: there is nothing to stage")
-    binder = Binder(graph, device=device.kind, dtype=device.dtype)
-    units = group_units(graph)
-    if not units.units:
+    plain = _Variant("", graph, device, profiles, limits, progress)
+    if not plain.units.units:
         raise UsageError(f"{graph.name} computes only constants: there is nothing to stage")
-    timer = StageTimer(graph, units, device, binder, profiles)
     alone = []
-    for unit in range(len(units.units)):
-        progress("timing units", unit, len(units.units))
-        alone.append(timer(Stage(((unit,),))))
-    search = _Search(units, merge_families(graph, units), timer, limits, progress)
-    sequence = tuple(Stage(((unit,),)) for unit in range(len(units.units)))
-    everywhere = StageProblem(units.predecessors)
-    both, parallel = search.stages("both"), search.stages("parallel")
-    merge = search.stages("merge") if search.families else sequence
-    ready = greedy(everywhere, lambda _: 0.0, max_groups=limits.max_groups).stages
+    for unit in range(len(plain.units.units)):
+        progress("timing units", unit, len(plain.units.units))
+        alone.append(plain.timer(Stage(((unit,),))))
+    both, parallel = plain.search.stages("both"), plain.search.stages("parallel")
+    merge = plain.search.stages("merge") if plain.search.families else plain.sequence
+    variants = {"": plain}
     found = [
-        Candidate("sequential", sequence, barriers=False),
-        Candidate("greedy", ready, barriers=False),
+        Candidate("sequential", plain.sequence, barriers=False),
+        Candidate("greedy", plain.ready(limits), barriers=False),
         Candidate("parallel, barriers", parallel, barriers=True),
         Candidate("parallel", parallel, barriers=False),
         Candidate("merge", merge, barriers=False),
         Candidate("both, barriers", both, barriers=True),
         Candidate("both", both, barriers=False),
     ]
-    candidates: dict[tuple[tuple[Stage, ...], bool], Candidate] = {}
+    for name, change in VARIANTS.items():
+        changed = change(graph)
+        if changed is graph:
+            continue
+        other = variants[name] = _Variant(name, changed, device, None, limits, progress, shared=plain.timer)
+        found += [
+            Candidate(f"sequential, {name}", other.sequence, barriers=False, variant=name),
+            Candidate(f"greedy, {name}", other.ready(limits), barriers=False, variant=name),
+        ]
+        if other.search.families != plain.search.families and plain.timer.used < limits.timings:
+            found.append(Candidate(f"both, {name}", other.search.stages("both"), barriers=False, variant=name))
+    candidates: dict[tuple[object, ...], Candidate] = {}
     for candidate in found:
         flat = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
         # Chains of one unit and one group after another are the same program with barriers and without.
-        candidates.setdefault((candidate.stages, candidate.barriers and not flat), candidate)
+        candidates.setdefault((candidate.variant, candidate.stages, candidate.barriers and not flat), candidate)
     values = seeded_inputs(graph, seed=seed)
-    timed = _timed(graph, units, device, binder, list(candidates.values()), values, runs, progress)
+    timed = _timed(variants, device, list(candidates.values()), values, runs, progress)
     chosen, why = _choose(timed)
-    bound = _longest_path(units, alone)
-    sequential = timed[0].percentile(0.5)
-    evidence = Evidence(chosen.name, chosen.percentile(0.5), bound, False, timer.used)
+    bound = _longest_path(plain.units, alone)
+    evidence = Evidence(chosen.name, chosen.percentile(0.5), bound, False, plain.timer.used)
     plan = StagePlan(
-        units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions, device.dtype,
-        batch_of(graph), device.threads, fingerprint(graph), evidence,
+        variants[chosen.variant].units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions,
+        device.dtype, batch_of(graph), device.threads, fingerprint(graph), evidence, chosen.variant,
     )  # fmt: skip
-    notes = [*search.notes, *(profiles.notes if profiles is not None else ())]
+    notes = [note for variant in variants.values() for note in variant.search.notes]
+    notes += profiles.notes if profiles is not None else ()
     if bound > chosen.percentile(0.5):
         notes.append("timings are noisy: the units of the longest path took longer alone than the whole network did")
-    speedup = sequential / chosen.percentile(0.5)
-    return StageResult(plan, tuple(timed), timer.used, bound, speedup, why, tuple(notes))
+    speedup = timed[0].percentile(0.5) / chosen.percentile(0.5)
+    return StageResult(plan, tuple(timed), plain.timer.used, bound, speedup, why, tuple(notes))
+
+
+class _Variant:
+    """One graph to stage, ready to be timed and searched."""
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        device: Device,
+        profiles: Profiles | None,
+        limits: Limits,
+        progress: Progress,
+        *,
+        shared: StageTimer | None = None,
+    ) -> None:
+        self.graph = graph
+        self.units = group_units(graph)
+        self.binder = Binder(graph, device=device.kind, dtype=device.dtype)
+        self.timer = StageTimer(graph, self.units, device, self.binder, profiles, shared=shared)
+        labelled = _labelled(progress, name)
+        self.search = _Search(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
+        self.sequence = tuple(Stage(((unit,),)) for unit in range(len(self.units.units)))
+
+    def ready(self, limits: Limits) -> tuple[Stage, ...]:
+        problem = StageProblem(self.units.predecessors)
+        return greedy(problem, lambda _: 0.0, max_groups=limits.max_groups).stages
+
+
+def _labelled(progress: Progress, name: str) -> Progress:
+    return lambda what, done, total: progress(f"{what}, {name}" if name else what, done, total)
 
 
 def _timed(
-    graph: Graph,
-    units: UnitGraph,
+    variants: Mapping[str, _Variant],
     device: Device,
-    binder: Binder,
     candidates: Sequence[Candidate],
     values: Sequence[Any],
     runs: int,
@@ -339,14 +397,16 @@ def _timed(
     live: dict[str, int] = {}
     for at, candidate in enumerate(candidates):
         progress("building candidates", at, len(candidates))
+        variant = variants[candidate.variant]
+        graph, units = variant.graph, variant.units
         program = lower(units, candidate.stages, barriers=candidate.barriers, max_lanes=device.max_lanes)
         live[candidate.name] = possibly_live_bytes(graph, units, program)
         engines[candidate.name] = device.engine(
-            binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
+            variant.binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
         )
     progress("timing candidates", 0, 1)
     try:
-        samples = device.time_whole(engines, [binder.place(value) for value in values], runs=runs)
+        samples = device.time_whole(engines, [variants[""].binder.place(value) for value in values], runs=runs)
     finally:
         for engine in engines.values():
             close = getattr(engine, "close", None)
@@ -388,7 +448,14 @@ def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
     for what, (planned, given) in asked.items():
         if planned != given:
             raise InvalidPlan(f"the plan was made for {what} {planned}, not for {given}; make one with `downset stage`")
-    verify_stages(graph, plan)
+    verify_stages(planned_graph(graph, plan), plan)
+
+
+def planned_graph(graph: Graph, plan: StagePlan) -> Graph:
+    """The variant of a prepared graph that the plan's units are of. Raises InvalidPlan for one that there is not."""
+    if plan.variant not in VARIANTS:
+        raise InvalidPlan(f"the plan names variant {plan.variant!r}; known: {', '.join(map(repr, VARIANTS))}")
+    return VARIANTS[plan.variant](graph)
 
 
 class PlannedEngine:
@@ -413,6 +480,7 @@ class PlannedEngine:
 
 def stage_engine(graph: Graph, plan: StagePlan, device: Device, values: Sequence[Any]) -> PlannedEngine:
     """The plan on a prepared graph, for inputs of these values. `check_plan` says whether it fits."""
+    graph = planned_graph(graph, plan)
     binder = Binder(graph, device=device.kind, dtype=device.dtype)
     units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
     program = lower(units, plan.stages, barriers=plan.barriers, max_lanes=device.max_lanes)

@@ -11,10 +11,11 @@ from downset.run.arena import seeded_inputs
 from downset.run.bound import Binder
 from downset.run.device import open_device
 from downset.run.program import lower
-from downset.stage import Limits, check_plan, fingerprint, merge_families, prepare, stage, stage_engine
+from downset.stage import Limits, check_plan, fingerprint, merge_families, planned_graph, prepare, stage, stage_engine
 from downset.stages import Stage, StageProblem
 from downset.stages.greedy import greedy
 from downset.stages.unit_graph import blocks, group_units
+from downset.stages.variants import VARIANTS
 from downset.verify_stages import verify_stages
 from experiments.zoo import ZOO
 from tests.models import installed_model
@@ -142,7 +143,7 @@ def test_search_measure_choose_run(tmp_path, batch):
     device = open_device("cpu", threads=2)
     result = stage(graph, device, limits=Limits(timings=30), runs=3)
     plan = result.plan
-    verify_stages(graph, plan)
+    verify_stages(planned_graph(graph, plan), plan)
     assert result.timings_used <= len(plan.units) + 30
     assert [candidate.name for candidate in result.candidates][:2] == ["sequential", "greedy"]
     assert all(len(candidate.seconds) == 3 for candidate in result.candidates)
@@ -233,3 +234,26 @@ def test_units_of_the_paper_s_networks():
             assert all(units.predecessors[unit] & ~done == 0 for unit in part)
         assert done.bit_count() == len(units.units) == sum(map(len, parts))
     assert found == {"inception_v3": 119, "randwire_large": 118, "nasnet_large": 373, "squeezenet": 50}
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name])
+def test_variants_compute_the_same(tmp_path, variant):
+    path = branchy(tmp_path / "m.onnx")
+    graph = prepare(load(path))
+    changed = VARIANTS[variant](graph)
+    assert (changed is not graph) == (variant == "separables merged")
+    if variant == "pools swapped":
+        import onnx
+
+        path = tmp_path / "inception.onnx"
+        onnx.save(ZOO["inception_v3"](image=75), str(path))
+        graph = prepare(load(path))
+        changed = VARIANTS[variant](graph)
+        assert changed is not graph
+    theirs = expected(path, graph, seeded_inputs(graph))
+    units = group_units(changed)
+    families = merge_families(changed, units)
+    if variant == "pools swapped":
+        before = merge_families(graph, group_units(graph))
+        assert sum(map(int.bit_count, families)) > sum(map(int.bit_count, before))
+    close(outputs(changed, units, merged_stages(units, families), barriers=False, threads=2), theirs)

@@ -37,7 +37,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.load import load
     from downset.run.device import open_device
     from downset.run.profiles import Profiles
-    from downset.stage import Limits, prepare
+    from downset.stage import Limits, planned_graph, prepare
     from downset.stage import stage as run_stage
     from downset.verify_stages import verify_stages
 
@@ -55,7 +55,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     profiles = None if options["no_profiles"] else Profiles()
     with _progress(quiet) as progress:
         result = run_stage(graph, device, limits=limits, profiles=profiles, runs=options["runs"], progress=progress)
-    verify_stages(graph, result.plan)
+    verify_stages(planned_graph(graph, result.plan), result.plan)
     if output is not None:
         write_plan(output, result.plan)
     if as_json:

@@ -29,17 +29,18 @@ def why_not_merged(graph: Graph, units: Sequence[Sequence[int]]) -> str | None:
         alone = len(ops) == 1 or (graph.ops[ops[1]].kind == "Relu" and not first.attrs.get("activation"))
         if len(ops) > 2 or not alone or first.attrs.get("activation") not in (None, "", "Relu"):
             return f"operator {first.name!r} has more behind it than a ReLU"
-    if len({_relu(graph, ops) for ops in units}) > 1:
-        return "there is an activation behind some of them only"
     return mergeable(graph, [ops[0] for ops in units])
 
 
 def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int) -> tuple[Call, ...]:
-    """One call that makes the results of all units. Raises UnsupportedError where they cannot be merged."""
+    """One call that makes the results of all units. Raises UnsupportedError where they cannot be merged.
+
+    Units with a ReLU come first: where only some have one it runs over their channels together."""
     graph, torch = binder.graph, torch_library()
     reason = why_not_merged(graph, units)
     if reason is not None:
         raise UnsupportedError(f"{len(units)} units cannot run as one: {reason}")
+    units = sorted(units, key=lambda ops: not _relu(graph, ops))
     ops = [ops[0] for ops in units]
     results = tuple(graph.ops[ops[-1]].outputs[0] for ops in units)
     source = graph.ops[ops[0]].inputs[0]
@@ -56,15 +57,18 @@ def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int)
         tuple(joined.attrs["strides"]),
         tuple(joined.attrs["dilations"]),
         1,
-        _relu(graph, units[0]),
+        all(_relu(graph, unit) for unit in units),
     )
     key = ("merged", *(graph.ops[op].inputs[1] for op in ops))
     convolve = binder.convolution(key, weights, bias[0] if bias else None, geometry, shape, threads)
     parts = [graph.tensors[result].shape[1] for result in results]
+    behind = sum(part for part, unit in zip(parts, units, strict=True) if _relu(graph, unit))
 
     def run(values: list[Any]) -> Sequence[Any]:
         image = values[0] if equal else torch.nn.functional.pad(values[0], outside)
         (whole,) = convolve([image])
+        if behind and not geometry.relu:
+            whole.narrow(1, 0, behind).relu_()
         return list(torch.split(whole, parts, dim=1))
 
     return (Call((source,), results, run),)
