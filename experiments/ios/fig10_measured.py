@@ -1,0 +1,174 @@
+"""Figure 10, measured: the last block of Inception V3 scheduled for batch 1 and for 32, each schedule at both; and the
+merge of its 1x3 and 3x1 convolutions. On a simulated device: fig10.py.
+
+    python -m experiments.ios.fig10_measured [--quick] [--device cpu|cuda] [--threads N]
+
+The paper (V100): the schedule found for batch 1 has 2 stages, that for 32 has 4 and merges a 1x3 and a 3x1 (f and g)
+into a 3x3 of 3 times the multiply-adds, for memory traffic counts more there. Each is the faster one at its own batch.
+A load of the machine above the number of threads falsifies what kernels of several threads take, so it is printed. The
+concatenation is a stage of ours; in the paper it is free.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from downset.errors import DownsetError
+from downset.graph import ABSENT, Graph, Source
+from downset.lattice import bits
+from downset.rewrite.rebatch import rebatch
+from downset.run.arena import seeded_inputs
+from downset.run.bound import Binder
+from downset.run.device import Device, open_device
+from downset.run.program import lower
+from downset.stage import StageTimer, merge_families, prepare
+from downset.stages.lazy import lazy
+from downset.stages.problem import FoundStages, Stage, StageProblem
+from downset.stages.unit_graph import UnitGraph
+from experiments.ios.networks import paper_units
+from experiments.rows import load_rows, save_rows
+from experiments.zoo import graph as zoo_graph
+
+NAME = "ios_fig10_measured"
+PAPER_STAGES = {1: 2, 32: 4}
+PAPER_OWN_OVER_OTHER = {1: 1.28, 32: 1.08}
+"""How much faster the schedule found for a batch is there than the one found for the other batch."""
+WAYS = ("one after the other", "side by side", "merged")
+
+Times = Callable[[Graph, UnitGraph, Mapping[str, Sequence[Stage]]], dict[str, float]]
+Search = Callable[[Graph, UnitGraph], FoundStages]
+
+
+def last_block() -> Graph:
+    """The last module of Inception V3 as a network of its own."""
+    graph = zoo_graph("inception_v3")
+    blocks = sorted({op.name.split("/")[0] for op in graph.ops}, key=lambda block: int(block[1:]))
+    ops = tuple(op for op in graph.ops if op.name.startswith(f"{blocks[-2]}/"))  # behind it comes the head
+    made = {tensor for op in ops for tensor in op.outputs}
+    read = {tensor for op in ops for tensor in op.inputs if tensor != ABSENT and tensor not in graph.constants}
+    outside = {tensor for op in graph.ops if op not in ops for tensor in op.inputs}
+    return replace(
+        graph, name="inception_v3_last_block", ops=ops, inputs=tuple(sorted(read - made)),
+        outputs=tuple(sorted(made & (outside | set(graph.outputs)))), source=Source("built"),
+    ).check()  # fmt: skip
+
+
+def described(graph: Graph, units: UnitGraph, stages: Sequence[Stage]) -> str:
+    """Units by kernel and channels, P for the pool; | side by side, -> one after the other, + merged."""
+
+    def name(unit: int) -> str:
+        op = graph.ops[units.units[unit][0]]
+        if op.kind != "Conv":
+            return "P" if op.kind == "AveragePool" else op.kind.lower()
+        return "x".join(map(str, op.attrs["kernel_shape"])) + f":{graph.tensors[op.outputs[0]].shape[1]}"
+
+    groups = [(stage, [" -> ".join(map(name, group)) for group in stage.groups]) for stage in stages]
+    return " ".join(f"[{(' + ' if stage.merged else ' | ').join(parts)}]" for stage, parts in groups)
+
+
+def forks(graph: Graph, units: UnitGraph) -> list[int]:
+    """The masks of the pairs of a 1x3 and a 3x1 convolution that read one tensor."""
+    return [family for family in merge_families(graph, units) if family.bit_count() == 2]
+
+
+def with_forks(units: UnitGraph, pairs: Sequence[int], way: str) -> tuple[Stage, ...]:
+    """One unit after another, but the pairs in this way."""
+    stages: list[Stage] = []
+    for unit in range(len(units.units)):
+        pair = next((pair for pair in pairs if pair >> unit & 1), None)
+        if pair is None or way == WAYS[0]:
+            stages.append(Stage(((unit,),)))
+        elif unit == max(bits(pair)):  # what both read has been made by then
+            stages.append(Stage(tuple((member,) for member in bits(pair)), merged=way == "merged"))
+    return tuple(stages)
+
+
+def rows_of(block: Graph, batches: Sequence[int], search: Search, times: Times, about: str) -> list[dict[str, Any]]:
+    graphs = {batch: rebatch(block, batch) for batch in batches}
+    units = paper_units(block)
+    found = {batch: search(graph, units) for batch, graph in graphs.items()}
+    schedules = {f"found for {batch}": result.stages for batch, result in found.items()}
+    schedules |= {way: with_forks(units, forks(block, units), way) for way in WAYS}
+    return [
+        {
+            "batch": batch,
+            "about": about,
+            "load_average": os.getloadavg()[0],
+            "stages": len(found[batch].stages),
+            "schedule": described(graph, units, found[batch].stages),
+            "seconds": times(graph, units, schedules),
+        }
+        for batch, graph in graphs.items()
+    ]
+
+
+def measured_rows(device: Device, batches: Sequence[int], timings: int, runs: int) -> list[dict[str, Any]]:
+    def search(graph: Graph, units: UnitGraph) -> FoundStages:
+        binder = Binder(graph, device=device.kind, dtype=device.dtype)
+        timer = StageTimer(graph, units, device, binder, None)
+        problem = StageProblem(units.predecessors, merge_families(graph, units))
+        return lazy(problem, timer, budget=timings, free=timer.is_free)
+
+    def times(graph: Graph, units: UnitGraph, schedules: Mapping[str, Sequence[Stage]]) -> dict[str, float]:
+        """Medians, with barriers as IOS has them, in rounds that take turns."""
+        binder = Binder(graph, device=device.kind, dtype=device.dtype)
+        values = seeded_inputs(graph)
+        engines: dict[str, Any] = {}
+        try:
+            for name, stages in schedules.items():
+                program = lower(units, stages, barriers=True, max_lanes=device.max_lanes)
+                engines[name] = device.engine(
+                    binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
+                )
+            samples = device.time_whole(engines, [binder.place(value) for value in values], runs=runs)
+        finally:
+            for engine in engines.values():
+                getattr(engine, "close", lambda: None)()
+        return {name: median(seconds) for name, seconds in samples.items()}
+
+    about = f"{device.name}, {device.versions}"
+    return rows_of(prepare(last_block()), batches, search, times, about)
+
+
+def show(rows: Sequence[dict[str, Any]], mark: str = "") -> None:
+    for row in rows:
+        seconds, batch = row["seconds"], row["batch"]
+        load = f"machine's load {row['load_average']:.1f}"
+        print(f"\nbatch {batch}, {row['about']}, {load}{mark}\n  found: {row['schedule']}")
+        print(f"  stages: paper {PAPER_STAGES.get(batch, '-')} | ours {row['stages']}")
+        for name, taken in seconds.items():
+            print(f"  {name:20} {taken * 1e3:10.4f} ms")
+        for other in (found["batch"] for found in rows if found["batch"] != batch and found["about"] == row["about"]):
+            ours = seconds[f"found for {other}"] / seconds[f"found for {batch}"]
+            paper = PAPER_OWN_OVER_OTHER.get(batch)
+            text = f"paper {paper} | ours {ours:.2f} | ratio {ours / paper:.2f}" if paper else f"ours {ours:.2f}"
+            print(f"  found for {batch} over found for {other}, times faster: {text}")
+        print(f"  1x3 and 3x1 merged: {seconds[WAYS[0]] / seconds['merged']:.2f}x of one after the other")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="batch 1 and 4, few timings; the committed rows stay")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int)
+    arguments = parser.parse_args()
+    recorded = load_rows(NAME)
+    try:
+        device = open_device(arguments.device, threads=arguments.threads)
+    except DownsetError as error:
+        print(f"{error}; recorded rows:")
+        show(recorded, " (recorded)")
+        return
+    rows = measured_rows(device, *(((1, 4), 25, 5) if arguments.quick else ((1, 32), 100, 15)))
+    show(rows)
+    if not arguments.quick:
+        save_rows(NAME, [*[row for row in recorded if row["about"] != rows[0]["about"]], *rows])
+
+
+if __name__ == "__main__":
+    main()
