@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint native clean bench-fit bench-orders bench-serenity bench-arenas
+.PHONY: demo test lint native clean bench-fit bench-orders bench-serenity bench-arenas bench-ios
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -28,6 +28,9 @@ bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 
 bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evaluation: paper | ours | ratio
 	for name in swiftnet figure3 figure10 figure11 figure12 table2; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
+
+bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, measured on this CPU or simulated
+	for name in table1 table2 search fig6 fig10 fig16 cpu peers table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
 	$(BIN)/python -m experiments.tflite_memory.tables

@@ -36,6 +36,7 @@ _PUBLIC = {
     "plan_arena": "plan",
     "plan_order": "plan",
     "plan_shared": "plan",
+    "plan_stages": "plan",
     "plan_together": "together",
     "report": "report",
     "verify": "verify",

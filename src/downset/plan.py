@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import overload
+from typing import Any, overload
 
 from downset.arenas import ARENAS, SHARED
 from downset.arenas.capacity import within, within_objects
@@ -14,10 +14,13 @@ from downset.liveness import Lifetimes, MemoryModel, OrderProblem, lifetimes, me
 from downset.orders import ORDERS
 from downset.plans import Arena, Evidence, Found, Order, SharedObjects
 from downset.records import Record, check_records
+from downset.stages import STAGERS
+from downset.stages.problem import FoundStages, Price, StageProblem
+from downset.stages.unit_graph import group_units
 from downset.verify import verify_arena, verify_steps
 from downset.verify_records import check_objects, check_placement
 
-__all__ = ["judge_order", "plan_arena", "plan_order", "plan_shared"]
+__all__ = ["judge_order", "plan_arena", "plan_order", "plan_shared", "plan_stages"]
 
 Planner = Callable[..., Found]
 
@@ -173,3 +176,20 @@ def plan_shared(
     bound = min(value, found.bound)
     evidence = Evidence(name, value, bound, found.proven or bound == value, found.states, seconds)
     return SharedObjects(records, found.solution, tuple(sizes), evidence)
+
+
+def plan_stages(problem: Graph | StageProblem, price: Price, *, method: str = "lazy", **limits: Any) -> FoundStages:
+    """Stages of low total price: which units run side by side or merged, stage after stage.
+
+    `price`: seconds of any stage (of units, for a graph those of `group_units`). Methods: sequential, greedy, ios (all
+    stages priced), lazy (few). `limits` are the method's own: max_ops, max_groups, endings, strategy, budget,
+    time_limit_s. At most 64 units: split larger problems with `downset.stages.unit_graph.blocks`. To measure on a
+    device, choose and run, see `downset.stage`. Raises UsageError for an unknown method.
+    """
+    if isinstance(problem, Graph):
+        problem = StageProblem(group_units(problem).predecessors)
+    if method not in STAGERS:
+        raise UsageError(f"unknown stage method {method!r}; choose one of {', '.join(STAGERS)}")
+    found = STAGERS[method](problem, price, **limits)
+    verify_steps(problem.predecessors, [unit for stage in found.stages for unit in stage.units])
+    return found
