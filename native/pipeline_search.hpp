@@ -85,18 +85,27 @@ class PipelineSearch {
         std::pair<double, std::vector<PipelineStage>> best{kNever, {}};
         double low = bound_, high = incumbent;
         if (!problem_.shared) {
+            // One block a stage first: quick, and a close limit for the search with several.
+            const bool twice = problem_.several_blocks && !problem_.overlap;
+            several_ = false;
             for (double step = 0.01;; step *= 2) {
                 const double limit = std::min(high, low > 0 ? bound_ * (1 + step) : high);
                 auto found = pass(limit);
                 if (stopped_) return best;
                 if (found.first < limit) {
-                    bound_ = found.first;
-                    finished_ = true;
-                    return found;
+                    best = std::move(found);
+                    high = best.first;
+                    break;
                 }
                 low = limit;
                 if (limit >= high) break;
                 if (step > 1e6) step = 1e30;
+            }
+            if (twice) {
+                several_ = true;
+                auto found = pass(high * kBelow);
+                if (stopped_) return best;
+                if (found.first < high * kBelow) best = std::move(found), high = best.first;
             }
             bound_ = high;
             finished_ = true;
@@ -155,7 +164,7 @@ class PipelineSearch {
     std::vector<double> set_speed_;
     std::int64_t state_limit_, states_ = 0;
     std::chrono::steady_clock::time_point deadline_;
-    bool stopped_ = false, finished_ = false, by_latency_ = false;
+    bool stopped_ = false, finished_ = false, by_latency_ = false, several_ = true;
     double bound_ = 0;
     std::unordered_map<std::int64_t, Known> known_;
     std::unordered_map<std::int64_t, double> least_compute_;
@@ -344,9 +353,13 @@ class PipelineSearch {
                 const int edge = previous[b] * (length + 1) + b;
                 if (exact[edge]) continue;
                 all = false;
-                exact[edge] = 1;
-                weight[edge] = sum_of(start + previous[b], start + b, set, leader, cutoff).value;
+                // What the other blocks of this path leave is all that this one may take.
+                const double left = cutoff - (distance[length] - weight[edge]);
+                const Known known = sum_of(start + previous[b], start + b, set, leader, left);
                 if (stopped_) return kNever;
+                if (known.value < kNever) weight[edge] = known.value, exact[edge] = 1;
+                else weight[edge] = std::max(known.above, left);
+                break;
             }
             if (!all) continue;
             if (path)
@@ -365,7 +378,7 @@ class PipelineSearch {
             const double cutoff = limit - hand;
             const Known known = sum_of(start, stop, set, leader, cutoff);
             if (known.value < cutoff) best = {known.value, 0, known.limit, leader, false};
-            if (problem_.several_blocks && devices.size() > 1 && stop - start > 1) {
+            if (several_ && problem_.several_blocks && devices.size() > 1 && stop - start > 1) {
                 const double least = std::min(cutoff, best.compute);
                 const double value = several_blocks(start, stop, set, leader, least, nullptr);
                 if (value < least) best = {value, 0, least, leader, true};

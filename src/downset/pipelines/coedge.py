@@ -1,0 +1,89 @@
+"""Layer by layer with halos only: devices keep their rows and fetch from neighbours what they lack.
+
+Source: CoEdge (Zeng et al., IEEE/ACM ToN 2020), as the PICO paper describes its CE scheme.
+Names: working devices → the first n in order of speed; halo → rows fetched from neighbours.
+Complexity: O(units · devices²) prices.
+Deviations: rows in proportion to speed. How many devices work is chosen for every unit (PICO: "a dynamic number of devices
+to process different layers") by dynamic programming over (unit, number), a change of number charged with the rows that
+change hands. A number at which a device would need rows beyond its neighbours is not allowed (CoEdge limits communication
+to neighbours), except right after a change. The programme prices each tensor as lying where its producer unit left it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from downset.cluster import Cluster
+from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.strips import proportional_rows, tiles
+from downset.pipelines.timing import needs, stage_of
+
+__all__ = ["coedge"]
+
+
+def coedge(problem: SplitProblem, cluster: Cluster, **_: Any) -> FoundPipeline:
+    """One stage whose units are blocks of halo exchange, with the number of working devices chosen for each."""
+    speeds = [device.speed for device in cluster.devices]
+    order = sorted(range(len(speeds)), key=lambda device: (-speeds[device], device))
+    splits = [_choices(problem, unit, order, speeds) for unit in range(problem.cuts)]
+    leader = order[0]
+    best: dict[int, tuple[float, tuple[int, ...]]] = {-1: (0.0, ())}
+    for unit in range(problem.cuts):
+        following: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for count, split in splits[unit].items():
+            for before, (seconds, path) in best.items():
+                if before == count and not _neighbours_suffice(problem, splits[unit - 1][count], split):
+                    continue
+                history = tuple(splits[u][n] for u, n in enumerate(path[-1:], unit - len(path[-1:])))
+                alone = _seconds(problem, cluster, leader, history, split)
+                total = seconds + alone
+                if count not in following or total < following[count][0]:
+                    following[count] = (total, (*path, count))
+        best = following
+    _, path = min(best.values())
+    chosen = tuple(splits[unit][count] for unit, count in enumerate(path))
+    return FoundPipeline((StageDraft(leader, chosen),), 0.0)
+
+
+def _choices(problem: SplitProblem, unit: int, order: list[int], speeds: list[float]) -> dict[int, Split]:
+    rows = problem.segment(unit, unit + 1).rows
+    found = {}
+    for count in range(1, min(len(order), rows) + 1):
+        working = order[:count]
+        bounds = proportional_rows(rows, [speeds[device] for device in working])
+        if count == 1 or all(low < high for low, high in zip(bounds, bounds[1:], strict=False)):
+            found[count] = Split(unit, unit + 1, tiles(working, bounds), halo=True)
+    return found
+
+
+def _neighbours_suffice(problem: SplitProblem, before: Split, split: Split) -> bool:
+    """Whether every strip needs rows of its own and its neighbours' only."""
+    rows = problem.segment(split.start, split.stop).rows
+    rows_before = problem.segment(before.start, before.stop).rows
+    made = {tensor for op in problem.units[before.start] for tensor in problem.ops[op].outputs}
+    for place, tile in enumerate(split.tiles):
+        low_tile, high_tile = before.tiles[max(0, place - 1)], before.tiles[min(place + 1, len(before.tiles) - 1)]
+        for tensor, (low, high) in needs(problem, split, tile.start, tile.stop, rows).items():
+            if tensor not in made:
+                continue
+            extent = problem.tensors[tensor].rows
+            if low < low_tile.start * extent // rows_before or high > high_tile.stop * extent // rows_before:
+                return False
+    return True
+
+
+def _seconds(
+    problem: SplitProblem, cluster: Cluster, leader: int, history: tuple[Split, ...], split: Split
+) -> float:
+    """Time of a block that finds its input where the block before it left it."""
+    stage = stage_of(problem, cluster, StageDraft(leader, (*history, split)), comm="paper")
+    block = stage.blocks[-1]
+    ends = block.transfer_s if split.stop == problem.cuts else block.transfer_s - _gather(cluster, block)
+    return block.compute_s + ends
+
+
+def _gather(cluster: Cluster, block: Any) -> float:
+    from downset.pipelines.timing import round_seconds
+
+    return round_seconds(cluster, block.after)

@@ -1,0 +1,66 @@
+"""The early layers fused and cut into a grid of tiles, the rest on one device.
+
+Source: DeepThings (Zhao et al., TCAD 2018), fused tile partitioning; the EFL scheme of the PICO paper.
+Names: N x M grid → grid; fused layers → fused; gateway → leader.
+Complexity: O(units · devices · operators).
+Deviations: DeepThings' user states the grid and how many layers are fused. Here the grid is the most square one with a tile
+for each device (4 x 2 for eight), more rows than columns; as many units are fused as give the least period, unless `fused`
+says. DeepThings' idle devices steal tiles; with one tile each there is nothing to steal, and strong and weak devices wait
+for each other, as the PICO paper measures. Where columns are not known the grid is 1 column wide.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from downset.cluster import Cluster
+from downset.errors import UnsupportedError
+from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.timing import stage_of
+
+__all__ = ["early_fused", "grid_of"]
+
+
+def grid_of(count: int) -> tuple[int, int]:
+    """(rows, columns) of the most square grid of `count` tiles, rows not fewer."""
+    columns = max(c for c in range(1, count + 1) if count % c == 0 and c * c <= count)
+    return count // columns, columns
+
+
+def early_fused(
+    problem: SplitProblem, cluster: Cluster, *, comm: str = "full", fused: int | None = None, **_: Any
+) -> FoundPipeline:
+    """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device."""
+    speeds = [device.speed for device in cluster.devices]
+    leader = speeds.index(max(speeds))
+    candidates = range(1, problem.cuts + 1) if fused is None else (fused,)
+    drafts = [draft for count in candidates if (draft := _draft(problem, cluster, leader, count)) is not None]
+    if not drafts:
+        rest = Split(0, problem.cuts, (Tile(leader, 0, problem.segment(0, problem.cuts).rows),))
+        return FoundPipeline((StageDraft(leader, (rest,)),), 0.0, note="no early layer has a row for every tile")
+    best = min(drafts, key=lambda draft: stage_of(problem, cluster, draft, comm=comm).seconds)
+    return FoundPipeline((best,), 0.0)
+
+
+def _draft(problem: SplitProblem, cluster: Cluster, leader: int, fused: int) -> StageDraft | None:
+    rows = problem.segment(0, fused).rows
+    devices = range(len(cluster.devices))
+    down, side = grid_of(len(cluster.devices))
+    try:
+        columns = problem.turned().segment(0, fused).rows if side > 1 else 1
+    except UnsupportedError:
+        down, side, columns = len(cluster.devices), 1, 1
+    if rows < down or columns < side:
+        return None
+    parts = []
+    for device in devices:
+        row, column = divmod(device, side)
+        span = (column * columns // side, (column + 1) * columns // side) if side > 1 else None
+        parts.append(Tile(device, row * rows // down, (row + 1) * rows // down, span))
+    splits = [Split(0, fused, tuple(parts))]
+    if fused < problem.cuts:
+        splits.append(
+            Split(fused, problem.cuts, (Tile(leader, 0, problem.segment(fused, problem.cuts).rows),))
+        )
+    return StageDraft(leader, tuple(splits))

@@ -1,0 +1,169 @@
+"""Pipelines of least period, with proof: every way to group units into stages and devices into sets.
+
+Source: ours; what PICO's conclusion asks for ("balance the workload across different stages").
+Names: cut, units → the chain of `SplitProblem`; set → a multiset of device types.
+Complexity: states are (cut, multiset of devices used), at most (units + 1) · Π(devices of a type + 1), times the sets that
+can follow; pruned by the MACs that must come before and after at the best period so far.
+Space: stages of consecutive units; any device may stay idle; in a stage the devices lie in order of falling speed (then of
+name) from the top row down, each with any number of rows, none included; any of them leads. On links without overlap a
+stage may be several fused blocks one after another. On overlapping or shared networks stages of several blocks are not
+searched: there the better of the best one-block plan and the rivals' is returned, and called proven only where it meets
+the bound that holds for every plan. Tiles with columns and halo exchange (rivals) lie outside on every network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from downset.cluster import Cluster
+from downset.errors import InfeasibleError, LimitReached, UsageError
+from downset.native import native_module
+from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.strips import tiles
+from downset.pipelines.timing import period_and_latency, stages_of
+
+__all__ = ["Canonical", "canonical", "exact", "least_latency"]
+
+_STATES = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """Devices in the order that strips lie in. `type` numbers interchangeable ones alike, ascending."""
+
+    order: tuple[int, ...]
+    speed: tuple[float, ...]
+    type: tuple[int, ...]
+    per_byte: tuple[tuple[float, ...], ...]
+    latency: tuple[tuple[float, ...], ...]
+    uniform: bool
+
+
+def canonical(cluster: Cluster) -> Canonical:
+    """Devices sorted by falling speed, then name; alike where speed is equal and all pairs have one rate."""
+    devices = cluster.devices
+    uniform = not cluster.network.links
+    order = sorted(range(len(devices)), key=lambda k: (-devices[k].speed, devices[k].memory_bytes or 0, devices[k].name))
+    types: list[int] = []
+    for place, device in enumerate(order):
+        alike = uniform and place > 0 and devices[order[place - 1]].speed == devices[device].speed
+        types.append(types[-1] if alike else len(set(types)))
+    pairs = [[cluster.link(first, second) for second in order] for first in order]
+    return Canonical(
+        tuple(order),
+        tuple(devices[device].speed for device in order),
+        tuple(types),
+        tuple(tuple(1.0 / rate for rate, _ in line) for line in pairs),
+        tuple(tuple(latency for _, latency in line) for line in pairs),
+        uniform,
+    )
+
+
+def exact(
+    problem: SplitProblem,
+    cluster: Cluster,
+    *,
+    comm: str = "full",
+    max_latency_s: float | None = None,
+    time_limit_s: float = 10.0,
+    engine: str = "native",
+    several_blocks: bool = True,
+    **_: Any,
+) -> FoundPipeline:
+    """The pipeline of least period within the latency limit, or the best found in `time_limit_s` with a bound.
+
+    Raises InfeasibleError, with the least latency, where no plan is within the limit."""
+    from downset.pipelines.rivals import rivals
+
+    everything = total_bound_s(problem, cluster)
+    best: tuple[float, Drafted] = (math.inf, ())
+    for _name, found in rivals(problem, cluster, comm=comm):
+        stages = stages_of(problem, cluster, found.stages, comm=comm)
+        period, latency = period_and_latency(cluster, stages)
+        if (max_latency_s is None or latency <= max_latency_s) and period < best[0]:
+            best = (period, found.stages)
+    period, bound, finished, states, drafts = _search(
+        problem, cluster, comm, max_latency_s, best[0], time_limit_s, engine, several_blocks
+    )
+    if period < best[0]:
+        best = (period, drafts)
+    if not best[1]:
+        if not finished:
+            raise LimitReached(f"no plan within {max_latency_s} s found in {time_limit_s:g} s; allow more time or latency")
+        least = least_latency(problem, cluster, comm=comm, engine=engine)
+        raise InfeasibleError(
+            f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least[0]:.6g} s (--max-latency)"
+        )
+    # The search is whole only where every stage is summed; elsewhere just the bound that holds for all plans counts.
+    whole = finished and not cluster.network.overlap and cluster.network.kind == "links"
+    value = best[0]
+    bound = min(value, max(everything, bound if whole else 0.0))
+    note = "" if whole else "stages of several blocks were not searched: the bound holds for them too"
+    return FoundPipeline(best[1], bound, whole and finished, states, note)
+
+
+def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
+    """No pipeline is faster than all MACs at the speed of all devices together."""
+    return problem.macs_before()[-1] / sum(device.speed for device in cluster.devices)
+
+
+def least_latency(
+    problem: SplitProblem, cluster: Cluster, *, comm: str = "full", engine: str = "native", time_limit_s: float = 30.0
+) -> tuple[float, Drafted]:
+    """The least latency of any pipeline of the space (or what is known of it in the time), and its stages."""
+    _, _, _, _, drafts = _search(problem, cluster, comm, None, math.inf, time_limit_s, engine, True, least=True)
+    if not drafts:
+        raise LimitReached(f"the least latency was not found in {time_limit_s:g} s")
+    return period_and_latency(cluster, stages_of(problem, cluster, drafts, comm=comm))[1], drafts
+
+
+def _search(
+    problem: SplitProblem, cluster: Cluster, comm: str, max_latency_s: float | None, incumbent_s: float,
+    time_limit_s: float, engine: str, several_blocks: bool, *, least: bool = False,
+) -> tuple[float, float, bool, int, Drafted]:  # fmt: skip
+    """(period, bound, finished, states, stages) of the search in one engine."""
+    form = canonical(cluster)
+    handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
+    limit = math.inf if max_latency_s is None else max_latency_s
+    shared = cluster.network.kind == "shared"
+    if engine == "python":
+        from downset.pipelines.exact_python import search
+
+        found = search(
+            problem, form, handover, cluster.network.overlap, shared, limit, several_blocks, least, incumbent_s, time_limit_s
+        )
+    elif engine == "native":
+        found = native_module().pipeline_search(
+            problem.cuts, _tables(problem), list(problem.macs_before()), handover, list(form.speed), list(form.type),
+            [list(line) for line in form.per_byte], [list(line) for line in form.latency], form.uniform,
+            cluster.network.overlap, shared, limit, several_blocks, least, incumbent_s, time_limit_s, _STATES,
+        )  # fmt: skip
+    else:
+        raise UsageError(f"unknown engine {engine!r}; choose native or python")
+    period, bound, finished, states, stages = found
+    return period, bound, finished, states, _drafts(stages, form.order)
+
+
+def _tables(problem: SplitProblem) -> list[tuple[Any, ...]]:
+    lines = problem.cuts + 1
+    tables: list[tuple[Any, ...]] = [(0, [], [], [], [], [], [])] * (lines * lines)
+    for start in range(problem.cuts):
+        for stop in range(start + 1, lines):
+            segment = problem.segment(start, stop)
+            macs = [table[0].tolist() for table in (segment.upper, segment.lower, segment.final)]
+            moved = [(table[1] + table[2]).tolist() for table in (segment.upper, segment.lower, segment.final)]
+            tables[start * lines + stop] = (segment.rows, *macs, *moved)
+    return tables
+
+
+def _drafts(stages: Sequence[Any], order: Sequence[int]) -> Drafted:
+    drafts = []
+    for leader, blocks, devices in stages:
+        names = [order[device] for device in devices]
+        splits = tuple(Split(start, stop, tiles(names, bounds)) for start, stop, bounds in blocks)
+        drafts.append(StageDraft(order[leader], splits))
+    return tuple(drafts)

@@ -1,0 +1,176 @@
+"""The specification of native/pipeline_search.hpp: the same space, searched without cleverness.
+
+Where the native search asks for the least communication within a limit, this one keeps every trade of computing against
+communication that no other beats: of a block (T, C), of a stage, of the pipeline so far (period, medium, latency).
+Exact and slow; for small networks, and to hold the native search to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from downset.pipelines.problem import Segment, SplitProblem, price
+
+if TYPE_CHECKING:
+    from downset.pipelines.exact import Canonical
+
+__all__ = ["search"]
+
+Trade = tuple[float, float, tuple[tuple[int, int, tuple[int, ...]], ...]]
+"""(computing, communication, blocks as (start, stop, row boundaries))."""
+
+
+class _TimeIsUp(Exception):
+    pass
+
+
+def search(
+    problem: SplitProblem, devices: Canonical, handover: list[int], overlap: bool, shared: bool, latency_limit_s: float,
+    several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
+) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
+    """(period, infinity if none is below the incumbent; bound; finished; states; stages as the native search gives)."""
+    run = _Search(problem, devices, handover, overlap, shared, latency_limit_s, several_blocks, least_latency)
+    run.deadline = time.perf_counter() + time_limit_s
+    total = problem.macs_before()[-1] / sum(devices.speed)
+    try:
+        found = run.best()
+    except _TimeIsUp:
+        return math.inf, total, False, run.states, []
+    if found is None or (not least_latency and found[0] >= incumbent_s):
+        return math.inf, incumbent_s, True, run.states, []
+    return found[0], found[0], True, run.states, found[1]
+
+
+class _Search:
+    deadline = math.inf
+
+    def __init__(
+        self, problem: SplitProblem, devices: Canonical, handover: list[int], overlap: bool, shared: bool,
+        latency_limit_s: float, several_blocks: bool, least_latency: bool,
+    ) -> None:  # fmt: skip
+        self.problem, self.devices, self.handover = problem, devices, handover
+        self.overlap, self.shared, self.latency_limit_s = overlap, shared, latency_limit_s
+        self.several_blocks, self.least_latency = several_blocks, least_latency
+        self.states = 0
+        self.counts = [devices.type.count(kind) for kind in sorted(set(devices.type))]
+        self.first = [devices.type.index(kind) for kind in sorted(set(devices.type))]
+        self.blocks: dict[tuple[int, int, tuple[int, ...], int], list[Trade]] = {}
+        self.stages: dict[tuple[int, int, tuple[int, ...], int], list[Trade]] = {}
+
+    def best(self) -> tuple[float, list[Any]] | None:
+        """Labels by (devices used by type, cut, last leader): Pareto sets of (period, medium, latency)."""
+        sets = list(itertools.product(*(range(count + 1) for count in self.counts)))
+        table: dict[tuple[tuple[int, ...], int, int], list[tuple[float, float, float, list[Any]]]] = {}
+        none = (0,) * len(self.counts)
+        table[none, 0, -1] = [(0.0, 0.0, 0.0, [])]
+        for used in sorted(sets, key=sum):
+            for cut in range(self.problem.cuts):
+                for head in range(-1, len(self.devices.speed)):
+                    for label in table.get((used, cut, head), []):
+                        for target, found in self.following(used, cut, head, label, sets):
+                            _insert(table.setdefault(target, []), found)
+        ends = [label for (_, cut, _), labels in table.items() if cut == self.problem.cuts for label in labels]
+        if not ends:
+            return None
+        rank = (lambda label: label[2]) if self.least_latency else self.period
+        end = min(ends, key=rank)
+        return self.period(end), end[3]
+
+    def period(self, label: tuple[float, float, float, list[Any]]) -> float:
+        return max(label[0], label[1]) if self.shared else label[0]
+
+    def following(
+        self, used: tuple[int, ...], cut: int, head: int, label: tuple[float, float, float, list[Any]],
+        sets: Iterable[tuple[int, ...]],
+    ) -> Iterator[tuple[tuple[tuple[int, ...], int, int], tuple[float, float, float, list[Any]]]]:  # fmt: skip
+        for extra in sets:
+            if not any(extra) or any(a + b > c for a, b, c in zip(used, extra, self.counts, strict=True)):
+                continue
+            members = tuple(self.first[kind] + used[kind] + k for kind in range(len(extra)) for k in range(extra[kind]))
+            alike = tuple(self.first[kind] + k for kind in range(len(extra)) for k in range(extra[kind]))
+            after = tuple(a + b for a, b in zip(used, extra, strict=True))
+            for stop in range(cut + 1, self.problem.cuts + 1):
+                for place, leader in enumerate(members):
+                    hand = self.hand_over(cut, head, leader)
+                    for computing, transfer, blocks in self.stage(cut, stop, alike, place):
+                        moved = transfer + hand
+                        seconds = max(computing, moved) if self.overlap else computing + moved
+                        latency = label[2] + computing + moved
+                        if latency > self.latency_limit_s * (1 + 1e-12):
+                            continue
+                        stage = (leader, [(a, b, list(bounds)) for a, b, bounds in blocks], list(members))
+                        key = (after, stop, -1 if self.devices.uniform else leader)
+                        yield key, (max(label[0], seconds), label[1] + moved, latency, [*label[3], stage])
+
+    def hand_over(self, cut: int, head: int, leader: int) -> float:
+        if cut == 0 or self.handover[cut] == 0:
+            return 0.0
+        source = head if head >= 0 else (leader + 1) % len(self.devices.speed)
+        return self.handover[cut] * self.devices.per_byte[source][leader] + self.devices.latency[source][leader]
+
+    def stage(self, start: int, stop: int, members: tuple[int, ...], place: int) -> list[Trade]:
+        key = (start, stop, members, place)
+        if key not in self.stages:
+            trades: list[Trade] = []
+            for trade in self.block(start, stop, members, place):
+                _insert_trade(trades, trade)
+            if self.several_blocks and len(members) > 1:
+                for middle in range(start + 1, stop):
+                    for one in self.stage(start, middle, members, place):
+                        for two in self.block(middle, stop, members, place):
+                            _insert_trade(trades, (one[0] + two[0], one[1] + two[1], (*one[2], *two[2])))
+            self.stages[key] = trades
+        return self.stages[key]
+
+    def block(self, start: int, stop: int, members: tuple[int, ...], place: int) -> list[Trade]:
+        key = (start, stop, members, place)
+        if key not in self.blocks:
+            segment = self.problem.segment(start, stop)
+            at: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
+            at[0] = [(0.0, 0.0, (0,))]
+            for k in range(len(members)):
+                at = self.extended(segment, at, members, k, place)
+            self.blocks[key] = [(one, two, ((start, stop, bounds),)) for one, two, bounds in at[segment.rows]]
+        return self.blocks[key]
+
+    def extended(
+        self, segment: Segment, at: list[list[tuple[float, float, tuple[int, ...]]]], members: tuple[int, ...], k: int,
+        place: int,
+    ) -> list[list[tuple[float, float, tuple[int, ...]]]]:  # fmt: skip
+        """All ways to give the next device rows, by the row they end at."""
+        if time.perf_counter() > self.deadline:
+            raise _TimeIsUp
+        found: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
+        device, leader = members[k], members[place]
+        for low in range(segment.rows + 1):
+            for high in range(low, segment.rows + 1) if at[low] else ():
+                self.states += 1
+                macs, in_bytes, out_bytes = price(segment, low, high)
+                moved = 0.0
+                if k != place and high > low:
+                    per_byte, latency = self.devices.per_byte[leader][device], self.devices.latency[leader][device]
+                    moved = (in_bytes + out_bytes) * per_byte + 2 * latency
+                for computing, transfer, bounds in at[low]:
+                    label = (max(computing, macs / self.devices.speed[device]), transfer + moved, (*bounds, high))
+                    _insert_trade(found[high], label)
+        return found
+
+
+def _insert_trade(labels: list[Any], label: Any) -> None:
+    """Keep the labels that no other beats in both of their first two numbers."""
+    if any(other[0] <= label[0] and other[1] <= label[1] for other in labels):
+        return
+    labels[:] = [other for other in labels if not (label[0] <= other[0] and label[1] <= other[1])]
+    labels.append(label)
+
+
+def _insert(labels: list[Any], label: Any) -> None:
+    """Likewise for three."""
+    if any(all(a <= b for a, b in zip(other[:3], label[:3], strict=True)) for other in labels):
+        return
+    labels[:] = [other for other in labels if not all(a <= b for a, b in zip(label[:3], other[:3], strict=True))]
+    labels.append(label)

@@ -1,0 +1,110 @@
+"""PICO's own planner: a pipeline for equal devices, then devices assigned to its stages.
+
+Source: PICO, section 5, Algorithms 2 and 3. Units are its pieces (Algorithm 1).
+Names: P, T → period, latency; Ts[i][j][p] → stage seconds; T_lim → max_latency_s; 𝔻' → devices of average speed (eq. 14);
+Θ'/|𝒟'| → average requirement; "Divide And Conquer" adjustment of strips → balanced_rows.
+Complexity: O(units² · devices²) for Algorithm 2, O(devices · stages) for Algorithm 3, beside the prices.
+Deviations, where the paper as printed is ambiguous or wrong:
+- Line 13 of Algorithm 2 subtracts the last stage's time from T_lim inside the loops, for good, so that every further
+  candidate is held to less. Here each candidate is held to the limit less its own stage.
+- Its memo of P and T ignores T_lim: what was found under one limit is returned under another. Kept as printed: the
+  latencies of whole plans are checked instead, and with a limit that binds the result may miss plans that exist.
+- Line 9 tests m = 1 where p = 1 must be meant, line 17 tests T[i][j][p-m] where T[i][s][p-m] must be.
+- Algorithm 3 line 6 says the stage of "minimum" average requirement, its text "maximum". Maximum: the fastest device goes
+  to the stage that asks most of each.
+- d_f is left open. Here the device whose strip has most bytes, so that eq. 10 leaves out the largest term.
+- Every stage uses all devices given to it; Algorithm 2 always gives all devices out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from downset.cluster import Cluster, Device
+from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.problem import SplitProblem, price
+from downset.pipelines.strips import balanced_rows, equal_rows, tiles
+from downset.pipelines.timing import stage_of
+
+__all__ = ["pico"]
+
+
+def pico(
+    problem: SplitProblem,
+    cluster: Cluster,
+    *,
+    comm: str = "full",
+    max_latency_s: float | None = None,
+    **_: Any,
+) -> FoundPipeline:
+    """Algorithm 2 on devices of average speed, then Algorithm 3."""
+    limit = float("inf") if max_latency_s is None else max_latency_s
+    count = len(cluster.devices)
+    average = sum(device.speed for device in cluster.devices) / count  # eq. 14
+    network = replace(cluster.network, links=())
+    equal = Cluster(tuple(Device(f"average {k}", average) for k in range(count)), network)
+
+    @lru_cache(maxsize=None)
+    def stage_seconds(start: int, stop: int, devices: int) -> float:
+        rows = problem.segment(start, stop).rows
+        draft = _stage(problem, start, stop, list(range(devices)), equal_rows(rows, devices))
+        sender = -1 if start == 0 else count - 1
+        return stage_of(problem, equal, draft, comm=comm, sender=sender).seconds
+
+    memo: dict[tuple[int, int], tuple[float, float, tuple[tuple[int, int, int], ...]]] = {}
+
+    def best(stop: int, devices: int, left: float) -> tuple[float, float, tuple[tuple[int, int, int], ...]]:
+        """(period, latency, stages) of units [0, stop) on `devices` devices: DP(0, stop, devices, T_lim)."""
+        if (stop, devices) in memo:
+            return memo[stop, devices]
+        whole = stage_seconds(0, stop, devices)
+        found = (whole, whole, ((0, stop, devices),))
+        if devices > 1 and stop > 1:
+            for cut in range(1, stop):
+                for last in range(1, devices):
+                    seconds = stage_seconds(cut, stop, last)
+                    if seconds > left:
+                        continue
+                    period, latency, stages = best(cut, devices - last, left - seconds)
+                    if latency > left - seconds:
+                        continue
+                    if max(period, seconds) < found[0]:
+                        found = (max(period, seconds), latency + seconds, (*stages, (cut, stop, last)))
+        memo[stop, devices] = found
+        return found
+
+    _, _, shape = best(problem.cuts, count, limit)
+    return FoundPipeline(_adjusted(problem, cluster, shape), 0.0, states=len(memo))
+
+
+def _adjusted(
+    problem: SplitProblem, cluster: Cluster, shape: tuple[tuple[int, int, int], ...]
+) -> tuple[StageDraft, ...]:
+    """Algorithm 3: the fastest devices to the stages that ask most of each, then strips balanced inside each stage."""
+    requirement = []
+    for start, stop, count in shape:
+        segment = problem.segment(start, stop)
+        bounds = equal_rows(segment.rows, count)
+        theta = sum(price(segment, bounds[k], bounds[k + 1])[0] for k in range(count))  # eq. 16
+        requirement.append(theta / count)
+    room = [count for _, _, count in shape]
+    given: list[list[int]] = [[] for _ in shape]
+    speeds = [device.speed for device in cluster.devices]
+    for device in sorted(range(len(speeds)), key=lambda device: (-speeds[device], device)):
+        open_stages = [stage for stage in range(len(shape)) if len(given[stage]) < room[stage]]
+        stage = max(open_stages, key=lambda stage: (requirement[stage], -stage))
+        given[stage].append(device)
+    drafts = []
+    for (start, stop, _), devices in zip(shape, given, strict=True):
+        bounds = balanced_rows(problem.segment(start, stop), [speeds[device] for device in devices])
+        drafts.append(_stage(problem, start, stop, devices, bounds))
+    return tuple(drafts)
+
+
+def _stage(problem: SplitProblem, start: int, stop: int, devices: list[int], bounds: list[int]) -> StageDraft:
+    segment = problem.segment(start, stop)
+    parts: tuple[Tile, ...] = tiles(devices, bounds)
+    leader = max(parts, key=lambda tile: sum(price(segment, tile.start, tile.stop)[1:])).device
+    return StageDraft(leader, (Split(start, stop, parts),))
