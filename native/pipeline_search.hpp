@@ -465,7 +465,9 @@ class PipelineSearch {
                             members_[set].size() > 1 && segment(cut, stop).macs_final[0] <= limit * fastest)
                             continue;  // the fastest alone sends nothing
                         if (out_of_time()) return {kNever, {}};
-                        if (!by_latency_ && least_compute(cut, stop, set) >= slack) continue;
+                        // Several blocks can take less than one: they compute less twice.
+                        const bool fused = !several_ || problem_.overlap || problem_.shared || members_[set].size() == 1;
+                        if (!by_latency_ && fused && least_compute(cut, stop, set) >= slack) continue;
                         expand(used, cut, set, stop, limit, heads, slot, found);
                         if (stopped_) return {kNever, {}};
                     }

@@ -12,8 +12,8 @@ from downset.pipelines.timing import period_and_latency, stages_of
 
 
 def every_plan(problem, cluster):
-    """All pipelines of one-block stages: cuts x device assignments x integer rows x leaders. Strips lie in the canonical
-    order of devices; devices may be idle, strips empty."""
+    """All pipelines of one-block stages: cuts x device assignments x integer rows x leaders. Strips lie in the
+    canonical order of devices; devices may be idle, strips empty."""
     order = canonical(cluster).order
     for count in range(1, min(problem.cuts, len(order)) + 1):
         for inner in itertools.combinations(range(1, problem.cuts), count - 1):

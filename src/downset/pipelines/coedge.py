@@ -3,26 +3,28 @@
 Source: CoEdge (Zeng et al., IEEE/ACM ToN 2020), as the PICO paper describes its CE scheme.
 Names: working devices → the first n in order of speed; halo → rows fetched from neighbours.
 Complexity: O(units · devices²) prices.
-Deviations: rows in proportion to speed. How many devices work is chosen for every unit (PICO: "a dynamic number of devices
-to process different layers") by dynamic programming over (unit, number), a change of number charged with the rows that
-change hands. A number at which a device would need rows beyond its neighbours is not allowed (CoEdge limits communication
-to neighbours), except right after a change. The programme prices each tensor as lying where its producer unit left it.
+Deviations: rows in proportion to speed. How many devices work is chosen for every unit (PICO: "a dynamic number of
+devices to process different layers") by dynamic programming over (unit, number), a change of number charged with the
+rows that change hands. A number at which a device would need rows beyond its neighbours is not allowed (CoEdge limits
+communication to neighbours), except right after a change. The programme prices each tensor as lying where its producer
+unit left it.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from downset.cluster import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import proportional_rows, tiles
-from downset.pipelines.timing import needs, stage_of
+from downset.pipelines.timing import needs, round_seconds, stage_of
 
 __all__ = ["coedge"]
 
 
-def coedge(problem: SplitProblem, cluster: Cluster, **_: Any) -> FoundPipeline:
+def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPipeline:
     """One stage whose units are blocks of halo exchange, with the number of working devices chosen for each."""
     speeds = [device.speed for device in cluster.devices]
     order = sorted(range(len(speeds)), key=lambda device: (-speeds[device], device))
@@ -41,7 +43,7 @@ def coedge(problem: SplitProblem, cluster: Cluster, **_: Any) -> FoundPipeline:
                 if count not in following or total < following[count][0]:
                     following[count] = (total, (*path, count))
         best = following
-    _, path = min(best.values())
+    path = min(best.values())[1]
     chosen = tuple(splits[unit][count] for unit, count in enumerate(path))
     return FoundPipeline((StageDraft(leader, chosen),), 0.0)
 
@@ -52,7 +54,7 @@ def _choices(problem: SplitProblem, unit: int, order: list[int], speeds: list[fl
     for count in range(1, min(len(order), rows) + 1):
         working = order[:count]
         bounds = proportional_rows(rows, [speeds[device] for device in working])
-        if count == 1 or all(low < high for low, high in zip(bounds, bounds[1:], strict=False)):
+        if count == 1 or all(low < high for low, high in pairwise(bounds)):
             found[count] = Split(unit, unit + 1, tiles(working, bounds), halo=True)
     return found
 
@@ -73,17 +75,8 @@ def _neighbours_suffice(problem: SplitProblem, before: Split, split: Split) -> b
     return True
 
 
-def _seconds(
-    problem: SplitProblem, cluster: Cluster, leader: int, history: tuple[Split, ...], split: Split
-) -> float:
+def _seconds(problem: SplitProblem, cluster: Cluster, leader: int, history: tuple[Split, ...], split: Split) -> float:
     """Time of a block that finds its input where the block before it left it."""
-    stage = stage_of(problem, cluster, StageDraft(leader, (*history, split)), comm="paper")
-    block = stage.blocks[-1]
-    ends = block.transfer_s if split.stop == problem.cuts else block.transfer_s - _gather(cluster, block)
-    return block.compute_s + ends
-
-
-def _gather(cluster: Cluster, block: Any) -> float:
-    from downset.pipelines.timing import round_seconds
-
-    return round_seconds(cluster, block.after)
+    block = stage_of(problem, cluster, StageDraft(leader, (*history, split)), comm="paper").blocks[-1]
+    last = split.stop == problem.cuts
+    return block.compute_s + round_seconds(cluster, block.before) + (round_seconds(cluster, block.after) if last else 0)

@@ -3,10 +3,10 @@
 Source: DeepThings (Zhao et al., TCAD 2018), fused tile partitioning; the EFL scheme of the PICO paper.
 Names: N x M grid → grid; fused layers → fused; gateway → leader.
 Complexity: O(units · devices · operators).
-Deviations: DeepThings' user states the grid and how many layers are fused. Here the grid is the most square one with a tile
-for each device (4 x 2 for eight), more rows than columns; as many units are fused as give the least period, unless `fused`
-says. DeepThings' idle devices steal tiles; with one tile each there is nothing to steal, and strong and weak devices wait
-for each other, as the PICO paper measures. Where columns are not known the grid is 1 column wide.
+Deviations: DeepThings' user states the grid and how many layers are fused. Here the grid is the most square one with a
+tile for each device (4 x 2 for eight), more rows than columns; as many units are fused as give the least period, unless
+`fused` says. DeepThings' idle devices steal tiles; with one tile each there is nothing to steal, and strong and weak
+devices wait for each other, as the PICO paper measures. Where columns are not known the grid is 1 column wide.
 """
 
 from __future__ import annotations
@@ -60,7 +60,5 @@ def _draft(problem: SplitProblem, cluster: Cluster, leader: int, fused: int) -> 
         parts.append(Tile(device, row * rows // down, (row + 1) * rows // down, span))
     splits = [Split(0, fused, tuple(parts))]
     if fused < problem.cuts:
-        splits.append(
-            Split(fused, problem.cuts, (Tile(leader, 0, problem.segment(fused, problem.cuts).rows),))
-        )
+        splits.append(Split(fused, problem.cuts, (Tile(leader, 0, problem.segment(fused, problem.cuts).rows),)))
     return StageDraft(leader, tuple(splits))

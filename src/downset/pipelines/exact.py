@@ -2,13 +2,13 @@
 
 Source: ours; what PICO's conclusion asks for ("balance the workload across different stages").
 Names: cut, units → the chain of `SplitProblem`; set → a multiset of device types.
-Complexity: states are (cut, multiset of devices used), at most (units + 1) · Π(devices of a type + 1), times the sets that
-can follow; pruned by the MACs that must come before and after at the best period so far.
-Space: stages of consecutive units; any device may stay idle; in a stage the devices lie in order of falling speed (then of
-name) from the top row down, each with any number of rows, none included; any of them leads. On links without overlap a
-stage may be several fused blocks one after another. On overlapping or shared networks stages of several blocks are not
-searched: there the better of the best one-block plan and the rivals' is returned, and called proven only where it meets
-the bound that holds for every plan. Tiles with columns and halo exchange (rivals) lie outside on every network.
+Complexity: states are (cut, multiset of devices used), at most (units + 1) · Π(devices of a type + 1), times the sets
+that can follow; pruned by the MACs that must come before and after at the best period so far.
+Space: stages of consecutive units; any device may stay idle; in a stage the devices lie in order of falling speed (then
+of name) from the top row down, each with any number of rows, none included; any of them leads. On links without overlap
+a stage may be several fused blocks one after another. On overlapping or shared networks stages of several blocks are
+not searched: there the better of the best one-block plan and the rivals' is returned, and called proven only where it
+meets the bound that holds for every plan. Tiles with columns and halo exchange (rivals) lie outside on every network.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def canonical(cluster: Cluster) -> Canonical:
     """Devices sorted by falling speed, then name; alike where speed is equal and all pairs have one rate."""
     devices = cluster.devices
     uniform = not cluster.network.links
-    order = sorted(range(len(devices)), key=lambda k: (-devices[k].speed, devices[k].memory_bytes or 0, devices[k].name))
+    order = sorted(
+        range(len(devices)), key=lambda k: (-devices[k].speed, devices[k].memory_bytes or 0, devices[k].name)
+    )
     types: list[int] = []
     for place, device in enumerate(order):
         alike = uniform and place > 0 and devices[order[place - 1]].speed == devices[device].speed
@@ -93,7 +95,9 @@ def exact(
         best = (period, drafts)
     if not best[1]:
         if not finished:
-            raise LimitReached(f"no plan within {max_latency_s} s found in {time_limit_s:g} s; allow more time or latency")
+            raise LimitReached(
+                f"no plan within {max_latency_s} s found in {time_limit_s:g} s; allow more time or latency"
+            )
         least = least_latency(problem, cluster, comm=comm, engine=engine)
         raise InfeasibleError(
             f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least[0]:.6g} s (--max-latency)"
@@ -134,7 +138,16 @@ def _search(
         from downset.pipelines.exact_python import search
 
         found = search(
-            problem, form, handover, cluster.network.overlap, shared, limit, several_blocks, least, incumbent_s, time_limit_s
+            problem,
+            form,
+            handover,
+            cluster.network.overlap,
+            shared,
+            limit,
+            several_blocks,
+            least,
+            incumbent_s,
+            time_limit_s,
         )
     elif engine == "native":
         found = native_module().pipeline_search(

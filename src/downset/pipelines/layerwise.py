@@ -3,9 +3,9 @@
 Source: MoDNN (Mao et al., DATE 2017), biased one-dimensional partition; the LW scheme of the PICO paper.
 Names: LW → layerwise; BODP → proportional_rows.
 Complexity: O(units · devices).
-Deviations: rows in proportion to device speed, as MoDNN's biased partition has them; PICO's text says "equally" of equal
-devices, where the two are the same. The leader that gathers is the fastest device. A unit whose frame has fewer rows than
-devices leaves the slowest without a row.
+Deviations: rows in proportion to device speed, as MoDNN's biased partition has them; PICO's text says "equally" of
+equal devices, where the two are the same. The leader that gathers is the fastest device. A unit whose frame has fewer
+rows than devices leaves the slowest without a row.
 """
 
 from __future__ import annotations

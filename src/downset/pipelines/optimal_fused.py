@@ -3,9 +3,9 @@
 Source: AOFL (Zhou et al., SEC 2019); the OFL scheme of the PICO paper.
 Names: fused block → block; OFL → optimal_fused.
 Complexity: O(units² · devices) prices.
-Deviations: strips of equal height, as the PICO paper compares it ("PICO and CE adjust the feature partition size", OFL does
-not). A block may be left to the leader alone, which AOFL's plans do with the last layers. On overlapping networks the
-programme still sums each block's computing and communication, as AOFL's does.
+Deviations: strips of equal height, as the PICO paper compares it ("PICO and CE adjust the feature partition size", OFL
+does not). A block may be left to the leader alone, which AOFL's plans do with the last layers. On overlapping networks
+the programme still sums each block's computing and communication, as AOFL's does.
 """
 
 from __future__ import annotations

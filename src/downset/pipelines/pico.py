@@ -1,8 +1,8 @@
 """PICO's own planner: a pipeline for equal devices, then devices assigned to its stages.
 
 Source: PICO, section 5, Algorithms 2 and 3. Units are its pieces (Algorithm 1).
-Names: P, T → period, latency; Ts[i][j][p] → stage seconds; T_lim → max_latency_s; 𝔻' → devices of average speed (eq. 14);
-Θ'/|𝒟'| → average requirement; "Divide And Conquer" adjustment of strips → balanced_rows.
+Names: P, T → period, latency; Ts[i][j][p] → stage seconds; T_lim → max_latency_s; 𝔻' → devices of average speed (eq.
+14); Θ'/|𝒟'| → average requirement; "Divide And Conquer" adjustment of strips → balanced_rows.
 Complexity: O(units² · devices²) for Algorithm 2, O(devices · stages) for Algorithm 3, beside the prices.
 Deviations, where the paper as printed is ambiguous or wrong:
 - Line 13 of Algorithm 2 subtracts the last stage's time from T_lim inside the loops, for good, so that every further
@@ -10,8 +10,8 @@ Deviations, where the paper as printed is ambiguous or wrong:
 - Its memo of P and T ignores T_lim: what was found under one limit is returned under another. Kept as printed: the
   latencies of whole plans are checked instead, and with a limit that binds the result may miss plans that exist.
 - Line 9 tests m = 1 where p = 1 must be meant, line 17 tests T[i][j][p-m] where T[i][s][p-m] must be.
-- Algorithm 3 line 6 says the stage of "minimum" average requirement, its text "maximum". Maximum: the fastest device goes
-  to the stage that asks most of each.
+- Algorithm 3 line 6 says the stage of "minimum" average requirement, its text "maximum". Maximum: the fastest device
+  goes to the stage that asks most of each.
 - d_f is left open. Here the device whose strip has most bytes, so that eq. 10 leaves out the largest term.
 - Every stage uses all devices given to it; Algorithm 2 always gives all devices out.
 """
@@ -19,7 +19,7 @@ Deviations, where the paper as printed is ambiguous or wrong:
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from downset.cluster import Cluster, Device
@@ -37,7 +37,7 @@ def pico(
     *,
     comm: str = "full",
     max_latency_s: float | None = None,
-    **_: Any,
+    **_options: Any,
 ) -> FoundPipeline:
     """Algorithm 2 on devices of average speed, then Algorithm 3."""
     limit = float("inf") if max_latency_s is None else max_latency_s
@@ -46,7 +46,7 @@ def pico(
     network = replace(cluster.network, links=())
     equal = Cluster(tuple(Device(f"average {k}", average) for k in range(count)), network)
 
-    @lru_cache(maxsize=None)
+    @cache
     def stage_seconds(start: int, stop: int, devices: int) -> float:
         rows = problem.segment(start, stop).rows
         draft = _stage(problem, start, stop, list(range(devices)), equal_rows(rows, devices))
@@ -60,7 +60,7 @@ def pico(
         if (stop, devices) in memo:
             return memo[stop, devices]
         whole = stage_seconds(0, stop, devices)
-        found = (whole, whole, ((0, stop, devices),))
+        found: tuple[float, float, tuple[tuple[int, int, int], ...]] = (whole, whole, ((0, stop, devices),))
         if devices > 1 and stop > 1:
             for cut in range(1, stop):
                 for last in range(1, devices):
@@ -75,7 +75,7 @@ def pico(
         memo[stop, devices] = found
         return found
 
-    _, _, shape = best(problem.cuts, count, limit)
+    shape = best(problem.cuts, count, limit)[2]
     return FoundPipeline(_adjusted(problem, cluster, shape), 0.0, states=len(memo))
 
 

@@ -1,0 +1,92 @@
+"""The paper's optimal configuration: every pipeline tried, with a limit.
+
+Source: PICO, section 6.5 (BFS), Tables VI and VII.
+Names: optimal pipeline → the best of all (cuts, assignments of devices to stages).
+Complexity: Σ over stages s of C(units - 1, s - 1) · s! · S(devices, s) assignments, each priced; no memory of partial
+plans.
+Deviations: depth first instead of breadth first, the same configurations in the space of one path. Prices of stages are
+kept (the paper does not say), strips balanced as Algorithm 3 does, the leader of least transfer. Devices may stay idle.
+With equal devices every assignment is still tried, as the paper's times suggest.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from downset.cluster import Cluster
+from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.single import single
+from downset.pipelines.strips import balanced_rows, tiles
+from downset.pipelines.timing import period_and_latency, stage_of, stages_of
+
+__all__ = ["exhaustive"]
+
+
+class _Stop(Exception):
+    pass
+
+
+def exhaustive(
+    problem: SplitProblem,
+    cluster: Cluster,
+    *,
+    comm: str = "full",
+    max_latency_s: float | None = None,
+    time_limit_s: float = 10.0,
+    **_: Any,
+) -> FoundPipeline:
+    """The best of all pipelines with balanced strips; past the limit the best so far, with a note."""
+    run = _Enumeration(problem, cluster, comm, max_latency_s)
+    run.deadline = time.perf_counter() + time_limit_s
+    note = ""
+    try:
+        run.extend(0, (1 << len(cluster.devices)) - 1, ())
+    except _Stop:
+        note = f"stopped at the limit of {time_limit_s:g} s"
+    stages = run.stages or single(problem, cluster).stages
+    return FoundPipeline(stages, 0.0, states=run.tried, note=note)
+
+
+class _Enumeration:
+    deadline = float("inf")
+
+    def __init__(self, problem: SplitProblem, cluster: Cluster, comm: str, max_latency_s: float | None) -> None:
+        self.problem, self.cluster, self.comm = problem, cluster, comm
+        self.latency_limit_s = float("inf") if max_latency_s is None else max_latency_s
+        self.best, self.stages, self.tried = float("inf"), (), 0
+        self.drafts: dict[tuple[int, int, int], StageDraft] = {}
+
+    stages: Drafted
+
+    def extend(self, cut: int, free: int, drafts: Drafted) -> None:
+        if cut == self.problem.cuts:
+            self.tried += 1
+            if self.tried % 64 == 0 and time.perf_counter() > self.deadline:
+                raise _Stop
+            period, latency = period_and_latency(
+                self.cluster, stages_of(self.problem, self.cluster, drafts, comm=self.comm)
+            )
+            if latency <= self.latency_limit_s and period < self.best:
+                self.best, self.stages = period, drafts
+            return
+        devices = free
+        while devices:
+            for stop in range(cut + 1, self.problem.cuts + 1):
+                self.extend(stop, free & ~devices, (*drafts, self.stage(cut, stop, devices)))
+            devices = (devices - 1) & free
+
+    def stage(self, start: int, stop: int, devices: int) -> StageDraft:
+        key = (start, stop, devices)
+        if key not in self.drafts:
+            speeds = [device.speed for device in self.cluster.devices]
+            members = [device for device in range(len(speeds)) if devices >> device & 1]
+            members.sort(key=lambda device: (-speeds[device], device))
+            bounds = balanced_rows(self.problem.segment(start, stop), [speeds[device] for device in members])
+            split = (Split(start, stop, tiles(members, bounds)),)
+            choices = [StageDraft(leader, split) for leader in members]
+            self.drafts[key] = min(
+                choices, key=lambda draft: stage_of(self.problem, self.cluster, draft, comm=self.comm).transfer_s
+            )
+        return self.drafts[key]

@@ -1,0 +1,78 @@
+"""What a device must hold: the weights of its segment, and its activations under our own order in our own arena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.graph import Graph, Op, Tensor
+from downset.pipelines.drafts import Split
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.timing import needs
+from downset.plans import Block, PipelineStage, Strip
+
+__all__ = ["activation_bytes", "stage_memory", "weight_floor"]
+
+
+def stage_memory(
+    problem: SplitProblem, graph: Graph, stage: PipelineStage, kept: dict[tuple[int, ...], int]
+) -> tuple[int, ...]:
+    """By device of the stage: weights of all blocks it computes, once, and its largest block's activations. `kept`
+    remembers blocks already planned."""
+    found = []
+    for device in stage.devices:
+        weights = activations = 0
+        for block in stage.blocks:
+            own = [strip for strip in block.strips if strip.device == device]
+            if own:
+                weights += problem.weight_bytes(block.start, block.stop)
+            for strip in own:
+                key = (block.start, block.stop, strip.start, strip.stop, *(strip.columns or ()))
+                if key not in kept:
+                    kept[key] = activation_bytes(problem, graph, block, strip)
+                activations = max(activations, kept[key])
+        found.append(weights + activations)
+    return tuple(found)
+
+
+def activation_bytes(problem: SplitProblem, graph: Graph, block: Block, strip: Strip) -> int:
+    """Arena of a strip's activations: its rows of every tensor, in the order of least peak."""
+    from downset.plan import plan_arena, plan_order
+
+    shard = _shard(problem, graph, block, strip)
+    order = plan_order(shard, memory="live", time_limit_s=0.5)
+    return plan_arena(shard, order, method="best", time_limit_s=0.5).arena_bytes
+
+
+def weight_floor(problem: SplitProblem, stages: Sequence[PipelineStage]) -> int:
+    """The most weights that any device of the stages must hold."""
+    return max((problem.weight_bytes(s.blocks[0].start, s.blocks[-1].stop) for s in stages), default=0)
+
+
+def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip) -> Graph:
+    split = Split(block.start, block.stop, ())
+    rows = needs(problem, split, strip.start, strip.stop, block.frame_rows)
+    part = {t: problem.tensors[t].row_bytes * (high - low) for t, (low, high) in rows.items()}
+    if strip.columns is not None:
+        across = problem.turned()
+        frame = across.segment(block.start, block.stop).rows
+        side = needs(across, split, *strip.columns, frame)
+        part = {
+            t: nbytes * (side[t][1] - side[t][0]) // across.tensors[t].rows for t, nbytes in part.items() if t in side
+        }
+    ops = sorted(op for unit in problem.units[block.start : block.stop] for op in unit)
+    ops = [op for op in ops if any(t in part for t in problem.ops[op].outputs)]
+    made = {t for op in ops for t in problem.ops[op].outputs}
+    number = {t: place for place, t in enumerate(sorted(part))}
+    tensors = tuple(Tensor(graph.tensors[t].name, (part[t],), "uint8", part[t]) for t in sorted(part))
+    own = tuple(
+        Op(
+            graph.ops[op].name,
+            graph.ops[op].kind,
+            tuple(number[t] for t in problem.ops[op].inputs if t in number),
+            tuple(number[t] for t in problem.ops[op].outputs if t in number),
+        )
+        for op in ops
+    )
+    crossing = [t for t in problem.crossing(block.stop) if t in made and t in number]
+    inputs = tuple(number[t] for t in sorted(part) if t not in made)
+    return Graph(f"{graph.name} shard", tensors, own, inputs, tuple(number[t] for t in crossing)).check()
