@@ -90,7 +90,7 @@ std::tuple<double, double, bool, std::int64_t, StageTables> pipeline_search(
     int cuts, std::vector<SegmentTables> segments, Sizes macs_before, Sizes handover, std::vector<double> speed,
     std::vector<int> type, std::vector<std::vector<double>> per_byte, std::vector<std::vector<double>> latency,
     bool uniform, bool overlap, bool shared, double latency_limit, bool several_blocks, bool least_latency,
-    double incumbent, double seconds, std::int64_t state_limit) {
+    double incumbent, double seconds, std::int64_t state_limit, const std::vector<std::tuple<int, int, int>>& forbidden) {
     downset::PipelineProblem problem;
     problem.cuts = cuts;
     const auto count = speed.size();
@@ -117,6 +117,12 @@ std::tuple<double, double, bool, std::int64_t, StageTables> pipeline_search(
     problem.shared = shared;
     problem.latency_limit = latency_limit;
     problem.several_blocks = several_blocks;
+    problem.forbidden.assign(lines * lines, {});
+    for (auto [start, stop, device] : forbidden) {
+        if (start < 0 || stop <= start || stop > cuts || device < 0 || device >= static_cast<int>(count))
+            throw std::invalid_argument("pipeline problem: a forbidden stage does not exist");
+        problem.forbidden[start * lines + stop].push_back(device);
+    }
     downset::PipelineSearch search(problem, seconds, state_limit);
     const auto found = least_latency ? search.least_latency() : search.run(incumbent);
     StageTables stages;

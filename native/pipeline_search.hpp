@@ -42,6 +42,7 @@ struct PipelineProblem {
     bool overlap = false, shared = false;
     double latency_limit = kNever;
     bool several_blocks = true;
+    std::vector<std::vector<int>> forbidden;  // by segment: devices (any of a type: all of it) that may not run it
 };
 
 struct PipelineStage {
@@ -98,7 +99,7 @@ class PipelineSearch {
                     break;
                 }
                 low = limit;
-                if (limit >= high) break;
+                if (limit >= high || step > 1e29) break;  // nothing even without a limit to speak of
                 if (step > 1e6) step = 1e30;
             }
             if (twice) {
@@ -462,8 +463,9 @@ class PipelineSearch {
                         if (!by_latency_ && work > slack * set_speed_[set] + 1) break;
                         if (!by_latency_ && macs(stop, cuts) > slack * left + 1) continue;
                         if (problem_.shared && problem_.overlap && !by_latency_ && problem_.latency_limit == kNever &&
-                            members_[set].size() > 1 && segment(cut, stop).macs_final[0] <= limit * fastest)
+                            members_[set].size() > 1 && segment(cut, stop).macs_final[0] <= limit * fastest && problem_.forbidden[cut * (cuts + 1) + stop].empty())
                             continue;  // the fastest alone sends nothing
+                        if (!allowed(cut, stop, set)) continue;
                         if (out_of_time()) return {kNever, {}};
                         // Several blocks can take less than one: they compute less twice.
                         const bool fused = !several_ || problem_.overlap || problem_.shared || members_[set].size() == 1;
@@ -481,6 +483,13 @@ class PipelineSearch {
         if (best < 0) return {kNever, {}};
         const Label end = labels_[best];
         return {std::max(end.period, problem_.shared ? end.medium : 0.0), rebuild(best)};
+    }
+
+    bool allowed(int start, int stop, int set) const {
+        for (int device : problem_.forbidden[start * (problem_.cuts + 1) + stop])
+            for (int member : members_[set])
+                if (problem_.type[member] == problem_.type[device]) return false;
+        return true;
     }
 
     double key(const Label& label) const {

@@ -1,4 +1,4 @@
-"""Naive oracles for pipelines: needs row by row, plans by full enumeration."""
+"""A naive oracle for pipelines: plans by full enumeration, priced by `timing` alone."""
 
 from __future__ import annotations
 
@@ -8,40 +8,63 @@ from itertools import pairwise
 
 from downset.pipelines.drafts import Split, StageDraft, Tile
 from downset.pipelines.exact import canonical
-from downset.pipelines.timing import period_and_latency, stages_of
-
-
-def every_plan(problem, cluster):
-    """All pipelines of one-block stages: cuts x device assignments x integer rows x leaders. Strips lie in the
-    canonical order of devices; devices may be idle, strips empty."""
-    order = canonical(cluster).order
-    for count in range(1, min(problem.cuts, len(order)) + 1):
-        for inner in itertools.combinations(range(1, problem.cuts), count - 1):
-            cuts = (0, *inner, problem.cuts)
-            for owner in itertools.product(range(-1, count), repeat=len(order)):
-                if set(range(count)) <= set(owner):
-                    choices = []
-                    for stage, (start, stop) in enumerate(pairwise(cuts)):
-                        devices = [order[k] for k in range(len(order)) if owner[k] == stage]
-                        choices.append(list(every_stage(problem, start, stop, devices)))
-                    yield from itertools.product(*choices)
-
-
-def every_stage(problem, start, stop, devices):
-    rows = problem.segment(start, stop).rows
-    for inner in itertools.combinations_with_replacement(range(rows + 1), len(devices) - 1):
-        bounds = (0, *inner, rows)
-        parts = tuple(Tile(d, a, b) for d, (a, b) in zip(devices, pairwise(bounds), strict=True) if a < b)
-        for leader in devices:
-            yield StageDraft(leader, (Split(start, stop, parts),))
+from downset.pipelines.timing import round_seconds, stage_of
+from downset.plans import Transfer
 
 
 def least_period(problem, cluster, *, comm, max_latency_s=math.inf):
-    """(period, latency of the plan of least latency) over `every_plan`."""
+    """(least period within the latency limit, least latency) of all pipelines of one-block stages: cuts x device
+    assignments x integer rows x leaders. Strips lie in the canonical order of devices; devices may be idle, strips
+    empty."""
+    order = canonical(cluster).order
     period = latency = math.inf
-    for drafts in every_plan(problem, cluster):
-        p, t = period_and_latency(cluster, stages_of(problem, cluster, drafts, comm=comm))
-        latency = min(latency, t)
-        if t <= max_latency_s * (1 + 1e-12):
-            period = min(period, p)
+    known: dict[tuple[int, int, tuple[int, ...]], list[tuple[int, float, float]]] = {}
+    for count in range(1, min(problem.cuts, len(order)) + 1):
+        for inner in itertools.combinations(range(1, problem.cuts), count - 1):
+            cuts = list(pairwise((0, *inner, problem.cuts)))
+            for owner in itertools.product(range(-1, count), repeat=len(order)):
+                if not set(range(count)) <= set(owner):
+                    continue
+                choices = []
+                for stage, (start, stop) in enumerate(cuts):
+                    key = (start, stop, tuple(order[k] for k in range(len(order)) if owner[k] == stage))
+                    if key not in known:
+                        known[key] = every_stage(problem, cluster, *key)
+                    choices.append(known[key])
+                for plan in itertools.product(*choices):
+                    p, t = times(problem, cluster, comm, cuts, plan)
+                    latency = min(latency, t)
+                    if t <= max_latency_s * (1 + 1e-12):
+                        period = min(period, p)
     return period, latency
+
+
+def every_stage(problem, cluster, start, stop, devices):
+    """(leader, computing, transfer inside the stage) of every division into rows, those beaten in both left out."""
+    rows = problem.segment(start, stop).rows
+    found = set()
+    for inner in itertools.combinations_with_replacement(range(rows + 1), len(devices) - 1):
+        bounds = pairwise((0, *inner, rows))
+        parts = tuple(Tile(d, a, b) for d, (a, b) in zip(devices, bounds, strict=True) if a < b)
+        for leader in devices:
+            stage = stage_of(problem, cluster, StageDraft(leader, (Split(start, stop, parts),)), comm="paper")
+            found.add((leader, stage.compute_s, stage.transfer_s))
+    return [
+        one
+        for one in found
+        if not any(two[0] == one[0] and two != one and two[1] <= one[1] and two[2] <= one[2] for two in found)
+    ]
+
+
+def times(problem, cluster, comm, cuts, plan):
+    """(period, latency) of stages given as (leader, computing, transfer)."""
+    slowest = medium = latency = 0.0
+    for place, (leader, compute_s, transfer_s) in enumerate(plan):
+        nbytes = problem.cut_bytes()[cuts[place][0]]
+        if place and comm == "full" and nbytes:
+            transfer_s += round_seconds(cluster, [Transfer(plan[place - 1][0], leader, nbytes)])
+        overlap = cluster.network.overlap
+        slowest = max(slowest, max(compute_s, transfer_s) if overlap else compute_s + transfer_s)
+        medium += transfer_s
+        latency += compute_s + transfer_s
+    return (max(slowest, medium) if cluster.network.kind == "shared" else slowest), latency

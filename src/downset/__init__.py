@@ -7,6 +7,7 @@ from typing import Any
 
 _PUBLIC = {
     "Arena": "plans",
+    "Cluster": "cluster",
     "DownsetError": "errors",
     "Evidence": "plans",
     "Fit": "fit",
@@ -20,6 +21,7 @@ _PUBLIC = {
     "Op": "graph",
     "Order": "plans",
     "OrderProblem": "liveness",
+    "Pipeline": "plans",
     "Record": "records",
     "SharedObjects": "plans",
     "Storage": "liveness",
@@ -30,16 +32,19 @@ _PUBLIC = {
     "fit": "fit",
     "lifetimes": "liveness",
     "load": "load",
+    "load_cluster": "cluster",
     "memory_map": "report",
     "order_problem": "liveness",
     "peak_bytes": "liveness",
     "plan_arena": "plan",
     "plan_order": "plan",
+    "plan_pipeline": "split",
     "plan_shared": "plan",
     "plan_stages": "plan",
     "plan_together": "together",
     "report": "report",
     "verify": "verify",
+    "verify_pipeline": "verify_pipeline",
 }
 __all__ = sorted(_PUBLIC)
 __version__ = "0.1.0"

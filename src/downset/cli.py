@@ -22,6 +22,8 @@ _COMMANDS = {
     "verify": "verify",
     "order": "order",
     "arena": "arena",
+    "split": "split",
+    "simulate": "simulate",
     "stage": "stage",
     "run": "run",
     "profiles": "profiles",

@@ -10,13 +10,19 @@ import msgspec
 
 from downset.errors import LoadError
 from downset.export.write import write_whole
-from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
+from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan
 
 __all__ = ["SCHEMA", "decode_plan", "encode_plan", "plan_schema", "read_plan", "write_plan"]
 
 SCHEMA = 1
-Plan = Order | Arena | SharedObjects | StagePlan
-_KINDS: dict[str, type[Any]] = {"order": Order, "arena": Arena, "shared_objects": SharedObjects, "stages": StagePlan}
+Plan = Order | Arena | SharedObjects | StagePlan | Pipeline
+_KINDS: dict[str, type[Any]] = {
+    "order": Order,
+    "arena": Arena,
+    "shared_objects": SharedObjects,
+    "stages": StagePlan,
+    "pipeline": Pipeline,
+}
 
 
 def encode_plan(plan: Plan) -> bytes:

@@ -25,6 +25,7 @@ from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import tiles
 from downset.pipelines.timing import period_and_latency, stages_of
+from downset.units import format_bytes
 
 __all__ = ["Canonical", "canonical", "exact", "least_latency"]
 
@@ -52,7 +53,12 @@ def canonical(cluster: Cluster) -> Canonical:
     )
     types: list[int] = []
     for place, device in enumerate(order):
-        alike = uniform and place > 0 and devices[order[place - 1]].speed == devices[device].speed
+        before = devices[order[place - 1]]
+        alike = (
+            uniform
+            and place > 0
+            and (before.speed, before.memory_bytes) == (devices[device].speed, devices[device].memory_bytes)
+        )
         types.append(types[-1] if alike else len(set(types)))
     pairs = [[cluster.link(first, second) for second in order] for first in order]
     return Canonical(
@@ -74,6 +80,7 @@ def exact(
     time_limit_s: float = 10.0,
     engine: str = "native",
     several_blocks: bool = True,
+    forbidden: frozenset[tuple[int, int, int]] = frozenset(),
     **_: Any,
 ) -> FoundPipeline:
     """The pipeline of least period within the latency limit, or the best found in `time_limit_s` with a bound.
@@ -86,14 +93,24 @@ def exact(
     for _name, found in rivals(problem, cluster, comm=comm):
         stages = stages_of(problem, cluster, found.stages, comm=comm)
         period, latency = period_and_latency(cluster, stages)
+        if any(
+            not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices) for stage in stages
+        ):
+            continue
         if (max_latency_s is None or latency <= max_latency_s) and period < best[0]:
             best = (period, found.stages)
     period, bound, finished, states, drafts = _search(
-        problem, cluster, comm, max_latency_s, best[0], time_limit_s, engine, several_blocks
+        problem, cluster, comm, max_latency_s, best[0], time_limit_s, engine, several_blocks, forbidden=forbidden
     )
     if period < best[0]:
         best = (period, drafts)
     if not best[1]:
+        if max_latency_s is None and finished:
+            needed = format_bytes(least_weights(problem, len(cluster.devices)))
+            raise InfeasibleError(
+                "no pipeline fits the devices' memory: in every split some device holds more weights and activations "
+                f"than it has; weights alone need {needed} bytes on one of them"
+            )
         if not finished:
             raise LimitReached(
                 f"no plan within {max_latency_s} s found in {time_limit_s:g} s; allow more time or latency"
@@ -108,6 +125,26 @@ def exact(
     bound = min(value, max(everything, bound if whole else 0.0))
     note = "" if whole else "stages of several blocks were not searched: the bound holds for them too"
     return FoundPipeline(best[1], bound, whole and finished, states, note)
+
+
+def least_weights(problem: SplitProblem, devices: int) -> int:
+    """The least that the device with most weights must hold, in any division of the chain into stages."""
+    best = [0] + [1 << 62] * problem.cuts
+    for _ in range(devices):
+        best = [
+            min(
+                best[stop],
+                *(max(best[start], problem.weight_bytes(start, stop)) for start in range(stop)),
+            )
+            if stop
+            else 0
+            for stop in range(problem.cuts + 1)
+        ]
+    return best[problem.cuts]
+
+
+def _allowed(forbidden: frozenset[tuple[int, int, int]], start: int, stop: int, devices: Sequence[int]) -> bool:
+    return not any((start, stop, device) in forbidden for device in devices)
 
 
 def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
@@ -128,12 +165,14 @@ def least_latency(
 def _search(
     problem: SplitProblem, cluster: Cluster, comm: str, max_latency_s: float | None, incumbent_s: float,
     time_limit_s: float, engine: str, several_blocks: bool, *, least: bool = False,
+    forbidden: frozenset[tuple[int, int, int]] = frozenset(),
 ) -> tuple[float, float, bool, int, Drafted]:  # fmt: skip
     """(period, bound, finished, states, stages) of the search in one engine."""
     form = canonical(cluster)
     handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
     limit = math.inf if max_latency_s is None else max_latency_s
     shared = cluster.network.kind == "shared"
+    banned = sorted((start, stop, form.order.index(device)) for start, stop, device in forbidden)
     if engine == "python":
         from downset.pipelines.exact_python import search
 
@@ -148,12 +187,14 @@ def _search(
             least,
             incumbent_s,
             time_limit_s,
+            banned,
         )
     elif engine == "native":
         found = native_module().pipeline_search(
             problem.cuts, _tables(problem), list(problem.macs_before()), handover, list(form.speed), list(form.type),
             [list(line) for line in form.per_byte], [list(line) for line in form.latency], form.uniform,
             cluster.network.overlap, shared, limit, several_blocks, least, incumbent_s, time_limit_s, _STATES,
+            banned,
         )  # fmt: skip
     else:
         raise UsageError(f"unknown engine {engine!r}; choose native or python")

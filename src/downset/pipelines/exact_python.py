@@ -31,9 +31,11 @@ class _TimeIsUp(Exception):
 def search(
     problem: SplitProblem, devices: Canonical, handover: list[int], overlap: bool, shared: bool, latency_limit_s: float,
     several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
+    banned: Iterable[tuple[int, int, int]] = (),
 ) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
     """(period, infinity if none is below the incumbent; bound; finished; states; stages as the native search gives)."""
     run = _Search(problem, devices, handover, overlap, shared, latency_limit_s, several_blocks, least_latency)
+    run.banned = frozenset(banned)
     run.deadline = time.perf_counter() + time_limit_s
     total = problem.macs_before()[-1] / sum(devices.speed)
     try:
@@ -47,6 +49,7 @@ def search(
 
 class _Search:
     deadline = math.inf
+    banned: frozenset[tuple[int, int, int]] = frozenset()
 
     def __init__(
         self, problem: SplitProblem, devices: Canonical, handover: list[int], overlap: bool, shared: bool,
@@ -94,6 +97,8 @@ class _Search:
             alike = tuple(self.first[kind] + k for kind in range(len(extra)) for k in range(extra[kind]))
             after = tuple(a + b for a, b in zip(used, extra, strict=True))
             for stop in range(cut + 1, self.problem.cuts + 1):
+                if any((cut, stop, device) in self.banned for device in members):
+                    continue
                 for place, leader in enumerate(members):
                     hand = self.hand_over(cut, head, leader)
                     for computing, transfer, blocks in self.stage(cut, stop, alike, place):

@@ -12,7 +12,7 @@ from downset.graph import ABSENT, Graph
 from downset.pipelines.problem import Ints, SplitOp, SplitProblem, SplitTensor
 from downset.regions import RowForm
 
-__all__ = ["block_units", "layer_units", "split_problem"]
+__all__ = ["block_units", "layer_units", "pipeline_units", "split_problem"]
 
 
 def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool = True) -> SplitProblem:
@@ -66,6 +66,11 @@ def _problem(
             )
         )
     return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across)
+
+
+def pipeline_units(graph: Graph) -> tuple[tuple[int, ...], ...]:
+    """The chain that planners work on unless told otherwise."""
+    return block_units(graph)
 
 
 def layer_units(graph: Graph, cuts: Iterable[int]) -> tuple[tuple[int, ...], ...]:

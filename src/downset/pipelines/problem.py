@@ -119,7 +119,13 @@ class SplitProblem:
         return self.across
 
     def weight_bytes(self, start: int, stop: int) -> int:
-        return sum(self.ops[op].weight_bytes for unit in self.units[start:stop] for op in unit)
+        """Constants that a device running units [start, stop) holds."""
+        if "weights" not in self._facts:
+            totals = [0]
+            for unit in self.units:
+                totals.append(totals[-1] + sum(self.ops[op].weight_bytes for op in unit))
+            self._facts["weights"] = tuple(totals)
+        return self._facts["weights"][stop] - self._facts["weights"][start]
 
 
 def price(segment: Segment, lo: int, hi: int) -> tuple[int, int, int]:
@@ -161,10 +167,12 @@ class _Sweep:
         frame = np.arange(rows + 1, dtype=np.int64)
         self.need: dict[int, tuple[Ints, Ints]] = {}
         self.whole: dict[int, Ints] = {}  # first row needed by a strip that reaches the end
+        self.ends: dict[int, int] = {}  # and the row behind the last
         self.made: set[int] = set()
         self.macs, self.out = np.zeros((3, rows + 1), np.int64), np.zeros((3, rows + 1), np.int64)
         for sink in sinks:
             extent, row_bytes = tensors[sink].rows, tensors[sink].row_bytes
+            self.ends[sink] = extent
             if extent == 1:
                 self.whole[sink] = np.zeros(rows + 1, np.int64)
                 self.out[2] += row_bytes
@@ -181,7 +189,7 @@ class _Sweep:
             if not made:
                 continue
             extent = self.problem.tensors[made[0]].rows
-            first = self.whole[made[0]]
+            first, end = self.whole[made[0]], max(self.ends[tensor] for tensor in made)
             for tensor in made[1:]:
                 first = np.minimum(first, self.whole[tensor])
             strips = [self.need[tensor] for tensor in made if tensor in self.need]
@@ -190,15 +198,16 @@ class _Sweep:
                 low = np.minimum.reduce([pair[0] for pair in strips])
                 high = np.maximum.reduce([pair[1] for pair in strips])
             if described.whole:
-                first = np.zeros_like(first)
+                first, end = np.zeros_like(first), extent
                 if low is not None and high is not None:
                     low, high = np.zeros_like(low), np.full_like(high, extent)
             if described.macs_per_row:
-                self.macs[2] += (extent - first) * described.macs_per_row
+                self.macs[2] += (end - first) * described.macs_per_row
                 if low is not None and high is not None:
                     self.macs[0] += high * described.macs_per_row
                     self.macs[1] += low * described.macs_per_row
             for position, tensor in enumerate(described.inputs):
+                self.ends[tensor] = max(self.ends.get(tensor, 0), int(described.last[position][end]))
                 self._read(tensor, described.first[position], described.last[position], first, low, high)
 
     def _read(self, tensor: int, starts: Ints, stops: Ints, first: Ints, low: Ints | None, high: Ints | None) -> None:
@@ -219,7 +228,7 @@ class _Sweep:
             if tensor in self.made:
                 continue
             described = self.problem.tensors[tensor]
-            tables[2, 1] += (described.rows - begins) * described.row_bytes
+            tables[2, 1] += (self.ends[tensor] - begins) * described.row_bytes
             if tensor in self.need:
                 tables[1, 1] += self.need[tensor][0] * described.row_bytes
                 tables[0, 1] += self.need[tensor][1] * described.row_bytes

@@ -61,8 +61,9 @@ def simulate(
     """Run `frames` frames through a plan.
 
     A frame comes every `arrival_s` seconds (None: one is always waiting). `jitter` is the coefficient of variation of
-    computing times, log-normal with mean 1, drawn from `seed`. At most `in_flight` frames are inside at once (default:
-    four for each stage). Raises UsageError for arguments without sense, UnsupportedError without SimPy."""
+    computing times, log-normal with mean 1, drawn from `seed`. At most `in_flight` frames are inside at once where one
+    is always waiting; latencies grow with it (default: one more than fit into a latency, twice that and two where
+    frames can hold each other up). Raises UsageError for arguments without sense, UnsupportedError without SimPy."""
     if (
         frames < 1
         or jitter < 0
@@ -78,7 +79,10 @@ def simulate(
     except ImportError:
         raise UnsupportedError("the simulator needs SimPy: pip install 'downset[sim]'") from None
     run = _Run(plan, simpy.Environment(), simpy, jitter, seed, disturbances)
-    run.env.process(run.source(frames, arrival_s, in_flight or 4 * len(plan.stages) + 4))
+    fitting = math.ceil(plan.latency_s / plan.period_s - 1e-9) + 1 if plan.period_s > 0 else 1
+    contended = jitter > 0 or plan.cluster.network.overlap or plan.cluster.network.kind == "shared"
+    window = in_flight or (2 * fitting + 2 if contended else fitting)
+    run.env.process(run.source(frames, arrival_s, window))
     run.env.run()
     return run.result(frames)
 

@@ -1,0 +1,89 @@
+"""`downset simulate`: run a pipeline plan frame by frame, on paper."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from downset.commands.options import SECONDS, console, print_json
+from downset.errors import UsageError
+
+if TYPE_CHECKING:
+    from downset.pipelines.simulate import Disturbance
+    from downset.plans import Pipeline
+
+__all__ = ["simulate"]
+
+
+@click.command()
+@click.argument("plan_file", metavar="PLAN", type=click.Path())
+@click.option("--frames", type=click.IntRange(min=1), default=1000, show_default=True)
+@click.option("--arrival", type=SECONDS, help="A frame comes this often; without it one is always waiting.")
+@click.option("--jitter", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Of computing times.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the jitter.")
+@click.option("--fail", "fails", multiple=True, metavar="DEVICE@10s", help="The device dies then; repeatable.")
+@click.option("--slow", "slows", multiple=True, metavar="DEVICE@10s*2", help="It takes that many times as long.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/simulate.json).")
+def simulate(
+    plan_file: str, frames: int, arrival: float | None, jitter: float, seed: int, fails: tuple[str, ...],
+    slows: tuple[str, ...], as_json: bool,
+) -> None:  # fmt: skip
+    """Simulate PLAN (from `downset split -o`): period, latency, utilisation, redundancy, energy."""
+    from downset.export.plan_json import read_plan
+    from downset.pipelines.simulate import simulate as run
+    from downset.plans import Pipeline
+
+    plan = read_plan(plan_file)
+    if not isinstance(plan, Pipeline):
+        raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
+    disturbances = [_disturbance(plan, text, dies=True) for text in fails]
+    disturbances += [_disturbance(plan, text, dies=False) for text in slows]
+    found = run(plan, frames=frames, arrival_s=arrival, jitter=jitter, seed=seed, disturbances=disturbances)
+    names = [device.name for device in plan.cluster.devices]
+    if as_json:
+        print_json(
+            {
+                "frames": found.frames,
+                "completed": found.completed,
+                "period_s": found.period_s,
+                "analytic_period_s": plan.period_s,
+                "latency_s": dict(zip(("p50", "p90", "p99", "max"), found.latency_s, strict=True)),
+                "utilisation": dict(zip(names, found.utilisation, strict=True)),
+                "redundancy": dict(zip(names, found.redundancy, strict=True)),
+                "energy_j": found.energy_j,
+                "stalled_at_s": found.stalled_at_s,
+            }
+        )
+        return
+    out = console()
+    latencies = zip(("p50", "p90", "p99", "max"), found.latency_s, strict=True)
+    lines = [
+        f"simulated: {found.completed} of {found.frames} frames, period {found.period_s:.6g} s (analytic "
+        f"{plan.period_s:.6g} s)",
+        "latency: " + ", ".join(f"{quantile} {seconds:.4g} s" for quantile, seconds in latencies),
+        "utilisation: " + ", ".join(f"{n} {u:.0%}" for n, u in zip(names, found.utilisation, strict=True)),
+        "redundancy: " + ", ".join(f"{n} {r:.1%}" for n, r in zip(names, found.redundancy, strict=True)),
+    ]
+    if found.energy_j is not None:
+        lines.append(f"energy: {found.energy_j:.4g} J a frame")
+    if found.stalled_at_s is not None:
+        lines.append(f"stalled at {found.stalled_at_s:.6g} s: a dead device is needed for every frame after that")
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:
+    from downset.pipelines.simulate import Disturbance
+    from downset.units import parse_seconds
+
+    match = re.fullmatch(r"(.+)@([^*@]+)" + ("" if dies else r"\*(\d+(?:\.\d+)?)"), text)
+    if match is None:
+        raise UsageError(f"{text!r} is not {'DEVICE@10s' if dies else 'DEVICE@10s*2'}")
+    names = [device.name for device in plan.cluster.devices]
+    if match[1] not in names:
+        raise UsageError(f"{text!r}: no device is called {match[1]!r}; the plan has {', '.join(names)}")
+    factor = math.inf if dies else float(match[3])
+    return Disturbance(names.index(match[1]), parse_seconds(match[2]), factor)

@@ -1,0 +1,187 @@
+"""`downset split`: which device of a cluster computes which part of a model on which rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from downset.commands.options import SECONDS, console, parse_shapes, print_json
+
+if TYPE_CHECKING:
+    from downset.graph import Graph
+    from downset.plans import Pipeline
+
+__all__ = ["split"]
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option("--cluster", "cluster_file", required=True, help="A TOML file, or one that comes along (pico_1mac).")
+@click.option(
+    "--method",
+    default="exact",
+    show_default=True,
+    help="single, blocks, layerwise, early_fused, optimal_fused, coedge, pico, exact or exhaustive.",
+)
+@click.option("--max-latency", type=SECONDS, help="Longest time one frame may take through all stages.")
+@click.option(
+    "--comm",
+    type=click.Choice(["full", "paper"]),
+    default="full",
+    show_default=True,
+    help="paper: without the transfer from stage to stage, as PICO's eq. 10.",
+)
+@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@click.option("--compare", is_flag=True, help="Also the periods of all other methods.")
+@click.option("--export", "export_dir", type=click.Path(), help="Write each device's shard as ONNX into this folder.")
+@click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/split.json).")
+@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+def split(
+    model: str, cluster_file: str, method: str, compare: bool, output: str | None, as_json: bool, quiet: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Plan MODEL as a pipeline over the devices of a cluster: stages, rows, period, latency, bound."""
+    from downset.cluster import load_cluster
+    from downset.export.plan_json import write_plan
+    from downset.load import load
+    from downset.split import plan_pipeline
+    from downset.verify_pipeline import verify_pipeline
+
+    cluster = load_cluster(cluster_file)
+    graph = load(model, shapes=parse_shapes(options["shapes"]))
+    shared = {"comm": options["comm"], "max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
+    plan = plan_pipeline(graph, cluster, method=method, **shared)
+    verify_pipeline(graph, plan)
+    periods = _compared(graph, cluster, plan, shared) if compare else {}
+    if output is not None:
+        write_plan(output, plan)
+    if options["export_dir"] is not None:
+        _export(graph, plan, options["export_dir"])
+    if as_json:
+        print_json(split_json(plan, periods))
+    else:
+        _print_tables(plan, periods, console())
+    if plan.note:
+        console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
+
+
+def split_json(plan: Pipeline, periods: dict[str, float | None]) -> dict[str, Any]:
+    """The stable JSON form; docs/schemas/split.json describes it."""
+    devices = plan.cluster.devices
+    return {
+        "method": plan.evidence.method,
+        "comm": plan.comm,
+        "period_s": plan.period_s,
+        "latency_s": plan.latency_s,
+        "medium_s": plan.medium_s,
+        "bound_period_s": plan.evidence.bound,
+        "proven": plan.evidence.proven,
+        "note": plan.note,
+        "stages": [
+            {
+                "ops": list(stage.ops),
+                "leader": devices[stage.leader].name,
+                "devices": [devices[device].name for device in stage.devices],
+                "blocks": [
+                    {
+                        "frame_rows": block.frame_rows,
+                        "rows": [
+                            {"device": devices[strip.device].name, "start": strip.start, "stop": strip.stop}
+                            | ({"columns": list(strip.columns)} if strip.columns else {})
+                            for strip in block.strips
+                        ],
+                    }
+                    for block in stage.blocks
+                ],
+                "macs": stage.macs,
+                "redundant_macs": stage.redundant_macs,
+                "bytes": stage.nbytes,
+                "memory_bytes": list(stage.memory_bytes),
+                "compute_s": stage.compute_s,
+                "transfer_s": stage.transfer_s,
+            }
+            for stage in plan.stages
+        ],
+        "compare": periods,
+    }
+
+
+def utilisation(plan: Pipeline) -> list[float]:
+    """By device: the share of a period that it computes."""
+    busy = [0.0] * len(plan.cluster.devices)
+    for stage in plan.stages:
+        for block in stage.blocks:
+            for strip in block.strips:
+                busy[strip.device] += strip.macs / plan.cluster.devices[strip.device].speed
+    return [seconds / plan.period_s if plan.period_s else 0.0 for seconds in busy]
+
+
+def _compared(graph: Graph, cluster: Any, plan: Pipeline, shared: dict[str, Any]) -> dict[str, float | None]:
+    """Periods of all methods; None where a method has no plan within the limits."""
+    from downset.errors import InfeasibleError, LimitReached
+    from downset.pipelines import PIPELINERS
+    from downset.split import plan_pipeline
+
+    periods: dict[str, float | None] = {}
+    for name in PIPELINERS:
+        if name == plan.evidence.method:
+            periods[name] = plan.period_s
+            continue
+        try:
+            periods[name] = plan_pipeline(graph, cluster, method=name, **shared).period_s
+        except (InfeasibleError, LimitReached):
+            periods[name] = None
+    return periods
+
+
+def _export(graph: Graph, plan: Pipeline, folder: str) -> None:
+    from importlib import import_module
+
+    try:
+        shards = import_module("downset.export.shards")
+    except ImportError as error:
+        from downset.errors import UnsupportedError
+
+        raise UnsupportedError(f"shards cannot be exported: {error}") from None
+    shards.export_shards(folder, graph, plan)
+
+
+def _print_tables(plan: Pipeline, periods: dict[str, float | None], out: Any) -> None:
+    from rich.table import Table
+
+    names = [device.name for device in plan.cluster.devices]
+    table = Table("stage", "operators", "devices: rows", "MMACs", "redundant", "kB", "memory", "compute", "transfer")
+    for place, stage in enumerate(plan.stages):
+        rows = "\n".join(
+            " ".join(
+                f"{names[strip.device]}{'*' if strip.device == stage.leader else ''}: {strip.start}-{strip.stop}"
+                + (f" x {strip.columns[0]}-{strip.columns[1]}" if strip.columns else "")
+                for strip in block.strips
+            )
+            for block in stage.blocks[:4]
+        ) + (f"\n... {len(stage.blocks) - 4} more blocks" if len(stage.blocks) > 4 else "")
+        memory = f"{max(stage.memory_bytes) / 1e6:.1f} MB" if stage.memory_bytes else "-"
+        table.add_row(
+            str(place), str(len(stage.ops)), rows, f"{stage.macs / 1e6:,.0f}",
+            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", f"{stage.nbytes / 1e3:,.0f}", memory,
+            f"{stage.compute_s:.4g} s", f"{stage.transfer_s:.4g} s",
+        )  # fmt: skip
+    out.print(table)
+    evidence = plan.evidence
+    gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
+    proof = "proven" if evidence.proven else f"bound {evidence.bound:.6g} s, gap {gap:.1%}"
+    out.print(
+        f"{evidence.method}: period {plan.period_s:.6g} s ({proof}), latency {plan.latency_s:.6g} s, "
+        f"{plan.throughput_per_s:.4g} frames/s; analytic, communication as {plan.comm}",
+        markup=False, soft_wrap=True,
+    )  # fmt: skip
+    shares = zip(names, utilisation(plan), strict=True)
+    out.print(
+        "utilisation: " + ", ".join(f"{name} {share:.0%}" for name, share in shares), markup=False, soft_wrap=True
+    )
+    for name, period in sorted(periods.items(), key=lambda item: item[1] or float("inf")):
+        said = "no plan within the limits" if period is None else f"{period:.6g} s ({period / plan.period_s:.2f}x)"
+        out.print(f"  {name:14} {said}", markup=False)

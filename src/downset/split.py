@@ -1,0 +1,155 @@
+"""From a graph and a cluster to a verified pipeline plan. A method is a name from a dict, or a callable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from downset.cluster import Cluster
+from downset.errors import InfeasibleError, UnsupportedError, UsageError
+from downset.graph import Graph
+from downset.pipelines import PIPELINERS
+from downset.pipelines.drafts import FoundPipeline
+from downset.pipelines.exact import least_latency, total_bound_s
+from downset.pipelines.memory import stage_memory
+from downset.pipelines.network import pipeline_units, split_problem
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.timing import check_comm, medium_seconds, period_and_latency, stages_of
+from downset.plans import Evidence, Pipeline, PipelineStage
+from downset.units import format_bytes
+from downset.verify_pipeline import verify_stages_cover
+
+__all__ = ["judge_pipeline", "plan_pipeline"]
+
+Planner = Callable[..., FoundPipeline]
+_TRIES = 40
+"""How often a plan that breaks a memory limit is searched again with its stages forbidden."""
+
+
+def plan_pipeline(
+    network: Graph | SplitProblem,
+    cluster: Cluster,
+    *,
+    method: str | Planner = "exact",
+    comm: str = "full",
+    max_latency_s: float | None = None,
+    time_limit_s: float = 10.0,
+    engine: str = "native",
+    units: Sequence[Iterable[int]] | None = None,
+) -> Pipeline:
+    """Which device computes which operators on which rows, for the least period within the limits.
+
+    `units`: the operators by unit, in order (default: `pipeline_units`). Stages of a Graph carry the memory that each
+    device needs; devices that state a memory are held to it. An operator whose halo is unknown is computed whole.
+    Raises UsageError for an unknown method or model, InfeasibleError where no plan is within the latency or memory
+    limit, with the least that would do."""
+    check_comm(comm)
+    name = method if isinstance(method, str) else getattr(method, "__name__", "callable")
+    if isinstance(method, str) and method not in PIPELINERS:
+        raise UsageError(f"unknown pipeline method {method!r}; choose one of {', '.join(PIPELINERS)}")
+    planner = PIPELINERS[method] if isinstance(method, str) else method
+    problem, notes = _problem(network, units)
+    forbidden: set[tuple[int, int, int]] = _too_heavy(problem, cluster)
+    graph = network if isinstance(network, Graph) else None
+    begin = time.perf_counter()
+    kept: dict[tuple[int, ...], int] = {}
+    proof = True
+    for attempt in range(_TRIES):
+        found = planner(
+            problem, cluster, comm=comm, max_latency_s=max_latency_s, time_limit_s=time_limit_s, engine=engine,
+            forbidden=frozenset(forbidden),
+        )  # fmt: skip
+        stages = stages_of(problem, cluster, found.stages, comm=comm)
+        if graph is not None:
+            stages = tuple(replace(s, memory_bytes=stage_memory(problem, graph, s, kept)) for s in stages)
+        broken = _broken(cluster, stages)
+        if not broken:
+            break
+        if name != "exact" or attempt == _TRIES - 1:
+            raise _memory_error(name, cluster, stages, broken[0])
+        # A smaller strip of the same segment might fit: what is forbidden here is more than is known to be too much.
+        proof = False
+        for place, device in broken:
+            blocks = stages[place].blocks
+            forbidden.add((blocks[0].start, blocks[-1].stop, device))
+    seconds = time.perf_counter() - begin
+    return judge_pipeline(
+        problem, cluster, stages, found, name, comm, seconds, max_latency_s=max_latency_s, proof=proof, notes=notes
+    )
+
+
+def judge_pipeline(
+    problem: SplitProblem, cluster: Cluster, stages: tuple[PipelineStage, ...], found: FoundPipeline, name: str,
+    comm: str, seconds: float, *, max_latency_s: float | None = None, proof: bool = True, notes: Sequence[str] = (),
+) -> Pipeline:  # fmt: skip
+    """Stages as a plan with its evidence; checks the limit and that the stages cover the network once."""
+    verify_stages_cover(problem, stages)
+    period, latency = period_and_latency(cluster, stages)
+    if max_latency_s is not None and latency > max_latency_s * (1 + 1e-12):
+        least = least_latency(problem, cluster, comm=comm)[0]
+        advice = "the least of any pipeline is" if least > max_latency_s else "method exact finds one; the least is"
+        raise InfeasibleError(
+            f"{name}'s pipeline has a latency of {latency:.6g} s, above {max_latency_s:g} s; {advice} {least:.6g} s"
+        )
+    bound = min(period, max(total_bound_s(problem, cluster), found.bound_s if proof else 0.0))
+    proven = (found.proven and proof) or bound >= period * (1 - 1e-12)
+    if proven:
+        bound = period
+    evidence = Evidence(name, period, bound, proven, found.states, seconds)
+    medium = medium_seconds(cluster, stages)
+    note = "; ".join([*notes, *([found.note] if found.note else [])])
+    return Pipeline(cluster, comm, stages, period, latency, medium, evidence, note)
+
+
+def _problem(network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None) -> tuple[SplitProblem, list[str]]:
+    if isinstance(network, SplitProblem):
+        return network, []
+    notes = []
+    if not network.ops:
+        raise UnsupportedError(f"{network.name}: no operators, nothing to split")
+    try:
+        problem = split_problem(network, units or pipeline_units(network))
+    except UnsupportedError as error:
+        notes.append(f"not split there: {error}")
+        problem = split_problem(network, units or pipeline_units(network), strict=False)
+    if all(tensor.rows <= 1 for op in problem.ops for t in op.outputs for tensor in (problem.tensors[t],)):
+        notes.append(f"{network.name} has no rows to split: whole operators only")
+    return problem, notes
+
+
+def _too_heavy(problem: SplitProblem, cluster: Cluster) -> set[tuple[int, int, int]]:
+    """(start, stop, device) whose weights alone are more than the device's memory."""
+    found = set()
+    for device, described in enumerate(cluster.devices):
+        if described.memory_bytes is None:
+            continue
+        for start in range(problem.cuts):
+            for stop in range(start + 1, problem.cuts + 1):
+                if problem.weight_bytes(start, stop) > described.memory_bytes:
+                    found.add((start, stop, device))
+    return found
+
+
+def _broken(cluster: Cluster, stages: Sequence[PipelineStage]) -> list[tuple[int, int]]:
+    """(stage, device) where a device's memory is exceeded."""
+    found = []
+    for place, stage in enumerate(stages):
+        for device, nbytes in zip(stage.devices, stage.memory_bytes, strict=False):
+            memory = cluster.devices[device].memory_bytes
+            if memory is not None and nbytes > memory:
+                found.append((place, device))
+    return found
+
+
+def _memory_error(
+    name: str, cluster: Cluster, stages: Sequence[PipelineStage], broken: tuple[int, int]
+) -> InfeasibleError:
+    place, device = broken
+    stage = stages[place]
+    nbytes = stage.memory_bytes[stage.devices.index(device)]
+    described = cluster.devices[device]
+    return InfeasibleError(
+        f"{name}: device {described.name!r} would need {format_bytes(nbytes)} bytes for stage {place}, more than its "
+        f"{format_bytes(described.memory_bytes or 0)}; give it that much, more devices, or method exact"
+    )

@@ -1,0 +1,157 @@
+"""The laws of pipeline plans. Imports no planner: prices come from the halo arithmetic of `regions`, strip by strip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from downset.cost import row_form, segment_macs, whole_macs
+from downset.errors import InvalidPlan
+from downset.graph import Graph
+from downset.plans import Block, Pipeline, PipelineStage
+from downset.regions import Interval, RowForm
+
+if TYPE_CHECKING:
+    from downset.pipelines.problem import SplitProblem
+
+__all__ = ["verify_pipeline", "verify_stages_cover"]
+
+
+def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
+    """Raise InvalidPlan naming the first broken law, or return None.
+
+    Laws: every operator is in one stage, after those it needs; no device is in two stages; the strips of every block
+    cover its frame; MACs are what the rows of a strip need; times follow from MACs, bytes and the cluster; the period
+    is the slowest stage or the medium; bound <= period, equal if proven."""
+    predecessors = graph.predecessors()
+    done = 0
+    for place, stage in enumerate(plan.stages):
+        for op in stage.ops:
+            missing = predecessors[op] & ~done & ~sum(1 << other for other in stage.ops)
+            if missing or done >> op & 1:
+                raise InvalidPlan(f"stage {place}: operator {graph.ops[op].name!r} comes twice or before one it needs")
+        done |= sum(1 << op for op in stage.ops)
+    if done != (1 << len(graph.ops)) - 1:
+        missing_op = next(op for op in range(len(graph.ops)) if not done >> op & 1)
+        raise InvalidPlan(f"operator {graph.ops[missing_op].name!r} is in no stage")
+    _disjoint(plan.stages)
+    for place, stage in enumerate(plan.stages):
+        for block in stage.blocks:
+            _check_cover(block, place)
+    form = row_form(graph, strict=False)
+    for place, stage in enumerate(plan.stages):
+        _check_macs(form, stage, place)
+        _check_times(plan, stage, place)
+    _check_period(plan)
+
+
+def verify_stages_cover(problem: SplitProblem, stages: Sequence[PipelineStage]) -> None:
+    """The laws that need no graph: units in order, devices apart, strips that cover."""
+    cut = 0
+    for place, stage in enumerate(stages):
+        for block in stage.blocks:
+            if block.start != cut or block.stop <= cut:
+                raise InvalidPlan(f"stage {place} begins a block at cut {block.start}, after cut {cut}")
+            cut = block.stop
+            if block.frame_rows != problem.segment(block.start, block.stop).rows:
+                raise InvalidPlan(f"stage {place}: the frame at cut {cut} does not have {block.frame_rows} rows")
+            _check_cover(block, place)
+    if cut != problem.cuts:
+        raise InvalidPlan(f"the stages end at cut {cut} of {problem.cuts}")
+    _disjoint(stages)
+
+
+def _disjoint(stages: Sequence[PipelineStage]) -> None:
+    owner: dict[int, int] = {}
+    for place, stage in enumerate(stages):
+        for device in stage.devices:
+            if owner.setdefault(device, place) != place:
+                raise InvalidPlan(f"device {device} is in stages {owner[device]} and {place}")
+
+
+def _check_cover(block: Block, place: int) -> None:
+    """Row strips must follow each other; tiles must fill the frame's area and not overlap."""
+    if all(strip.columns is None for strip in block.strips):
+        rows = sorted((strip.start, strip.stop) for strip in block.strips)
+        ends = [0, *(stop for _, stop in rows)]
+        if [start for start, _ in rows] != ends[:-1] or ends[-1] != block.frame_rows:
+            raise InvalidPlan(f"stage {place}: the strips {rows} do not cover {block.frame_rows} rows once")
+        return
+    area = 0
+    for index, one in enumerate(block.strips):
+        if one.columns is None:
+            raise InvalidPlan(f"stage {place}: strips and tiles in one block")
+        area += (one.stop - one.start) * (one.columns[1] - one.columns[0])
+        for two in block.strips[:index]:
+            assert two.columns is not None
+            if max(one.start, two.start) < min(one.stop, two.stop) and max(one.columns[0], two.columns[0]) < min(
+                one.columns[1], two.columns[1]
+            ):
+                raise InvalidPlan(f"stage {place}: two tiles overlap")
+    columns = max(strip.columns[1] for strip in block.strips if strip.columns is not None)
+    if area != block.frame_rows * columns:
+        raise InvalidPlan(f"stage {place}: the tiles do not fill the frame")
+
+
+def _check_macs(form: RowForm, stage: PipelineStage, place: int) -> None:
+    """MACs of every strip, from the rows it needs; only where the stage is one block (blocks do not name operators)."""
+    total = sum(strip.macs for block in stage.blocks for strip in block.strips)
+    if total != stage.macs or stage.macs - stage.redundant_macs != whole_macs(form, stage.ops):
+        raise InvalidPlan(
+            f"stage {place} states {stage.macs} MACs, {stage.redundant_macs} redundant: not what it needs"
+        )
+    if len(stage.blocks) > 1 or any(strip.columns for strip in stage.blocks[0].strips):
+        return
+    block, inside = stage.blocks[0], set(stage.ops)
+    made = {tensor for op in inside for tensor in form.ops[op].outputs}
+    read_outside = {
+        item.tensor for op, described in enumerate(form.ops) if op not in inside for item in described.inputs
+    }
+    read_inside = {item.tensor for op in inside for item in form.ops[op].inputs}
+    sinks = [t for t in made if t in read_outside or t in form.outputs or t not in read_inside]
+    for strip in block.strips:
+        wanted: dict[int, Interval] = {}
+        for tensor in sinks:
+            rows = max(form.rows[tensor], 1)
+            wanted[tensor] = (strip.start * rows // block.frame_rows, strip.stop * rows // block.frame_rows)
+        macs = segment_macs(form, stage.ops, wanted)
+        if macs != strip.macs:
+            raise InvalidPlan(f"stage {place}: rows {strip.start}-{strip.stop} need {macs} MACs, not {strip.macs}")
+
+
+def _check_times(plan: Pipeline, stage: PipelineStage, place: int) -> None:
+    devices, network = plan.cluster.devices, plan.cluster.network
+    compute_s = 0.0
+    for block in stage.blocks:
+        busy: dict[int, float] = {}
+        for strip in block.strips:
+            device = devices[strip.device]
+            busy[strip.device] = busy.get(strip.device, 0.0) + device.alpha * strip.macs / device.mac_per_s
+        compute_s += max(busy.values(), default=0.0)
+    seconds = max(compute_s, stage.transfer_s) if network.overlap else compute_s + stage.transfer_s
+    if not _close(compute_s, stage.compute_s) or not _close(seconds, stage.seconds):
+        raise InvalidPlan(f"stage {place} states {stage.seconds} s, but its work takes {seconds} s")
+    moved = sum(t.nbytes for block in stage.blocks for t in (*block.before, *block.after)) + stage.handover_bytes
+    if moved != stage.nbytes:
+        raise InvalidPlan(f"stage {place} states {stage.nbytes} bytes, but {moved} are sent")
+
+
+def _check_period(plan: Pipeline) -> None:
+    period = max((stage.seconds for stage in plan.stages), default=0.0)
+    if plan.cluster.network.kind == "shared":
+        period = max(period, sum(stage.transfer_s for stage in plan.stages))
+    latency = sum(stage.compute_s + stage.transfer_s for stage in plan.stages)
+    if not _close(period, plan.period_s) or not _close(latency, plan.latency_s):
+        raise InvalidPlan(
+            f"the plan states a period of {plan.period_s} s and a latency of {plan.latency_s} s; they are {period} and "
+            f"{latency}"
+        )
+    evidence = plan.evidence
+    if evidence.value != plan.period_s or evidence.bound > evidence.value:
+        raise InvalidPlan(f"the bound {evidence.bound} is above the period {plan.period_s}, or the value is another")
+    if evidence.proven and evidence.bound != evidence.value:
+        raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")
+
+
+def _close(first: float, second: float) -> bool:
+    return abs(first - second) <= 1e-9 * max(abs(first), abs(second))

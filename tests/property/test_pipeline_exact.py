@@ -1,0 +1,88 @@
+"""Exact pipelines held to full enumeration of cuts, device assignments and integer rows; the engines to each other."""
+
+import math
+import sys
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from downset.pipelines.drafts import Split
+from downset.pipelines.problem import price
+from downset.pipelines.timing import needs
+from tests.oracles_pipeline import least_period
+from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
+
+exact = sys.modules["downset.pipelines.exact"]  # the package's name for it is the function
+COUNT = 500
+
+
+def searched(problem, cluster, *, comm, limit=None, engine="native", several=False, forbidden=frozenset()):
+    found = exact._search(problem, cluster, comm, limit, math.inf, 30.0, engine, several, forbidden=forbidden)
+    return found[0]
+
+
+def instance(kind, seed):
+    random = Random(f"{kind}/{seed}")
+    problem = random_chain(random, rows=5) if seed % 2 else random_graph(random, units=2, rows=4)
+    return random, problem, random_cluster(random, kind), random.choice(["paper", "full"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exact_is_the_least_of_all_plans(kind):
+    for seed in range(COUNT):
+        random, problem, cluster, comm = instance(kind, seed)
+        period, latency = least_period(problem, cluster, comm=comm)
+        assert searched(problem, cluster, comm=comm) == pytest.approx(period, rel=1e-7), seed
+        if seed % 5 == 0:
+            limit = latency * random.choice([1.0, 1.1, 1.5]) * (1 + 1e-9)
+            limited, _ = least_period(problem, cluster, comm=comm, max_latency_s=limit)
+            # Options between the least period and the least latency are sampled where a stage trades one for the other.
+            found = searched(problem, cluster, comm=comm, limit=limit)
+            assert limited * (1 - 1e-7) <= found, seed
+            if kind in ("links", "pairs"):
+                assert found == pytest.approx(limited, rel=1e-7), seed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_native_is_its_python_twin(kind):
+    for seed in range(1000, 1025):
+        random, problem, cluster, comm = instance(kind, seed)
+        several = kind in ("links", "pairs")
+        device = random.randrange(len(cluster.devices))
+        start = random.randrange(problem.cuts)
+        forbidden = frozenset({(start, random.randint(start + 1, problem.cuts), device)})
+        if kind != "pairs":  # alike devices are forbidden alike
+            twins = [k for k, d in enumerate(cluster.devices) if d.speed == cluster.devices[device].speed]
+            forbidden = frozenset((a, b, k) for a, b, _ in forbidden for k in twins)
+        for banned in (frozenset(), forbidden):
+            native = searched(problem, cluster, comm=comm, several=several, forbidden=banned)
+            python = searched(problem, cluster, comm=comm, several=several, forbidden=banned, engine="python")
+            assert native == pytest.approx(python, rel=1e-7), seed
+
+
+def test_prices_are_what_the_rows_need():
+    """Tables against a walk over the rows of every strip."""
+    for seed in range(120):
+        random = Random(seed)
+        problem = random_graph(random, units=4, rows=9)
+        start = random.randrange(problem.cuts)
+        stop = random.randint(start + 1, problem.cuts)
+        segment = problem.segment(start, stop)
+        made = {t for unit in problem.units[start:stop] for op in unit for t in problem.ops[op].outputs}
+        for lo in range(segment.rows):
+            for hi in range(lo + 1, segment.rows + 1):
+                rows = needs(problem, Split(start, stop, ()), lo, hi, segment.rows)
+                macs = moved = 0
+                for unit in problem.units[start:stop]:
+                    for op in unit:
+                        low, high = rows.get(problem.ops[op].outputs[0], (0, 0))
+                        macs += problem.ops[op].macs_per_row * (high - low)
+                for tensor, (low, high) in rows.items():
+                    moved += (high - low) * problem.tensors[tensor].row_bytes if tensor not in made else 0
+                assert price(segment, lo, hi)[:2] == (macs, moved), (seed, lo, hi)
+        parts = sorted({0, random.randint(0, segment.rows), segment.rows})
+        out = sum(price(segment, a, b)[2] for a, b in pairwise(parts))
+        later = {t for unit in problem.units[stop:] for op in unit for t in problem.ops[op].inputs} | problem.kept
+        read = {t for unit in problem.units[start:stop] for op in unit for t in problem.ops[op].inputs}
+        assert out == sum(problem.tensors[t].nbytes for t in made if t in later or t not in read)

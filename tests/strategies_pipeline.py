@@ -1,0 +1,66 @@
+"""Small random networks and clusters for pipelines, from seeds (counts of instances are part of what is claimed)."""
+
+from __future__ import annotations
+
+from downset.cluster import Cluster, Device, Link, Network
+from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, chain_problem, window_tables
+
+KINDS = ("links", "pairs", "overlapping links", "shared", "shared without overlap")
+
+
+def random_chain(random, *, layers=3, rows=6):
+    """A chain of up to `layers` layers with kernels, strides, uneven bytes, layers without MACs."""
+    while True:
+        described = [
+            (random.randint(0, 40), random.choice([1, 3, 3, 5]), random.choice([1, 1, 2]), random.randint(1, 9))
+            for _ in range(random.randint(1, layers))
+        ]
+        problem = chain_problem(described, rows=random.randint(1, rows), row_bytes=random.randint(1, 9))
+        if problem.macs_before()[-1]:
+            return problem
+
+
+def random_graph(random, *, units=3, rows=6):
+    """Layers that read any earlier tensors of any height: cuts that several tensors cross, some of one row, some
+    relayed, operators that are whole, several outputs."""
+    while True:
+        tensors, ops = [SplitTensor(random.randint(1, rows), random.randint(1, 9))], []
+        for _ in range(random.randint(1, units + 1)):
+            sources = sorted(random.sample(range(len(tensors)), min(len(tensors), random.randint(1, 2))))
+            stride = random.choice([1, 1, 2])
+            made = max(1, -(-tensors[sources[0]].rows // stride)) if random.random() < 0.85 else 1
+            whole = random.random() < 0.15
+            tables = []
+            for source in sources:
+                extent = tensors[source].rows
+                if whole or extent != tensors[sources[0]].rows or made == 1:
+                    import numpy as np
+
+                    tables.append((np.zeros(made + 1, np.int64), np.full(made + 1, extent, np.int64)))
+                else:
+                    kernel = random.choice([1, 3, 3, 5])
+                    tables.append(window_tables(made, extent, kernel=kernel, stride=stride, pad=(kernel - 1) // 2))
+            tensors.append(SplitTensor(made, random.randint(1, 9)))
+            first, last = zip(*tables, strict=True)
+            ops.append(SplitOp(random.randint(0, 40), tuple(sources), (len(tensors) - 1,), first, last, 0, whole))
+        chain, left = [], list(range(len(ops)))
+        while left:
+            size = 1 if len(chain) < units - 1 else len(left)
+            chain.append(tuple(left[:size]))
+            left = left[size:]
+        kept = frozenset(t for t in range(1, len(tensors)) if all(t not in op.inputs for op in ops))
+        problem = SplitProblem(tuple(tensors), tuple(ops), tuple(chain), kept)
+        if problem.macs_before()[-1]:
+            return problem
+
+
+def random_cluster(random, kind, *, devices=3):
+    count = random.randint(1, devices)
+    members = tuple(Device(f"d{k}", random.choice([1, 1, 2, 3, 5]) * 10.0) for k in range(count))
+    shared = kind.startswith("shared")
+    overlap = kind in ("overlapping links", "shared")
+    links = ()
+    if kind == "pairs" and count > 1:
+        links = (Link((0, 1), random.choice([1.0, 20.0]), 0.0), *((Link((0, 2), 5.0, 0.1),) if count > 2 else ()))
+    rate, latency = random.choice([3.0, 10.0, 50.0]), random.choice([0.0, 0.0, 0.1])
+    return Cluster(members, Network("shared" if shared else "links", rate, latency, overlap, links))
