@@ -139,9 +139,7 @@ def _stacked(
 
 nasnet_mobile = partial(_stacked, "nasnet_mobile", NASNET_A, stem=32, channels=44, repeats=4, image=224)
 """NASNet-A Mobile (Zoph et al., 2018), 4 @ 1056."""
-nasnet_a_large = partial(
-    _stacked, "nasnet_a_large", NASNET_A, stem=96, channels=168, repeats=6, image=331, skip=True
-)
+nasnet_a_large = partial(_stacked, "nasnet_a_large", NASNET_A, stem=96, channels=168, repeats=6, image=331, skip=True)
 """NASNet-A Large (Zoph et al., 2018), 6 @ 4032, as published."""
 pnasnet_large = partial(_stacked, "pnasnet_large", PNASNET_5, stem=96, channels=216, repeats=4, following=3, image=331)
 """PNASNet-5 Large (Liu et al., 2018): its reductions are among the 4 cells of a stage."""
