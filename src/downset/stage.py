@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from downset.cost import op_macs
 from downset.errors import InvalidPlan, LimitReached, UsageError
 from downset.graph import ABSENT, Graph
 from downset.lattice import bits
@@ -90,8 +91,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """`bound_s`: no schedule of these units can be faster: the longest path of units timed alone. `speedup`: sequential
-    over chosen, medians. `why`: what decided."""
+    """`bound_s`: the longest path of units timed alone, or all their multiply-adds at the highest rate that one of them
+    reached, whichever is more: no schedule of these kernels is expected below it. `speedup`: sequential over chosen,
+    medians. `why`: what decided."""
 
     plan: StagePlan
     candidates: tuple[Candidate, ...]
@@ -340,7 +342,7 @@ def stage(
     values = seeded_inputs(graph, seed=seed)
     timed = _timed(variants, device, list(candidates.values()), values, runs, progress)
     chosen, why = _choose(timed)
-    bound = _longest_path(plain.units, alone)
+    bound = max(_longest_path(plain.units, alone), _work(graph, plain.units, alone))
     evidence = Evidence(chosen.name, chosen.percentile(0.5), bound, False, plain.timer.used)
     plan = StagePlan(
         variants[chosen.variant].units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions,
@@ -428,6 +430,13 @@ def _choose(timed: Sequence[Candidate]) -> tuple[Candidate, str]:
     if wins >= _WINS * len(rounds) and gain > 1.0:
         return best, f"{best.name} was {text}"
     return sequential, f"the best other, {best.name}, was {text}: not beyond the spread"
+
+
+def _work(graph: Graph, units: UnitGraph, alone: Sequence[float]) -> float:
+    """All multiply-adds at the highest rate that any unit alone reached."""
+    macs = [sum(op_macs(graph, graph.ops[op]) for op in ops) for ops in units.units]
+    rate = max(count / seconds if seconds else 0.0 for count, seconds in zip(macs, alone, strict=True))
+    return sum(macs) / rate if rate else 0.0
 
 
 def _longest_path(units: UnitGraph, alone: Sequence[float]) -> float:

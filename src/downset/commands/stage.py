@@ -116,7 +116,7 @@ def _print_table(result: Any, out: Any) -> None:
     out.print(table)
     out.print(f"chosen: {plan.evidence.method}; {result.why}", markup=False, soft_wrap=True)
     out.print(
-        f"bound: no schedule of these kernels is faster than their longest path, {result.bound_s * 1e3:.3f} ms; "
+        f"bound: {result.bound_s * 1e3:.3f} ms, the longest path of units timed alone or all arithmetic at its best rate; "
         f"{result.timings_used} stages timed",
         markup=False,
         soft_wrap=True,

@@ -10,16 +10,40 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from downset.cost import op_macs
 from downset.graph import ABSENT, Graph
 from downset.stages.problem import Price, Stage
 from downset.stages.unit_graph import UnitGraph
 
-__all__ = ["SimulatedDevice", "signature", "simulated", "table"]
+__all__ = ["SimulatedDevice", "analytic", "signature", "simulated", "table"]
 
 
 def table(prices: Mapping[Stage, float]) -> Price:
     """Known prices; KeyError for any other stage."""
     return prices.__getitem__
+
+
+def analytic(
+    graph: Graph, units: UnitGraph, *, macs_per_s: float, bytes_per_s: float, launch_s: float = 0.0, lanes: int = 2
+) -> Price:
+    """Analytic prices: a unit takes the longer of its arithmetic and its traffic, and a launch; a stage the longest of
+    its groups, or its work shared by `lanes` equal lanes, whichever is more; a merged stage its work with one launch."""
+    seconds = []
+    for ops in units.units:
+        macs = sum(op_macs(graph, graph.ops[op]) for op in ops)
+        inside = {tensor for op in ops for tensor in graph.ops[op].outputs}
+        outside = {tensor for op in ops for tensor in graph.ops[op].inputs if tensor != ABSENT} - inside
+        moved = sum(graph.tensors[tensor].nbytes for tensor in outside)
+        moved += sum(graph.tensors[tensor].nbytes for tensor in graph.ops[ops[-1]].outputs if tensor != ABSENT)
+        seconds.append(max(macs / macs_per_s, moved / bytes_per_s))
+
+    def price(stage: Stage) -> float:
+        if stage.merged:
+            return sum(seconds[unit] for unit in stage.units) / lanes + launch_s
+        groups = [sum(seconds[unit] + launch_s for unit in group) for group in stage.groups]
+        return max(max(groups), sum(groups) / lanes)
+
+    return price
 
 
 @dataclass(frozen=True, slots=True)
