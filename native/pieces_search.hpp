@@ -148,7 +148,10 @@ public:
         if (count_ == 0) return Outcome::kFound;
         if (most_.empty()) possible_ = bound_levels();
         if (!possible_) return Outcome::kImpossible;
-        if (reach(all_, {})) return Outcome::kFound;
+        if (reach(all_, {})) {
+            std::reverse(chain_.begin(), chain_.end());  // the recursion ended with the first piece
+            return Outcome::kFound;
+        }
         return limit_ ? Outcome::kLimit : Outcome::kImpossible;
     }
 
@@ -176,7 +179,7 @@ public:
     std::int64_t next() const { return next_; }
     std::int64_t states() const { return static_cast<std::int64_t>(dead_.size() + best_.size()); }
     std::int64_t pairs() const { return pairs_; }
-    // The first piece first.
+    // From the first piece; chain_ starts with the last.
     Lists pieces() const {
         Lists result;
         for (auto it = chain_.rbegin(); it != chain_.rend(); ++it) {

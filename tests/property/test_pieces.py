@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from downset.cost import segment_macs
 from downset.errors import InfeasibleError
 from downset.lattice import bits
-from downset.pipelines.pieces import divided_pieces, piece_problem, pieces, recursive_pieces
+from downset.pipelines.pieces import _native_search, divided_pieces, piece_problem, pieces, recursive_pieces
 from downset.regions import equal_strips
 from experiments.zoo import graph as zoo
 from tests.spatial import spatial_graphs
@@ -24,6 +24,12 @@ def _assignments(problem):
         edges = ((u, v) for v in range(count) for u in bits(problem.predecessors[v]))
         if set(levels) == set(range(max(levels) + 1)) and all(0 <= levels[v] - levels[u] <= 1 for u, v in edges):
             yield levels
+
+
+def _is_chain(problem, chain):
+    level = {v: number for number, piece in enumerate(chain) for v in piece}
+    edges = ((u, v) for v in level for u in bits(problem.predecessors[v]))
+    return sorted(level) == list(range(len(problem.vertices))) and all(0 <= level[v] - level[u] <= 1 for u, v in edges)
 
 
 def _longest(problem, members):
@@ -84,6 +90,7 @@ def test_pieces_equal_brute_force(graph, strips, diameter):
                 pieces(problem, strips=strips, diameter=diameter, engine=engine)
         else:
             found = pieces(problem, strips=strips, diameter=diameter, engine=engine)
+            assert _is_chain(problem, found.pieces)
             assert (found.max_macs, sum(found.costs), -len(found.pieces)) == expected
             assert found.proven and found.refined
 
@@ -117,8 +124,15 @@ def test_counts_of_table_4(name, ties, layers, count):
 def test_divided_pieces_are_a_chain(name, parts):
     problem = piece_problem(zoo(name, weights=False))
     divided, whole = divided_pieces(problem, parts=parts), pieces(problem)
-    level = {v: number for number, piece in enumerate(divided.pieces) for v in piece}
-    assert sorted(level) == list(range(len(problem.vertices)))
-    assert all(0 <= level[v] - level[u] <= 1 for v in level for u in bits(problem.predecessors[v]))
+    assert _is_chain(problem, divided.pieces)
     assert all(_longest(problem, piece) <= 5 for piece in divided.pieces)
     assert divided.max_macs >= whole.max_macs
+
+
+def test_the_first_chain_found_is_a_chain():
+    """Without time to settle ties, the search's own chain is returned."""
+    problem = piece_problem(zoo("inception_v3", weights=False))
+    search = _native_search(problem, 2, 5, 1_000_000)
+    assert search.within(10**12, 10.0)[0] == 1
+    assert _is_chain(problem, search.pieces())
+    assert max(search.costs()) <= 10**12

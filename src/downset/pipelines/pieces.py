@@ -11,7 +11,7 @@ Deviations: a state is what is left alone: what feeds the part already taken is 
     A state from which there is none is remembered with its T.
     Vertices are convolutions and pools (the layers, which n and the diameter count), and operators that join tensors
     (Add, Concat, Mul: they count in neither; without them ResNet34 has no chain at all). Every other operator belongs
-    to the vertex whose result it reads, the classifier to the last.
+    to the vertex whose result it reads, the classifier to the last; where others read that result too, to its reader.
     C(M) is not defined to the letter ("the difference of required FLOPs for the two input"): here, each vertex's MACs
     for `strips` equal row strips of the piece's sinks, clipped at the borders, less its MACs for the whole, summed;
     less than nothing (rows that a stride skips) counts as nothing. The sinks of a piece are fixed by the state, so this
@@ -87,27 +87,37 @@ class PieceChain:
 def piece_problem(graph: Graph, *, strict: bool = True) -> PieceProblem:
     """The vertices that Algorithm 1 groups. Raises UnsupportedError for a kind whose halo is not known (if strict)."""
     form = row_form(graph, strict=strict)
-    made_by = graph.producers()
+    made_by, read_by = graph.producers(), graph.consumers()
     vertex_of: dict[int, int] = {}
+    waiting: dict[int, list[int]] = {}  # by tensor: operators that go with its one reader, the last makes it
     members: list[list[int]] = []
     layers: list[int] = []
     for index, op in enumerate(graph.ops):
-        sources = {vertex_of[made_by[item.tensor]] for item in form.ops[index].inputs if made_by[item.tensor] >= 0}
+        read = [item.tensor for item in form.ops[index].inputs]
+        before = [earlier for tensor in read for earlier in waiting.pop(tensor, ())]
+        made = form.ops[index].outputs
         layer = op.kind in _LAYERS
-        if layer or len(sources) != 1:
-            vertex_of[index] = len(members)
-            members.append([index])
+        one_reader = len(made) == 1 and len(read_by[made[0]]) == 1 and made[0] not in graph.outputs
+        if not layer and one_reader and len(read) == 1 and (before or len(read_by[read[0]]) > 1):
+            # Kept with its reader, so that a cut in between carries one tensor and not one for each reader.
+            waiting[made[0]] = [*before, index]
+            continue
+        sources = {vertex_of[made_by[tensor]] for tensor in read if made_by[tensor] in vertex_of}
+        if layer or before or len(sources) != 1:
+            vertex = len(members)
+            members.append([])
             layers.append(int(layer))
         else:
-            vertex_of[index] = sources.pop()
-            members[vertex_of[index]].append(index)
+            vertex = sources.pop()
+        members[vertex] += [*before, index]
+        vertex_of.update(dict.fromkeys([*before, index], vertex))
     masks = [0] * len(members)
     for index in vertex_of:
         for item in form.ops[index].inputs:
             source = made_by[item.tensor]
             if source >= 0 and vertex_of[source] != vertex_of[index]:
                 masks[vertex_of[index]] |= 1 << vertex_of[source]
-    return PieceProblem(form, tuple(map(tuple, members)), tuple(layers), tuple(masks))
+    return PieceProblem(form, tuple(tuple(sorted(ops)) for ops in members), tuple(layers), tuple(masks))
 
 
 def pieces(

@@ -1,0 +1,167 @@
+"""Any downset a cut, charged with the bytes of every tensor that crosses it: finer chains than Algorithm 1 may make.
+
+Source: beyond PICO, whose section 4.2 demands that pieces form a chain, each reading only the one before it. Here a
+    tensor that is read further on is relayed by the stages in between, and a cut costs what it carries.
+Names: a *cut* is a downset of vertices (`pieces.piece_problem`); what it carries: tensors made before it (or given to
+    the network) and read after it, and results of the network made before it.
+Complexity: within a piece, one heap step for each edge between downsets of the piece; past `state_limit` of them the
+    cheapest next vertex is taken, O(V²).
+Deviations: the cuts of the strict chain stay, and each piece is refined into single vertices, in the order with the
+    least sum of carried bytes. So whatever a planner may choose on the strict chain it may choose here, at the same
+    cost: on any one cost model its optimum over these cuts is never worse.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from downset.lattice import bits, successors
+from downset.pipelines.pieces import PieceChain, PieceProblem
+
+__all__ = ["CutChain", "carried_bytes", "refined_cuts", "thinned"]
+
+
+@dataclass(frozen=True, slots=True)
+class CutChain:
+    """`cuts[i]`: vertices before cut i, from none to all; `carried[i]`: bytes over it; `strict[i]`: whether the strict
+    chain has it; `exact`: every piece's order was proven to carry least."""
+
+    cuts: tuple[int, ...]
+    carried: tuple[int, ...]
+    strict: tuple[bool, ...]
+    exact: bool
+
+    def units(self, problem: PieceProblem) -> tuple[tuple[int, ...], ...]:
+        """By step between cuts: the operators of the graph, in its order."""
+        return tuple(
+            tuple(sorted(op for v in bits(after & ~before) for op in problem.vertices[v]))
+            for before, after in zip(self.cuts[:-1], self.cuts[1:], strict=True)
+        )
+
+
+def carried_bytes(problem: PieceProblem, cut: int) -> int:
+    """Bytes of the tensors that cross a cut: what is read after it, or a result, and is there before it."""
+    return _Carrying(problem).nbytes(cut)
+
+
+def refined_cuts(problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000) -> CutChain:
+    """A cut behind every vertex, the strict chain's among them; without a chain the whole network is one piece."""
+    carrying = _Carrying(problem)
+    everything = (1 << len(problem.vertices)) - 1
+    pieces = [sum(1 << v for v in piece) for piece in chain.pieces] if chain is not None else [everything]
+    cuts, strict, exact, before = [0], [True], True, 0
+    for piece in pieces:
+        if not piece:
+            continue
+        order, proven = _least_carrying(carrying, before, piece, state_limit)
+        exact = exact and proven
+        for place, v in enumerate(order):
+            before |= 1 << v
+            cuts.append(before)
+            strict.append(place == len(order) - 1)
+    return CutChain(tuple(cuts), tuple(carrying.nbytes(cut) for cut in cuts), tuple(strict), exact)
+
+
+def thinned(problem: PieceProblem, chain: CutChain, most: int) -> CutChain:
+    """At most `most` cuts beside the strict ones: the work is divided equally, and each part keeps its cheapest cut."""
+    form = problem.form
+    work = [
+        sum(form.ops[op].macs for v in bits(cut) for op in problem.vertices[v]) if not strict else -1
+        for cut, strict in zip(chain.cuts, chain.strict, strict=True)
+    ]
+    total = sum(op.macs for op in form.ops) + 1
+    cheapest: dict[int, int] = {}
+    for place, done in enumerate(work):
+        if done >= 0:
+            part = done * most // total
+            if part not in cheapest or chain.carried[place] < chain.carried[cheapest[part]]:
+                cheapest[part] = place
+    kept = sorted({place for place, strict in enumerate(chain.strict) if strict} | set(cheapest.values()))
+    return CutChain(
+        tuple(chain.cuts[place] for place in kept), tuple(chain.carried[place] for place in kept),
+        tuple(chain.strict[place] for place in kept), chain.exact,
+    )  # fmt: skip
+
+
+class _Carrying:
+    def __init__(self, problem: PieceProblem) -> None:
+        self.problem = problem
+        self.after = successors(problem.predecessors)
+        form = problem.form
+        made_by = {tensor: v for v, ops in enumerate(problem.vertices) for op in ops for tensor in form.ops[op].outputs}
+        readers: dict[int, int] = dict.fromkeys(form.outputs, 1 << len(problem.vertices))  # a reader after everything
+        for v, ops in enumerate(problem.vertices):
+            for op in ops:
+                for item in form.ops[op].inputs:
+                    readers[item.tensor] = readers.get(item.tensor, 0) | 1 << v
+        self._readers, self._made_by = readers, made_by
+        self._nbytes = {tensor: form.rows[tensor] * form.bytes_per_row[tensor] for tensor in readers}
+        self._touched: list[list[int]] = [[] for _ in problem.vertices]  # by vertex: what it makes or reads
+        for tensor, mask in readers.items():
+            for v in {*bits(mask & ((1 << len(problem.vertices)) - 1)), made_by.get(tensor, -1)} - {-1}:
+                self._touched[v].append(tensor)
+
+    def nbytes(self, cut: int) -> int:
+        return sum(
+            self._nbytes[tensor]
+            for tensor, readers in self._readers.items()
+            if readers & ~cut and (tensor not in self._made_by or cut >> self._made_by[tensor] & 1)
+        )
+
+    def change(self, cut: int, v: int) -> int:
+        """What adding a vertex to a cut adds to the carried bytes."""
+        larger, total = cut | 1 << v, 0
+        for tensor in self._touched[v]:
+            open_after = bool(self._readers[tensor] & ~larger)
+            if self._made_by.get(tensor, -1) == v:
+                total += self._nbytes[tensor] * open_after
+            elif not open_after:
+                total -= self._nbytes[tensor]
+        return total
+
+
+def _least_carrying(carrying: _Carrying, before: int, piece: int, state_limit: int) -> tuple[Sequence[int], bool]:
+    """The order of a piece's vertices with the least sum of carried bytes, and whether that is proven: Dijkstra."""
+    predecessors = carrying.problem.predecessors
+    count = len(predecessors)
+    goal = before | piece
+    heap = [(0, 0, before)]
+    came: dict[int, tuple[int, int]] = {before: (0, -1)}  # downset -> least sum, last vertex
+    carried = {before: carrying.nbytes(before)}
+    done: set[int] = set()
+    while heap:
+        total, _, cut = heapq.heappop(heap)
+        if cut in done:
+            continue
+        done.add(cut)
+        if cut == goal:
+            break
+        if len(done) > state_limit:
+            return _greedy(carrying, before, piece), False
+        for v in bits(goal & ~cut):
+            if not predecessors[v] & ~cut:
+                larger = cut | 1 << v
+                if larger not in carried:
+                    carried[larger] = carried[cut] + carrying.change(cut, v)
+                reached = total + carried[larger]
+                if larger not in came or reached < came[larger][0]:
+                    came[larger] = (reached, v)
+                    heapq.heappush(heap, (reached, count - larger.bit_count(), larger))
+    order, cut = [], goal
+    while cut != before:
+        v = came[cut][1]
+        order.append(v)
+        cut &= ~(1 << v)
+    return order[::-1], True
+
+
+def _greedy(carrying: _Carrying, before: int, piece: int) -> list[int]:
+    order, cut = [], before
+    while piece & ~cut:
+        ready = [v for v in bits(piece & ~cut) if not carrying.problem.predecessors[v] & ~cut]
+        chosen = min(ready, key=lambda v: (carrying.change(cut, v), v))
+        order.append(chosen)
+        cut |= 1 << chosen
+    return order
