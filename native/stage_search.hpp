@@ -161,7 +161,7 @@ private:
     // Every ending once: the highest undecided operator has all its successors decided, so it may join; left out, it
     // takes everything above it along.
     void extend(Mask taken, Mask undecided, int groups) {
-        if (!complete_) return;
+        if (!complete_ || too_many(undecided, groups)) return;
         if (!undecided) {
             if (taken && groups <= max_groups_ && (!single_root_ || rooted(groups))) add(taken);
             return;
@@ -183,6 +183,18 @@ private:
         }
         for (int group = 0; group < groups; ++group) groups_[group] = saved[group];
         extend(taken, undecided & ~(above_[v] | bit(v)), groups);
+    }
+
+    // Groups above which nothing is undecided stay as they are: more of them than allowed, and no ending comes of it.
+    bool too_many(Mask undecided, int groups) const {
+        if (groups <= max_groups_) return false;
+        int closed = 0;
+        for (int group = 0; group < groups; ++group) {
+            Mask above = 0;
+            for (Mask rest = groups_[group]; rest; rest &= rest - 1) above |= predecessors_[std::countr_zero(rest)];
+            closed += !(above & undecided);
+        }
+        return closed > max_groups_;
     }
 
     bool rooted(int groups) const {

@@ -147,8 +147,8 @@ def test_search_measure_choose_run(tmp_path, batch):
     assert result.timings_used <= len(plan.units) + 30
     assert [candidate.name for candidate in result.candidates][:2] == ["sequential", "greedy"]
     assert all(len(candidate.seconds) == 3 for candidate in result.candidates)
-    chosen = next(c for c in result.candidates if c.name == plan.evidence.method)
-    assert chosen.name == "sequential" or chosen.percentile(0.5) <= result.candidates[0].percentile(0.5)
+    assert plan.evidence.method in [candidate.name for candidate in result.candidates]
+    assert (result.speedup == 1.0) == (plan.evidence.method == "sequential")
     values = seeded_inputs(graph)
     engine = stage_engine(graph, plan, device, values)
     close([value.numpy() for value in engine.outputs()], expected(path, graph, values, batch or 1))
@@ -189,6 +189,56 @@ def test_an_operator_without_a_kernel_is_named(tmp_path):
     ops = tuple(replace(op, kind="NonMaxSuppression") if op.kind == "MaxPool" else op for op in graph.ops)
     with pytest.raises(UnsupportedError, match=r"MaxPool_.*NonMaxSuppression \(1"):
         stage(replace(graph, ops=ops), open_device("cpu"))
+
+
+def test_element_types_are_the_graph_s(tmp_path):
+    """Casts and integer arithmetic: a float cast to an integer and back loses its fraction."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32, name="to_int"),
+        helper.make_node("Add", ["i", "i"], ["j"], name="twice"),
+        helper.make_node("Cast", ["j"], ["y"], to=TensorProto.FLOAT, name="to_float"),
+    ]
+    given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 5]) for name in "xy")
+    graph = helper.make_graph(nodes, "casts", [given], [made])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    loaded = prepare(load(path))
+    units = group_units(loaded)
+    stages = tuple(Stage(((unit,),)) for unit in range(len(units.units)))
+    values = seeded_inputs(loaded)
+    close(outputs(loaded, units, stages, barriers=False, threads=1), expected(path, loaded, values))
+
+
+def test_constant_outputs_and_state(tmp_path):
+    from dataclasses import replace
+
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    weight = next(tensor for tensor in graph.constants if graph.tensors[tensor].shape)
+    both = replace(graph, outputs=(*graph.outputs, weight))
+    units = group_units(both)
+    stages = tuple(Stage(((unit,),)) for unit in range(len(units.units)))
+    *_, last = outputs(both, units, stages, barriers=False, threads=1)
+    assert np.array_equal(last, graph.constant(weight))
+    first = graph.ops[0].inputs[0]
+    tensors = list(graph.tensors)
+    tensors[first] = replace(tensors[first], role="state")
+    with pytest.raises(UnsupportedError, match="from one run to the next"):
+        Binder(replace(graph, tensors=tuple(tensors), inputs=())).bind([0])
+
+
+def test_a_winner_by_luck_is_not_taken():
+    """Of equal candidates the best of the first rounds is no better in fresh ones."""
+    from downset.stage import Candidate, _choose
+
+    timed = [Candidate("sequential", (), False, (1.0, 1.1)), Candidate("other", (), False, (0.8, 0.9))]
+    even = [(1.0, 1.01 if at % 2 else 0.99) for at in range(20)]
+    assert _choose(timed, ("other", even))[0].name == "sequential"
+    chosen, gain, _ = _choose(timed, ("other", [(1.0, 0.8)] * 20))
+    assert (chosen.name, gain) == ("other", 1.25)
+    assert _choose(timed[:1], ("sequential", []))[0].name == "sequential"
 
 
 def test_devices_that_there_are_not():

@@ -49,6 +49,36 @@ def test_a_file_of_another_shape_is_moved_aside(tmp_path):
     assert Profiles(path).notes
 
 
+def test_a_locked_file_is_left_where_it_is(tmp_path, monkeypatch):
+    import sqlite3
+
+    from downset.run import profiles
+
+    path = tmp_path / "profiles.sqlite"
+    Profiles(path).put([(KEY, 1.0)])
+    monkeypatch.setattr(profiles, "_WAIT_S", 0.1)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(UnsupportedError, match="locked"):
+        Profiles(path)
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert Profiles(path).get(KEY) == 1.0
+    assert list(tmp_path.glob("*damaged*")) == []
+
+
+def test_damage_inside_is_found(tmp_path):
+    path = tmp_path / "profiles.sqlite"
+    Profiles(path).put([(KEY._replace(signature=f"s{number}"), 1.0) for number in range(2000)])
+    content = bytearray(path.read_bytes())
+    content[4096 : len(content) - 4096] = b"\xff" * (len(content) - 8192)
+    path.write_bytes(content)
+    kept = Profiles(path)
+    assert kept.notes
+    kept.put([(KEY, 2.0)])
+    assert kept.get(KEY) == 2.0
+
+
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UnsupportedError, match="DOWNSET_CACHE"):

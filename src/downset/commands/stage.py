@@ -12,6 +12,8 @@ from downset.commands.options import SECONDS, console, parse_shapes, print_json
 
 __all__ = ["stage"]
 
+_LEAST_RUNS = 15
+
 
 @click.command()
 @click.argument("model", type=click.Path())
@@ -22,9 +24,17 @@ __all__ = ["stage"]
 @click.option("--max-ops", type=int, default=3, show_default=True, help="Units in a group (IOS's r).")
 @click.option("--max-groups", type=int, default=8, show_default=True, help="Groups in a stage (IOS's s).")
 @click.option("--endings", type=click.Choice(["all", "ios"]), default="all", show_default=True)
-@click.option("--budget-timings", type=int, default=200, show_default=True, help="Stages that may be timed.")
+@click.option(
+    "--budget-timings",
+    type=int,
+    default=200,
+    show_default=True,
+    help="Stages that may be timed, single units included (those always are).",
+)
 @click.option("--time-limit", type=SECONDS, default="60s", show_default=True, help="For the search of each block.")
-@click.option("--runs", type=int, default=15, show_default=True, help="Interleaved runs of each whole candidate.")
+@click.option(
+    "--runs", type=int, default=15, show_default=True, help="Interleaved runs of each whole candidate, at least 15."
+)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
 @click.option("--no-profiles", is_flag=True, help="Measure everything anew and keep nothing.")
@@ -41,8 +51,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.stage import stage as run_stage
     from downset.verify_stages import verify_stages
 
-    if options["runs"] < 1:
-        raise UsageError(f"--runs is at least 1; given {options['runs']}")
+    if options["runs"] < _LEAST_RUNS:
+        raise UsageError(f"--runs is at least {_LEAST_RUNS}, to decide by; given {options['runs']}")
     limits = Limits(
         max_ops=options["max_ops"],
         max_groups=options["max_groups"],
@@ -116,8 +126,8 @@ def _print_table(result: Any, out: Any) -> None:
     out.print(table)
     out.print(f"chosen: {plan.evidence.method}; {result.why}", markup=False, soft_wrap=True)
     out.print(
-        f"bound: {result.bound_s * 1e3:.3f} ms, the longest path of units timed alone or all arithmetic at its best rate; "
-        f"{result.timings_used} stages timed",
+        f"bound: {result.bound_s * 1e3:.3f} ms, the longest path of units timed alone or all arithmetic at its "
+        f"best rate; {result.timings_used} stages timed",
         markup=False,
         soft_wrap=True,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from downset.errors import UnsupportedError, UsageError
 from downset.graph import ABSENT, Graph, tensor_bytes
 
-__all__ = ["batch_of", "rebatch"]
+__all__ = ["batch_of", "batch_or_one", "rebatch"]
 
 
 def batch_of(graph: Graph) -> int:
@@ -17,6 +17,14 @@ def batch_of(graph: Graph) -> int:
         raise UnsupportedError(f"{graph.name}: the inputs share no leading dimension, so there is no batch")
     (((batch,)),) = leading
     return batch
+
+
+def batch_or_one(graph: Graph) -> int:
+    """The batch where there is one, else 1."""
+    try:
+        return batch_of(graph)
+    except UnsupportedError:
+        return 1
 
 
 def rebatch(graph: Graph, batch: int) -> Graph:

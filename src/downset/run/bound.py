@@ -20,6 +20,14 @@ __all__ = ["DTYPES", "Binder", "Call"]
 
 DTYPES = ("float32", "float16", "bfloat16")
 _RELU = frozenset({"Relu"})
+_READ_AS_NUMBERS = frozenset(
+    {
+        "ArgMax", "ArgMin", "Clip", "ConstantOfShape", "Expand", "Pad", "ReduceMax", "ReduceMean", "ReduceMin",
+        "ReduceSum", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample",
+        "tflite::SPLIT_V", "tflite::STRIDED_SLICE",
+    }
+)  # fmt: skip
+"""Kinds whose constants are axes, sizes and limits: Python reads them, and reading from a GPU would stop a capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +57,16 @@ class Binder:
         self._packed: dict[tuple[Any, ...], Any] = {}
 
     def constant(self, tensor: int) -> Any:
-        """On the device where it is a weight; shapes, axes and other integers stay where Python reads them."""
+        """On the device where it is data; axes, sizes and limits stay where Python reads them."""
         if tensor not in self._loaded:
             value = self.graph.constant(tensor)
             if value is None:
                 raise UnsupportedError(f"tensor {self.graph.tensors[tensor].name!r} has no known value")
             loaded = self._torch.from_numpy(np.array(value, order="C"))
-            if loaded.is_floating_point():
-                loaded = loaded.to(self.device, self._float)
-            elif loaded.dim() and self._reads_as_data(tensor):
-                loaded = loaded.to(self.device)
+            if not all(self.graph.ops[index].kind in _READ_AS_NUMBERS for index in self._read_by[tensor]):
+                loaded = loaded.to(self.device, self._float if loaded.is_floating_point() else None)
             self._loaded[tensor] = loaded
         return self._loaded[tensor]
-
-    def _reads_as_data(self, tensor: int) -> bool:
-        return any(
-            self.graph.ops[index].kind in ("Gather", "GatherElements", "Where") for index in self._read_by[tensor]
-        )
 
     def place(self, value: Any) -> Any:
         """A given value on the device, as the kernels want it: images channels last."""
@@ -104,7 +105,16 @@ class Binder:
         alone = len(readers) == 1 and result not in self.graph.outputs
         return readers[0] if alone and readers[0] in later and self.graph.ops[readers[0]].kind in _RELU else None
 
+    def fixed_outputs(self, outputs: Sequence[int]) -> dict[int, Any]:
+        """Those of these tensors that are constants, with their values on the device."""
+        known = [tensor for tensor in outputs if tensor in self.graph.constants]
+        return {tensor: self.constant(tensor).to(self.device) for tensor in known}
+
     def _call(self, op: Op, threads: int) -> Call:
+        for tensor in op.inputs:
+            if tensor != ABSENT and self.graph.tensors[tensor].role == "state":
+                name = self.graph.tensors[tensor].name
+                raise UnsupportedError(f"operator {op.name!r} reads {name!r}, which is kept from one run to the next")
         inputs = tuple(tensor for tensor in op.inputs if tensor != ABSENT and tensor not in self.graph.constants)
         if op.kind in ("Conv", "com.microsoft::FusedConv") and len(inputs) == 1 and inputs[0] == op.inputs[0]:
             fast = self._convolution_of(op, threads)
@@ -115,13 +125,25 @@ class Binder:
         shapes = [self.graph.tensors[tensor].shape if tensor != ABSENT else () for tensor in op.outputs]
         kernel = KERNELS[op.kind]
 
+        dtypes = [None if tensor == ABSENT else self.dtype_of(tensor) for tensor in op.outputs]
+
         def run(values: list[Any]) -> Sequence[Any]:
             arguments = list(fixed)
             for at, source in places:
                 arguments[at] = values[source]
-            return kernel(op, arguments, shapes)
+            results = kernel(op, arguments, shapes)
+            return [value.to(dtype) for value, dtype in zip(results, dtypes, strict=False) if dtype is not None]
 
         return Call(inputs, tuple(tensor for tensor in op.outputs if tensor != ABSENT), run)
+
+    def dtype_of(self, tensor: int) -> Any:
+        """The element type a tensor is computed in: floats in the engine's, everything else in its own. (A cast is no
+        kernel: it is this.) Raises UnsupportedError for a type that PyTorch lacks."""
+        name = self.graph.tensors[tensor].dtype
+        dtype = getattr(self._torch, name, None)
+        if not isinstance(dtype, self._torch.dtype):
+            raise UnsupportedError(f"tensor {self.graph.tensors[tensor].name!r} of type {name} cannot be executed")
+        return self._float if dtype.is_floating_point else dtype
 
     def _convolution_of(self, op: Op, threads: int) -> Callable[[list[Any]], Sequence[Any]] | None:
         """None where the kernel table must do it: other layouts, ranks, paddings or activations."""
@@ -149,11 +171,11 @@ class Binder:
         self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry, shape: Sequence[int], threads: int
     ) -> Callable[[list[Any]], Sequence[Any]]:
         """A convolution with its weights packed for this device; `key` names them."""
-        if self.device.startswith("cuda"):
-            return self._cuda_convolution(key, weights, bias, geometry)
-        return self._cpu_convolution(key, weights, bias, geometry, shape, threads)
+        if self.device == "cpu":
+            return self._packed_convolution(key, weights, bias, geometry, shape, threads)
+        return self._library_convolution(key, weights, bias, geometry)
 
-    def _cpu_convolution(
+    def _packed_convolution(
         self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry, shape: Sequence[int], threads: int
     ) -> Callable[[list[Any]], Sequence[Any]]:
         torch = self._torch
@@ -179,21 +201,23 @@ class Binder:
 
         return run
 
-    def _cuda_convolution(
+    def _library_convolution(
         self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry
     ) -> Callable[[list[Any]], Sequence[Any]]:
         torch = self._torch
         if key not in self._packed:
             self._packed[key] = weights.contiguous(memory_format=torch.channels_last)
         packed = self._packed[key]
-        if geometry.relu and bias is None:
+        # cuDNN has a convolution with the ReLU inside.
+        fused = geometry.relu and geometry.groups == 1 and self.device.startswith("cuda")
+        if fused and bias is None:
             bias = torch.zeros(packed.shape[0], device=self.device, dtype=packed.dtype)
         last, (pad, stride, dilation) = torch.channels_last, (geometry.pad, geometry.stride, geometry.dilation)
         groups, relu, convolve = geometry.groups, geometry.relu, torch.nn.functional.conv2d
 
         def run(values: list[Any]) -> Sequence[Any]:
             image = values[0].contiguous(memory_format=last)
-            if relu and groups == 1:
+            if fused:
                 return (torch.cudnn_convolution_relu(image, packed, bias, stride, pad, dilation, groups),)
             result = convolve(image, packed, bias, stride, pad, dilation, groups)
             return (result.relu_() if relu else result,)

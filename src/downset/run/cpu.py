@@ -54,11 +54,12 @@ class CpuEngine:
         self._torch = torch_library()
         self._inputs, self._outputs, self._threads = tuple(inputs), tuple(outputs), threads
         self._regions = _regions(binder, units, program, set(outputs), threads)
+        self._fixed = binder.fixed_outputs(outputs)
         self._workers = [_Worker(lane) for lane in range(1, max((len(r.lanes) for r in self._regions), default=1))]
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         torch = self._torch
-        table: dict[int, Any] = dict(zip(self._inputs, values, strict=True))
+        table: dict[int, Any] = {**self._fixed, **dict(zip(self._inputs, values, strict=True))}
         before = torch.get_num_threads()
         try:
             with torch.no_grad():

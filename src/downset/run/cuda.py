@@ -14,7 +14,7 @@ from downset.errors import UnsupportedError
 from downset.run.bound import Binder, Call
 from downset.run.library import torch_library
 from downset.run.merged import bind_merged
-from downset.run.program import Program
+from downset.run.program import Program, critical_lane
 from downset.stages.unit_graph import UnitGraph
 
 __all__ = ["CudaEngine", "need_cuda"]
@@ -49,10 +49,10 @@ class CudaEngine:
         copies: int = 1,
     ) -> None:
         torch = self._torch = need_cuda()
-        torch.backends.cudnn.benchmark = True  # algorithms are chosen while warming up
         self._program, self._outputs = program, tuple(outputs)
         self._given = tuple(inputs)
         self._held: dict[int, Any] = {}
+        self._fixed = binder.fixed_outputs(outputs)
         self._started: list[Any] = []
         self._calls = [
             bind_merged(binder, [units.units[unit] for unit in step.units], threads=1)
@@ -60,22 +60,29 @@ class CudaEngine:
             else binder.bind(units.units[step.units[0]])
             for step in program.steps
         ]
-        # The lane with most steps carries the longest chains; its kernels go first where there is a choice.
-        counts = [sum(step.lane == lane for step in program.steps) for lane in range(program.lanes)]
-        first = counts.index(max(counts))
+        # The lane that has most of the longest chain of steps: its kernels go first where there is a choice.
+        first = critical_lane(program)
         self._streams = [torch.cuda.Stream(priority=-1 if lane == first else 0) for lane in range(program.lanes)]
         self.static = [binder.place(value) for value in values]
+        chosen_before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True  # algorithms are chosen while warming up, and looked up in the capture
+        try:
+            self._capture(copies, self._streams[first])
+        finally:
+            torch.backends.cudnn.benchmark = chosen_before
+            self._held.clear()
+
+    def _capture(self, copies: int, main: Any) -> None:
+        torch = self._torch
         with torch.no_grad():
             self._warm_up()
             self.graph = torch.cuda.CUDAGraph()
-            main = self._streams[first]
             with torch.cuda.graph(self.graph, stream=main):
                 for copy in range(copies):
                     if copy:
                         self._join(main)
                     self.results = self._issue(main)
                 self._join(main)
-            self._held.clear()
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         for static, value in zip(self.static, values, strict=True):
@@ -97,7 +104,7 @@ class CudaEngine:
 
     def _issue(self, main: Any) -> list[Any]:
         torch = self._torch
-        table: dict[int, Any] = dict(zip(self._given, self.static, strict=True))
+        table: dict[int, Any] = {**self._fixed, **dict(zip(self._given, self.static, strict=True))}
         begin = torch.cuda.Event()
         begin.record(main)
         self._started = [main]

@@ -139,6 +139,8 @@ def average_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     whole = _to_first(op, inputs[0])
     values, kernel, strides, pads, ceil = _pool(op, whole, 0.0)
     call = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[len(kernel) - 1]
+    if any(step != 1 for step in op.attrs.get("dilations") or ()):
+        raise UnsupportedError(f"operator {op.name!r}: AveragePool with dilations has no kernel")
     count_pads = bool(op.attrs.get("count_include_pad", 0))
     result = call(values, kernel, strides, pads, ceil, count_pads)
     if not count_pads and values is not whole:

@@ -49,6 +49,14 @@ def default_path() -> Path:
     return Path(platformdirs.user_cache_dir("downset", appauthor=False)) / "profiles.sqlite"
 
 
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Of the file itself; a file that is locked or cannot be written is sound."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return True
+    return code == sqlite3.SQLITE_ERROR  # another schema: no such column
+
+
 class Profiles:
     """Timings by key. `notes` says what happened to the file, if anything did."""
 
@@ -57,30 +65,49 @@ class Profiles:
         self.notes: list[str] = []
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._open() as connection:
+            with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
+                connection.execute(_SCHEMA)
+                (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 connection.execute("SELECT device, versions, dtype, batch, signature, seconds FROM timings LIMIT 1")
-        except sqlite3.DatabaseError as error:
-            self._move_aside(error)
+            if health != "ok":
+                self._move_aside(str(health))
+        except sqlite3.Error as error:
+            if _is_damage(error):
+                self._move_aside(str(error))
+            else:
+                raise self._unusable(error) from None
         except OSError as error:
-            raise UnsupportedError(f"{self.path}: {error.strerror or error}; set DOWNSET_CACHE to a folder") from None
+            raise self._unusable(error) from None
 
-    def _move_aside(self, error: Exception) -> None:
+    def _unusable(self, error: Exception) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self.path}: {error}; close what uses it, set DOWNSET_CACHE to another folder, or use --no-profiles"
+        )
+
+    def _move_aside(self, why: str) -> None:
         aside = self.path.with_name(f"{self.path.stem}.damaged-{time.time_ns()}{self.path.suffix}")
         try:
-            for suffix in ("-wal", "-shm"):
+            for suffix in ("-journal", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
             self.path.replace(aside)
-            with self._open():
-                pass
-        except (OSError, sqlite3.DatabaseError) as worse:
-            raise UnsupportedError(f"{self.path}: {worse}; remove it, or set DOWNSET_CACHE to another folder") from None
-        self.notes.append(f"{self.path} was damaged ({error}); it lies now in {aside.name}, and a new one was begun")
+            with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
+                connection.execute(_SCHEMA)
+        except (OSError, sqlite3.Error) as worse:
+            raise self._unusable(worse) from None
+        self.notes.append(f"{self.path} was damaged ({why}); it lies now in {aside.name}, and a new one was begun")
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection, connection:
-            connection.execute(_SCHEMA)
-            yield connection
+        """Damage that shows only later moves the file aside too, and what was asked for is asked of a new one."""
+        try:
+            with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection, connection:
+                connection.execute(_SCHEMA)
+                yield connection
+        except sqlite3.Error as error:
+            if _is_damage(error):
+                self._move_aside(str(error))
+                raise UnsupportedError(f"{self.notes[-1]}; run it again") from None
+            raise self._unusable(error) from None
 
     def get(self, key: Key) -> float | None:
         """Seconds, or None where nothing is known."""

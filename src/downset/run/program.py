@@ -14,7 +14,7 @@ from downset.lattice import ancestors, bits, reduction
 from downset.stages.problem import Stage
 from downset.stages.unit_graph import UnitGraph
 
-__all__ = ["Program", "Step", "concurrent_conflicts", "lower", "possibly_live_bytes"]
+__all__ = ["Program", "Step", "concurrent_conflicts", "critical_lane", "lower", "possibly_live_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,24 @@ def _lanes(
         load[lane] += len(group)
         chosen.append(lane)
     return chosen
+
+
+def critical_lane(program: Program) -> int:
+    """The lane with most steps of the longest chain of steps that wait for each other; the lowest of equals."""
+    if not program.steps:
+        return 0
+    length: list[int] = []
+    behind: list[int] = []
+    for before in program.before:
+        best = max(bits(before), key=lambda at: (length[at], -at), default=-1)
+        behind.append(best)
+        length.append(1 + (length[best] if best >= 0 else 0))
+    counts = [0] * program.lanes
+    at = max(range(len(length)), key=lambda step: (length[step], -step))
+    while at >= 0:
+        counts[program.steps[at].lane] += 1
+        at = behind[at]
+    return counts.index(max(counts))
 
 
 def concurrent_conflicts(graph: Graph, units: UnitGraph, program: Program) -> tuple[tuple[int, int], ...]:

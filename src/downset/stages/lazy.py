@@ -142,15 +142,14 @@ def lazy(
         while time.monotonic() < deadline:
             chain, _ = prices.solve(lattice, assumed())
             unknown = [way for way in chain if way not in prices.known]
-            affordable = []
+            asked = False
             for way in unknown:
                 costs_nothing = free(prices.stage(way))
                 if costs_nothing or left > 0:
-                    affordable.append(way)
                     left -= not costs_nothing
-            for way in affordable:
-                prices.ask(way)
-            if not affordable:
+                    prices.ask(way)
+                    asked = True
+            if not asked:
                 break
     chain, cost = prices.solve(lattice, prices.only_known())
     _, least = prices.solve(lattice, prices.bounds())

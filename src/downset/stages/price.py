@@ -27,7 +27,7 @@ def analytic(
     graph: Graph, units: UnitGraph, *, macs_per_s: float, bytes_per_s: float, launch_s: float = 0.0, lanes: int = 2
 ) -> Price:
     """Analytic prices: a unit takes the longer of its arithmetic and its traffic, and a launch; a stage the longest of
-    its groups, or its work shared by `lanes` equal lanes, whichever is more; a merged stage its work with one launch."""
+    its groups, or its work shared by `lanes` equal lanes, whichever is more; a merged stage its work and one launch."""
     seconds = []
     for ops in units.units:
         macs = sum(op_macs(graph, graph.ops[op]) for op in ops)

@@ -1,0 +1,55 @@
+"""While a CUDA graph is captured nothing may be read back from the device. PyTorch's meta device has shapes but no
+values: whatever runs on it reads none."""
+
+import pytest
+import torch
+
+from downset.load import load
+from downset.run.arena import seeded_inputs
+from downset.run.bound import Binder
+from downset.stage import prepare
+from downset.stages.unit_graph import group_units
+from experiments.zoo import ZOO
+from tests.networks import branchy, random_network
+
+
+def run_on_meta(graph):
+    binder = Binder(graph, device="meta", dtype="float16")
+    table = dict(zip(graph.inputs, map(binder.place, seeded_inputs(graph)), strict=True))
+    for ops in group_units(graph).units:
+        for call in binder.bind(ops):
+            results = call.run([table[tensor] for tensor in call.inputs])
+            for tensor, result in zip(call.outputs, results, strict=False):
+                assert tuple(result.shape) == graph.tensors[tensor].shape
+                assert result.device.type == "meta"
+                table[tensor] = result
+    return [table[tensor] for tensor in graph.outputs]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("squeezenet", {"image": 64}),
+        ("inception_v3", {"image": 75}),
+        ("randwire_large", {"image": 32, "channels": 8}),
+        ("nasnet_large", {"image": 96, "filters": 16}),
+        ("mobilenet_v2", {}),
+    ],
+)
+def test_the_networks_read_nothing_back(tmp_path, name, options):
+    import onnx
+
+    onnx.save(ZOO[name](**options), str(tmp_path / "m.onnx"))
+    (result,) = run_on_meta(prepare(load(tmp_path / "m.onnx")))
+    assert result.dtype == torch.float16
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_networks_read_nothing_back(tmp_path, seed):
+    run_on_meta(prepare(load(random_network(tmp_path / "m.onnx", seed=seed))))
+    run_on_meta(prepare(load(branchy(tmp_path / "b.onnx")), batch=2))
+
+
+def test_the_meta_device_would_tell():
+    with pytest.raises(RuntimeError):
+        float(torch.zeros((), device="meta"))
