@@ -11,6 +11,7 @@
 #include "arena_search.hpp"
 #include "objects_assign.hpp"
 #include "objects_search.hpp"
+#include "order_beam.hpp"
 #include "order_bound.hpp"
 #include "order_search.hpp"
 #include "pieces_search.hpp"
@@ -23,30 +24,19 @@ namespace {
 
 using downset::Bytes;
 using downset::Ints;
-using Found = std::tuple<Ints, Bytes, std::int64_t>;
+using downset::OrderProblem;
 
-Found best_first(const std::vector<Ints>& predecessors, const std::vector<Bytes>& nbytes,
-                 const std::vector<Ints>& producers, const std::vector<Ints>& consumers, const std::vector<bool>& kept,
-                 const std::vector<Ints>& in_place, Bytes floor, Bytes incumbent, double seconds,
-                 std::int64_t state_limit, std::int64_t byte_limit) {
-    const downset::OrderProblem problem(predecessors, nbytes, producers, consumers, kept, in_place, floor);
-    const auto found = downset::best_first(problem, incumbent, seconds, state_limit, byte_limit);
-    return {found.steps, found.bound, found.states};
-}
+std::int64_t order_peak(const OrderProblem& problem, const Ints& steps) { return problem.peak(steps); }
 
-Found beam(const std::vector<Ints>& predecessors, const std::vector<Bytes>& nbytes, const std::vector<Ints>& producers,
-           const std::vector<Ints>& consumers, const std::vector<bool>& kept, const std::vector<Ints>& in_place,
-           Bytes floor, int width, double seconds) {
-    const downset::OrderProblem problem(predecessors, nbytes, producers, consumers, kept, in_place, floor);
-    const auto found = downset::beam(problem, width, seconds);
-    return {found.steps, found.bound, found.states};
-}
-
-Bytes closure_bound(const std::vector<Ints>& predecessors, const std::vector<Bytes>& nbytes,
-                    const std::vector<Ints>& producers, const std::vector<Ints>& consumers,
-                    const std::vector<bool>& kept, const std::vector<Ints>& in_place, Bytes floor, double seconds) {
-    const downset::OrderProblem problem(predecessors, nbytes, producers, consumers, kept, in_place, floor);
-    return downset::closure_bound(problem, seconds);
+// {1 solved | 0 none below the incumbent | -1 slice over | -2 out of memory}
+int advance(downset::BestFirst& search, Bytes bound, Bytes incumbent, double seconds, std::int64_t states) {
+    using Outcome = downset::BestFirst::Outcome;
+    switch (search.advance(bound, incumbent, seconds, states)) {
+        case Outcome::kSolved: return 1;
+        case Outcome::kNone: return 0;
+        case Outcome::kOpen: return -1;
+        default: return -2;
+    }
 }
 
 using Sizes = std::vector<std::int64_t>;
@@ -142,9 +132,28 @@ std::tuple<int, std::int64_t> pieces_within(downset::PieceSearch& search, std::i
 NB_MODULE(_native, module) {
     module.doc() = "The searches of downset, compiled.";
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+    // order_problem.hpp
+    nb::class_<OrderProblem>(module, "OrderProblem")
+        .def("__init__",
+             [](OrderProblem* self, std::vector<Ints> predecessors, std::vector<Bytes> nbytes,
+                std::vector<Ints> producers, std::vector<Ints> consumers, std::vector<bool> kept,
+                std::vector<Ints> in_place, Bytes floor) {
+                 new (self) OrderProblem({std::move(predecessors), std::move(nbytes), std::move(producers),
+                                          std::move(consumers), std::move(kept), std::move(in_place)},
+                                         floor);
+             })
+        .def("reversed", &OrderProblem::reversed);
+    module.def("order_peak", &order_peak, Unlocked());
     // order_search.hpp
-    module.def("best_first", &best_first, Unlocked());
-    module.def("beam", &beam, Unlocked());
+    nb::class_<downset::BestFirst>(module, "BestFirst")
+        .def(nb::init<const OrderProblem&, std::int64_t>())
+        .def("advance", &advance, Unlocked())
+        .def_prop_ro("bound", &downset::BestFirst::bound)
+        .def_prop_ro("expanded", &downset::BestFirst::expanded)
+        .def_prop_ro("steps", &downset::BestFirst::steps);
+    // order_beam.hpp
+    module.def("greedy", &downset::greedy, Unlocked());
+    module.def("beam", &downset::beam, Unlocked());
     // arena_capacity.hpp
     module.def("arena_within", &arena_within, Unlocked());
     // arena_search.hpp
@@ -159,7 +168,7 @@ NB_MODULE(_native, module) {
     // pipeline_search.hpp
     module.def("pipeline_search", &pipeline_search, Unlocked());
     // order_bound.hpp
-    module.def("closure_bound", &closure_bound, Unlocked());
+    module.def("closure_bound", &downset::closure_bound, Unlocked());
     // pieces_search.hpp
     using Lists = downset::PieceSearch::Lists;
     nb::class_<downset::PieceSearch>(module, "PieceSearch")

@@ -7,11 +7,11 @@
 #include <limits>
 #include <vector>
 
-#include "order_search.hpp"
+#include "order_problem.hpp"
 
 namespace downset {
 
-// Maximum flow (Dinic) on a small graph that is built anew for every operator.
+// Maximum flow (Dinic) on a small graph that is built anew for every operator; its arrays are reused.
 class Flow {
 public:
     static constexpr Bytes kInfinite = std::numeric_limits<Bytes>::max() / 4;
@@ -25,6 +25,11 @@ public:
         heads_[from] = static_cast<int>(edges_.size()) - 1;
         edges_.push_back({from, heads_[to], 0});
         heads_[to] = static_cast<int>(edges_.size()) - 1;
+    }
+    // Empties it and makes `nodes` nodes.
+    void clear(int nodes) {
+        heads_.assign(nodes, -1);
+        edges_.clear();
     }
     Bytes run(int source, int sink) {
         Bytes total = 0;
@@ -40,7 +45,7 @@ private:
         int to, next;
         Bytes capacity;
     };
-    std::vector<int> heads_, levels_, cursor_;
+    std::vector<int> heads_, levels_, cursor_, path_;
     std::vector<Edge> edges_;
 
     bool label(int source, int sink) {
@@ -57,25 +62,25 @@ private:
     }
     // One augmenting path, without recursion: chains of thousands of operators would exhaust the stack.
     Bytes push(int source, int sink) {
-        std::vector<int> path;
+        path_.clear();
         int node = source;
         while (node != sink) {
             int& edge = cursor_[node];
             while (edge >= 0 && !(edges_[edge].capacity > 0 && levels_[edges_[edge].to] == levels_[node] + 1))
                 edge = edges_[edge].next;
             if (edge >= 0) {
-                path.push_back(edge);
+                path_.push_back(edge);
                 node = edges_[edge].to;
             } else {
-                if (path.empty()) return 0;
+                if (path_.empty()) return 0;
                 levels_[node] = -1;  // a dead end
-                node = edges_[path.back() ^ 1].to;
-                path.pop_back();
+                node = edges_[path_.back() ^ 1].to;
+                path_.pop_back();
             }
         }
         Bytes pushed = kInfinite;
-        for (int edge : path) pushed = std::min(pushed, edges_[edge].capacity);
-        for (int edge : path) {
+        for (int edge : path_) pushed = std::min(pushed, edges_[edge].capacity);
+        for (int edge : path_) {
             edges_[edge].capacity -= pushed;
             edges_[edge ^ 1].capacity += pushed;
         }
@@ -83,111 +88,128 @@ private:
     }
 };
 
-// Valid whenever it stops: operators that the time did not reach simply do not raise it.
-inline Bytes closure_bound(const OrderProblem& problem, double seconds) {
-    const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
-    const int words = problem.words, count = problem.count;
-    const auto bit = [](int v) { return std::uint64_t{1} << (v % 64); };
-    std::vector<std::uint64_t> above(static_cast<std::size_t>(count) * words, 0), below = above;
-    for (int v = 0; v < count; ++v)  // operators come in a topological order
-        for (int w : problem.successors[v]) {
-            if (w <= v) throw std::invalid_argument("order problem: operators are not in a topological order");
-            for (int word = 0; word < words; ++word) above[w * words + word] |= above[v * words + word];
-            above[w * words + v / 64] |= bit(v);
-        }
-    for (int v = count - 1; v >= 0; --v)
-        for (int w : problem.successors[v]) {
-            for (int word = 0; word < words; ++word) below[v * words + word] |= below[w * words + word];
-            below[v * words + w / 64] |= bit(w);
-        }
-    Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
-    for (const auto& storage : problem.storages) at_the_end += storage.kept ? storage.nbytes : 0;
-    Bytes bound = std::max({problem.floor, problem.start_live, at_the_end});
-    // Cheap first: what v reads and writes is live while it runs. The flows then start where most is to be expected.
-    std::vector<Bytes> touched(count, 0);
-    for (const auto& storage : problem.storages) {
-        std::vector<std::pair<int, std::uint64_t>> both = storage.producers.words;
-        for (auto [word, bits] : storage.consumers.words) {
-            const auto same = std::find_if(both.begin(), both.end(), [w = word](const auto& item) { return item.first == w; });
-            if (same == both.end())
-                both.emplace_back(word, bits);
-            else
-                same->second |= bits;
-        }
-        for (auto [word, bits] : both)
-            for (std::uint64_t rest = bits; rest; rest &= rest - 1)
-                touched[word * 64 + __builtin_ctzll(rest)] += storage.nbytes;
-    }
-    std::vector<int> sequence(count);
-    for (int v = 0; v < count; ++v) {
-        sequence[v] = v;
-        Bytes reused = 0;
-        for (int s : problem.in_place[v]) reused = std::max(reused, problem.storages[s].nbytes);
-        bound = std::max(bound, touched[v] - reused);
-    }
-    std::stable_sort(sequence.begin(), sequence.end(), [&](int one, int other) { return touched[one] > touched[other]; });
-    std::vector<int> node_of(count, -1);
-    std::vector<std::uint64_t> done(words), free(words), out(words), only_v(words, 0);
-    for (int v : sequence) {
-        if (Clock::now() > deadline) break;
-        Bytes transient = 0;
-        only_v[v / 64] = bit(v);
-        for (int word = 0; word < words; ++word) {
-            done[word] = above[v * words + word];
-            out[word] = below[v * words + word];
-        }
-        out[v / 64] |= bit(v);
-        for (int word = 0; word < words; ++word) free[word] = ~(done[word] | out[word]);
-        if (count % 64) free[words - 1] &= (std::uint64_t{1} << (count % 64)) - 1;
+// The closure problems of one order problem, an operator at a time.
+class Closures {
+public:
+    explicit Closures(const OrderProblem& problem)
+        : problem_(problem), above_(problem.ancestors()), below_(problem.descendants()), place_(problem.count) {}
 
-        Flow flow;
-        const int source = flow.add_node(), sink = flow.add_node();
-        Ints members;
-        for_each_bit(free.data(), words, [&](int u) {
-            node_of[u] = flow.add_node();
-            members.push_back(u);
-            return false;
-        });
-        for (int u : members)
-            for (int w : problem.successors[u])
-                if (node_of[w] >= 0) flow.add_edge(node_of[w], node_of[u], Flow::kInfinite);
-        Bytes profits = 0;
-        for (const auto& storage : problem.storages) {
-            if (storage.producers.meets(only_v.data())) {  // live while v runs, whoever allocated it
-                transient += storage.nbytes;
+    // The least transient of v, its largest in-place candidate taken off; anything up to `enough` if it is no more.
+    Bytes least(int v, Bytes enough) {
+        const auto& lists = problem_.lists;
+        const int members = sort_places(v);
+        Bytes reused = 0, transient = 0;
+        for (int s : lists.in_place[v]) reused = std::max(reused, lists.nbytes[s]);
+        items_.clear();
+        for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
+            const Seen made = seen(lists.producers[s]), read = seen(lists.consumers[s]);
+            if (made.self) {  // live while v runs, whoever allocated it
+                transient += lists.nbytes[s];
                 continue;
             }
-            const bool allocated = storage.producers.words.empty() || storage.producers.meets(done.data());
-            const bool may_allocate = !allocated && storage.producers.meets(free.data());
-            if (!allocated && !may_allocate) continue;
-            const bool freed_by_then = !storage.kept && storage.consumers.subset_of(done.data()) && allocated;
-            if (freed_by_then) continue;
-            transient += allocated ? storage.nbytes : 0;
-            if (may_allocate) {
-                const int cost = flow.add_node();
-                flow.add_edge(cost, sink, storage.nbytes);
-                for (auto [word, bits] : storage.producers.words)
-                    for (std::uint64_t rest = bits & free[word]; rest; rest &= rest - 1)
-                        flow.add_edge(node_of[word * 64 + __builtin_ctzll(rest)], cost, Flow::kInfinite);
+            const bool allocated = made.done || lists.producers[s].empty();
+            if (!allocated && !made.free) continue;
+            const bool stays = lists.kept[s] || read.self || read.later;
+            if (allocated && !stays && !read.free) continue;  // freed by then
+            transient += allocated ? lists.nbytes[s] : 0;
+            if (!allocated || !stays) items_.push_back({s, !allocated, !stays});
+        }
+        if (transient - reused <= enough) return transient - reused;  // with only its ancestors before it
+        const int source = members, sink = members + 1;
+        int nodes = members + 2;
+        for (const Item& item : items_) nodes += item.costs + item.pays;
+        flow_.clear(nodes);
+        nodes = members + 2;
+        for (int u = 0; u < problem_.count; ++u)
+            if (place_[u] >= 0)
+                for (int w : problem_.successors[u])
+                    if (place_[w] >= 0) flow_.add_edge(place_[w], place_[u], Flow::kInfinite);
+        Bytes profits = 0;
+        for (const Item& item : items_) {
+            const Bytes nbytes = lists.nbytes[item.storage];
+            if (item.costs) {
+                flow_.add_edge(nodes, sink, nbytes);
+                for (int u : lists.producers[item.storage])
+                    if (place_[u] >= 0) flow_.add_edge(place_[u], nodes, Flow::kInfinite);
+                ++nodes;
             }
-            if (!storage.kept && !storage.consumers.meets(out.data())) {
-                const int profit = flow.add_node();
-                flow.add_edge(source, profit, storage.nbytes);
-                profits += storage.nbytes;
-                for (auto [word, bits] : storage.consumers.words)
-                    for (std::uint64_t rest = bits & free[word]; rest; rest &= rest - 1)
-                        flow.add_edge(profit, node_of[word * 64 + __builtin_ctzll(rest)], Flow::kInfinite);
+            if (item.pays) {
+                flow_.add_edge(source, nodes, nbytes);
+                profits += nbytes;
+                for (int u : lists.consumers[item.storage])
+                    if (place_[u] >= 0) flow_.add_edge(nodes, place_[u], Flow::kInfinite);
+                ++nodes;
             }
         }
+        return transient - reused - (profits - flow_.run(source, sink));
+    }
+
+private:
+    enum Place { kDone = -1, kLater = -2, kSelf = -3 };  // else free: its node
+    struct Seen {
+        bool done, free, later, self;
+    };
+    struct Item {
+        std::size_t storage;
+        bool costs, pays;
+    };
+    const OrderProblem& problem_;
+    std::vector<Word> above_, below_;
+    std::vector<int> place_;
+    std::vector<Item> items_;
+    Flow flow_;
+
+    int sort_places(int v) {
+        const auto at = static_cast<std::size_t>(v) * problem_.words;
+        int members = 0;
+        for (int u = 0; u < problem_.count; ++u)
+            place_[u] = u == v ? kSelf : has(&above_[at], u) ? kDone : has(&below_[at], u) ? kLater : members++;
+        return members;
+    }
+    Seen seen(const Ints& list) const {
+        Seen all{};
+        for (int u : list) {
+            const int place = place_[u];
+            all.done |= place == kDone, all.free |= place >= 0, all.later |= place == kLater, all.self |= place == kSelf;
+        }
+        return all;
+    }
+};
+
+// Valid whenever it stops: operators that the time did not reach simply do not raise it. `known` is any order: where v's
+// transient in it is within the bound there is nothing to ask.
+inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, double seconds) {
+    const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+    const auto& lists = problem.lists;
+    Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
+    std::vector<Bytes> touched(problem.count, 0), met(problem.count, 0);
+    for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
+        at_the_end += lists.kept[s] ? lists.nbytes[s] : 0;
+        for (int v : lists.producers[s]) touched[v] += lists.nbytes[s];
+        for (int v : lists.consumers[s])
+            if (!std::binary_search(lists.producers[s].begin(), lists.producers[s].end(), v)) touched[v] += lists.nbytes[s];
+    }
+    std::vector<Word> set(problem.words, 0);
+    Bytes live = problem.start_live, bound = std::max({problem.floor, live, at_the_end});
+    for (int v : known) {
+        const auto next = problem.step(set.data(), live, v);
+        met[v] = next.transient;
+        live = next.left;
+        put(set.data(), v);
+    }
+    // Cheap first: what v reads and writes is live while it runs. The flows then start where most is to be expected.
+    std::vector<int> sequence(problem.count);
+    for (int v = 0; v < problem.count; ++v) {
+        sequence[v] = v;
         Bytes reused = 0;
-        for (int s : problem.in_place[v]) reused = std::max(reused, problem.storages[s].nbytes);
-        // Only where it can raise the bound is the flow worth running: it can only lower `transient`.
-        if (transient - reused > bound) {
-            transient -= profits - flow.run(source, sink);
-            bound = std::max(bound, transient - reused);
-        }
-        for (int u : members) node_of[u] = -1;
-        only_v[v / 64] = 0;
+        for (int s : lists.in_place[v]) reused = std::max(reused, lists.nbytes[s]);
+        bound = std::max(bound, touched[v] - reused);
+    }
+    std::stable_sort(sequence.begin(), sequence.end(), [&](int one, int other) { return met[one] > met[other]; });
+    Closures closures(problem);
+    for (int v : sequence) {
+        if (met[v] <= bound || Clock::now() > deadline) break;
+        bound = std::max(bound, closures.least(v, bound));
     }
     return bound;
 }

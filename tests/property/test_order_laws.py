@@ -11,8 +11,11 @@ from downset.errors import LimitReached, UsageError
 from downset.liveness import MEMORY_MODELS, OrderProblem, Storage, order_problem, peak_bytes
 from downset.orders import ORDERS, alternatives
 from downset.orders.beam import beam
+from downset.orders.best_first import NONE_BELOW, OPEN, SOLVED
 from downset.orders.bound import closure_bound
+from downset.orders.engines import engine_of
 from downset.orders.exhaustive import exhaustive
+from downset.orders.greedy import greedy
 from downset.orders.optimal import optimal
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import serenity
@@ -94,6 +97,41 @@ def test_search_space_steps_are_what_liveness_defines(data):
         downset |= 1 << operator
         live = after
         assert live == live_bytes(problem, downset)
+
+
+@MODELS
+@given(data=st.data())
+def test_orders_read_from_their_ends_need_the_same(memory, data):
+    problem = order_problem(data.draw(graphs()), memory)
+    forward, backward = SearchSpace(problem), SearchSpace(problem, backward=True)
+    steps = data.draw(orders_of(problem.predecessors))
+    turned = [len(steps) - 1 - operator for operator in reversed(steps)]
+    assert backward.peak(turned) == forward.peak(steps)
+    assert backward.given_order(turned) == tuple(steps)
+
+
+@MODELS
+@given(data=st.data())
+def test_each_search_alone_proves_the_optimum_in_slices(memory, data):
+    problem = data.draw(st.one_of(wide_problems(), graphs().map(lambda graph: order_problem(graph, memory))))
+    least = exhaustive(problem).bound
+    total = sum(storage.nbytes for storage in problem.storages) + problem.floor_bytes + 1
+    for engine in ("native", "python"):
+        parts = engine_of(problem, engine)
+        for backward in (False, True):
+            search = parts.search(backward=backward)
+            known = data.draw(st.integers(0, least))  # any bound that holds may be given, at any time
+            while (outcome := search.advance(known, total, 10.0, 2)) == OPEN:
+                assert search.bound <= least
+            assert outcome == SOLVED
+            assert parts.peak(search.steps) == peak_bytes(problem, search.steps) == search.bound == least
+            assert parts.search(backward=backward).advance(0, least, 10.0, 10**9) == NONE_BELOW
+
+
+@given(problem=wide_problems(operators=14))
+def test_native_greedy_is_the_planner(problem):
+    quick = engine_of(problem, "native").greedy(backward=False, seconds=10.0)
+    assert quick == greedy(problem).solution
 
 
 @given(problem=wide_problems(), width=st.integers(1, 5))

@@ -24,7 +24,8 @@ def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: 
     Raises LimitReached there past a million downsets.
     """
     if engine == "native":
-        return int(native_module().closure_bound(*flat(problem), time_limit_s))
+        space = native_module().OrderProblem(*flat(problem))
+        return int(native_module().closure_bound(space, range(len(problem.predecessors)), time_limit_s))
     above = ancestors(problem.predecessors)
     kept = sum(storage.nbytes for storage in problem.storages if storage.kept)
     bound = max(problem.floor_bytes, live_bytes(problem, 0), kept)

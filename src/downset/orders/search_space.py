@@ -15,10 +15,20 @@ __all__ = ["SearchSpace"]
 
 
 class SearchSpace:
-    """A problem with its storages indexed by the operators that touch them. Downsets are masks."""
+    """A problem with its storages indexed by the operators that touch them. Downsets are masks.
 
-    def __init__(self, problem: OrderProblem) -> None:
+    `backward`: the same orders read from their ends. Operator v is called count-1-v, a storage is allocated by the first
+    of those that read it and freed by the last that produces it. Every downset's complement has the same bytes live, and
+    executing v needs the same between the same two sets; so least peaks are equal and orders are each other's reverse.
+    """
+
+    def __init__(self, problem: OrderProblem, *, backward: bool = False) -> None:
         count = len(problem.predecessors)
+        self.backward = backward
+        self._readers = [storage.consumers for storage in problem.storages]
+        if backward:
+            problem = _reversed(problem)
+            self._readers = [_turned(mask, count) for mask in self._readers]
         self.problem = problem
         self.count = count
         self.full = (1 << count) - 1
@@ -41,9 +51,10 @@ class SearchSpace:
         allocated = sum(s.nbytes for s in self._produced[operator] if not s.producers & downset)
         transient = live + allocated
         for candidate in self.problem.candidates(operator):
-            storage = self.problem.storages[candidate]
-            if storage.consumers & ~downset == bit:
-                transient -= storage.nbytes
+            # `operator` reads it last: all others ran before it, or none of them did where time runs backwards
+            others = self._readers[candidate] & ~bit
+            if (others & downset if self.backward else others & ~downset) == 0:
+                transient -= self.problem.storages[candidate].nbytes
                 break
         after = downset | bit
         freed = sum(s.nbytes for s in self._consumed[operator] if not s.consumers & ~after)
@@ -65,3 +76,27 @@ class SearchSpace:
             peak = max(peak, transient)
             downset |= 1 << operator
         return peak
+
+    def given_order(self, steps: Sequence[int]) -> tuple[int, ...]:
+        """An order of this space as one of the problem it was made from."""
+        return tuple(self.count - 1 - v for v in reversed(steps)) if self.backward else tuple(steps)
+
+
+def _turned(mask: int, count: int) -> int:
+    return sum(1 << (count - 1 - v) for v in bits(mask))
+
+
+def _reversed(problem: OrderProblem) -> OrderProblem:
+    """All of the backward problem but when an operator may run in place, which a problem cannot say."""
+    count = len(problem.predecessors)
+    storages = tuple(
+        Storage(
+            storage.nbytes,
+            0 if storage.kept else _turned(storage.consumers, count),
+            _turned(storage.producers, count),
+            kept=storage.producers == 0,
+        )
+        for storage in problem.storages
+    )
+    predecessors = tuple(_turned(mask, count) for mask in reversed(successors(problem.predecessors)))
+    return OrderProblem(predecessors, storages, tuple(reversed(problem.in_place)), problem.floor_bytes)

@@ -1,0 +1,100 @@
+"""The parts of `optimal` and `beam` in both engines, forwards and backwards: compiled, and the Python that specifies it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from downset.errors import UsageError
+from downset.liveness import OrderProblem
+from downset.native import native_module
+from downset.orders.best_first import BestFirst
+from downset.orders.native_form import flat
+from downset.orders.python_beam import python_beam
+from downset.orders.search_space import SearchSpace
+
+__all__ = ["Engine", "Search", "engine_of"]
+
+_BYTES = 2**28
+"""A native search holds a quarter of a GiB of states, and as much again while its tables grow."""
+
+
+class Search(Protocol):
+    """See best_first.BestFirst."""
+
+    @property
+    def bound(self) -> int: ...
+    @property
+    def expanded(self) -> int: ...
+    @property
+    def steps(self) -> Sequence[int]: ...
+    def advance(self, bound: int, incumbent: int, seconds: float, states: int, /) -> int: ...
+
+
+class Engine(Protocol):
+    def peak(self, steps: Sequence[int]) -> int: ...
+    def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None: ...
+    def beam(self, width: int, *, backward: bool, seconds: float) -> tuple[tuple[int, ...] | None, int]: ...
+    def bound(self, known: Sequence[int], seconds: float) -> int: ...
+    def search(self, *, backward: bool) -> Search: ...
+
+
+class _Native:
+    def __init__(self, problem: OrderProblem) -> None:
+        self._module = native_module()
+        self._forward = self._module.OrderProblem(*flat(problem))
+        self._backward = self._forward.reversed()
+
+    def _space(self, backward: bool) -> Any:
+        return self._backward if backward else self._forward
+
+    def peak(self, steps: Sequence[int]) -> int:
+        return int(self._module.order_peak(self._forward, steps))
+
+    def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None:
+        return tuple(self._module.greedy(self._space(backward), seconds)) or None
+
+    def beam(self, width: int, *, backward: bool, seconds: float) -> tuple[tuple[int, ...] | None, int]:
+        steps, states = self._module.beam(self._space(backward), width, seconds)
+        return tuple(steps) or None, states
+
+    def bound(self, known: Sequence[int], seconds: float) -> int:
+        return int(self._module.closure_bound(self._forward, known, seconds))
+
+    def search(self, *, backward: bool) -> Search:
+        search: Search = self._module.BestFirst(self._space(backward), _BYTES)
+        return search
+
+
+class _Python:
+    """No greedy orders and no bound at the start: the search itself is what it specifies."""
+
+    def __init__(self, problem: OrderProblem) -> None:
+        self._problem = problem
+        self._forward, self._backward = SearchSpace(problem), SearchSpace(problem, backward=True)
+
+    def peak(self, steps: Sequence[int]) -> int:
+        return self._forward.peak(steps)
+
+    def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None:
+        return None
+
+    def beam(self, width: int, *, backward: bool, seconds: float) -> tuple[tuple[int, ...] | None, int]:
+        deadline = time.perf_counter() + seconds
+        return python_beam(self._backward if backward else self._forward, width, deadline)
+
+    def bound(self, known: Sequence[int], seconds: float) -> int:
+        return self._problem.floor_bytes
+
+    def search(self, *, backward: bool) -> Search:
+        return BestFirst(self._backward if backward else self._forward)
+
+
+def engine_of(problem: OrderProblem, engine: str) -> Engine:
+    """Raises UnsupportedError where the native module is not built."""
+    if engine == "native":
+        return _Native(problem)
+    if engine == "python":
+        return _Python(problem)
+    raise UsageError(f"unknown engine {engine!r}; choose native or python")
