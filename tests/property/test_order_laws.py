@@ -23,6 +23,7 @@ from downset.plan import plan_order
 from downset.verify import verify_order, verify_steps
 from tests.strategies import graphs, orders_of
 
+ENGINES = ("native", "python")
 MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)
 
 
@@ -54,7 +55,7 @@ def wide_problems(draw, operators=10):
 def test_optimal_is_the_least_peak_of_all_orders(memory, data):
     problem = order_problem(data.draw(graphs()), memory)
     least = exhaustive(problem)
-    for engine in ("native", "python"):
+    for engine in ENGINES:
         found = optimal(problem, engine=engine)
         verify_steps(problem.predecessors, found.solution)
         assert peak_bytes(problem, found.solution) == least.bound == found.bound
@@ -66,7 +67,7 @@ def test_optimal_is_the_least_peak_of_all_orders(memory, data):
 def test_optimal_is_the_least_peak_on_wide_problems_with_accumulation(problem):
     least = exhaustive(problem)
     assert peak_bytes(problem, least.solution) == least.bound
-    for engine in ("native", "python"):
+    for engine in ENGINES:
         found = optimal(problem, engine=engine)
         assert peak_bytes(problem, found.solution) == least.bound == found.bound
 
@@ -116,7 +117,7 @@ def test_each_search_alone_proves_the_optimum_in_slices(memory, data):
     problem = data.draw(st.one_of(wide_problems(), graphs().map(lambda graph: order_problem(graph, memory))))
     least = exhaustive(problem).bound
     total = sum(storage.nbytes for storage in problem.storages) + problem.floor_bytes + 1
-    for engine in ("native", "python"):
+    for engine in ENGINES:
         parts = engine_of(problem, engine)
         for backward in (False, True):
             search = parts.search(backward=backward)
@@ -128,10 +129,12 @@ def test_each_search_alone_proves_the_optimum_in_slices(memory, data):
             assert parts.search(backward=backward).advance(0, least, 10.0, 10**9) == NONE_BELOW
 
 
-@given(problem=wide_problems(operators=14))
-def test_native_greedy_is_the_planner(problem):
-    quick = engine_of(problem, "native").greedy(backward=False, seconds=10.0)
-    assert quick == greedy(problem).solution
+@given(problem=wide_problems(operators=14), backward=st.booleans())
+def test_greedy_is_the_same_in_both_engines(problem, backward):
+    native, python = (engine_of(problem, engine).greedy(backward=backward, seconds=10.0) for engine in ENGINES)
+    assert native == python
+    assert backward or python == greedy(problem).solution
+    verify_steps(problem.predecessors, python)
 
 
 @given(problem=wide_problems(), width=st.integers(1, 5))
@@ -208,7 +211,7 @@ def test_algorithm_1_visits_every_downset_of_independent_chains_once():
 def test_a_search_that_is_stopped_keeps_a_true_bound_and_an_order_no_worse_than_the_files(problem, states):
     least = exhaustive(problem).bound
     space = SearchSpace(problem)
-    for engine in ("native", "python"):
+    for engine in ENGINES:
         found = optimal(problem, engine=engine, state_limit=states)
         value = space.peak(found.solution)
         assert found.bound <= least <= value <= space.peak(range(len(problem.predecessors)))

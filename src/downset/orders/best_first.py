@@ -18,7 +18,7 @@ import time
 from downset.lattice import ancestors, bits, descendants
 from downset.orders.search_space import SearchSpace
 
-__all__ = ["BestFirst", "FULL", "NONE_BELOW", "OPEN", "SOLVED"]
+__all__ = ["FULL", "NONE_BELOW", "OPEN", "SOLVED", "BestFirst"]
 
 SOLVED, NONE_BELOW, OPEN, FULL = 1, 0, -1, -2
 
@@ -38,8 +38,8 @@ class BestFirst:
         self._closed: set[int] = set()
 
     def advance(self, bound: int, incumbent: int, seconds: float, states: int) -> int:
-        """Expands up to `states` more. SOLVED: `steps` is an order below `incumbent` and least of all; NONE_BELOW: there
-        is none below it; OPEN: not settled; FULL (native only): out of memory. `bound`, which must hold when given,
+        """Expands up to `states` more. SOLVED: `steps` is an order below `incumbent` and least of all; NONE_BELOW:
+        there is none below it; OPEN: not settled; FULL (native only): out of memory. `bound`, which must hold when given,
         holds in any case."""
         if self.steps:
             return SOLVED

@@ -1,4 +1,4 @@
-"""The parts of `optimal` and `beam` in both engines, forwards and backwards: compiled, and the Python that specifies it."""
+"""The parts of `optimal` and `beam` in both engines, forwards and backwards: compiled, and the Python it is specified by."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from downset.errors import UsageError
 from downset.liveness import OrderProblem
 from downset.native import native_module
 from downset.orders.best_first import BestFirst
+from downset.orders.greedy import greedy_steps
 from downset.orders.native_form import flat
 from downset.orders.python_beam import python_beam
 from downset.orders.search_space import SearchSpace
@@ -68,24 +69,24 @@ class _Native:
 
 
 class _Python:
-    """No greedy orders and no bound at the start: the search itself is what it specifies."""
-
     def __init__(self, problem: OrderProblem) -> None:
-        self._problem = problem
         self._forward, self._backward = SearchSpace(problem), SearchSpace(problem, backward=True)
 
     def peak(self, steps: Sequence[int]) -> int:
         return self._forward.peak(steps)
 
     def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None:
-        return None
+        space = self._backward if backward else self._forward
+        steps = greedy_steps(space, time.perf_counter() + seconds)
+        return space.given_order(steps) if len(steps) == space.count else None
 
     def beam(self, width: int, *, backward: bool, seconds: float) -> tuple[tuple[int, ...] | None, int]:
         deadline = time.perf_counter() + seconds
         return python_beam(self._backward if backward else self._forward, width, deadline)
 
     def bound(self, known: Sequence[int], seconds: float) -> int:
-        return self._problem.floor_bytes
+        del known, seconds  # bound.py enumerates downsets: too slow for a search to begin with
+        return self._forward.problem.floor_bytes
 
     def search(self, *, backward: bool) -> Search:
         return BestFirst(self._backward if backward else self._forward)

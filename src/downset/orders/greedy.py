@@ -15,19 +15,24 @@ from downset.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
 from downset.plans import Found
 
-__all__ = ["greedy"]
+__all__ = ["greedy", "greedy_steps"]
 
 
 def greedy(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
     """Least live bytes after each step; what is left when the time is up follows in the file's order."""
     del engine
-    deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
+    steps = greedy_steps(space, time.perf_counter() + time_limit_s)
+    steps += bits(space.full & ~sum(1 << operator for operator in steps))
+    return Found(tuple(steps), problem.floor_bytes)
+
+
+def greedy_steps(space: SearchSpace, deadline: float) -> list[int]:
+    """As many operators as the time allows."""
     downset, live, ready = 0, space.start_bytes, space.start_ready
     steps: list[int] = []
     while ready:
         if time.perf_counter() > deadline:
-            steps += bits(space.full & ~downset)
             break
         chosen, best = -1, (0, 0)
         for operator in bits(ready):
@@ -38,4 +43,4 @@ def greedy(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "
         downset |= 1 << chosen
         ready = space.open(downset, ready, chosen)
         steps.append(chosen)
-    return Found(tuple(steps), problem.floor_bytes)
+    return steps

@@ -17,9 +17,10 @@ __all__ = ["SearchSpace"]
 class SearchSpace:
     """A problem with its storages indexed by the operators that touch them. Downsets are masks.
 
-    `backward`: the same orders read from their ends. Operator v is called count-1-v, a storage is allocated by the first
-    of those that read it and freed by the last that produces it. Every downset's complement has the same bytes live, and
-    executing v needs the same between the same two sets; so least peaks are equal and orders are each other's reverse.
+    `backward`: the same orders read from their ends. Operator v is called count-1-v, a storage is allocated by the
+    first of those that read it and freed by the last that produces it. Every downset's complement has the same bytes
+    live, and executing v needs the same between the same two sets; so least peaks are equal and orders are each other's
+    reverse.
     """
 
     def __init__(self, problem: OrderProblem, *, backward: bool = False) -> None:
