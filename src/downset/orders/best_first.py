@@ -39,8 +39,8 @@ class BestFirst:
 
     def advance(self, bound: int, incumbent: int, seconds: float, states: int) -> int:
         """Expands up to `states` more. SOLVED: `steps` is an order below `incumbent` and least of all; NONE_BELOW:
-        there is none below it; OPEN: not settled; FULL (native only): out of memory. `bound`, which must hold when given,
-        holds in any case."""
+        there is none below it; OPEN: not settled; FULL (native only): out of memory. `bound`, which must hold when
+        given, holds in any case."""
         if self.steps:
             return SOLVED
         deadline = time.perf_counter() + seconds

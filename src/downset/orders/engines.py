@@ -1,4 +1,4 @@
-"""The parts of `optimal` and `beam` in both engines, forwards and backwards: compiled, and the Python it is specified by."""
+"""The parts of `optimal` and `beam` in both engines, both ways: compiled, and the Python it is specified by."""
 
 from __future__ import annotations
 
