@@ -36,6 +36,7 @@ public:
         std::sort(steps_.begin(), steps_.end());
         steps_.erase(std::unique(steps_.begin(), steps_.end()), steps_.end());
     }
+    std::int32_t count() const { return static_cast<std::int32_t>(steps_.size()); }
     std::int32_t operator()(std::int64_t step) const {
         return static_cast<std::int32_t>(std::lower_bound(steps_.begin(), steps_.end(), step) - steps_.begin());
     }
@@ -45,7 +46,7 @@ private:
 };
 
 // What is placed, by ascending offset, in blocks short enough to insert into. A query walks all of it: two comparisons
-// of neighbouring integers, many at once, beat a tree until there are far more records than a network has.
+// of neighbouring integers, many at once, beat a tree while much of it lives at once.
 class PlacedList {
 public:
     using Ranked = std::vector<std::pair<std::int32_t, std::int32_t>>;
@@ -134,6 +135,78 @@ private:
     }
 };
 
+// One list for each stretch of steps, with all that lives in it, so that short lifetimes do not meet what is far away.
+// A stretch is twice the mean lifetime: on average a record is in one and a half lists.
+class PlacedByTime {
+public:
+    using Ranked = PlacedList::Ranked;
+
+    // Of so many steps, in stretches of so many.
+    PlacedByTime(std::int32_t steps, std::int32_t width) : width_(width), lists_(steps / width + 1) {}
+
+    static std::int32_t width_for(const Ranks& rank, const std::vector<Pieces>& active) {
+        std::int64_t total = 0, count = 0;
+        for (const auto& pieces : active)
+            for (auto [low, high] : pieces) {
+                total += rank(high) - rank(low);
+                ++count;
+            }
+        const std::int64_t mean = count ? total / count + 1 : 1;
+        const auto stretches = std::clamp<std::int64_t>(rank.count() / (2 * mean), 1, 4096);
+        // A few stretches are not worth sorting what is found in two of them.
+        return static_cast<std::int32_t>(rank.count() / (stretches < 8 ? 1 : stretches) + 1);
+    }
+
+    void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end) {
+        for (auto at = low / width_; at <= (high - 1) / width_; ++at) lists_[at].insert(low, high, begin, end);
+    }
+
+    // As PlacedList's; what lies in several stretches may be visited several times in a row.
+    template <class Visit>
+    void overlapping(const Ranked& pieces, Visit visit) {
+        const auto first = pieces.front().first / width_, last = (pieces.back().second - 1) / width_;
+        if (first == last) return lists_[first].overlapping(pieces, visit);
+        met_.clear();
+        for (auto at = first; at <= last; ++at)
+            lists_[at].overlapping(pieces, [&](Offset begin, Offset end) {
+                met_.emplace_back(begin, end);
+                return false;
+            });
+        std::sort(met_.begin(), met_.end());
+        for (auto [begin, end] : met_)
+            if (visit(begin, end)) return;
+    }
+
+private:
+    std::int32_t width_;
+    std::vector<PlacedList> lists_;
+    std::vector<std::pair<Offset, Offset>> met_;
+};
+
+// Where a record of so many bytes goes: into its lowest or its smallest gap, or above everything it meets.
+inline Offset gap_for(PlacedByTime& placed, const PlacedList::Ranked& pieces, Offset nbytes, Offset alignment, bool lowest) {
+    Offset best = -1, best_room = 0, cursor = 0;
+    placed.overlapping(pieces, [&](Offset begin, Offset end) {
+        if (begin - cursor >= nbytes) {  // seldom: the branch is nearly free
+            const Offset at = round_up(cursor, alignment), room = begin - at;
+            if (room >= nbytes && (best < 0 || room < best_room)) {
+                best = at;
+                best_room = room;
+                if (lowest) return true;
+            }
+        }
+        cursor = std::max(cursor, end);
+        return false;
+    });
+    return best >= 0 ? best : round_up(cursor, alignment);
+}
+
+inline PlacedList::Ranked ranked(const Ranks& rank, const Pieces& active) {
+    PlacedList::Ranked pieces;
+    for (auto [low, high] : active) pieces.emplace_back(rank(low), rank(high));
+    return pieces;
+}
+
 inline std::vector<Offset> place_in_order(const std::vector<Offset>& nbytes, const std::vector<Offset>& alignment,
                                           const std::vector<Offset>& pinned, const std::vector<Pieces>& active,
                                           const std::vector<int>& sequence, bool lowest) {
@@ -142,40 +215,63 @@ inline std::vector<Offset> place_in_order(const std::vector<Offset>& nbytes, con
         throw std::invalid_argument("placement: lists of different lengths");
     std::vector<Offset> offsets = pinned;
     const Ranks rank(active);
-    PlacedList placed;
-    PlacedList::Ranked pieces;
-    const auto look_at = [&](int record) {
-        pieces.clear();
-        for (auto [low, high] : active[record]) pieces.emplace_back(rank(low), rank(high));
-    };
-    const auto put = [&](int record) {
+    PlacedByTime placed(rank.count(), PlacedByTime::width_for(rank, active));
+    const auto put = [&](std::size_t record, const PlacedList::Ranked& pieces) {
         for (auto [low, high] : pieces) placed.insert(low, high, offsets[record], offsets[record] + nbytes[record]);
     };
     for (std::size_t i = 0; i < count; ++i)
-        if (offsets[i] >= 0) {
-            look_at(static_cast<int>(i));
-            put(static_cast<int>(i));
-        }
+        if (offsets[i] >= 0) put(i, ranked(rank, active[i]));
     for (int record : sequence) {
         if (offsets[record] >= 0) continue;
-        look_at(record);
-        Offset best = -1, best_room = 0, cursor = 0;
-        placed.overlapping(pieces, [&](Offset begin, Offset end) {
-            if (begin - cursor >= nbytes[record]) {  // seldom: the branch is nearly free
-                const Offset at = round_up(cursor, alignment[record]), room = begin - at;
-                if (room >= nbytes[record] && (best < 0 || room < best_room)) {
-                    best = at;
-                    best_room = room;
-                    if (lowest) return true;
-                }
-            }
-            cursor = std::max(cursor, end);
-            return false;
-        });
-        offsets[record] = best >= 0 ? best : round_up(cursor, alignment[record]);
-        put(record);
+        const auto pieces = ranked(rank, active[record]);
+        offsets[record] = gap_for(placed, pieces, nbytes[record], alignment[record], lowest);
+        put(record, pieces);
     }
     return offsets;
+}
+
+// Several arenas, each record at the lowest offset it finds there. With capacities: the first arena that has room, or
+// nothing at all if none has. Without: any number of arenas of `block` bytes, where the total grows least, the first
+// among equals. Specified by downset/arenas/spread.py.
+inline std::pair<std::vector<int>, std::vector<Offset>> spread(
+    const std::vector<Offset>& nbytes, const std::vector<Offset>& alignment, const std::vector<Pieces>& active,
+    const std::vector<int>& sequence, const std::vector<Offset>& capacities, Offset block) {
+    const auto count = nbytes.size();
+    if (alignment.size() != count || active.size() != count)
+        throw std::invalid_argument("spreading: lists of different lengths");
+    std::vector<int> arena_of(count, -1);
+    std::vector<Offset> offsets(count, 0), heights;
+    const Ranks rank(active);
+    const auto width = PlacedByTime::width_for(rank, active);
+    std::vector<PlacedByTime> arenas;
+    for (std::size_t i = 0; i < capacities.size(); ++i) arenas.emplace_back(rank.count(), width);
+    for (int record : sequence) {
+        const auto pieces = ranked(rank, active[record]);
+        const Offset size = nbytes[record];
+        int chosen = -1;
+        Offset chosen_at = 0, least = capacities.empty() ? size : 1;  // a new block grows the total by all of it
+        for (int arena = 0; arena < static_cast<int>(arenas.size()) && least > 0; ++arena) {
+            const Offset at = gap_for(arenas[arena], pieces, size, alignment[record], true);
+            if (at + size > (capacities.empty() ? block : capacities[arena])) continue;
+            const Offset grown = capacities.empty() ? std::max<Offset>(0, at + size - heights[arena]) : 0;
+            if (chosen >= 0 ? grown < least : grown <= least) {
+                chosen = arena;
+                chosen_at = at;
+                least = grown;
+            }
+        }
+        if (chosen < 0) {
+            if (!capacities.empty() || size > block) return {};
+            chosen = static_cast<int>(arenas.size());
+            arenas.emplace_back(rank.count(), width);
+            heights.push_back(0);
+        }
+        arena_of[record] = chosen;
+        offsets[record] = chosen_at;
+        if (capacities.empty()) heights[chosen] = std::max(heights[chosen], chosen_at + size);
+        for (auto [low, high] : pieces) arenas[chosen].insert(low, high, chosen_at, chosen_at + size);
+    }
+    return {arena_of, offsets};
 }
 
 // The longest unplaced record, the earliest among equals, that starts in [from, until) and stops by `until`.

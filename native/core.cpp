@@ -161,6 +161,7 @@ NB_MODULE(_native, module) {
     // arena_place.hpp
     module.def("place_in_order", &downset::place_in_order, Unlocked());
     module.def("fill_strip", &downset::fill_strip, Unlocked());
+    module.def("spread", &downset::spread, Unlocked());
     // objects_assign.hpp
     module.def("assign_in_order", &downset::assign_in_order, Unlocked());
     // objects_search.hpp

@@ -12,6 +12,7 @@ from downset.arenas import ARENAS, SHARED
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.gaps import height, place_in_order
 from downset.arenas.objects_fit import assign_in_order, total_bytes
+from downset.arenas.spread import spill, split
 from downset.arenas.strip_packing import fill_strip
 from downset.errors import InvalidPlan
 from downset.plan import plan_arena, plan_shared
@@ -156,6 +157,41 @@ def test_native_placements_equal_their_python_twins(records, data):
     for first in (False, True):
         native = assign_in_order(records, sequence, first=first)
         assert native == assign_in_order(records, sequence, first=first, engine="python")
+
+
+@quick
+@given(
+    records=record_sets(most=10, pins=False),
+    capacities=st.lists(st.integers(0, 40), max_size=3),
+    data=st.data(),
+)
+def test_spreading_over_several_arenas_equals_its_python_twin(records, capacities, data):
+    sequence = data.draw(st.permutations(range(len(records))))
+    assert spill(records, sequence, capacities) == spill(records, sequence, capacities, engine="python")
+    block = max((record.nbytes for record in records), default=0) + data.draw(st.integers(0, 20))
+    assert split(records, sequence, block) == split(records, sequence, block, engine="python")
+
+
+@pytest.mark.parametrize("longest", [4, 40])
+def test_native_placements_of_many_short_lives_equal_their_twins(longest):
+    """Enough steps that records are kept by stretches of time; some live through all of them, some have gaps."""
+    rng = random.Random(longest)
+    records = []
+    for index in range(400):
+        start = rng.randrange(2000)
+        stop = start + rng.randrange(1, longest) if index % 40 else 2000
+        stop = max(stop, start + 1)
+        gaps = ((start + 1, stop - 1),) if stop - start > 2 and index % 3 == 0 else ()
+        offset = 8 * index if index % 40 == 1 else None
+        records.append(Record(str(index), start, stop, rng.randrange(1, 50), rng.choice((1, 8)), offset, gaps))
+    free = [replace(record, offset=None) for record in records]
+    sequence = rng.sample(range(len(records)), len(records))
+    for lowest in (False, True):
+        offsets = place_in_order(records, sequence, lowest=lowest)
+        check_placement(records, offsets)
+        assert offsets == place_in_order(records, sequence, lowest=lowest, engine="python")
+    assert spill(free, sequence, [100, 300, 9999]) == spill(free, sequence, [100, 300, 9999], engine="python")
+    assert split(free, sequence, 60) == split(free, sequence, 60, engine="python")
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 
 from downset.arenas.best import best
 from downset.arenas.exact import exact
-from downset.arenas.gaps import height, lowest_gap
+from downset.arenas.gaps import height
+from downset.arenas.spread import spill
 from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UsageError
 from downset.plans import Evidence
-from downset.records import Record, breadth_bound
+from downset.records import Record, breadth_bound, check_records
 from downset.verify_records import check_placement
 
 __all__ = ["Bank", "Banked", "check_banks", "plan_banks"]
+
+
+_MOST_RECORDS = 500
+"""Above this greedy spilling alone answers: the search nests one call a record, and would prove nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,10 @@ def plan_banks(
     """
     if not banks:
         raise UsageError("plan_banks needs at least one bank")
+    for bank in banks:
+        if bank.bytes < 0 or bank.cost_per_byte < 0:
+            raise UsageError(f"bank {bank.name!r} has a negative size or cost: {bank.bytes}, {bank.cost_per_byte}")
+    check_records(records)
     pinned = next((record for record in records if record.offset is not None), None)
     if pinned is not None:
         raise UsageError(f"record {pinned.id!r} is pinned: with several banks, an offset alone says nothing")
@@ -102,24 +111,20 @@ class _Search:
         ):
             self._spill(sequence)
         if self.best is None or self.best[0] > self.root_bound:
+            if len(self.records) > _MOST_RECORDS:
+                self.decided = False
+                return
             self._descend(0, 0, [[] for _ in self.banks])
 
     def _spill(self, sequence: Sequence[int]) -> None:
-        held: list[list[tuple[Record, int]]] = [[] for _ in self.banks]
-        bank_of, offsets, cost = [0] * len(self.records), [0] * len(self.records), 0
-        for index in sequence:
-            record = self.records[index]
-            for at, bank in enumerate(self.banks):
-                offset = lowest_gap(record, held[at])
-                if offset + record.nbytes <= bank.bytes:
-                    held[at].append((record, offset))
-                    bank_of[index], offsets[index] = at, offset
-                    cost += record.nbytes * bank.cost_per_byte
-                    break
-            else:
-                return
+        found = spill(self.records, sequence, [bank.bytes for bank in self.banks])
+        if found is None:
+            return
+        cost = sum(
+            record.nbytes * self.banks[at].cost_per_byte for record, at in zip(self.records, found[0], strict=True)
+        )
         if self.best is None or cost < self.best[0]:
-            self.best = (cost, tuple(bank_of), tuple(offsets))
+            self.best = (cost, *found)
 
     def _descend(self, position: int, cost: int, held: list[list[int]]) -> None:
         if self.best is not None and cost + self.rest[position] >= self.best[0]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from downset.arenas.best import best
 from downset.arenas.breadth_order import breadth_order
-from downset.arenas.gaps import height, lowest_gap
+from downset.arenas.gaps import height
+from downset.arenas.spread import split
 from downset.errors import InfeasibleError, UsageError
 from downset.plans import Evidence
-from downset.records import Record, breadth_bound
+from downset.records import Record, breadth_bound, check_records
 
 __all__ = ["Blocks", "plan_blocks"]
 
@@ -31,6 +32,7 @@ def plan_blocks(records: Sequence[Record], largest_bytes: int) -> Blocks:
     Raises InfeasibleError if one record alone is larger. Each record goes where the total grows least, the first such
     block; by size, by breadth, in order of production and by the portfolio's single arena, the best of all.
     """
+    check_records(records)
     for record in records:
         if record.offset is not None:
             raise UsageError(f"record {record.id!r} is pinned: with several blocks, an offset alone says nothing")
@@ -46,35 +48,19 @@ def plan_blocks(records: Sequence[Record], largest_bytes: int) -> Blocks:
         sorted(everything, key=lambda i: (records[i].start, i)),
         sorted(everything, key=lambda i: (records[i].start - records[i].stop, i)),
     )
-    candidates = [_fill(records, sequence, largest_bytes) for sequence in sequences]
+    candidates = [split(records, sequence, largest_bytes) for sequence in sequences]
     single = best(records)
     if height(records, single.solution) <= largest_bytes:
-        zeros = (0,) * len(records)
-        candidates.insert(0, (zeros, single.solution, (height(records, single.solution),) if records else ()))
-    block_of, offsets, block_bytes = min(candidates, key=lambda item: sum(item[2]))
-    value, bound = sum(block_bytes), breadth_bound(records)
-    return Blocks(block_of, offsets, block_bytes, Evidence("blocks", value, bound, value == bound))
+        candidates.insert(0, ((0,) * len(records), single.solution))
+    sizes = [_block_bytes(records, *candidate) for candidate in candidates]
+    chosen = min(range(len(candidates)), key=lambda at: sum(sizes[at]))
+    block_of, offsets = candidates[chosen]
+    value, bound = sum(sizes[chosen]), breadth_bound(records)
+    return Blocks(block_of, offsets, sizes[chosen], Evidence("blocks", value, bound, value == bound))
 
 
-def _fill(
-    records: Sequence[Record], sequence: Sequence[int], largest_bytes: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    block_of, offsets = [-1] * len(records), [0] * len(records)
-    blocks: list[list[tuple[Record, int]]] = []
-    sizes: list[int] = []
-    for index in sequence:
-        record = records[index]
-        choices = []
-        for block, held in enumerate([*blocks, []]):
-            at = lowest_gap(record, held)
-            if at + record.nbytes <= largest_bytes:
-                grown = max(0, at + record.nbytes - (sizes[block] if block < len(sizes) else 0))
-                choices.append((grown, block, at))
-        _, block, at = min(choices)
-        if block == len(blocks):
-            blocks.append([])
-            sizes.append(0)
-        blocks[block].append((record, at))
+def _block_bytes(records: Sequence[Record], block_of: Sequence[int], offsets: Sequence[int]) -> tuple[int, ...]:
+    sizes = [0] * (max(block_of, default=-1) + 1)
+    for record, block, at in zip(records, block_of, offsets, strict=True):
         sizes[block] = max(sizes[block], at + record.nbytes)
-        block_of[index], offsets[index] = block, at
-    return tuple(block_of), tuple(offsets), tuple(sizes)
+    return tuple(sizes)
