@@ -72,7 +72,7 @@ def record_sets(draw, most=10, pins=True, gaps=True):
         start = draw(st.integers(0, 9))
         stop = start + draw(st.integers(1, 6))
         nbytes = draw(st.sampled_from([1, 2, 3, 4, 4, 6, 8, 8, 11, 16]))
-        alignment = draw(st.sampled_from([1, 1, 1, 2, 4]))
+        alignment = draw(st.sampled_from([1, 1, 1, 2, 4, 6]))
         holes = ()
         if gaps and stop - start > 2 and draw(st.integers(0, 3)) == 0:
             low = draw(st.integers(start + 1, stop - 2))

@@ -11,6 +11,7 @@ Deviations: converts the best of greedy by size, improved, by breadth and in ord
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import lcm
 
 from downset.arenas.gaps import height
 from downset.arenas.objects_by_breadth import objects_by_breadth
@@ -61,7 +62,7 @@ def stacked(records: Sequence[Record], assign: Callable[[Sequence[Record]], Sequ
     sizes, alignments = [0] * count, [1] * count
     for index, held in zip(free, object_of, strict=True):
         sizes[held] = max(sizes[held], records[index].nbytes)
-        alignments[held] = max(alignments[held], records[index].alignment)
+        alignments[held] = lcm(alignments[held], records[index].alignment)
     offsets = [record.offset or 0 for record in records]
     for index, at in zip(free, objects_to_offsets(object_of, sizes, alignments=alignments, base=base), strict=True):
         offsets[index] = at
