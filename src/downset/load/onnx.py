@@ -28,6 +28,7 @@ _SAME_SHAPE = {
     "FastGelu": "Relu",
     "BiasGelu": "Relu",
     "QuickGelu": "Relu",
+    "SkipLayerNormalization": "Relu",
 }
 """Operators of ONNX Runtime (domain com.microsoft) whose result has the shape of this standard one's."""
 _LARGEST = 1 << 48
@@ -118,8 +119,10 @@ def _infer(onnx: Any, path: Path, model: Any) -> Any:
     """The model with the shape of every value that ONNX can infer."""
     standing = type(model)()
     standing.CopyFrom(model)
-    for node in standing.graph.node:
+    for position, node in [*enumerate(standing.graph.node)][::-1]:
         if node.domain == "com.microsoft" and node.op_type in _SAME_SHAPE:
+            if node.op_type == "SkipLayerNormalization":
+                _stand_for_sum(standing.graph, position)
             node.op_type, node.domain = _SAME_SHAPE[node.op_type], ""
             known = {"Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
                      "Gemm": ("alpha", "beta", "transA", "transB")}.get(node.op_type, ())  # fmt: skip
@@ -138,6 +141,16 @@ def _infer(onnx: Any, path: Path, model: Any) -> Any:
     return model
 
 
+def _stand_for_sum(graph: Any, position: int) -> None:
+    """The fourth result of a SkipLayerNormalization, the sum that it normalises, has its input's shape too. The second
+    and third are for training."""
+    node = graph.node[position]
+    if len(node.output) > 3 and node.output[3]:
+        summed = type(node)(op_type="Relu", input=node.input[:1], output=node.output[3:4])
+        graph.node.insert(position + 1, summed)
+    del graph.node[position].output[1:]
+
+
 class _Reader:
     def __init__(self, onnx: Any, path: Path, model: Any) -> None:
         self._onnx, self._path, self._proto = onnx, path, model.graph
@@ -148,6 +161,8 @@ class _Reader:
         self._read = {name for node in graph.node for name in (*node.input, *captures(node))}
         self._read |= {value.name for value in graph.output}
         self._types = {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
+        versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+        self._flattens = bool(versions) and versions[0] < 13
 
     def graph(self) -> Graph:
         proto = self._proto
@@ -173,6 +188,8 @@ class _Reader:
         inputs = [self._reference(item, f"operator {name!r}") for item in (*node.input, *captured)]
         kind = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
         attrs = self._attributes(node)
+        if self._flattens and kind in ("Softmax", "LogSoftmax"):
+            kind, attrs = self._softmax_of_old(kind, attrs, self._tensors[inputs[0]].shape)
         known = [tensor for tensor in inputs if tensor != ABSENT]
         constant = not captured and all(self._tensors[tensor].role == "constant" for tensor in known)
         # what is drawn at random is no constant, although it has no inputs
@@ -202,6 +219,15 @@ class _Reader:
         self._number[name] = len(self._tensors)
         self._tensors.append(Tensor(name, shape, _DTYPES[elem_type], nbytes, role))
         return self._number[name]
+
+    def _softmax_of_old(self, kind: str, attrs: dict[str, Any], shape: tuple[int, ...]) -> tuple[str, dict[str, Any]]:
+        """Before version 13 it normalised over all axes from `axis` on together. Where these are one but for ones, that
+        is today's; else it is an operator that today's ONNX lacks."""
+        axis = int(attrs.get("axis", 1)) % max(len(shape), 1)
+        wide = [at for at in range(axis, len(shape)) if shape[at] != 1]
+        if len(wide) > 1:
+            return f"ai.onnx.12::{kind}", attrs
+        return kind, {**attrs, "axis": wide[0] if wide else axis}
 
     def _value(self, name: str, maker: str | None, constant: bool = False) -> int:
         """A graph input or an operator's result, with the shape that inference found."""

@@ -57,6 +57,10 @@ def _many(name: str) -> Kernel:
     return kernel
 
 
+def _mean(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    return [sum(inputs[1:], inputs[0]) / len(inputs)]
+
+
 def _functional(name: str, **defaults: float) -> Kernel:
     """torch.nn.functional.NAME(x, **attributes); ONNX attribute names, given as attribute=default."""
 
@@ -76,7 +80,10 @@ def _axes(op: Op, inputs: Sequence[Any], position: int = 1) -> list[int]:
 
 def _reduce(name: str) -> Kernel:
     def kernel(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-        axes = _axes(op, inputs) or list(range(inputs[0].dim()))
+        axes = _axes(op, inputs)
+        if not axes and op.attrs.get("noop_with_empty_axes"):
+            return [inputs[0]]
+        axes = axes or list(range(inputs[0].dim()))
         return [getattr(torch_library(), name)(inputs[0], dim=axes).reshape(shapes[0])]
 
     return kernel
@@ -155,7 +162,8 @@ def _gather(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) ->
 
 
 def _gather_elements(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-    return [torch_library().gather(inputs[0], int(op.attrs.get("axis", 0)), inputs[1].long())]
+    axis, index = int(op.attrs.get("axis", 0)), inputs[1].long()
+    return [torch_library().gather(inputs[0], axis, index + (index < 0) * inputs[0].shape[axis])]
 
 
 def _cast(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
@@ -166,13 +174,16 @@ def _clip(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> l
     low = inputs[1] if len(inputs) > 1 and inputs[1] is not None else op.attrs.get("min")
     high = inputs[2] if len(inputs) > 2 and inputs[2] is not None else op.attrs.get("max")
     bounds = [None if bound is None else float(bound) for bound in (low, high)]
-    return [torch_library().clamp(inputs[0], *bounds)]
+    return [inputs[0] if bounds == [None, None] else torch_library().clamp(inputs[0], *bounds)]
 
 
 def _arg(name: str) -> Kernel:
     def kernel(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
         axis = int(inputs[1]) if len(inputs) > 1 else int(op.attrs.get("axis", 0))
-        return [getattr(torch_library(), name)(inputs[0], dim=axis).reshape(shapes[0])]
+        if not op.attrs.get("select_last_index"):
+            return [getattr(torch_library(), name)(inputs[0], dim=axis).reshape(shapes[0])]
+        last = getattr(torch_library(), name)(inputs[0].flip(axis), dim=axis)
+        return [(inputs[0].shape[axis] - 1 - last).reshape(shapes[0])]
 
     return kernel
 
@@ -201,7 +212,7 @@ def _matmul(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) ->
 
 
 def _shape(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-    return [torch_library().tensor(list(inputs[0].shape))]
+    return [torch_library().tensor(list(inputs[0].shape)[int(op.attrs.get("start", 0)) : op.attrs.get("end")])]
 
 
 def _expand(op: Op, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
@@ -259,7 +270,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Floor": _unary("floor"),
     "Gather": _gather,
     "GatherElements": _gather_elements,
-    "Gelu": _functional("gelu"),
+    "Gelu": nn.gelu,
     "Gemm": nn.gemm,
     "GlobalAveragePool": nn.global_pool("mean"),
     "GlobalMaxPool": nn.global_pool("amax"),
@@ -279,6 +290,7 @@ KERNELS: Mapping[str, Kernel] = {
     "MatMul": _matmul,
     "Max": _many("maximum"),
     "MaxPool": nn.max_pool,
+    "Mean": _mean,
     "Min": _many("minimum"),
     "Mul": _binary("mul"),
     "Neg": _unary("neg"),
@@ -287,6 +299,7 @@ KERNELS: Mapping[str, Kernel] = {
     "PRelu": nn.prelu,
     "Pad": nn.pad,
     "Pow": _binary("pow"),
+    "RMSNormalization": nn.rms_normalization,
     "Reciprocal": _unary("reciprocal"),
     "ReduceMax": _reduce("amax"),
     "ReduceMean": _reduce("mean"),
@@ -296,7 +309,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Reshape": _reshape,
     "Resize": nn.resize,
     "Round": _unary("round"),
-    "Selu": _functional("selu"),
+    "Selu": nn.selu,
     "Shape": _shape,
     "Sigmoid": _unary("sigmoid"),
     "Sign": _unary("sign"),
@@ -320,8 +333,9 @@ KERNELS: Mapping[str, Kernel] = {
     "com.microsoft::FusedConv": nn.convolution,
     "com.microsoft::FusedGemm": nn.gemm,
     "com.microsoft::FusedMatMul": _matmul,
-    "com.microsoft::Gelu": _functional("gelu"),
+    "com.microsoft::Gelu": nn.gelu,
     "com.microsoft::QuickGelu": nn.quick_gelu,
+    "com.microsoft::SkipLayerNormalization": nn.skip_layer_normalization,
     "tflite::PACK": _pack,
     "tflite::RSQRT": _unary("rsqrt"),
     "tflite::SPLIT_V": _split_v,

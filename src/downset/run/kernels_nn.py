@@ -98,16 +98,16 @@ def transposed_convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     strides, dilations, pads = _geometry(op, weights.shape[2:], values.shape[2:])
     bias = inputs[2] if len(inputs) > 2 else None
     call = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[rank - 1]
-    result = call(values, weights, bias, strides, 0, 0, int(op.attrs.get("group", 1)), dilations)
+    result = call(values, weights, None, strides, 0, 0, int(op.attrs.get("group", 1)), dilations)
     # Computed whole and cut to the stated size: unequal pads and output padding come to that.
     for axis in range(rank):
         wanted = shapes[0][axis + 2]
         missing = pads[axis] + wanted - result.shape[axis + 2]
         if missing > 0:
             result = functional.pad(result, [0, 0] * (rank - 1 - axis) + [0, missing])
-            if bias is not None:
-                raise UnsupportedError(f"operator {op.name!r}: output padding with a bias has no kernel")
         result = result.narrow(axis + 2, pads[axis], wanted)
+    if bias is not None:
+        result = result + bias.reshape(-1, *[1] * rank)
     return _finish(op, result)
 
 
@@ -123,6 +123,12 @@ def _pool(op: Op, values: Any, fill: float) -> tuple[Any, list[int], list[int], 
     return _padded(values, pads, fill), kernel, strides, [0] * rank, ceil
 
 
+def _cut(op: Op, result: Any, shape: tuple[int, ...]) -> Any:
+    """Without windows that start in padding on the far side, which rounding up adds where the padding was done here."""
+    extents = shape[1:-1] if _channels_last(op) else shape[2:]
+    return result[(..., *(slice(extent) for extent in extents))]
+
+
 def max_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     functional = torch_library().nn.functional
     values, kernel, strides, pads, ceil = _pool(op, _to_first(op, inputs[0]), -math.inf)
@@ -130,7 +136,7 @@ def max_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     call = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[len(kernel) - 1]
     if len(op.outputs) > 1:
         raise UnsupportedError(f"operator {op.name!r}: MaxPool with indices has no kernel")
-    return _finish(op, call(values, kernel, strides, pads, dilations, ceil))
+    return _finish(op, _cut(op, call(values, kernel, strides, pads, dilations, ceil), shapes[0]))
 
 
 def average_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
@@ -146,7 +152,7 @@ def average_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     if not count_pads and values is not whole:
         inside, *_ = _pool(op, torch.ones_like(whole), 0.0)
         result = result / call(inside, kernel, strides, 0, ceil)
-    return _finish(op, result)
+    return _finish(op, _cut(op, result, shapes[0]))
 
 
 def global_pool(name: str) -> Callable[[Op, Inputs, Shapes], list[Any]]:
@@ -166,7 +172,10 @@ def gemm(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     result = torch_library().matmul(values, weights) * float(op.attrs.get("alpha", 1.0))
     if len(inputs) > 2 and inputs[2] is not None:
         result = result + inputs[2] * float(op.attrs.get("beta", 1.0))
-    return [activation(op.attrs.get("activation"), op.attrs.get("activation_params", ()), result).reshape(shapes[0])]
+    # ONNX Runtime's fused form names its parameters one by one
+    named = [op.attrs[name] for name in ("activation_alpha", "activation_beta") if name in op.attrs]
+    parameters = op.attrs.get("activation_params", named)
+    return [activation(op.attrs.get("activation"), parameters, result).reshape(shapes[0])]
 
 
 def batch_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
@@ -192,6 +201,26 @@ def layer_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [call(values, values.shape[axis:], inputs[1], bias, float(op.attrs.get("epsilon", 1e-5)))]
 
 
+def rms_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    values = inputs[0]
+    axis = int(op.attrs.get("axis", -1)) % values.dim()
+    square = (values * values).mean(dim=tuple(range(axis, values.dim())), keepdim=True)
+    return [values / torch_library().sqrt(square + float(op.attrs.get("epsilon", 1e-5))) * inputs[1]]
+
+
+def skip_layer_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    """ONNX Runtime's: two tensors and a bias, added and normalised over the last axis; the fourth output is the sum."""
+    if any(tensor >= 0 for tensor in op.outputs[1:3]):
+        raise UnsupportedError(f"operator {op.name!r}: SkipLayerNormalization with its mean or deviation has no kernel")
+    total = inputs[0] + inputs[1]
+    if len(inputs) > 4 and inputs[4] is not None:
+        total = total + inputs[4]
+    shift = inputs[3] if len(inputs) > 3 else None
+    epsilon = float(op.attrs.get("epsilon", 1e-12))
+    result = torch_library().nn.functional.layer_norm(total, total.shape[-1:], inputs[2], shift, epsilon)
+    return [result, total, total, total][: len(op.outputs)]  # the two in the middle are not there
+
+
 def local_response_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     attrs = op.attrs
     call = torch_library().nn.functional.local_response_norm
@@ -209,6 +238,17 @@ def softmax(name: str) -> Callable[[Op, Inputs, Shapes], list[Any]]:
 
 def hard_sigmoid(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [activation("HardSigmoid", (op.attrs.get("alpha", 0.2), op.attrs.get("beta", 0.5)), inputs[0])]
+
+
+def gelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [torch_library().nn.functional.gelu(inputs[0], approximate=str(op.attrs.get("approximate", "none")))]
+
+
+def selu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    torch = torch_library()
+    alpha = float(op.attrs.get("alpha", 1.6732632423543772))
+    gamma = float(op.attrs.get("gamma", 1.0507009873554805))
+    return [gamma * torch.where(inputs[0] > 0, inputs[0], alpha * torch.expm1(inputs[0]))]
 
 
 def quick_gelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
@@ -264,7 +304,7 @@ def resize(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 def _resize_axis(op: Op, values: Any, axis: int, wanted: int, scale: float) -> Any:
     torch = torch_library()
     size = values.shape[axis]
-    at = torch.arange(wanted, dtype=torch.float64)
+    at = torch.arange(wanted, dtype=torch.float32)  # as the runtimes do: ties are decided by its rounding
     transform = op.attrs.get("coordinate_transformation_mode", "half_pixel" if op.kind == "Resize" else "asymmetric")
     if transform == "align_corners":
         at = at * ((size - 1) / max(wanted - 1, 1))
