@@ -20,6 +20,7 @@ from downset.liveness import MemoryModel, lifetimes, memory_model, order_problem
 from downset.plan import plan_order
 from downset.plans import Order
 from downset.rewrite.concat_partition import Accumulate, Split, partition, partition_sites
+from downset.rewrite.partition_rules import moves_behind
 
 __all__ = ["Chosen", "Rewrite", "accumulation", "choose_rewrites"]
 
@@ -110,8 +111,12 @@ class _Search:
     inexact: bool
     deadline: float
     time_limit_s: float
+    readers: tuple[tuple[int, ...], ...] = field(init=False)
     tried: dict[frozenset[int], _Tried] = field(default_factory=dict)
     regions: dict[int, frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.readers = self.graph.consumers()
 
     def over(self) -> bool:
         return time.perf_counter() > self.deadline
@@ -137,16 +142,17 @@ class _Search:
             self.judge(sites)
 
     def follow_the_peak(self, sites: tuple[int, ...]) -> None:
-        """Grow the set by the sites that are alive at the peak, as long as that does not rise; then try all."""
+        """Grow the set by the sites that are alive at the peak, as long as that does not rise. Where they do not help,
+        try all sites."""
         current: frozenset[int] = frozenset()
         self.judge(current)
         while not self.over():
             alive = self._alive(current, sites) - current
+            if not alive:
+                return  # no concatenation has to do with the peak any more
             grown = [current | alive, *(current | {site} for site in sorted(alive))]
             level = self.tried[current].peak_bytes
-            fits = next(
-                (one for one in grown if alive and not self.over() and self.judge(one).peak_bytes <= level), None
-            )
+            fits = next((one for one in grown if not self.over() and self.judge(one).peak_bytes <= level), None)
             if fits is None:
                 break
             current = fits
@@ -184,9 +190,16 @@ class _Search:
         return frozenset(site for site in sites if site not in current and names & self._region(site))
 
     def _region(self, site: int) -> frozenset[str]:
-        """Names of what exists because the concatenation does: its result, and what its readers make of the whole."""
+        """Names of what exists because the concatenation does: its result, and what it could move behind, at most."""
         if site not in self.regions:
-            made = partition(self.graph, [site], accumulate=accumulation(self.model), inexact=self.inexact)
-            joined = self.graph.tensors[self.graph.ops[site].outputs[0]].name
-            self.regions[site] = frozenset([joined, *(split.result for split in made.splits)])
+            stack = [self.graph.ops[site].outputs[0]]
+            found = set(stack)
+            while stack:
+                for reader in self.readers[stack.pop()]:
+                    op = self.graph.ops[reader]
+                    made = {tensor for tensor in op.outputs if tensor >= 0} - found
+                    found |= made if moves_behind(op) else set()
+                    # The parts go on into another concatenation, which is a site of its own.
+                    stack += sorted(made) if moves_behind(op) and op.kind != "Concat" else []
+            self.regions[site] = frozenset(self.graph.tensors[tensor].name for tensor in found)
         return self.regions[site]

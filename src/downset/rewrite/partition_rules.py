@@ -14,10 +14,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from downset.graph import ABSENT, Graph, Op
+from downset.errors import UnsupportedError
+from downset.graph import ABSENT, Graph, Op, Tensor
 from downset.rewrite.edit import Edit
 
-__all__ = ["Accumulate", "Kind", "Rule", "concat_axis", "rule_for"]
+__all__ = ["Accumulate", "Kind", "Rule", "concat_axis", "moves_behind", "rule_for"]
 
 Accumulate = Literal["sum", "chain", "fused"]
 Kind = Literal["channel-wise", "kernel-wise"]
@@ -49,6 +50,12 @@ def concat_axis(graph: Graph, op: Op) -> int:
     return axis + len(graph.tensors[op.outputs[0]].shape) if axis < 0 else axis
 
 
+def moves_behind(op: Op) -> bool:
+    """Whether a concatenation can move behind operators of this kind (see `rule_for` for whether this one can)."""
+    kinds = _UNARY | _BINARY | _PER_CHANNEL | {"Concat", "Flatten", "BatchNormalization"}
+    return op.kind in kinds or (op.kind in _CONVOLUTIONS and int(op.attrs.get("group", 1)) > 1)
+
+
 def rule_for(graph: Graph, site: int, reader: int, inexact: bool) -> Rule | None:
     """The rule by which the operator `reader` can be split over the parts of the concatenation `site`, or None.
 
@@ -69,7 +76,7 @@ def rule_for(graph: Graph, site: int, reader: int, inexact: bool) -> Rule | None
     if op.kind in _UNARY and (len(op.inputs) == 1 or (op.kind == "Clip" and constant)):
         return Rule("kernel-wise", _move_behind)
     if op.kind in ("Gemm", "MatMul"):
-        sums = _matrix(graph, op, joined, axis) and (inexact or graph.tensors[joined].dtype in _FLOATS)
+        sums = _matrix(graph, op, joined, axis) and (inexact or _floats(graph, op))
         return Rule("channel-wise", _split_product if op.kind == "Gemm" else _split_sum) if sums else None
     rank = len(graph.tensors[joined].shape)
     if rank < 3 or axis != _channel_axis(op, rank):
@@ -85,6 +92,11 @@ def rule_for(graph: Graph, site: int, reader: int, inexact: bool) -> Rule | None
     return _convolution(graph, concat, op, axis, inexact)
 
 
+def _floats(graph: Graph, op: Op) -> bool:
+    """Whether an operator computes on floats throughout: kernels for integer weights round their inputs as well."""
+    return all(graph.tensors[tensor].dtype in _FLOATS for tensor in (op.inputs[0], op.inputs[1], op.outputs[0]))
+
+
 def _channel_axis(op: Op, rank: int) -> int:
     return rank - 1 if op.attrs.get("layout") == "NHWC" else 1
 
@@ -95,8 +107,7 @@ def _convolution(graph: Graph, concat: Op, op: Op, axis: int, inexact: bool) -> 
     groups = int(op.attrs.get("group", 1))
     channels = [graph.tensors[tensor].shape[axis] for tensor in concat.inputs]
     if groups == 1:
-        exact_enough = inexact or graph.tensors[op.outputs[0]].dtype in _FLOATS
-        return Rule("channel-wise", _split_convolution) if exact_enough else None
+        return Rule("channel-wise", _split_convolution) if inexact or _floats(graph, op) else None
     per_group = sum(channels) // groups
     return Rule("kernel-wise", _move_behind) if all(count % per_group == 0 for count in channels) else None
 
@@ -160,11 +171,15 @@ def _summed_axis(op: Op) -> int:
     return 1 if op.attrs.get("transB") else 0
 
 
-def _slice(read: Callable[[], npt.NDArray[Any]], axis: int, start: int, stop: int) -> Callable[[], npt.NDArray[Any]]:
-    """A part of a constant, cut when it is read."""
+def _slice(
+    whole: Tensor, read: Callable[[], npt.NDArray[Any]], axis: int, start: int, stop: int
+) -> Callable[[], npt.NDArray[Any]]:
+    """A part of a constant, cut when it is read. Raises UnsupportedError then for packed and sparse ones."""
 
     def cut() -> npt.NDArray[Any]:
         value = np.asarray(read())
+        if value.shape != whole.shape:
+            raise UnsupportedError(f"{whole.name!r} is packed or sparse ({whole.dtype}) and cannot be cut")
         index = [slice(None)] * value.ndim
         index[axis] = slice(start, stop)
         return np.ascontiguousarray(value[tuple(index)])
@@ -176,7 +191,7 @@ def _part_constant(edit: Edit, tensor: int, axis: int, start: int, stop: int, su
     whole = edit.tensors[tensor]
     shape = list(whole.shape)
     shape[axis] = stop - start
-    value = _slice(edit.constants[tensor], axis, start, stop)
+    value = _slice(whole, edit.constants[tensor], axis, start, stop)
     scales = whole.quantization
     if scales is not None and len(scales["scale"]) > 1 and scales["axis"] == axis:  # a scale for each channel
         cut = {key: scales[key][start:stop] for key in ("scale", "zero_point")}
