@@ -49,7 +49,7 @@ def plan_pipeline(
     if isinstance(method, str) and method not in PIPELINERS:
         raise UsageError(f"unknown pipeline method {method!r}; choose one of {', '.join(PIPELINERS)}")
     planner = PIPELINERS[method] if isinstance(method, str) else method
-    problem, notes = _problem(network, units)
+    problem, notes = _problem(network, units, time_limit_s)
     forbidden: set[tuple[int, int, int]] = _too_heavy(problem, cluster)
     graph = network if isinstance(network, Graph) else None
     begin = time.perf_counter()
@@ -62,7 +62,7 @@ def plan_pipeline(
         )  # fmt: skip
         stages = stages_of(problem, cluster, found.stages, comm=comm)
         if graph is not None:
-            stages = tuple(replace(s, memory_bytes=stage_memory(problem, graph, s, kept)) for s in stages)
+            stages = tuple(replace(s, memory_bytes=stage_memory(problem, graph, cluster, s, kept)) for s in stages)
         broken = _broken(cluster, stages)
         if not broken:
             break
@@ -102,17 +102,20 @@ def judge_pipeline(
     return Pipeline(cluster, comm, stages, period, latency, medium, evidence, note)
 
 
-def _problem(network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None) -> tuple[SplitProblem, list[str]]:
+def _problem(
+    network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float
+) -> tuple[SplitProblem, list[str]]:
     if isinstance(network, SplitProblem):
         return network, []
     notes = []
     if not network.ops:
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
+    chain = units or pipeline_units(network, seconds=seconds)
     try:
-        problem = split_problem(network, units or pipeline_units(network))
+        problem = split_problem(network, chain)
     except UnsupportedError as error:
         notes.append(f"not split there: {error}")
-        problem = split_problem(network, units or pipeline_units(network), strict=False)
+        problem = split_problem(network, chain, strict=False)
     if all(tensor.rows <= 1 for op in problem.ops for t in op.outputs for tensor in (problem.tensors[t],)):
         notes.append(f"{network.name} has no rows to split: whole operators only")
     return problem, notes

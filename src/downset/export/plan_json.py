@@ -12,7 +12,7 @@ from downset.errors import LoadError
 from downset.export.write import write_whole
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan
 
-__all__ = ["SCHEMA", "decode_plan", "encode_plan", "plan_schema", "read_plan", "write_plan"]
+__all__ = ["SCHEMA", "decode_plan", "encode_plan", "pipeline_schema", "plan_schema", "read_plan", "write_plan"]
 
 SCHEMA = 1
 Plan = Order | Arena | SharedObjects | StagePlan | Pipeline
@@ -65,3 +65,17 @@ def plan_schema() -> dict[str, Any]:
     (forms, parts) = msgspec.json.schema_components([Order, Arena, SharedObjects, StagePlan, Evidence])
     del forms
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "downset plans", "$defs": parts}
+
+
+def pipeline_schema() -> dict[str, Any]:
+    """The JSON schema of pipeline plans, docs/schemas/pipeline.schema.json."""
+    schema = msgspec.json.schema(Pipeline)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "downset pipeline plan",
+        "description": "What downset split -o writes. Keys are added, never renamed. The plan's fields lie beside "
+        "kind and schema; seconds are analytic.",
+        "properties": {"kind": {"const": "pipeline"}, "schema": {"const": SCHEMA}},
+        "required": ["kind", "schema"],
+        **schema,
+    }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from downset.cluster import Cluster
 from downset.graph import Graph, Op, Tensor
 from downset.pipelines.drafts import Split
 from downset.pipelines.problem import SplitProblem
@@ -14,33 +16,40 @@ __all__ = ["activation_bytes", "stage_memory", "weight_floor"]
 
 
 def stage_memory(
-    problem: SplitProblem, graph: Graph, stage: PipelineStage, kept: dict[tuple[int, ...], int]
+    problem: SplitProblem, graph: Graph, cluster: Cluster, stage: PipelineStage, kept: dict[tuple[int, ...], int]
 ) -> tuple[int, ...]:
     """By device of the stage: weights of all blocks it computes, once, and its largest block's activations. `kept`
     remembers blocks already planned."""
     found = []
     for device in stage.devices:
-        weights = activations = 0
-        for block in stage.blocks:
-            own = [strip for strip in block.strips if strip.device == device]
-            if own:
-                weights += problem.weight_bytes(block.start, block.stop)
+        mine = [(b, [strip for strip in b.strips if strip.device == device]) for b in stage.blocks]
+        weights = sum(problem.weight_bytes(block.start, block.stop) for block, own in mine if own)
+        memory = cluster.devices[device].memory_bytes
+        room = math.inf if memory is None else memory - weights
+        activations = 0
+        for block, own in mine:
             for strip in own:
                 key = (block.start, block.stop, strip.start, strip.stop, *(strip.columns or ()))
                 if key not in kept:
-                    kept[key] = activation_bytes(problem, graph, block, strip)
+                    kept[key] = activation_bytes(problem, graph, block, strip, room_bytes=room)
                 activations = max(activations, kept[key])
         found.append(weights + activations)
     return tuple(found)
 
 
-def activation_bytes(problem: SplitProblem, graph: Graph, block: Block, strip: Strip) -> int:
-    """Arena of a strip's activations: its rows of every tensor, in the order of least peak."""
+def activation_bytes(
+    problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, room_bytes: float = math.inf
+) -> int:
+    """Arena of a strip's activations: its rows of every tensor, in the order of least peak. A quick placement where it
+    fits into the room, else the best one."""
     from downset.plan import plan_arena, plan_order
 
     shard = _shard(problem, graph, block, strip)
     order = plan_order(shard, memory="live", time_limit_s=0.5)
-    return plan_arena(shard, order, method="best", time_limit_s=0.5).arena_bytes
+    quick = plan_arena(shard, order, method="greedy_by_size").arena_bytes
+    if quick <= room_bytes or quick == order.peak_bytes:
+        return quick
+    return min(quick, plan_arena(shard, order, method="best", time_limit_s=0.5).arena_bytes)
 
 
 def weight_floor(problem: SplitProblem, stages: Sequence[PipelineStage]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from downset.cost import row_form
-from downset.errors import UnsupportedError
+from downset.errors import InfeasibleError, LimitReached, UnsupportedError
 from downset.graph import ABSENT, Graph
 from downset.pipelines.problem import Ints, SplitOp, SplitProblem, SplitTensor
 from downset.regions import RowForm
@@ -68,9 +68,16 @@ def _problem(
     return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across)
 
 
-def pipeline_units(graph: Graph) -> tuple[tuple[int, ...], ...]:
-    """The chain that planners work on unless told otherwise."""
-    return block_units(graph)
+def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, ...], ...]:
+    """The chain that planners work on unless told otherwise: Algorithm 1's pieces; blocks where there is no such chain
+    within the diameter or the time."""
+    from downset.pipelines.pieces import piece_problem, pieces
+
+    try:
+        problem = piece_problem(graph, strict=False)
+        return pieces(problem, seconds=seconds).operators(problem)
+    except (InfeasibleError, LimitReached, UnsupportedError):
+        return block_units(graph)
 
 
 def layer_units(graph: Graph, cuts: Iterable[int]) -> tuple[tuple[int, ...], ...]:

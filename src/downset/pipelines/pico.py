@@ -12,7 +12,8 @@ Deviations, where the paper as printed is ambiguous or wrong:
 - Line 9 tests m = 1 where p = 1 must be meant, line 17 tests T[i][j][p-m] where T[i][s][p-m] must be.
 - Algorithm 3 line 6 says the stage of "minimum" average requirement, its text "maximum". Maximum: the fastest device
   goes to the stage that asks most of each.
-- d_f is left open. Here the device whose strip has most bytes, so that eq. 10 leaves out the largest term.
+- d_f is left open. Here the device whose strip has most bytes, so that eq. 10 leaves out the largest term, or the
+  first of the stage's devices if asked for.
 - Every stage uses all devices given to it; Algorithm 2 always gives all devices out.
 """
 
@@ -37,9 +38,10 @@ def pico(
     *,
     comm: str = "full",
     max_latency_s: float | None = None,
+    leader: str = "most bytes",
     **_options: Any,
 ) -> FoundPipeline:
-    """Algorithm 2 on devices of average speed, then Algorithm 3."""
+    """Algorithm 2 on devices of average speed, then Algorithm 3. `leader`: "most bytes" or "first" (of the stage)."""
     limit = float("inf") if max_latency_s is None else max_latency_s
     count = len(cluster.devices)
     average = sum(device.speed for device in cluster.devices) / count  # eq. 14
@@ -49,7 +51,7 @@ def pico(
     @cache
     def stage_seconds(start: int, stop: int, devices: int) -> float:
         rows = problem.segment(start, stop).rows
-        draft = _stage(problem, start, stop, list(range(devices)), equal_rows(rows, devices))
+        draft = _stage(problem, start, stop, list(range(devices)), equal_rows(rows, devices), leader)
         sender = -1 if start == 0 else count - 1
         return stage_of(problem, equal, draft, comm=comm, sender=sender).seconds
 
@@ -76,11 +78,11 @@ def pico(
         return found
 
     shape = best(problem.cuts, count, limit)[2]
-    return FoundPipeline(_adjusted(problem, cluster, shape), 0.0, states=len(memo))
+    return FoundPipeline(_adjusted(problem, cluster, shape, leader), 0.0, states=len(memo))
 
 
 def _adjusted(
-    problem: SplitProblem, cluster: Cluster, shape: tuple[tuple[int, int, int], ...]
+    problem: SplitProblem, cluster: Cluster, shape: tuple[tuple[int, int, int], ...], leader: str
 ) -> tuple[StageDraft, ...]:
     """Algorithm 3: the fastest devices to the stages that ask most of each, then strips balanced inside each stage."""
     requirement = []
@@ -99,12 +101,14 @@ def _adjusted(
     drafts = []
     for (start, stop, _), devices in zip(shape, given, strict=True):
         bounds = balanced_rows(problem.segment(start, stop), [speeds[device] for device in devices])
-        drafts.append(_stage(problem, start, stop, devices, bounds))
+        drafts.append(_stage(problem, start, stop, devices, bounds, leader))
     return tuple(drafts)
 
 
-def _stage(problem: SplitProblem, start: int, stop: int, devices: list[int], bounds: list[int]) -> StageDraft:
+def _stage(
+    problem: SplitProblem, start: int, stop: int, devices: list[int], bounds: list[int], leader: str
+) -> StageDraft:
     segment = problem.segment(start, stop)
     parts: tuple[Tile, ...] = tiles(devices, bounds)
-    leader = max(parts, key=lambda tile: sum(price(segment, tile.start, tile.stop)[1:])).device
-    return StageDraft(leader, (Split(start, stop, parts),))
+    most = max(parts, key=lambda tile: sum(price(segment, tile.start, tile.stop)[1:])).device
+    return StageDraft(parts[0].device if leader == "first" else most, (Split(start, stop, parts),))

@@ -1,0 +1,127 @@
+"""What exact planning is worth: periods of PICO's plans and exact ones on the paper's cluster and cost model.
+
+    python -m experiments.pico.numbers [--quick]
+
+Analytic times, not measured ones. The cluster of section 6.1 (2 x 2.2, 2 x 1.5, 2 x 1.2, 2 x 0.8 GHz, 50 Mbit/s) at 1,
+2 and 4 MAC a cycle, eight distinct devices, and eight equal ones. The paper prints no periods for these; the goals
+beside the ratios are this project's own. `pico` leaves open which device leads a stage (d_f): the one whose strip has
+most bytes, which eq. 10 then leaves out, or the first. On the shared cell, PICO's plan is made as the
+paper makes it (without the transfers between stages, every link alone) and evaluated on the cell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+from typing import Any
+
+from downset.cluster import Cluster, Device, load_cluster
+from downset.pipelines.network import block_units, split_problem
+from downset.pipelines.pico import pico
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.timing import period_and_latency, stages_of
+from downset.split import plan_pipeline
+from experiments.rows import save_rows
+from experiments.zoo import graph
+
+NAME = "pico_numbers"
+GOALS = {
+    ("vgg16", "paper cluster, 1 MAC/cycle"): 1.2,
+    ("vgg16", "paper cluster, 2 MAC/cycle"): 1.35,
+    ("vgg16", "paper cluster, 4 MAC/cycle"): 1.2,
+    ("yolov2", "paper cluster, 1 MAC/cycle"): 1.4,
+    ("vgg16", "8 equal devices, 1 MAC/cycle"): 1.0,
+}
+
+
+def networks() -> dict[str, SplitProblem]:
+    """The chains of the paper: VGG16 without its classifier (18 layers), YOLOv2 without its passthrough (27)."""
+    found = {}
+    for name, options in (("vgg16", {"classifier": False}), ("yolov2", {"passthrough": False})):
+        network = graph(name, weights=False, **options)
+        found[name] = split_problem(network, block_units(network))
+    return found
+
+
+def clusters(*, quick: bool) -> dict[str, Cluster]:
+    found = {}
+    for mac in (1,) if quick else (1, 2, 4):
+        found[f"paper cluster, {mac} MAC/cycle"] = load_cluster(f"pico_{mac}mac")
+    equal = load_cluster("rpi_8")
+    distinct = tuple(Device(f"d{k}", (0.8 + 0.2 * k) * 1e9) for k in range(8))
+    found["8 equal devices, 1 MAC/cycle"] = equal
+    found["8 distinct devices, 1 MAC/cycle"] = Cluster(distinct, equal.network)
+    return found
+
+
+def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[str, Any]]:
+    found = []
+    for network, problem in problems.items():
+        for title, cluster in clusters(quick=quick).items():
+            for comm in ("paper", "full"):
+                other = plan_pipeline(problem, cluster, method=partial(pico, leader="first"), comm=comm).period_s
+                best = plan_pipeline(problem, cluster, method="pico", comm=comm)
+                begin = time.process_time()
+                exact = plan_pipeline(problem, cluster, method="exact", comm=comm)
+                took = time.process_time() - begin
+                found.append(
+                    {
+                        "network": network, "cluster": title, "comm": comm,
+                        "pico_s": best.period_s, "pico_first_leads_s": other, "exact_s": exact.period_s,
+                        "bound_s": exact.evidence.bound, "proven": exact.evidence.proven, "note": exact.note,
+                        "cpu_s": round(took, 3), "goal": GOALS.get((network, title)) if comm == "paper" else None,
+                    }
+                )  # fmt: skip
+                print(line(found[-1]), flush=True)
+    return found
+
+
+def cell_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[str, Any]]:
+    found = []
+    for network, problem in problems.items():
+        for mac in (2,) if quick else (1, 2, 4):
+            links, cell = load_cluster(f"pico_{mac}mac"), load_cluster(f"pico_{mac}mac_cell")
+            made = [pico(problem, links, comm="paper", leader=leader).stages for leader in ("most bytes", "first")]
+            periods = [period_and_latency(cell, stages_of(problem, cell, stages, comm="full"))[0] for stages in made]
+            single = plan_pipeline(problem, cell, method="single").period_s
+            begin = time.process_time()
+            exact = plan_pipeline(problem, cell)
+            found.append(
+                {
+                    "network": network, "cluster": f"shared cell, {mac} MAC/cycle", "comm": "full", "pico_s":
+                    periods[0], "pico_first_leads_s": periods[1],
+                    "single_s": single, "exact_s": exact.period_s, "bound_s": exact.evidence.bound,
+                    "proven": exact.evidence.proven, "note": exact.note,
+                    "cpu_s": round(time.process_time() - begin, 3), "goal": 2.0,
+                }
+            )  # fmt: skip
+            print(line(found[-1]), flush=True)
+    return found
+
+
+def line(row: dict[str, Any]) -> str:
+    goal = f">= {row['goal']:g}" if row["goal"] else ""
+    proof = "proven" if row["proven"] else f"bound {row['bound_s']:.3f}"
+    single = f"{row['single_s']:.3f}" if "single_s" in row else ""
+    ratios = [row[key] / row["exact_s"] for key in ("pico_s", "pico_first_leads_s")]
+    found = [row["network"], row["cluster"], row["comm"], f"{row['pico_s']:.3f}", f"{row['pico_first_leads_s']:.3f}"]
+    found += [single, f"{row['exact_s']:.3f}", proof, f"{ratios[0]:.2f}", f"{ratios[1]:.2f}", goal, str(row["cpu_s"])]
+    return "| " + " | ".join(found) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer clusters, nothing written")
+    options = parser.parse_args()
+    problems = networks()
+    print("| network | cluster | comm | pico s | pico, first leads | single s | exact s | proof | pico / exact "
+          "| likewise | goal | CPU s |")  # fmt: skip
+    print("|" + "---|" * 12)
+    rows = [*link_rows(problems, quick=options.quick), *cell_rows(problems, quick=options.quick)]
+    if not options.quick:
+        print("written:", save_rows(NAME, rows))
+
+
+if __name__ == "__main__":
+    main()
