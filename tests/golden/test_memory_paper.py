@@ -53,6 +53,8 @@ def test_the_example_has_the_profiles_that_the_text_tells():
         ("greedy_by_breadth", 128),
         # {0, 2, 7}: 40, {1, 5}: 64, {3}: 16, {4, 6}: 10
         ("greedy_in_order", 130),
+        # 32 grows to 36 to 40, 28 to 64; 16 hands on to 10, and 8 stays alone
+        ("min_cost_flow", 128),
         ("exact", 128),
         ("best", 128),
     ],
@@ -71,7 +73,14 @@ def test_the_example_as_shared_objects(strategy, total, ties):
         # 5 at 0, 7 and 2 at 64, 0 at 0, 1 at 32, 3 at 100, 6 at 104, 4 at 116
         ("greedy_by_size", 124),
         ("greedy_by_breadth", 124),
+        # 0 at 0, 1 at 32, 2 at 60; 3 at 0 and 4 at 16 under them; 5 at 96, above 2
+        ("greedy_in_order", 160),
         ("strip_packing", 124),
+        ("equality", 234),
+        ("from_objects", 128),
+        ("tflm_greedy", 124),
+        ("local_search", 124),
+        ("exact", 124),
         ("best", 124),
     ],
 )

@@ -168,6 +168,7 @@ def test_in_place_results_are_least_over_all_choices(records, data):
         for count in range(len(may) + 1)
         for chosen in combinations(may, count)
         if len({i for i, _ in chosen}) == len({j for _, j in chosen}) == count
+        and all(records[i].stop - records[i].start > 1 for i in {i for i, _ in chosen} & {j for _, j in chosen})
     )
     assert height(records, found.solution) == least
     for one, other in combinations(range(len(records)), 2):
@@ -176,6 +177,12 @@ def test_in_place_results_are_least_over_all_choices(records, data):
             check_placement(pair, [found.solution[one], found.solution[other]])
     many = plan_aliases(records, may=may * 4, method=search)  # repeated until the subsets are too many to try
     assert many.bound <= least <= height(records, many.solution)
+
+
+def test_three_that_live_at_one_step_are_not_written_over_one_another():
+    records = [Record(name, 0, 1, 1) for name in "abc"]
+    for pairs in ([(0, 1), (1, 2)], [(1, 2), (0, 1)], [(0, 1), (1, 2)] * 6):
+        assert height(records, plan_aliases(records, may=pairs).solution) == 2
 
 
 @quick

@@ -114,6 +114,19 @@ def test_best_offsets_are_above_no_member(records):
 
 
 @quick
+@given(records=record_sets(most=9), factor=st.integers(2, 9))
+def test_exact_offsets_are_above_nobody_and_scale(records, factor):
+    found = ARENAS["exact"](records)
+    assert found.proven
+    assert height(records, found.solution) == found.bound
+    for method in set(ARENAS) - {"exact"}:
+        assert found.bound <= height(records, run(ARENAS[method], records).solution), method
+    plain = [replace(record, alignment=1, offset=None) for record in records]
+    scaled = [replace(record, nbytes=factor * record.nbytes) for record in plain]
+    assert ARENAS["exact"](scaled).bound == factor * ARENAS["exact"](plain).bound
+
+
+@quick
 @given(records=record_sets(most=12, pins=False), factor=st.integers(2, 9))
 def test_scaling_sizes_scales_every_plan(records, factor):
     plain = [replace(record, alignment=1) for record in records]

@@ -76,8 +76,9 @@ def plan_aliases(
     helps: an operator that may write its result over its input.
 
     A pair of `may` is (input, result): the input's last step is the result's first, and the result is no larger. Nobody
-    is written over twice. Every lawful subset of up to 10 pairs is tried; of more: all that are lawful, none, and what
-    is left when single pairs that do not help are dropped. The bound holds for every subset.
+    is written over twice, or both written and written over at one step. Every lawful subset of up to 10 pairs is tried;
+    of more: all that are lawful, none, and what is left when single pairs that do not help are dropped. The bound holds
+    for every subset.
     """
     for source, result in may:
         first, second = records[source], records[result]
@@ -94,11 +95,11 @@ def plan_aliases(
 
     if len(may) <= _MOST_SUBSETS:
         subsets = (pairs for count in range(len(may), -1, -1) for pairs in combinations(may, count))
-        tried = [attempt(pairs) for pairs in subsets if _lawful(pairs) == list(pairs)]
+        tried = [attempt(pairs) for pairs in subsets if _lawful(records, pairs) == list(pairs)]
         value, _, offsets = min(tried, key=lambda item: item[0])
         bound = min(bound for _, bound, _ in tried)
         return Found(offsets, min(bound, value), bound >= value)
-    kept = _lawful(may)
+    kept = _lawful(records, may)
     value, _, offsets = min(attempt(kept), attempt([]), key=lambda item: item[0])
     for pair in may:
         fewer = [other for other in kept if other != pair]
@@ -117,14 +118,17 @@ def plan_aliases(
     return Found(offsets, min(bound, value), bound >= value)
 
 
-def _lawful(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The first pairs in which nobody is written over, or written, twice."""
+def _lawful(records: Sequence[Record], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The first pairs in which nobody is written over, or written, twice, and in which a record that is both lives for
+    more than one step: at one step, three would lie at one offset."""
     sources: set[int] = set()
     results: set[int] = set()
     lawful = []
     for source, result in pairs:
-        if source not in sources and result not in results:
-            sources.add(source)
-            results.add(result)
-            lawful.append((source, result))
+        short = {i for i in (source, result) if records[i].stop - records[i].start == 1}
+        if source in sources or result in results or short & {source} & results or short & {result} & sources:
+            continue
+        sources.add(source)
+        results.add(result)
+        lawful.append((source, result))
     return lawful
