@@ -339,7 +339,8 @@ def _check_ram(result: Fit, ram_bytes: int | None) -> None:
     least = result.arena.bound + max(overhead, 0)
     if least > ram_bytes:
         raise InfeasibleError(
-            f"{result.model} cannot run in {format_bytes(ram_bytes)} B: every order needs at least "
+            f"{result.model} cannot run in {format_bytes(ram_bytes)} B: every order"
+            f"{' of the rewritten network' if result.rewrites else ''} needs at least "
             f"{format_bytes(least)} B; {format_bytes(needed)} B would do"
         )
     raise LimitReached(

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from downset.export import export
 from downset.graph import ABSENT
+from downset.liveness import order_problem, peak_bytes
 from downset.load import load
 from downset.plan import plan_order
 from downset.rewrite.concat_partition import concat_partition, partition_sites
@@ -285,3 +286,33 @@ def test_a_concatenation_with_constants_is_left_alone(tmp_path):
         net.save(tmp_path / "m.onnx", [net.conv(net.node("Concat", [x, net.constant(1, 2, 5, 5)], 4, axis=1), 4)])
     )
     assert partition_sites(graph) == ()
+
+
+def adds_to(net, x, total, out):
+    """A convolution that adds to its fourth input."""
+    inputs = [x, net.constant(out, net.channels[x], 1, 1), "", total]
+    return net.node("FusedConv", inputs, out, domain="com.microsoft", kernel_shape=[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("build", "images"),
+    [
+        (lambda net, a, b, x: [net.conv(adds_to(net, a, b, 8), 1)], 16),
+        (lambda net, a, b, x: [net.conv(adds_to(net, a, b, 8), 1), net.conv(b, 1)], 24),  # the sum so far is read later
+        (lambda net, a, b, x: [net.conv(adds_to(net, a, b, 8), 1), net.conv(a, 1)], 17),  # its other input is
+        (
+            lambda net, a, b, x: [net.conv(adds_to(net, a, x, 8), 1), net.conv(b, 1)],
+            24,
+        ),  # a graph input is the caller's
+        (lambda net, a, b, x: [adds_to(net, a, b, 8)], 24),  # a graph output has bytes of its own
+        (lambda net, a, b, x: [net.conv(adds_to(net, adds_to(net, a, b, 8), a, 8), 1)], 16),
+    ],
+    ids=["in place", "read later", "other read later", "graph input", "graph output", "twice"],
+)
+def test_when_a_sum_is_made_in_place_the_model_and_onnx_runtime_agree(tmp_path, build, images):
+    net = Net()
+    x = net.input(8)
+    path = net.save(tmp_path / "m.onnx", build(net, net.conv(x, 8), net.conv(x, 8), x), size=16)
+    graph = load(path)
+    modelled = peak_bytes(order_problem(graph, "ort"), range(len(graph.ops)))
+    assert modelled == ort.measure_peak(path).live_bytes == images * 16 * 16 * 4
