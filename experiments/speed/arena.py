@@ -72,9 +72,8 @@ def growth_row(records: Sequence[Record], shape: str, form: str, method: str) ->
 
 
 def real() -> dict[str, Sequence[Record]]:
-    files = [DATA / "records" / f"{name}.csv" for name in ("mobilenet_v2_1.0_224", "inception_v3_299_recon")]
-    files += sorted((DATA / "minimalloc").glob("*.csv"))
-    return {path.stem: read_records(path) for path in files if path.exists()} | {"narrow 1000": made(1000, 50)}
+    files = [path for folder in ("records", "minimalloc") for path in sorted((DATA / folder).glob("*.csv"))]
+    return {path.stem: read_records(path) for path in files} | {"narrow 1000": made(1000, 50)}
 
 
 def peer_rows(name: str, records: Sequence[Record], limit_s: float) -> list[dict[str, Any]]:

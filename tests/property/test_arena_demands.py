@@ -14,6 +14,7 @@ from downset.arenas.blocks import plan_blocks
 from downset.arenas.conflicts import any_order_conflicts, check_conflicts, records_of_conflicts
 from downset.arenas.exact import exact
 from downset.arenas.gaps import height
+from downset.arenas.textures import TEXTURES, Texture
 from downset.arenas.waves import place_wave, plan_waves
 from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UsageError
 from downset.liveness import lifetimes, order_problem
@@ -259,3 +260,48 @@ def test_a_search_that_ends_early_says_so(monkeypatch):
     monkeypatch.setattr("downset.arenas.capacity.exact", lambda records, **_: ARENAS["naive"](records))
     with pytest.raises(LimitReached, match="best 12, bound 8"):
         plan_arena(records, method="naive", capacity_bytes=8)
+
+
+def test_what_the_planners_beside_plan_arena_refuse():
+    good, twin = Record("a", 0, 2, 8), Record("a", 1, 3, 8)
+    zero, late = Record("z", 0, 1, 0), Record("b", 1, 3, 8)
+    bank = Bank("m", 100, 1)
+    refused = {
+        "size 0": lambda: plan_banks([zero], [bank]),
+        "at least one bank": lambda: plan_banks([good], []),
+        "'m' has a negative size or cost": lambda: plan_banks([good], [Bank("m", -1, 1)]),
+        "taken by record 0": lambda: plan_blocks([good, twin], 100),
+        "is pinned": lambda: plan_blocks([replace(good, offset=0)], 100),
+        "'b' is pinned over 'a'": lambda: place_wave([good, late], [0, 4], []),
+        "id 'a' is taken": lambda: plan_waves([[good], [twin]]),
+        "no record 7": lambda: plan_aliases([good], must=[(0, 7)]),
+        "'a' cannot be written over 'a'": lambda: plan_aliases([replace(good, stop=1)], may=[(0, 0)]),
+        "not a pair of different records": lambda: records_of_conflicts([1, 2], [(1, 1)]),
+        "the size 0 of record 1": lambda: records_of_conflicts([1, 0], []),
+        "1 ids for 2 sizes": lambda: records_of_conflicts([1, 1], [], ids=["a"]),
+    }
+    for reason, plan in refused.items():
+        with pytest.raises(UsageError, match=reason):
+            plan()
+    for plan in TEXTURES.values():
+        for texture, reason in (
+            (Texture("t", 3, 3, (4, 4)), "empty or reversed"),
+            (Texture("t", 0, 1, (4, 0)), "not positive"),
+            (Texture("t", 0, 1, (4, 4, 4)), "3 dimensions"),
+        ):
+            with pytest.raises(UsageError, match=reason):
+                plan([Texture("s", 0, 1, (4, 4)), texture])
+
+
+@pytest.mark.parametrize("window", [3, 600])
+def test_many_records_take_no_deep_recursion(window):
+    records = [Record(str(i), i % 600, i % 600 + 1 + i * 7 % window, 1 + i * 13 % 50) for i in range(1500)]
+    banks = [Bank("fast", breadth_bound(records) // 2, 1), Bank("slow", 10**6, 9)]
+    plan = plan_banks(records, banks, time_limit_s=0.5)
+    check_banks(records, banks, plan)
+    assert set(plan.bank_of) == {0, 1}
+    blocks = plan_blocks(records, 60)
+    for block, nbytes in enumerate(blocks.block_bytes):
+        inside = [i for i, held in enumerate(blocks.block_of) if held == block]
+        check_placement([records[i] for i in inside], [blocks.offsets[i] for i in inside], capacity=nbytes)
+        assert nbytes <= 60

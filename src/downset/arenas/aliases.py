@@ -11,7 +11,7 @@ from downset.arenas.best import best
 from downset.arenas.gaps import height
 from downset.errors import UsageError
 from downset.plans import Found
-from downset.records import Record, offsets_bound
+from downset.records import Record, check_records, offsets_bound
 
 __all__ = ["merge_aliases", "plan_aliases"]
 
@@ -80,9 +80,13 @@ def plan_aliases(
     of more: all that are lawful, none, and what is left when single pairs that do not help are dropped. The bound holds
     for every subset.
     """
+    check_records(records)
+    outside = next((i for group in (*must, *may) for i in group if not 0 <= i < len(records)), None)
+    if outside is not None:
+        raise UsageError(f"there is no record {outside}: there are {len(records)}")
     for source, result in may:
         first, second = records[source], records[result]
-        if first.stop - 1 != second.start or second.nbytes > first.nbytes:
+        if source == result or first.stop - 1 != second.start or second.nbytes > first.nbytes:
             raise UsageError(
                 f"{second.id!r} cannot be written over {first.id!r}: it takes a result that starts at the last step of "
                 "its input and is no larger"

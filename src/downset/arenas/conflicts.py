@@ -25,6 +25,11 @@ def records_of_conflicts(
     The steps are a cover of the conflicts by cliques, each grown from the first uncovered pair by lowest index; larger
     cliques give better bounds, any cover gives right plans.
     """
+    for index, nbytes in enumerate(sizes):
+        if nbytes <= 0:
+            raise UsageError(f"the size {nbytes} of record {index} is not positive")
+    if ids and len(ids) != len(sizes):
+        raise UsageError(f"{len(ids)} ids for {len(sizes)} sizes")
     rivals: list[set[int]] = [set() for _ in sizes]
     for one, other in conflicts:
         if one == other or not (0 <= one < len(sizes) and 0 <= other < len(sizes)):

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from downset.errors import UsageError
+
 __all__ = ["TEXTURES", "Texture", "equality_textures", "naive_textures", "textures_in_order"]
 
 
@@ -31,6 +33,7 @@ class Texture:
 
 def naive_textures(textures: Sequence[Texture]) -> tuple[int, ...]:
     """A texture for each."""
+    _check(textures)
     return tuple(range(len(textures)))
 
 
@@ -60,9 +63,26 @@ def textures_in_order(textures: Sequence[Texture]) -> tuple[int, ...]:
     return _assign(textures, choose)
 
 
+def _check(textures: Sequence[Texture]) -> None:
+    """Raise UsageError naming the first texture that cannot be planned, and why."""
+    for texture in textures:
+        if texture.start >= texture.stop:
+            raise UsageError(
+                f"the lifetime [{texture.start}, {texture.stop}) of texture {texture.id!r} is empty or reversed"
+            )
+        if not texture.extent or min(texture.extent) <= 0:
+            raise UsageError(f"the extent {texture.extent} of texture {texture.id!r} is not positive")
+        if len(texture.extent) != len(textures[0].extent):
+            raise UsageError(
+                f"texture {texture.id!r} has {len(texture.extent)} dimensions, {textures[0].id!r} has "
+                f"{len(textures[0].extent)}: plan them apart"
+            )
+
+
 def _assign(
     textures: Sequence[Texture], choose: Callable[[Texture, Sequence[int], Sequence[tuple[int, ...]]], int]
 ) -> tuple[int, ...]:
+    _check(textures)
     texture_of = [-1] * len(textures)
     in_use: list[tuple[int, int]] = []
     free: list[int] = []  # in the order they were freed

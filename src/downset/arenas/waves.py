@@ -15,7 +15,7 @@ from dataclasses import replace
 from downset.arenas.best import best
 from downset.arenas.gaps import height
 from downset.plans import Found
-from downset.records import Record
+from downset.records import Record, check_records
 
 __all__ = ["place_wave", "plan_waves"]
 
@@ -24,8 +24,10 @@ def place_wave(
     placed: Sequence[Record], offsets: Sequence[int], wave: Sequence[Record], *, method: Callable[..., Found] = best
 ) -> Found:
     """Offsets of the new records beside those placed before, which stay where they are. The bound, too, is for this
-    wave given the earlier ones."""
+    wave given the earlier ones. Raises UsageError for records that cannot be planned, and for placed
+    ones that collide."""
     pinned = [replace(record, offset=at) for record, at in zip(placed, offsets, strict=True)]
+    check_records([*pinned, *wave])
     found = method([*pinned, *wave])
     return Found(found.solution[len(pinned) :], found.bound, found.proven, found.states)
 
