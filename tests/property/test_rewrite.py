@@ -226,3 +226,24 @@ def test_a_memory_that_holds_nothing_is_refused(size, block):
     graph = Graph("g", (Tensor("x", (1,), "uint8", 1),), (), (0,), (0,))
     with pytest.raises(UsageError):
         off_chip_traffic(graph, (), size, block_bytes=block)
+
+
+@given(graph=graphs(most_ops=9), inexact=st.booleans())
+@settings(max_examples=200)
+def test_any_lawful_graph_can_be_asked_and_keeps_its_interface(graph, inexact):
+    sites = partition_sites(graph, inexact=inexact)
+    rewritten = concat_partition(graph, sites, inexact=inexact)
+    for ours, theirs in ((rewritten.inputs, graph.inputs), (rewritten.outputs, graph.outputs)):
+        assert [rewritten.tensors[t] for t in ours] == [graph.tensors[t] for t in theirs]
+    # what is taken apart is there no more, and what has side effects still is
+    gone = {graph.tensors[graph.ops[site].outputs[0]].name for site in sites}
+    assert not gone & {tensor.name for tensor in rewritten.tensors}
+    assert sum(bool(op.after) for op in rewritten.ops) == sum(bool(op.after) for op in graph.ops)
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((4,), (6,)), ((2, 2), (4, 2, 1)), ((2, 3), (2, 4))])
+def test_concatenations_whose_shapes_do_not_add_up_are_left_alone(shapes):
+    part, whole = shapes
+    tensors = [Tensor(f"t{i}", shape, "float32", 64) for i, shape in enumerate([part, part, whole, whole])]
+    ops = (Op("c", "Concat", (0, 1), (2,), {"axis": 0}), Op("r", "Relu", (2,), (3,)))
+    assert partition_sites(Graph("g", tuple(tensors), ops, (0, 1), (3,)).check()) == ()

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from downset.graph import ABSENT, Graph, Op
+from downset.graph import ABSENT, Graph
 from downset.rewrite.edit import Edit
-from downset.rewrite.partition_rules import Accumulate, Kind, rule_for
+from downset.rewrite.partition_rules import Accumulate, Kind, concat_axis, rule_for
 
 __all__ = ["Accumulate", "Partitioned", "Split", "concat_partition", "partition", "partition_sites"]
 
@@ -51,15 +51,25 @@ def partition_sites(graph: Graph, *, inexact: bool = False) -> tuple[int, ...]:
     move behind or dissolve in. Quantised convolutions are summed part by part only if `inexact`: rounding each part
     changes the result.
     """
-    readers = graph.consumers()
-    return tuple(index for index, op in enumerate(graph.ops) if _is_site(graph, readers, index, op, inexact))
+    readers, waited_for = graph.consumers(), _waited_for(graph)
+    return tuple(index for index in range(len(graph.ops)) if _is_site(graph, readers, waited_for, index, inexact))
 
 
-def _is_site(graph: Graph, readers: Sequence[Sequence[int]], index: int, op: Op, inexact: bool) -> bool:
+def _waited_for(graph: Graph) -> frozenset[int]:
+    """Operators that others wait for because of side effects."""
+    return frozenset(earlier for op in graph.ops for earlier in op.after)
+
+
+def _is_site(
+    graph: Graph, readers: Sequence[Sequence[int]], waited_for: frozenset[int], index: int, inexact: bool
+) -> bool:
+    op = graph.ops[index]
     if op.kind != "Concat" or len(op.inputs) < 2 or len(op.outputs) != 1 or op.outputs[0] == ABSENT:
         return False
     joined = op.outputs[0]
     if joined in graph.outputs or not readers[joined] or op.attrs.get("activation") or op.after:
+        return False
+    if waited_for & {index, *readers[joined]}:
         return False
     whole = graph.tensors[joined]
     parts = [graph.tensors[tensor] for tensor in op.inputs if tensor != ABSENT]
@@ -67,7 +77,17 @@ def _is_site(graph: Graph, readers: Sequence[Sequence[int]], index: int, op: Op,
         return False
     if any(part.quantization != whole.quantization for part in parts):
         return False  # the concatenation itself rescales some of its parts
+    if not _adds_up(whole.shape, [part.shape for part in parts], concat_axis(graph, op)):
+        return False  # sizes without shapes, as plain graphs have them
     return all(rule_for(graph, index, reader, inexact) is not None for reader in readers[joined])
+
+
+def _adds_up(whole: tuple[int, ...], parts: Sequence[tuple[int, ...]], axis: int) -> bool:
+    """Whether these shapes, put one behind the other along the axis, have the shape of the whole."""
+    if not 0 <= axis < len(whole) or any(len(part) != len(whole) for part in parts):
+        return False
+    across = {part[:axis] + part[axis + 1 :] for part in parts}
+    return across == {whole[:axis] + whole[axis + 1 :]} and sum(part[axis] for part in parts) == whole[axis]
 
 
 def partition(
@@ -91,10 +111,10 @@ def partition(
 def _pass(graph: Graph, origin: dict[str, str], accumulate: Accumulate, inexact: bool) -> tuple[Graph, list[Split]]:
     """Split the readers of every site that `origin` names, except where one split would change what another reads.
     `origin` learns the names of the concatenations that moved."""
-    edit, readers = Edit(graph), graph.consumers()
+    edit, readers, waited_for = Edit(graph), graph.consumers(), _waited_for(graph)
     touched: set[int] = set()
     splits: list[Split] = []
-    sites = [at for at in _named(graph, origin) if _is_site(graph, readers, at, graph.ops[at], inexact)]
+    sites = [at for at in _named(graph, origin) if _is_site(graph, readers, waited_for, at, inexact)]
     inner = {graph.ops[site].outputs[0] for site in sites}
     for site in sites:
         # A concatenation of concatenations is flattened first: its readers then see all parts at once.
