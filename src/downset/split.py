@@ -13,7 +13,7 @@ from downset.pipelines import PIPELINERS
 from downset.pipelines.drafts import FoundPipeline
 from downset.pipelines.exact import least_latency, total_bound_s
 from downset.pipelines.memory import stage_memory
-from downset.pipelines.network import pipeline_units, split_problem
+from downset.pipelines.network import pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.timing import check_comm, medium_seconds, period_and_latency, stages_of
 from downset.plans import Evidence, Pipeline, PipelineStage
@@ -49,7 +49,8 @@ def plan_pipeline(
     if isinstance(method, str) and method not in PIPELINERS:
         raise UsageError(f"unknown pipeline method {method!r}; choose one of {', '.join(PIPELINERS)}")
     planner = PIPELINERS[method] if isinstance(method, str) else method
-    problem, notes = _problem(network, units, time_limit_s)
+    relays = name == "exact" and units is None
+    problem, strict, notes = _problem(network, units, time_limit_s, relays=relays)
     forbidden: set[tuple[int, int, int]] = _too_heavy(problem, cluster)
     graph = network if isinstance(network, Graph) else None
     begin = time.perf_counter()
@@ -58,7 +59,7 @@ def plan_pipeline(
     for attempt in range(_TRIES):
         found = planner(
             problem, cluster, comm=comm, max_latency_s=max_latency_s, time_limit_s=time_limit_s, engine=engine,
-            forbidden=frozenset(forbidden),
+            forbidden=frozenset(forbidden), strict=strict,
         )  # fmt: skip
         stages = stages_of(problem, cluster, found.stages, comm=comm)
         if graph is not None:
@@ -103,22 +104,28 @@ def judge_pipeline(
 
 
 def _problem(
-    network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float
-) -> tuple[SplitProblem, list[str]]:
+    network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, relays: bool
+) -> tuple[SplitProblem, tuple[int, ...] | None, list[str]]:
+    """The chain of cuts, those of them that planners without relays may use (None: all), and notes."""
     if isinstance(network, SplitProblem):
-        return network, []
+        return network, None, []
     notes = []
     if not network.ops:
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
-    chain = units or pipeline_units(network, seconds=seconds)
+    strict = None
+    if units is None and relays:
+        chain = pipeline_chain(network, seconds=seconds)
+        units, strict = chain.units, chain.strict
+    elif units is None:
+        units = pipeline_units(network, seconds=seconds)
     try:
-        problem = split_problem(network, chain)
+        problem = split_problem(network, units)
     except UnsupportedError as error:
         notes.append(f"not split there: {error}")
-        problem = split_problem(network, chain, strict=False)
-    if all(tensor.rows <= 1 for op in problem.ops for t in op.outputs for tensor in (problem.tensors[t],)):
+        problem = split_problem(network, units, strict=False)
+    if all(problem.tensors[tensor].rows <= 1 for op in problem.ops for tensor in op.outputs):
         notes.append(f"{network.name} has no rows to split: whole operators only")
-    return problem, notes
+    return problem, strict, notes
 
 
 def _too_heavy(problem: SplitProblem, cluster: Cluster) -> set[tuple[int, int, int]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-__all__ = ["Drafted", "FoundPipeline", "Split", "StageDraft", "Tile"]
+__all__ = ["Drafted", "FoundPipeline", "Split", "StageDraft", "Tile", "on_cuts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +47,11 @@ class FoundPipeline:
     proven: bool = False
     states: int = 0
     note: str = ""
+
+
+def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:
+    """Stages planned on a joined chain (`problem.joined`), on the chain it was joined from."""
+    return tuple(
+        StageDraft(stage.leader, tuple(replace(s, start=cuts[s.start], stop=cuts[s.stop]) for s in stage.splits))
+        for stage in stages
+    )

@@ -21,8 +21,8 @@ from typing import Any
 from downset.cluster import Cluster
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.native import native_module
-from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft, on_cuts
+from downset.pipelines.problem import SplitProblem, joined
 from downset.pipelines.strips import tiles
 from downset.pipelines.timing import period_and_latency, stages_of
 from downset.units import format_bytes
@@ -83,25 +83,30 @@ def exact(
     engine: str = "native",
     several_blocks: bool = True,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
+    strict: tuple[int, ...] | None = None,
     **_: Any,
 ) -> FoundPipeline:
     """The pipeline of least period within the latency limit, or the best found in `time_limit_s` with a bound.
 
-    Raises InfeasibleError, with the least latency, where no plan is within the limit."""
+    `strict`: the cuts that the rivals plan on, where they know no relays. Raises InfeasibleError, with the least
+    latency, where no plan is within the limit."""
     from downset.pipelines.rivals import rivals
 
+    cuts = strict or tuple(range(problem.cuts + 1))
+    coarse = problem if strict is None else joined(problem, strict)
     everything = total_bound_s(problem, cluster)
     best: tuple[float, Drafted] = (math.inf, ())
     outside = False
-    for name, found in rivals(problem, cluster, comm=comm):
-        stages = stages_of(problem, cluster, found.stages, comm=comm)
+    for name, found in rivals(coarse, cluster, comm=comm):
+        drafts = on_cuts(found.stages, cuts)
+        stages = stages_of(problem, cluster, drafts, comm=comm)
         period, latency = period_and_latency(cluster, stages)
         if any(
             not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices) for stage in stages
         ):
             continue
         if (max_latency_s is None or latency <= max_latency_s) and period < best[0]:
-            best, outside = (period, found.stages), name in _OUTSIDE
+            best, outside = (period, drafts), name in _OUTSIDE
     period, bound, finished, states, drafts = _search(
         problem, cluster, comm, max_latency_s, best[0], time_limit_s, engine, several_blocks, forbidden=forbidden
     )

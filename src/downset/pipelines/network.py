@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from downset.cost import row_form
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
 from downset.graph import ABSENT, Graph
+from downset.pipelines.cuts import refined_cuts, thinned
+from downset.pipelines.pieces import PieceChain, PieceProblem, piece_problem, pieces
 from downset.pipelines.problem import Ints, SplitOp, SplitProblem, SplitTensor
 from downset.regions import RowForm
 
-__all__ = ["block_units", "layer_units", "pipeline_units", "split_problem"]
+__all__ = ["Chain", "block_units", "layer_units", "pipeline_chain", "pipeline_units", "split_problem"]
 
 
 def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool = True) -> SplitProblem:
@@ -68,16 +71,39 @@ def _problem(
     return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across)
 
 
-def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, ...], ...]:
-    """The chain that planners work on unless told otherwise: Algorithm 1's pieces; blocks where there is no such chain
-    within the diameter or the time."""
-    from downset.pipelines.pieces import piece_problem, pieces
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Units of operators in order. `strict`: the cuts at which a planner that knows no relays may cut, 0 and the end
+    among them."""
 
+    units: tuple[tuple[int, ...], ...]
+    strict: tuple[int, ...]
+
+
+def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, ...], ...]:
+    """The chain of the paper: Algorithm 1's pieces; blocks where there is no such chain within diameter or time."""
+    return _pieces(graph, seconds)[2]
+
+
+def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> Chain:
+    """The same chain refined: beside the pieces' cuts, up to `most` more where relays are allowed."""
+    problem, chain, units = _pieces(graph, seconds)
+    if problem is None or chain is None:
+        return Chain(units, tuple(range(len(units) + 1)))
+    refined = refined_cuts(problem, chain)
+    room = most - sum(refined.strict)
+    refined = thinned(problem, refined, max(room, 1)) if len(refined.cuts) > most else refined
+    strict = tuple(place for place, kept in enumerate(refined.strict) if kept)
+    return Chain(refined.units(problem), strict)
+
+
+def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
     try:
         problem = piece_problem(graph, strict=False)
-        return pieces(problem, seconds=seconds).operators(problem)
+        chain = pieces(problem, seconds=seconds)
     except (InfeasibleError, LimitReached, UnsupportedError):
-        return block_units(graph)
+        return None, None, block_units(graph)
+    return problem, chain, chain.operators(problem)
 
 
 def layer_units(graph: Graph, cuts: Iterable[int]) -> tuple[tuple[int, ...], ...]:

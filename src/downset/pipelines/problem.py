@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 
-__all__ = ["Segment", "SplitOp", "SplitProblem", "SplitTensor", "chain_problem", "price", "window_tables"]
+__all__ = ["Segment", "SplitOp", "SplitProblem", "SplitTensor", "chain_problem", "joined", "price", "window_tables"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -233,6 +234,13 @@ class _Sweep:
                 tables[1, 1] += self.need[tensor][0] * described.row_bytes
                 tables[0, 1] += self.need[tensor][1] * described.row_bytes
         return Segment(self.rows, tables[0], tables[1], tables[2])
+
+
+def joined(problem: SplitProblem, cuts: Sequence[int]) -> SplitProblem:
+    """The same network with the units between consecutive `cuts` (ascending, from 0 to the end) made one."""
+    units = tuple(tuple(op for unit in problem.units[start:stop] for op in unit) for start, stop in pairwise(cuts))
+    across = None if problem.across is None else joined(problem.across, cuts)
+    return SplitProblem(problem.tensors, problem.ops, units, problem.kept, across, problem.source_ops)
 
 
 def chain_problem(layers: Sequence[tuple[int, int, int, int]], *, rows: int, row_bytes: int) -> SplitProblem:

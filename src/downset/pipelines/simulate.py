@@ -173,7 +173,8 @@ class _Run:
             ends = self.ends(device, self.env.now, seconds)
             if ends == math.inf:
                 if self.stalled_at is None:
-                    self.stalled_at = self.env.now
+                    died = (d.at_s for d in self.disturbances if d.device == device and d.factor == math.inf)
+                    self.stalled_at = max(self.env.now, min(died))
                 yield self.env.event()  # never comes
             self.busy[device] += ends - self.env.now
             longest = max(longest, ends - self.env.now)

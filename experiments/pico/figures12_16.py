@@ -1,0 +1,144 @@
+"""PICO's Figures 12 to 16: speed-up, period, throughput, memory and energy over devices, frequencies and methods.
+
+    python -m experiments.pico.figures12_16 [--quick]
+
+Analytic, in the paper's communication model, on 2 to 8 equal Raspberry Pis at 0.6, 0.8 and 1 GHz (figures without
+printed values but for the ratios in the text, which stand beside ours), one MAC a cycle. Energy (Figure 16) is
+simulated on the heterogeneous cluster with the powers in its file, which are not the paper's. Memory (Figure 15) is
+weights and activations in our own arena, without a runtime. `exact` is ours and not in the paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from downset.cluster import load_cluster
+from downset.graph import Graph
+from downset.pipelines.network import block_units, pipeline_units, split_problem
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.simulate import simulate
+from downset.split import plan_pipeline
+from experiments.pico.setups import equal_cluster, network
+from experiments.rows import save_rows
+
+NAME = "pico_figures12_16"
+METHODS = ("layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact")
+PAPER_SPEEDUP = {("resnet34", "pico"): 6.8, ("inception_v3", "pico"): 6.5, ("resnet34", "blocks"): 5.0,
+                 ("inception_v3", "blocks"): 4.0}  # fmt: skip
+"""The most with eight devices, from section 6.2.2; "up to 5x" and "only 4x" with blocks."""
+MODEL_LIMIT_S = 5.0
+
+
+def speedups(*, quick: bool) -> list[dict[str, Any]]:
+    """Figure 12: against one device of the cluster."""
+    found = []
+    for name in ("resnet34",) if quick else ("resnet34", "inception_v3"):
+        model = network(name)
+        problem = split_problem(model, pipeline_units(model))
+        for ghz in (0.6,) if quick else (0.6, 0.8, 1.0):
+            for count in (8,) if quick else (2, 4, 6, 8):
+                cluster = equal_cluster(count, ghz)
+                one = plan_pipeline(problem, cluster, method="single", comm="paper").period_s
+                row: dict[str, Any] = {"figure": 12, "network": name, "ghz": ghz, "devices": count}
+                for method in ("blocks", "pico", "exact"):
+                    row[method] = round(one / _plan(problem, cluster, method).period_s, 3)
+                    row[f"paper_{method}"] = PAPER_SPEEDUP.get((name, method)) if count == 8 and ghz == 0.6 else None
+                found.append(row)
+    return found
+
+
+def periods(*, quick: bool) -> list[dict[str, Any]]:
+    """Figures 13 and 14: period by method; throughput a minute with eight devices."""
+    found = []
+    for figure, name in ((13, "vgg16"), (14, "yolov2")):
+        model = network(name)
+        problem = split_problem(model, block_units(model))
+        for ghz in (1.0,) if quick else (0.6, 0.8, 1.0):
+            for count in (8,) if quick else (2, 4, 6, 8):
+                cluster = equal_cluster(count, ghz)
+                row: dict[str, Any] = {"figure": figure, "network": name, "ghz": ghz, "devices": count}
+                for method in METHODS:
+                    row[method] = round(_plan(problem, cluster, method).period_s, 4)
+                found.append(row)
+    return found
+
+
+def memory(*, quick: bool) -> list[dict[str, Any]]:
+    """Figure 15: average over the devices in use, weights and activations apart."""
+    found: list[dict[str, Any]] = []
+    for name in ("vgg16",) if quick else ("vgg16", "yolov2"):
+        model = network(name)
+        problem = split_problem(model, block_units(model))
+        for count in (4,) if quick else (2, 4, 6, 8):
+            for method in ("layerwise", "early_fused", "optimal_fused", "pico", "exact"):
+                row = {"figure": 15, "network": name, "devices": count, "method": method}
+                row.update(_memory(model, problem, count, method))
+                found.append(row)
+    return found
+
+
+def _memory(model: Graph, problem: SplitProblem, count: int, method: str) -> dict[str, float]:
+    plan = plan_pipeline(model, equal_cluster(count, 1.0), method=method, comm="paper", units=problem.units)
+    weights = total = users = 0
+    for stage in plan.stages:
+        for device, nbytes in zip(stage.devices, stage.memory_bytes, strict=True):
+            users += 1
+            total += nbytes
+            weights += sum(
+                problem.weight_bytes(block.start, block.stop)
+                for block in stage.blocks
+                if any(strip.device == device for strip in block.strips)
+            )
+    return {"weights_mb": round(weights / users / 1e6, 2), "features_mb": round((total - weights) / users / 1e6, 2)}
+
+
+def energy(*, quick: bool) -> list[dict[str, Any]]:
+    """Figure 16: joules a frame on the heterogeneous cluster, simulated."""
+    found = []
+    cluster = load_cluster("pico_1mac")
+    for name in ("vgg16",) if quick else ("vgg16", "yolov2"):
+        model = network(name)
+        problem = split_problem(model, block_units(model))
+        row: dict[str, Any] = {"figure": 16, "network": name}
+        for method in ("early_fused", "optimal_fused", "coedge", "pico", "exact"):
+            row[method] = round(simulate(_plan(problem, cluster, method), frames=100).energy_j or 0.0, 1)
+        found.append(row)
+    return found
+
+
+def _plan(problem: SplitProblem, cluster: Any, method: str) -> Any:
+    return plan_pipeline(problem, cluster, method=method, comm="paper", time_limit_s=MODEL_LIMIT_S)
+
+
+def show(title: str, table: list[dict[str, Any]]) -> None:
+    print(f"\n{title}")
+    keys = [key for key in dict.fromkeys(key for row in table for key in row) if key != "figure"]
+    print("| " + " | ".join(keys) + " |\n|" + "---|" * len(keys))
+    for row in table:
+        print("| " + " | ".join("" if row.get(key) is None else str(row[key]) for key in keys) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a few points, nothing written")
+    options = parser.parse_args()
+    everything = []
+    for title, make in (
+        ("Figure 12: speed-up over one device (paper: up to 6.8 and 6.5 with pieces, 5 and 4 with blocks)", speedups),
+        ("Figures 13 and 14: period in s (the paper: PICO best; CE beats LW, OFL beats EFL)", periods),
+        ("Figure 15: memory of a device in MB (paper: falls with devices; only PICO divides the weights)", memory),
+        ("Figure 16: energy in J a frame, simulated (paper: EFL most, PICO least)", energy),
+    ):  # fmt: skip
+        table = make(quick=options.quick)
+        show(title, table)
+        everything += table
+    best = [row["layerwise"] / row["pico"] for row in everything if "layerwise" in row]
+    if best:
+        print(f"\nThroughput of pico over layerwise: {min(best):.1f} to {max(best):.1f}x; the abstract: 1.8 to 6.8x")
+    if not options.quick:
+        print("written:", save_rows(NAME, everything))
+
+
+if __name__ == "__main__":
+    main()

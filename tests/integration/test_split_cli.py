@@ -1,0 +1,167 @@
+"""downset split and downset simulate as a user meets them."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper
+
+from downset.cli import downset
+from downset.errors import DownsetError
+from experiments.zoo import ZOO
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+CLUSTER = """[network]
+kind = "{kind}"
+rate_mbps = 50
+[[device]]
+name = "fast"
+mac_per_s = 2e9
+memory = "{memory}"
+power_busy_w = 5
+power_idle_w = 2
+[[device]]
+name = "slow"
+mac_per_s = 1e9
+power_busy_w = 5
+power_idle_w = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("split") / "net.onnx"
+    onnx.save(ZOO["squeezenet1_0"](image=96), path)
+    return path
+
+
+def run(*arguments):
+    """The command inside this process: its JSON or text, its notes; a user's mistake raises its DownsetError."""
+    done = CliRunner().invoke(downset, [str(argument) for argument in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def cluster_file(folder, *, kind="links", memory="2GB", **changed):
+    path = folder / "home.toml"
+    text = CLUSTER.format(kind=kind, memory=memory)
+    for old, new in changed.items():
+        text = text.replace(f"{old} = ", f"{new} = ")
+    path.write_text(text)
+    return path
+
+
+def test_split_then_simulate(model, tmp_path):
+    home = cluster_file(tmp_path)
+    result = json.loads(
+        run("split", model, "--cluster", home, "--json", "--compare", "-q", "-o", tmp_path / "plan.json")
+    )
+    jsonschema.validate(result, json.loads((SCHEMAS / "split.json").read_text()))
+    assert result["proven"]
+    assert result["bound_period_s"] == result["period_s"] == result["compare"]["exact"]
+    assert min(period for period in result["compare"].values()) == result["period_s"]
+    assert sum(len(stage["ops"]) for stage in result["stages"]) == len(onnx.load(model).graph.node)
+    simulated = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 60, "--json"))
+    jsonschema.validate(simulated, json.loads((SCHEMAS / "simulate.json").read_text()))
+    assert simulated["period_s"] == pytest.approx(result["period_s"], rel=0.01)
+    assert simulated["energy_j"] > 0
+    killed = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 60, "--json", "--fail", "slow@1s"))
+    assert killed["completed"] < 60
+    assert killed["stalled_at_s"] >= 1
+    slowed = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 60, "--json", "--slow", "fast@0.001s*4"))
+    assert slowed["period_s"] > 2 * simulated["period_s"]
+    text = run("split", model, "--cluster", home)
+    assert "proven" in text
+    assert "utilisation" in text
+    assert "stalled" in run("simulate", tmp_path / "plan.json", "--frames", 60, "--fail", "slow@1s")
+
+
+def test_latency_and_communication_are_options(model, tmp_path):
+    home = cluster_file(tmp_path)
+    free = json.loads(run("split", model, "--cluster", home, "--json", "-q"))
+    paper = json.loads(run("split", model, "--cluster", home, "--json", "-q", "--comm", "paper"))
+    assert paper["period_s"] <= free["period_s"]
+    with pytest.raises(DownsetError, match=r"least is [\d.]+") as error:
+        run("split", model, "--cluster", home, "--max-latency", "1ms")
+    assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "says"),
+    [
+        ({"mac_per_s": "speed"}, 5, "line 6"),
+        ({"rate_mbps": "rate"}, 5, "rate"),
+        ({"memory": "ram"}, 5, "line 7"),
+    ],
+)
+def test_cluster_mistakes_name_the_line(model, tmp_path, changed, status, says):
+    with pytest.raises(DownsetError, match=says) as error:
+        run("split", model, "--cluster", cluster_file(tmp_path, **changed))
+    assert error.value.exit_code == status
+
+
+def test_other_mistakes_are_one_line(model, tmp_path):
+    home = cluster_file(tmp_path)
+    plan = tmp_path / "plan.json"
+    run("split", model, "--cluster", home, "-o", plan, "-q")
+    for arguments, status, says in (
+        (("split", model, "--cluster", "nowhere.toml"), 5, "pico_1mac"),
+        (("split", model, "--cluster", home, "--method", "best"), 2, "exact"),
+        (("split", tmp_path / "no.onnx", "--cluster", home), 5, "no.onnx"),
+        (("simulate", tmp_path / "no.json"), 5, "no.json"),
+        (("simulate", plan, "--fail", "slow"), 2, "DEVICE@10s"),
+        (("simulate", plan, "--fail", "third@1s"), 2, "third"),
+        (("split", model, "--cluster", cluster_file(tmp_path / ".." / tmp_path.name, memory="1KB")), 0, ""),
+    ):
+        if status == 0:
+            run(*arguments, "-q")  # one device is too small for anything: the other takes all
+            continue
+        with pytest.raises(DownsetError, match=says) as error:
+            run(*arguments)
+        assert error.value.exit_code == status
+
+
+def save(path, nodes, inputs, outputs, initializers=()):
+    def value(name, shape):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    graph = helper.make_graph(nodes, "g", [value(*i) for i in inputs], [value(*o) for o in outputs], list(initializers))
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_networks_without_rows_or_with_few_or_unknown_operators_stay_whole(tmp_path):
+    home = cluster_file(tmp_path)
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [8, 8], [0.5] * 64)
+    dense = save(
+        tmp_path / "dense.onnx",
+        [helper.make_node("Gemm", ["x", "w"], ["h"]), helper.make_node("Gemm", ["h", "w"], ["y"])],
+        [("x", [1, 8])], [("y", [1, 8])], [weights],
+    )  # fmt: skip
+    result = json.loads(run("split", dense, "--cluster", home, "--json", "-q"))
+    assert "no rows" in result["note"]
+    assert all(len(block["rows"]) == 1 for stage in result["stages"] for block in stage["blocks"])
+    kernel = helper.make_tensor("k", TensorProto.FLOAT, [8, 8, 3, 3], [0.1] * 576)
+    odd = save(
+        tmp_path / "odd.onnx",
+        [
+            helper.make_node("Conv", ["x", "k"], ["h"], pads=[1, 1, 1, 1]),
+            helper.make_node("LpPool", ["h"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+            helper.make_node("Conv", ["m", "k"], ["y"], pads=[1, 1, 1, 1]),
+        ],
+        [("x", [1, 8, 16, 16])], [("y", [1, 8, 8, 8])], [kernel],
+    )  # fmt: skip
+    result = json.loads(run("split", odd, "--cluster", home, "--json", "-q"))
+    assert "LpPool" in result["note"]
+    few = save(
+        tmp_path / "few.onnx",
+        [helper.make_node("Conv", ["x", "k"], ["y"], pads=[1, 1, 1, 1])],
+        [("x", [1, 8, 1, 16])], [("y", [1, 8, 1, 16])], [kernel],
+    )  # fmt: skip
+    result = json.loads(run("split", few, "--cluster", home, "--json", "-q"))
+    assert [len(block["rows"]) for stage in result["stages"] for block in stage["blocks"]] == [1]
