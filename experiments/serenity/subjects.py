@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 
-from downset.graph import Graph
+from downset.graph import Graph, Op
 from downset.lattice import bits
 from downset.liveness import MEMORY_MODELS, OrderProblem, Storage
 from downset.load import load
@@ -20,8 +20,8 @@ from experiments.serenity.swiftnet import CELLS, MODEL, part
 from experiments.zoo import graph as zoo_graph
 
 __all__ = [
-    "CELLS_OF_THE_PAPER", "ROUNDED", "available", "geometric_mean", "nodes_as_counted", "ratio", "rewritten",
-    "whole_networks", "without_concats",
+    "CELLS_OF_THE_PAPER", "ROUNDED", "available", "by_nodes", "geometric_mean", "nodes_as_counted", "ratio",
+    "rewritten", "whole_networks", "without_concats",
 ]  # fmt: skip
 
 ROUNDED = {name: replace(MEMORY_MODELS[name], name=f"{name}, 64", alignment=64) for name in ("live", "serenity")}
@@ -82,6 +82,20 @@ def rewritten(graph: Graph, memory: str) -> Graph:
     place; under `live` they are added one after another, which is what an executable file has."""
     sites = partition_sites(graph, inexact=True)
     return concat_partition(graph, sites, accumulate="sum" if memory == "serenity" else "chain", inexact=True)
+
+
+def by_nodes(stage: Graph) -> Graph:
+    """A RandWire stage with each node of its random graph (sum, ReLU, two convolutions) as one operator, which is how a
+    graph of 32 nodes is scheduled; what a node holds while it computes is left out."""
+    members: dict[str, list[Op]] = {}
+    for op in stage.ops:
+        members.setdefault(op.name.rpartition("/")[0] if "/n" in op.name else op.name, []).append(op)
+    ops = []
+    for name, inside in members.items():
+        made = {tensor for op in inside for tensor in op.outputs}
+        read = dict.fromkeys(tensor for op in inside for tensor in op.inputs if tensor not in made)
+        ops.append(Op(name, "zoo::Node", tuple(read), inside[-1].outputs))
+    return replace(stage, ops=tuple(ops)).check()
 
 
 def without_concats(graph: Graph, problem: OrderProblem) -> OrderProblem:

@@ -59,17 +59,23 @@ def serenity(
     deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
     ends = divide(space) if divided else [space.full]
-    entry = _Entry(problem.floor_bytes, space.start_bytes, 0, ())
+    # Each part is searched as a graph of its own, from what is live where it begins: its budget is its own, and the
+    # peak of the whole is the largest of the parts'.
+    peak, live, downset = problem.floor_bytes, space.start_bytes, 0
+    steps: tuple[int, ...] = ()
     states, bound = 0, problem.floor_bytes
     for end in ends:
-        outcome, refuted = _search_part(space, entry, end, deadline, soft_budget, step_limit_s)
+        outcome, refuted = _search_part(
+            space, _Entry(live, live, downset, steps), end, deadline, soft_budget, step_limit_s
+        )
         states += outcome.states
         bound = max(bound, refuted)
         if outcome.entry is None:
-            steps = kahn(problem).solution
-            return Found(steps, min(max(bound, entry.peak), space.peak(steps)), False, states)
-        entry = outcome.entry
-    return Found(entry.steps, entry.peak, True, states)
+            solution = kahn(problem).solution
+            return Found(solution, min(max(bound, peak), space.peak(solution)), False, states)
+        peak = max(peak, outcome.entry.peak)
+        live, downset, steps = outcome.entry.live, end, outcome.entry.steps
+    return Found(steps, peak, True, states)
 
 
 def divide(space: SearchSpace) -> list[int]:
@@ -88,7 +94,7 @@ def _search_part(
     hard = _kahn_peak(space, start, end)
     if not soft_budget:
         return _dynamic_programming(space, start, end, hard, deadline, float("inf")), 0
-    too_small, timed_out = start.peak - 1, hard + 1  # no budget below what it took to come here
+    too_small, timed_out = start.peak - 1, hard + 1  # no budget below what is live already
     budget, states = hard, 0
     while True:
         outcome = _dynamic_programming(space, start, end, budget, deadline, step_limit_s)
