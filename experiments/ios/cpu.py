@@ -13,7 +13,8 @@ import time
 from typing import Any
 
 from downset.run.device import open_device
-from downset.stage import Limits, prepare, stage
+from downset.stage import Limits, stage
+from downset.staged import prepare
 from experiments.rows import save_rows
 from experiments.zoo import graph as zoo_graph
 

@@ -13,7 +13,7 @@ import argparse
 from typing import Any
 
 from downset.rewrite.rebatch import rebatch
-from downset.stage import block_problem, merge_families
+from downset.stage_timer import block_problem, merge_families
 from downset.stages.ios import ios
 from downset.stages.merge import merged_macs
 from downset.stages.problem import Stage

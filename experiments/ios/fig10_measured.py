@@ -26,7 +26,8 @@ from downset.run.arena import seeded_inputs
 from downset.run.bound import Binder
 from downset.run.device import Device, open_device
 from downset.run.program import lower
-from downset.stage import StageTimer, merge_families, prepare
+from downset.stage_timer import StageTimer, merge_families
+from downset.staged import prepare
 from downset.stages.lazy import lazy
 from downset.stages.problem import FoundStages, Stage, StageProblem
 from downset.stages.unit_graph import UnitGraph

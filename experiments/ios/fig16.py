@@ -14,7 +14,8 @@ from typing import Any
 from downset.run.bound import Binder
 from downset.run.device import open_device
 from downset.run.program import lower
-from downset.stage import StageTimer, block_problem, merge_families, prepare, renamed
+from downset.stage_timer import StageTimer, block_problem, merge_families, renamed
+from downset.staged import prepare
 from downset.stages.lazy import lazy
 from downset.stages.problem import Stage
 from experiments.ios.networks import blocks_of, paper_units

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from downset.stage import block_problem, renamed
+from downset.stage_timer import block_problem, renamed
 from downset.stages.greedy import greedy
 from downset.stages.lazy import lazy
 from experiments.ios.networks import NETWORKS

@@ -21,7 +21,8 @@ from downset.graph import Graph
 from downset.run.arena import seeded_inputs
 from downset.run.device import Device, open_device
 from downset.run.library import torch_library
-from downset.stage import Limits, StageResult, prepare, stage, stage_engine
+from downset.stage import Limits, StageResult, stage
+from downset.staged import prepare, stage_engine
 from experiments.ios.plain import network_function
 from experiments.rows import load_rows, save_rows
 from experiments.zoo import graph as zoo_graph

@@ -25,7 +25,8 @@ from downset.load import load
 from downset.run.arena import seeded_inputs
 from downset.run.device import open_device
 from downset.run.library import torch_library
-from downset.stage import Limits, prepare, stage, stage_engine
+from downset.stage import Limits, stage
+from downset.staged import prepare, stage_engine
 from experiments.ios.plain import network_function
 from experiments.rows import save_rows
 from experiments.zoo import ZOO

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from downset.errors import LimitReached
-from downset.stage import block_problem, merge_families, renamed
+from downset.stage_timer import block_problem, merge_families, renamed
 from downset.stages.ios import ios
 from downset.stages.lazy import lazy
 from downset.stages.price import signature

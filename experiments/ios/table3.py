@@ -16,7 +16,8 @@ from typing import Any
 from downset.plans import StagePlan
 from downset.run.arena import seeded_inputs
 from downset.run.device import open_device
-from downset.stage import Limits, prepare, stage, stage_engine
+from downset.stage import Limits, stage
+from downset.staged import prepare, stage_engine
 from experiments.rows import save_rows
 from experiments.zoo import graph as zoo_graph
 

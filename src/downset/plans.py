@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from downset.cluster import Cluster
 from downset.records import Record
-from downset.stages.problem import Stage
 
 __all__ = [
     "Arena",
@@ -18,6 +17,7 @@ __all__ = [
     "Pipeline",
     "PipelineStage",
     "SharedObjects",
+    "Stage",
     "StagePlan",
     "Strip",
     "Transfer",
@@ -89,6 +89,19 @@ class SharedObjects:
     @property
     def total_bytes(self) -> int:
         return sum(self.object_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What runs between two barriers: groups side by side, the units of a group one after another; or, `merged`, one
+    operator that does the work of all units (one unit a group then)."""
+
+    groups: tuple[tuple[int, ...], ...]
+    merged: bool = False
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        return tuple(unit for group in self.groups for unit in group)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ so the chosen schedule is never slower than running the same kernels one after a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -15,43 +14,26 @@ from typing import Any
 import numpy as np
 
 from downset.cost import op_macs
-from downset.errors import InvalidPlan, LimitReached, UsageError
-from downset.graph import ABSENT, Graph
+from downset.errors import LimitReached, UsageError
+from downset.graph import Graph
 from downset.lattice import bits
-from downset.plans import Evidence, StagePlan
-from downset.rewrite.fold_batch_norm import fold_batch_norm
-from downset.rewrite.rebatch import batch_or_one, rebatch
+from downset.plans import Evidence, Stage, StagePlan
+from downset.rewrite.rebatch import batch_or_one
 from downset.run.bound import Binder
 from downset.run.device import Device
-from downset.run.merged import why_not_merged
-from downset.run.profiles import Key, Profiles
+from downset.run.profiles import Profiles
 from downset.run.program import lower, possibly_live_bytes
+from downset.stage_timer import StageTimer, block_problem, merge_families, renamed
+from downset.staged import fingerprint
 from downset.stages.endings import ENDINGS
 from downset.stages.greedy import greedy
 from downset.stages.lazy import lazy
-from downset.stages.price import signature
-from downset.stages.problem import FoundStages, Stage, StageProblem
+from downset.stages.problem import FoundStages, StageProblem
 from downset.stages.sequential import sequential
-from downset.stages.unit_graph import UnitGraph, blocks, group_units, unit_predecessors
+from downset.stages.unit_graph import UnitGraph, blocks, group_units
 from downset.stages.variants import VARIANTS
-from downset.verify_stages import verify_stages
 
-__all__ = [
-    "Candidate",
-    "Limits",
-    "PlannedEngine",
-    "StageResult",
-    "StageTimer",
-    "block_problem",
-    "check_plan",
-    "fingerprint",
-    "merge_families",
-    "planned_graph",
-    "prepare",
-    "renamed",
-    "stage",
-    "stage_engine",
-]
+__all__ = ["Candidate", "Limits", "StageResult", "stage"]
 
 Progress = Callable[[str, int, int], None]
 _WINS = 0.8
@@ -110,133 +92,6 @@ class StageResult:
 
 def _silent(what: str, done: int, total: int) -> None:
     """Nobody watches."""
-
-
-def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
-    """What is staged and run: batch normalisation folded, for this batch."""
-    folded = fold_batch_norm(graph)
-    return folded if batch is None else rebatch(folded, batch)
-
-
-def fingerprint(graph: Graph) -> str:
-    """Of names, kinds, attributes and shapes, not of weights: a plan holds for every training of a network."""
-    digest = hashlib.sha256()
-    for op in graph.ops:
-        shapes = [graph.tensors[tensor].shape for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]
-        attributes = sorted((key, repr(value)) for key, value in op.attrs.items())
-        digest.update(repr((op.name, op.kind, attributes, shapes, op.inputs, op.outputs)).encode())
-    return digest.hexdigest()[:32]
-
-
-def merge_families(graph: Graph, units: UnitGraph) -> tuple[int, ...]:
-    """Masks of units of which any two or more can run as one convolution."""
-    by_input: dict[int, list[int]] = {}
-    for unit, ops in enumerate(units.units):
-        if graph.ops[ops[0]].kind in ("Conv", "com.microsoft::FusedConv"):
-            by_input.setdefault(graph.ops[ops[0]].inputs[0], []).append(unit)
-    families: list[list[int]] = []
-    for members in by_input.values():
-        fitting: list[list[int]] = []
-        for unit in members:
-            for family in fitting:
-                if why_not_merged(graph, [units.units[family[0]], units.units[unit]]) is None:
-                    family.append(unit)
-                    break
-            else:
-                fitting.append([unit])
-        families += [family for family in fitting if len(family) > 1]
-    return tuple(sum(1 << unit for unit in family) for family in families)
-
-
-class StageTimer:
-    """Prices of stages, measured on the device. Stages that are the same up to names are measured once."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        units: UnitGraph,
-        device: Device,
-        binder: Binder,
-        profiles: Profiles | None,
-        *,
-        shared: StageTimer | None = None,
-    ) -> None:
-        self._graph, self._units, self._device, self._binder = graph, units, device, binder
-        self._profiles, self._batch = profiles, batch_or_one(graph)
-        # Timers of variants of one network share what is known and count together.
-        self._shared = shared
-        self.known: dict[str, float] = {} if shared is None else shared.known
-        if profiles is not None:
-            self.known.update(profiles.matching(device.name, device.versions, device.dtype, self._batch))
-        self._used = 0
-        self._names: dict[Stage, str] = {}
-        self._read_by = graph.consumers()
-
-    @property
-    def used(self) -> int:
-        """How many stages were measured."""
-        return self._used if self._shared is None else self._shared.used
-
-    def _count(self) -> None:
-        if self._shared is None:
-            self._used += 1
-        else:
-            self._shared._count()
-
-    def name_of(self, stage: Stage) -> str:
-        if stage not in self._names:
-            self._names[stage] = signature(self._graph, self._units, stage)
-        return self._names[stage]
-
-    def is_free(self, stage: Stage) -> bool:
-        return self.name_of(stage) in self.known
-
-    def __call__(self, stage: Stage) -> float:
-        name = self.name_of(stage)
-        if name not in self.known:
-            self.known[name] = self._measure(stage)
-            self._count()
-            if self._profiles is not None:
-                device = self._device
-                key = Key(device.name, device.versions, device.dtype, self._batch, name)
-                self._profiles.put([(key, self.known[name])])
-        return self.known[name]
-
-    def _measure(self, stage: Stage) -> float:
-        program = lower(self._units, [stage], barriers=True, max_lanes=self._device.max_lanes)
-        ops = [op for unit in stage.units for op in self._units.units[unit]]
-        made = {tensor for op in ops for tensor in self._graph.ops[op].outputs if tensor != ABSENT}
-        inputs = list(
-            dict.fromkeys(
-                tensor
-                for op in ops
-                for tensor in self._graph.ops[op].inputs
-                if tensor != ABSENT and tensor not in made and tensor not in self._graph.constants
-            )
-        )
-        inside = set(ops)
-        outputs = [
-            tensor
-            for tensor in made
-            if tensor in self._graph.outputs or any(op not in inside for op in self._read_by[tensor])
-        ]
-        return self._device.time_stage(self._binder, self._units, program, inputs, sorted(outputs))
-
-
-def block_problem(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> StageProblem:
-    """The problem of one block, its units renumbered from 0; what lies before it is done."""
-    number = {unit: at for at, unit in enumerate(block)}
-
-    def inside(mask: int) -> int:
-        return sum(1 << number[unit] for unit in bits(mask) if unit in number)
-
-    masks = tuple(inside(units.predecessors[unit]) for unit in block)
-    return StageProblem(masks, tuple(mask for family in families if (mask := inside(family)).bit_count() > 1))
-
-
-def renamed(stages: Sequence[Stage], block: Sequence[int]) -> list[Stage]:
-    """Stages of a block's problem in the units of the network."""
-    return [replace(stage, groups=tuple(tuple(block[u] for u in group) for group in stage.groups)) for stage in stages]
 
 
 @dataclass(slots=True)
@@ -468,54 +323,3 @@ def _longest_path(units: UnitGraph, alone: Sequence[float]) -> float:
     for unit, before in enumerate(units.predecessors):
         ends.append(alone[unit] + max((ends[earlier] for earlier in bits(before)), default=0.0))
     return max(ends)
-
-
-def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
-    """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device."""
-    asked = {
-        "batch": (plan.batch, batch_or_one(graph)),
-        "element type": (plan.dtype, device.dtype),
-        "device": (plan.device_name, device.name),
-        "model": (plan.model, fingerprint(graph)),
-    }
-    for what, (planned, given) in asked.items():
-        if planned != given:
-            raise InvalidPlan(f"the plan was made for {what} {planned}, not for {given}; make one with `downset stage`")
-    verify_stages(planned_graph(graph, plan), plan)
-
-
-def planned_graph(graph: Graph, plan: StagePlan) -> Graph:
-    """The variant of a prepared graph that the plan's units are of. Raises InvalidPlan for one that there is not."""
-    if plan.variant not in VARIANTS:
-        raise InvalidPlan(f"the plan names variant {plan.variant!r}; known: {', '.join(map(repr, VARIANTS))}")
-    return VARIANTS[plan.variant](graph)
-
-
-class PlannedEngine:
-    """A plan made ready to run on one set of inputs. Close it when done: it may own threads."""
-
-    def __init__(self, engine: Any, device: Device, values: Sequence[Any]) -> None:
-        self._engine, self._device, self._values = engine, device, values
-
-    def outputs(self) -> list[Any]:
-        """PyTorch tensors in the order of the graph's outputs, in the device's element type."""
-        return list(self._engine(self._values))
-
-    def time(self, runs: int) -> list[float]:
-        """Seconds of each run. Measured."""
-        return self._device.time_whole({"": self._engine}, self._values, runs=runs)[""]
-
-    def close(self) -> None:
-        close = getattr(self._engine, "close", None)
-        if close is not None:
-            close()
-
-
-def stage_engine(graph: Graph, plan: StagePlan, device: Device, values: Sequence[Any]) -> PlannedEngine:
-    """The plan on a prepared graph, for inputs of these values. `check_plan` says whether it fits."""
-    graph = planned_graph(graph, plan)
-    binder = Binder(graph, device=device.kind, dtype=device.dtype)
-    units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
-    program = lower(units, plan.stages, barriers=plan.barriers, max_lanes=device.max_lanes)
-    engine = device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
-    return PlannedEngine(engine, device, [binder.place(value) for value in values])

@@ -7,7 +7,7 @@ import torch
 from downset.load import load
 from downset.run.arena import seeded_inputs
 from downset.run.bound import Binder
-from downset.stage import prepare
+from downset.staged import prepare
 from downset.stages.unit_graph import group_units
 from experiments.zoo import ZOO
 from tests.networks import branchy, random_network

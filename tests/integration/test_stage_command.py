@@ -11,7 +11,7 @@ from downset.errors import InvalidPlan
 from downset.export.plan_json import decode_plan
 from downset.load import load
 from downset.run.device import open_device
-from downset.stage import check_plan, prepare
+from downset.staged import check_plan, prepare
 from tests.integration.test_cli import SCHEMAS, downset, fails
 from tests.networks import branchy, random_network
 

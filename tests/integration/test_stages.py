@@ -11,7 +11,9 @@ from downset.run.arena import seeded_inputs
 from downset.run.bound import Binder
 from downset.run.device import open_device
 from downset.run.program import lower
-from downset.stage import Limits, check_plan, fingerprint, merge_families, planned_graph, prepare, stage, stage_engine
+from downset.stage import Limits, stage
+from downset.stage_timer import merge_families
+from downset.staged import check_plan, fingerprint, planned_graph, prepare, stage_engine
 from downset.stages import Stage, StageProblem
 from downset.stages.greedy import greedy
 from downset.stages.unit_graph import blocks, group_units

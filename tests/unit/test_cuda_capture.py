@@ -13,7 +13,8 @@ from downset.run import cuda
 from downset.run.arena import seeded_inputs
 from downset.run.bound import Binder
 from downset.run.program import lower
-from downset.stage import merge_families, prepare
+from downset.stage_timer import merge_families
+from downset.staged import prepare
 from downset.stages import Stage, StageProblem
 from downset.stages.greedy import greedy
 from downset.stages.unit_graph import group_units

@@ -44,7 +44,7 @@ def run(
     from downset.plans import StagePlan
     from downset.run.arena import seeded_inputs
     from downset.run.device import open_device
-    from downset.stage import check_plan, prepare, stage_engine
+    from downset.staged import check_plan, prepare, stage_engine
 
     if runs < 1:
         raise UsageError(f"--runs is at least 1; given {runs}")

@@ -47,8 +47,9 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.load import load
     from downset.run.device import open_device
     from downset.run.profiles import Profiles
-    from downset.stage import Limits, planned_graph, prepare
+    from downset.stage import Limits
     from downset.stage import stage as run_stage
+    from downset.staged import planned_graph, prepare
     from downset.verify_stages import verify_stages
 
     if options["runs"] < _LEAST_RUNS:

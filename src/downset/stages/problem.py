@@ -6,21 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from downset.lattice import bits
+from downset.plans import Stage
 
 __all__ = ["FoundStages", "Price", "Stage", "StageProblem", "groups_of", "stage_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What runs between two barriers: groups side by side, the units of a group one after another; or, `merged`, one
-    operator that does the work of all units (one unit a group then)."""
-
-    groups: tuple[tuple[int, ...], ...]
-    merged: bool = False
-
-    @property
-    def units(self) -> tuple[int, ...]:
-        return tuple(unit for group in self.groups for unit in group)
 
 
 Price = Callable[[Stage], float]

@@ -1,0 +1,88 @@
+"""A plan of stages and the graph it is for: preparing the graph, checking that they fit, and running it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from downset.errors import InvalidPlan
+from downset.graph import ABSENT, Graph
+from downset.plans import StagePlan
+from downset.rewrite.fold_batch_norm import fold_batch_norm
+from downset.rewrite.rebatch import batch_or_one, rebatch
+from downset.run.bound import Binder
+from downset.run.device import Device
+from downset.run.program import lower
+from downset.stages.unit_graph import UnitGraph, unit_predecessors
+from downset.stages.variants import VARIANTS
+from downset.verify_stages import verify_stages
+
+__all__ = ["PlannedEngine", "check_plan", "fingerprint", "planned_graph", "prepare", "stage_engine"]
+
+
+def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
+    """What is staged and run: batch normalisation folded, for this batch."""
+    folded = fold_batch_norm(graph)
+    return folded if batch is None else rebatch(folded, batch)
+
+
+def fingerprint(graph: Graph) -> str:
+    """Of names, kinds, attributes and shapes, not of weights: a plan holds for every training of a network."""
+    digest = hashlib.sha256()
+    for op in graph.ops:
+        shapes = [graph.tensors[tensor].shape for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]
+        attributes = sorted((key, repr(value)) for key, value in op.attrs.items())
+        digest.update(repr((op.name, op.kind, attributes, shapes, op.inputs, op.outputs)).encode())
+    return digest.hexdigest()[:32]
+
+
+def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
+    """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device."""
+    asked = {
+        "batch": (plan.batch, batch_or_one(graph)),
+        "element type": (plan.dtype, device.dtype),
+        "device": (plan.device_name, device.name),
+        "model": (plan.model, fingerprint(graph)),
+    }
+    for what, (planned, given) in asked.items():
+        if planned != given:
+            raise InvalidPlan(f"the plan was made for {what} {planned}, not for {given}; make one with `downset stage`")
+    verify_stages(planned_graph(graph, plan), plan)
+
+
+def planned_graph(graph: Graph, plan: StagePlan) -> Graph:
+    """The variant of a prepared graph that the plan's units are of. Raises InvalidPlan for one that there is not."""
+    if plan.variant not in VARIANTS:
+        raise InvalidPlan(f"the plan names variant {plan.variant!r}; known: {', '.join(map(repr, VARIANTS))}")
+    return VARIANTS[plan.variant](graph)
+
+
+class PlannedEngine:
+    """A plan made ready to run on one set of inputs. Close it when done: it may own threads."""
+
+    def __init__(self, engine: Any, device: Device, values: Sequence[Any]) -> None:
+        self._engine, self._device, self._values = engine, device, values
+
+    def outputs(self) -> list[Any]:
+        """PyTorch tensors in the order of the graph's outputs, in the device's element type."""
+        return list(self._engine(self._values))
+
+    def time(self, runs: int) -> list[float]:
+        """Seconds of each run. Measured."""
+        return self._device.time_whole({"": self._engine}, self._values, runs=runs)[""]
+
+    def close(self) -> None:
+        close = getattr(self._engine, "close", None)
+        if close is not None:
+            close()
+
+
+def stage_engine(graph: Graph, plan: StagePlan, device: Device, values: Sequence[Any]) -> PlannedEngine:
+    """The plan on a prepared graph, for inputs of these values. `check_plan` says whether it fits."""
+    graph = planned_graph(graph, plan)
+    binder = Binder(graph, device=device.kind, dtype=device.dtype)
+    units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
+    program = lower(units, plan.stages, barriers=plan.barriers, max_lanes=device.max_lanes)
+    engine = device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
+    return PlannedEngine(engine, device, [binder.place(value) for value in values])
