@@ -117,7 +117,7 @@ def outputs_of(graph, *, whole_numbers=False):
 
 
 @given(graph=networks(), accumulate=st.sampled_from(["sum", "chain"]), data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_channel_wise_partitioning_computes_the_same(graph, accumulate, data):
     sites = partition_sites(graph)
     chosen = [site for site in sites if data.draw(st.booleans())]

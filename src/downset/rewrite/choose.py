@@ -19,13 +19,17 @@ from downset.graph import Graph
 from downset.liveness import MemoryModel, lifetimes, memory_model, order_problem, profile
 from downset.plan import plan_order
 from downset.plans import Order
-from downset.rewrite.concat_partition import Accumulate, Split, partition, partition_sites
+from downset.rewrite.concat_partition import Accumulate, Partitioned, Split, partition, partition_sites
 from downset.rewrite.partition_rules import moves_behind
 
 __all__ = ["Chosen", "Rewrite", "accumulation", "choose_rewrites"]
 
 _FEW = 4
 """Up to so many sites every set of them is tried."""
+
+
+_MANY = 24
+"""Up to so many sites all at once are tried in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,10 @@ def _rewrite(graph: Graph, site: int, splits: tuple[Split, ...], bytes_gained: i
     return Rewrite(name, tuple(split.reader for split in ours), kind, bytes_gained)
 
 
+def _batches(items: list[int], count: int) -> list[list[int]]:
+    return [items[at : at + count] for at in range(0, len(items), count)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Tried:
     graph: Graph
@@ -121,10 +129,14 @@ class _Search:
     def over(self) -> bool:
         return time.perf_counter() > self.deadline
 
+    def made(self, sites: frozenset[int]) -> Partitioned:
+        """The graph with these sites taken apart."""
+        return partition(self.graph, sorted(sites), accumulate=accumulation(self.model), inexact=self.inexact)
+
     def judge(self, sites: frozenset[int]) -> _Tried:
-        """The graph with these sites taken apart, in its best order."""
+        """The same in its best order."""
         if sites not in self.tried:
-            made = partition(self.graph, sorted(sites), accumulate=accumulation(self.model), inexact=self.inexact)
+            made = self.made(sites)
             left = max(min(self.deadline - time.perf_counter(), 0.25 * self.time_limit_s), 0.01)
             order = plan_order(made.graph, memory=self.model, time_limit_s=left)
             self.tried[sites] = _Tried(made.graph, order, made.splits)
@@ -142,31 +154,36 @@ class _Search:
             self.judge(sites)
 
     def follow_the_peak(self, sites: tuple[int, ...]) -> None:
-        """Grow the set by the sites that are alive at the peak, as long as that does not rise. Where they do not help,
-        try all sites."""
+        """Grow the set by the sites that are alive at the peak, as long as that does not rise; then try all sites, for
+        another of the best orders may have its peak elsewhere (many at once only if nothing was gained: a graph in
+        pieces is slow to search)."""
         current: frozenset[int] = frozenset()
         self.judge(current)
         while not self.over():
             alive = self._alive(current, sites) - current
-            if not alive:
-                return  # no concatenation has to do with the peak any more
-            grown = [current | alive, *(current | {site} for site in sorted(alive))]
+            grown = [current | alive, *(current | {site} for site in sorted(alive))] if alive else []
             level = self.tried[current].peak_bytes
             fits = next((one for one in grown if not self.over() and self.judge(one).peak_bytes <= level), None)
             if fits is None:
                 break
             current = fits
-        if not self.over():
+        gained = self.tried[current].peak_bytes < self.tried[frozenset()].peak_bytes
+        if not self.over() and not (gained and len(sites) > _MANY):
             self.judge(frozenset(sites))
 
     def take_back(self) -> None:
-        """Drop what the best set does not need: sites one by one, as long as the peak stays."""
-        best = self.best()
-        for site in sorted(best, reverse=True):
-            if self.over():
+        """Drop what the best set does not need: halves of it, then ever fewer, as long as the peak stays."""
+        while not self.over():
+            best = self.best()
+            count = len(best)
+            while count and not self.over():
+                for chunk in _batches(sorted(best, reverse=True), count):
+                    less = best.difference(chunk)
+                    if not self.over() and self.judge(less).peak_bytes <= self.tried[best].peak_bytes:
+                        best = less
+                count //= 2
+            if self.best() == best and all(best - {site} in self.tried for site in best):
                 return
-            if self.judge(best - {site}).peak_bytes <= self.tried[best].peak_bytes:
-                best -= {site}
 
     def gain(self, best: frozenset[int], site: int) -> int:
         """By how much the peak rises without the site; against the original's where the time is over."""
