@@ -1,0 +1,232 @@
+"""A pipeline plan -> one plain ONNX model for each device of each stage, its rows and pads made explicit.
+
+Any runtime can execute a shard: its inputs are rows of tensors of the network, under their own names, and so are its
+outputs. `shards.json` beside the models says which rows, in the order in which the shards run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from downset.cost import row_form
+from downset.errors import UnsupportedError, UsageError
+from downset.export.write import write_whole
+from downset.graph import ABSENT, Graph, Op, Tensor
+from downset.plans import Pipeline
+from downset.regions import Interval, RowForm, channels_last, needed, spatial_axis
+from downset.rewrite.edit import Edit
+from downset.rewrite.strips import Held, strip_ops
+
+__all__ = ["Shard", "ShardBlock", "export_shards", "shard_graph", "write_shards"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardBlock:
+    """Operators computed strip by strip: device `strips[i][0]` makes frame rows strips[i][1:], of `frame_rows`; a
+    tensor of H rows is cut at floor(row · H / frame_rows)."""
+
+    stage: int
+    block: int
+    ops: tuple[int, ...]
+    frame_rows: int
+    strips: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A model file, and by tensor name the rows that it is given and that it makes."""
+
+    stage: int
+    block: int
+    device: str
+    file: str
+    inputs: dict[str, Interval]
+    outputs: dict[str, Interval]
+
+
+def export_shards(folder: str | os.PathLike[str], graph: Graph, plan: Pipeline) -> tuple[Shard, ...]:
+    """Write the shards of a plan. Raises UnsupportedError for tiles with columns, and as `write_shards` does."""
+    return write_shards(folder, graph, _blocks(graph, plan))
+
+
+def _blocks(graph: Graph, plan: Pipeline) -> list[ShardBlock]:
+    from downset.pipelines.network import pipeline_units
+
+    units = pipeline_units(graph)
+    names = [device.name for device in plan.cluster.devices]
+    found = []
+    for number, stage in enumerate(plan.stages):
+        for place, block in enumerate(stage.blocks):
+            if any(strip.columns is not None for strip in block.strips):
+                raise UnsupportedError("tiles with columns are not exported; choose a method that cuts rows only")
+            ops = stage.ops
+            if len(stage.blocks) > 1:
+                ops = tuple(sorted(op for unit in units[block.start : block.stop] for op in unit))
+                if not set(ops) <= set(stage.ops):
+                    raise UnsupportedError("the plan's cuts are not those of this model; plan it again")
+            strips = tuple((names[strip.device], strip.start, strip.stop) for strip in block.strips)
+            found.append(ShardBlock(number, place, ops, block.frame_rows, strips))
+    return found
+
+
+def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
+    """Write `stageN_blockM_DEVICE.onnx` for every strip that is not empty, and `shards.json`.
+
+    Raises UnsupportedError for channels-last graphs, UsageError for a folder that cannot be made.
+    """
+    if channels_last(graph):
+        raise UnsupportedError(f"{graph.name} is channels-last; shards are ONNX, which is channels-first")
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
+    form, opsets = row_form(graph, strict=False), _opsets(graph)
+    shards = []
+    for block in blocks:
+        for device, start, stop in block.strips:
+            found = shard_graph(graph, form, block.ops, (start, stop), block.frame_rows)
+            if found is None:
+                continue
+            part, inputs, outputs = found
+            safe = re.sub(r"[^\w.-]", "_", device)
+            name = f"stage{block.stage}_block{block.block}_{safe}.onnx"
+            write_whole(folder / name, _model(part, opsets).SerializeToString())
+            shards.append(Shard(block.stage, block.block, device, name, inputs, outputs))
+    listed = [{field: getattr(shard, field) for field in Shard.__slots__} for shard in shards]
+    write_whole(folder / "shards.json", (json.dumps({"kind": "shards", "shards": listed}, indent=1) + "\n").encode())
+    return tuple(shards)
+
+
+def shard_graph(
+    graph: Graph, form: RowForm, ops: Sequence[int], strip: Interval, frame_rows: int
+) -> tuple[Graph, dict[str, Interval], dict[str, Interval]] | None:
+    """(the strip as a graph, rows of its inputs by name, rows of its outputs by name); None where it makes nothing."""
+    inside = set(ops)
+    read_later = {t for op in range(len(graph.ops)) if op not in inside for t in graph.ops[op].inputs}
+    read = {t for op in graph.ops for t in op.inputs}
+    sinks = [
+        tensor
+        for op in sorted(inside)
+        for tensor in graph.ops[op].outputs
+        if tensor != ABSENT
+        and graph.tensors[tensor].role == "activation"
+        and (tensor in read_later or tensor in graph.outputs or tensor not in read)
+    ]
+    wanted = {t: (strip[0] * form.rows[t] // frame_rows, strip[1] * form.rows[t] // frame_rows) for t in sinks}
+    wanted = {tensor: rows for tensor, rows in wanted.items() if rows[0] < rows[1]}
+    if not wanted:
+        return None
+    edit = Edit(graph)
+    made = {tensor for op in inside for tensor in graph.ops[op].outputs}
+    held: dict[int, Held] = {}
+    for tensor, rows in needed(form, ops, wanted).items():
+        if tensor not in made:
+            held[tensor] = (_given(edit, graph, tensor, rows), rows)
+    operators, found = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix="/strip", held=held)
+    inputs = {graph.tensors[tensor].name: rows for tensor, (_, rows) in held.items()}
+    outputs = {graph.tensors[tensor].name: rows for tensor, rows in wanted.items()}
+    part = _named(
+        graph, edit, _with_constants(graph, operators), {tensor: given for tensor, (given, _) in held.items()}, found
+    )
+    return part, inputs, outputs
+
+
+def _with_constants(graph: Graph, ops: Sequence[Op]) -> list[Op]:
+    """The operators behind those that compute their constants, where a constant's value is not in the file."""
+    made_by = graph.producers()
+    needed_ops: set[int] = set()
+    waiting = [tensor for op in ops for tensor in op.inputs]
+    while waiting:
+        tensor = waiting.pop()
+        known = tensor == ABSENT or tensor >= len(graph.tensors) or tensor in graph.constants
+        if not known and graph.tensors[tensor].role == "constant" and made_by[tensor] not in needed_ops:
+            needed_ops.add(made_by[tensor])
+            waiting += graph.ops[made_by[tensor]].inputs
+    return [*(graph.ops[index] for index in sorted(needed_ops)), *ops]
+
+
+def _given(edit: Edit, graph: Graph, tensor: int, rows: Interval) -> int:
+    meta = graph.tensors[tensor]
+    shape = list(meta.shape)
+    dimension = spatial_axis(graph, tensor, 0)
+    if dimension is not None:
+        shape[dimension] = rows[1] - rows[0]
+    return edit.add_tensor(meta.name, shape, meta)
+
+
+def _named(graph: Graph, edit: Edit, ops: list[Op], given: dict[int, int], found: dict[int, int]) -> Graph:
+    """The strip with compact indices; what it is given and makes has the names of the network's tensors."""
+    used = sorted({*given.values(), *found.values(), *(t for op in ops for t in (*op.inputs, *op.outputs))} - {ABSENT})
+    number = {old: new for new, old in enumerate(used)} | {ABSENT: ABSENT}
+    names = {index: graph.tensors[tensor].name for side in (given, found) for tensor, index in side.items()}
+    tensors = []
+    for old in used:
+        meta = edit.tensors[old]
+        tensors.append(Tensor(names.get(old, meta.name), meta.shape, meta.dtype, meta.nbytes, meta.role))
+    renumbered = tuple(
+        Op(op.name, op.kind, tuple(number[t] for t in op.inputs), tuple(number[t] for t in op.outputs), op.attrs)
+        for op in ops
+    )
+    constants = {number[old]: read for old, read in edit.constants.items() if old in number}
+    inputs, outputs = (tuple(number[t] for t in items) for items in (given.values(), found.values()))
+    return Graph(f"{graph.name} strip", tuple(tensors), renumbered, inputs, outputs, constants).check()
+
+
+def _opsets(graph: Graph) -> dict[str, int]:
+    if graph.source.format != "onnx":
+        return {"": 17, "com.microsoft": 1}
+    import onnx
+
+    model = onnx.load(graph.source.path, load_external_data=False)
+    return {item.domain: item.version for item in model.opset_import}
+
+
+def _model(part: Graph, opsets: dict[str, int]) -> Any:
+    import onnx
+    from onnx import helper, numpy_helper
+
+    def info(tensor: int) -> Any:
+        meta = part.tensors[tensor]
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(meta.dtype))
+        return helper.make_tensor_value_info(meta.name, kind, meta.shape)
+
+    nodes = []
+    for op in part.ops:
+        if op.kind == "Constant":
+            continue  # its value is an initializer
+        if op.kind == "Slice" and len(op.inputs) > 1 and opsets.get("", 1) < 10:
+            op = _old_slice(part, op)
+        domain, _, kind = op.kind.rpartition("::")
+        names = [["" if t == ABSENT else part.tensors[t].name for t in side] for side in (op.inputs, op.outputs)]
+        nodes.append(helper.make_node(kind, *names, name=op.name, domain=domain, **op.attrs))
+    initializers = []
+    for tensor in sorted(part.constants):
+        value = part.constant(tensor)
+        assert value is not None
+        initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), part.tensors[tensor].name))
+    graph = helper.make_graph(
+        nodes, "shard", [info(t) for t in part.inputs], [info(t) for t in part.outputs], initializers
+    )
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8, producer_name="downset")
+    onnx.checker.check_model(model)
+    return model
+
+
+def _old_slice(part: Graph, op: Op) -> Op:
+    """Before opset 10 the bounds of a Slice were attributes."""
+    attrs = {}
+    for key, tensor in zip(("starts", "ends", "axes"), op.inputs[1:4], strict=False):
+        value = part.constant(tensor)
+        assert value is not None
+        attrs[key] = value.reshape(-1).tolist()
+    return Op(op.name, op.kind, op.inputs[:1], op.outputs, attrs)

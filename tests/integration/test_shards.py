@@ -1,0 +1,108 @@
+"""Shards through ONNX Runtime: the stitched outputs equal the whole model's."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+from downset.cost import row_form
+from downset.export.shards import ShardBlock, write_shards
+from downset.load import load
+from downset.pipelines.network import block_units
+from downset.regions import extent
+from experiments.zoo import ZOO
+from tests.models import branchy_model, installed_model
+
+runtime = pytest.importorskip("onnxruntime")
+
+
+def _session(path):
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _staged(graph, stages, devices):
+    """The network in about `stages` stages of equal numbers of blocks, each on devices with strips of unequal size."""
+    form, units = row_form(graph), block_units(graph)
+    size = -(-len(units) // stages)
+    blocks = []
+    for number, first in enumerate(range(0, len(units), size)):
+        ops = tuple(sorted(op for unit in units[first : first + size] for op in unit))
+        rows = max(form.rows[t] for t in graph.ops[ops[-1]].outputs)
+        cuts = [rows * place * (place + 1) // (devices * (devices + 1)) for place in range(devices + 1)]
+        strips = tuple((f"d{place}", cuts[place], cuts[place + 1]) for place in range(devices))
+        blocks.append(ShardBlock(number, 0, ops, rows, strips))
+    return blocks
+
+
+def _run(folder, graph, inputs):
+    """Shard after shard, each given its rows of what was made before."""
+    listed = json.loads((folder / "shards.json").read_text())["shards"]
+    tensors = {tensor.name: index for index, tensor in enumerate(graph.tensors)}
+    values = {graph.tensors[t].name: value for t, value in zip(graph.inputs, inputs, strict=True)}
+    for shard in listed:
+        given = {}
+        for name, (start, stop) in shard["inputs"].items():
+            spatial = len(graph.tensors[tensors[name]].shape) == 4
+            given[name] = np.ascontiguousarray(values[name][:, :, start:stop] if spatial else values[name])
+        made = _session(folder / shard["file"]).run(list(shard["outputs"]), given)
+        for (name, (start, stop)), part in zip(shard["outputs"].items(), made, strict=True):
+            meta = graph.tensors[tensors[name]]
+            whole = values.setdefault(name, np.full(meta.shape, np.nan, meta.dtype))
+            if len(meta.shape) == 4:
+                whole[:, :, start:stop] = part
+            else:
+                whole[...] = part
+    return [values[graph.tensors[t].name] for t in graph.outputs], listed
+
+
+def _compare(path, folder, stages=4, devices=3):
+    graph = load(path)
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(graph.tensors[t].shape).astype(graph.tensors[t].dtype) for t in graph.inputs]
+    names = [graph.tensors[t].name for t in graph.inputs]
+    expected = _session(path).run(None, dict(zip(names, inputs, strict=True)))
+    write_shards(folder, graph, _staged(graph, stages, devices))
+    found, listed = _run(folder, graph, inputs)
+    assert len(listed) > stages
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("vgg16", {"image": 64, "classifier": False}), ("yolov2", {"image": 64}), ("resnet34", {"image": 64}),
+    ("inception_v3", {"image": 107}), ("mobilenet_v3_large", {"image": 64}), ("squeezenet1_0", {"image": 79}),
+])  # fmt: skip
+def test_shards_of_the_zoo(name, options, tmp_path):
+    onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
+    _compare(tmp_path / "whole.onnx", tmp_path / "shards")
+
+
+def test_shards_of_a_small_model(tmp_path):
+    _compare(branchy_model(tmp_path / "whole.onnx"), tmp_path / "shards", stages=2, devices=2)
+
+
+@pytest.mark.parametrize("name", ["light_inception_v2.onnx", "light_resnet50.onnx"])
+def test_shards_of_a_real_model(name, tmp_path):
+    """Opset 9, weights computed from their shapes, local response normalisation, a classifier."""
+    _compare(installed_model("onnx", name), tmp_path / "shards")
+
+
+def test_rows_are_stated(tmp_path):
+    path = branchy_model(tmp_path / "whole.onnx")
+    graph = load(path)
+    stem = graph.ops[0]
+    block = ShardBlock(0, 0, (0, 1), 8, (("left/..", 0, 3), ("right", 3, 8), ("idle", 8, 8)))
+    shards = write_shards(tmp_path / "shards", graph, [block])
+    assert [shard.file for shard in shards] == ["stage0_block0_left_...onnx", "stage0_block0_right.onnx"]
+    assert [shard.inputs for shard in shards] == [{"x": (0, 4)}, {"x": (2, 8)}]
+    assert [shard.outputs for shard in shards] == [{"r": (0, 3)}, {"r": (3, 8)}]
+    node = onnx.load(str(tmp_path / "shards" / shards[0].file)).graph.node[0]
+    pads = next(attribute.ints for attribute in node.attribute if attribute.name == "pads")
+    assert (node.op_type, list(pads), stem.kind) == ("Conv", [1, 1, 0, 1], "Conv")
+    assert extent(graph, stem.outputs[0]) == 8
