@@ -94,16 +94,21 @@ def piece_problem(graph: Graph, *, strict: bool = True) -> PieceProblem:
     layers: list[int] = []
     for index, op in enumerate(graph.ops):
         read = [item.tensor for item in form.ops[index].inputs]
-        before = [earlier for tensor in read for earlier in waiting.pop(tensor, ())]
+        before = [earlier for tensor in op.inputs for earlier in waiting.pop(tensor, ())]
         made = form.ops[index].outputs
+        if made and all(graph.tensors[tensor].role != "activation" for tensor in made):
+            waiting[made[0]] = [*before, index]  # computes weights: with the first that reads them
+            continue
         layer = op.kind in _LAYERS
         one_reader = len(made) == 1 and len(read_by[made[0]]) == 1 and made[0] not in graph.outputs
-        if not layer and one_reader and len(read) == 1 and (before or len(read_by[read[0]]) > 1):
+        moved = len(read) == 1 and (made_by[read[0]] in before or len(read_by[read[0]]) > 1)
+        if not layer and one_reader and moved:
             # Kept with its reader, so that a cut in between carries one tensor and not one for each reader.
             waiting[made[0]] = [*before, index]
             continue
         sources = {vertex_of[made_by[tensor]] for tensor in read if made_by[tensor] in vertex_of}
-        if layer or before or len(sources) != 1:
+        joined = any(made_by[tensor] in before for tensor in read)
+        if layer or joined or len(sources) != 1:
             vertex = len(members)
             members.append([])
             layers.append(int(layer))
@@ -111,6 +116,9 @@ def piece_problem(graph: Graph, *, strict: bool = True) -> PieceProblem:
             vertex = sources.pop()
         members[vertex] += [*before, index]
         vertex_of.update(dict.fromkeys([*before, index], vertex))
+    for unread in waiting.values():
+        members[0] += unread
+        vertex_of.update(dict.fromkeys(unread, 0))
     masks = [0] * len(members)
     for index in vertex_of:
         for item in form.ops[index].inputs:
