@@ -67,10 +67,11 @@ def print_table(table: list[dict[str, Any]]) -> None:
                 both = [row["file"] / row[column] for row in rows if row[column]]
                 mean = geometric_mean(both) if both else None
                 paper = PAPER.get(size)
-                sums = sum(row["file"] for row in rows) / max(sum(row[column] for row in rows), 1)
+                left = sum(row[column] for row in rows)
+                sums = f"{sum(row['file'] for row in rows) / left:.2f}" if left else "-"
                 print(
                     f"| {unit} | {size // 1024} KB | {column} | {fits} | {len(rows) - len(both)} | {paper or '-'} "
-                    f"| {f'{mean:.2f}' if mean else '-'} | {ratio(paper, mean)} | {sums:.2f} |"
+                    f"| {f'{mean:.2f}' if mean else '-'} | {ratio(paper, mean)} | {sums} |"
                 )
 
 

@@ -3,14 +3,22 @@
 import random
 from collections import Counter
 from itertools import permutations
+from xml.etree import ElementTree
 
+import pytest
 from hypothesis import given
 
 from downset.lattice import bits
-from downset.liveness import order_problem, peak_bytes
+from downset.liveness import lifetimes, order_problem, peak_bytes, profile
 from downset.orders.exhaustive import exhaustive
+from downset.plan import plan_arena, plan_order
 from experiments.serenity.figure3 import orders_by_peak, walked_peaks
-from experiments.serenity.subjects import without_concats
+from experiments.serenity.figure11 import gain
+from experiments.serenity.figure12 import arena_over_time, drawing
+from experiments.serenity.subjects import ROUNDED, by_nodes, without_concats
+from experiments.serenity.swiftnet import part
+from experiments.zoo import graph
+from experiments.zoo.randwire_cifar import watts_strogatz
 from tests.plain_graphs import random_graph
 from tests.strategies import graphs
 
@@ -73,3 +81,47 @@ def test_operators_still_wait_for_each_other_through_a_left_out_concatenation(gr
             else:
                 waited.add(earlier)
         assert {kept[earlier] for earlier in bits(mask)} == waited
+
+
+def test_the_arena_over_time_ends_where_the_plan_does_and_holds_what_is_live():
+    cell = graph("swiftnet_cell_a", weights=False, fused=True)
+    order = plan_order(cell, memory=ROUNDED["live"])
+    records = lifetimes(cell, order.steps, ROUNDED["live"]).records
+    extents = arena_over_time(records, len(order.steps))
+    assert max(extents) == plan_arena(records, method="greedy_in_order").arena_bytes
+    live = profile(order_problem(cell, ROUNDED["live"]), order.steps)
+    assert all(extent >= nbytes for extent, nbytes in zip(extents, live, strict=True))
+    assert extents[0] < max(extents)
+
+
+def test_the_drawing_has_a_line_for_every_row():
+    parts = ("with the allocator", "without the allocator")
+    rows = [{"part": part, "what": "order", "bytes": 300_000, "over_time": [100, 300_000, 7]} for part in parts]
+    lines = ElementTree.fromstring(drawing(rows)).findall("{http://www.w3.org/2000/svg}polyline")
+    assert [len(line.get("points").split()) for line in lines] == [6, 6]
+
+
+def test_randwire_by_nodes_keeps_its_wiring():
+    network = graph("randwire_cifar10", weights=False)
+    inside = [at for at, op in enumerate(network.ops) if op.name.startswith("s1/")]
+    stage = part(network, inside[0], inside[-1])
+    nodes = by_nodes(stage)
+    assert len(nodes.ops) == 33  # and the mean behind the 32
+    assert nodes.inputs == stage.inputs
+    assert nodes.outputs == stage.outputs
+    earlier = watts_strogatz_of_stage(1)
+    masks = nodes.predecessors()
+    for node, sources in enumerate(earlier):
+        assert set(bits(masks[node])) == set(sources)
+
+
+def watts_strogatz_of_stage(stage):
+    drawn = random.Random(0)
+    return [watts_strogatz(32, 4, 0.75, drawn) for _ in range(stage + 1)][-1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"), [(0, 0, "fits"), (10, 0, "gone"), (10, 4, "2.50x"), (10, 20, "0.50x")]
+)
+def test_what_figure_11_says_of_traffic(before, after, said):
+    assert gain(before, after) == said
