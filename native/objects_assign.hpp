@@ -10,7 +10,25 @@
 #include <utility>
 #include <vector>
 
+#include "arena_place.hpp"
+
 namespace downset {
+
+// Steps 0 to count, cut into 64 parts of equal length.
+class Parts {
+public:
+    explicit Parts(std::int32_t count) : length_(count / 64 + 1) {}
+    // The parts that [low, high) has a step in, and those of which it has all steps.
+    std::uint64_t touched(std::int32_t low, std::int32_t high) const { return bits(low / length_, (high - 1) / length_ + 1); }
+    std::uint64_t filled(std::int32_t low, std::int32_t high) const {
+        return bits((low + length_ - 1) / length_, high / length_);
+    }
+
+private:
+    std::int32_t length_;
+    static std::uint64_t below(int part) { return part >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << part) - 1; }
+    static std::uint64_t bits(int first, int last) { return first < last ? below(last) & ~below(first) : 0; }
+};
 
 inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
                                         const std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>>& active,
@@ -20,7 +38,14 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
     std::vector<int> object_of(nbytes.size(), -1);
     std::vector<std::set<Interval>> busy;
     std::vector<std::int64_t> sizes;
+    // Time in 64 parts, a bit each: most objects are told free or busy without looking at their intervals.
+    const Ranks rank(active);
+    const Parts parts(rank.count());
+    std::vector<std::uint64_t> touched, filled;
+    std::uint64_t wanted = 0;
     const auto is_free = [&](int object, int record) {
+        if (filled[object] & wanted) return false;
+        if (!(touched[object] & wanted)) return true;
         for (auto [low, high] : active[record]) {
             auto next = busy[object].lower_bound({high, high});  // intervals of an object never overlap
             if (next != busy[object].begin() && std::prev(next)->second > low) return false;
@@ -31,6 +56,8 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
     for (int record : sequence) {
         const auto size = nbytes[record];
         int chosen = -1;
+        wanted = 0;
+        for (auto [low, high] : active[record]) wanted |= parts.touched(rank(low), rank(high));
         if (first) {
             for (int object = 0; object < static_cast<int>(busy.size()) && chosen < 0; ++object)
                 if (is_free(object, record)) chosen = object;
@@ -54,12 +81,18 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
             chosen = static_cast<int>(busy.size());
             busy.emplace_back();
             sizes.push_back(0);
+            touched.push_back(0);
+            filled.push_back(0);
         } else if (!first) {
             by_size.erase({sizes[chosen], chosen});
         }
         sizes[chosen] = std::max(sizes[chosen], size);
         if (!first) by_size.insert({sizes[chosen], chosen});
-        for (const auto& piece : active[record]) busy[chosen].insert(piece);
+        for (const auto& piece : active[record]) {
+            busy[chosen].insert(piece);
+            filled[chosen] |= parts.filled(rank(piece.first), rank(piece.second));
+        }
+        touched[chosen] |= wanted;
         object_of[record] = chosen;
     }
     return object_of;

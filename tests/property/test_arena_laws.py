@@ -185,9 +185,9 @@ def test_spreading_over_several_arenas_equals_its_python_twin(records, capacitie
     assert split(records, sequence, block) == split(records, sequence, block, engine="python")
 
 
-@pytest.mark.parametrize("longest", [4, 40])
-def test_native_placements_of_many_short_lives_equal_their_twins(longest):
-    """Enough steps that records are kept by stretches of time; some live through all of them, some have gaps."""
+@pytest.mark.parametrize("longest", [4, 40, 900])
+def test_native_placements_over_many_steps_equal_their_twins(longest):
+    """Enough steps that they are kept by stretches of time; some records live through all of them, some have gaps."""
     rng = random.Random(longest)
     records = []
     for index in range(400):
@@ -203,6 +203,10 @@ def test_native_placements_of_many_short_lives_equal_their_twins(longest):
         offsets = place_in_order(records, sequence, lowest=lowest)
         check_placement(records, offsets)
         assert offsets == place_in_order(records, sequence, lowest=lowest, engine="python")
+    for first in (False, True):
+        held = assign_in_order(free, sequence, first=first)
+        check_objects(free, held)
+        assert held == assign_in_order(free, sequence, first=first, engine="python")
     assert spill(free, sequence, [100, 300, 9999]) == spill(free, sequence, [100, 300, 9999], engine="python")
     assert split(free, sequence, 60) == split(free, sequence, 60, engine="python")
 
