@@ -47,6 +47,7 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
     };
     struct Front {
         std::int32_t node;
+        Word hash;
         std::vector<Word> set, ready;
     };
     struct Move {
@@ -54,7 +55,7 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
         int from, operator_;
     };
     std::vector<Node> nodes{{std::max(problem.floor, problem.start_live), problem.start_live, -1, -1}};
-    std::vector<Front> front{{0, std::vector<Word>(words, 0), problem.start_ready()}};
+    std::vector<Front> front{{0, 0, std::vector<Word>(words, 0), problem.start_ready()}};
     std::int64_t expanded = 0;
     for (int level = 0; level < problem.count; ++level) {
         std::vector<Move> moves;
@@ -79,9 +80,9 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
         std::vector<Front> following;
         for (const Move& move : moves) {
             if (static_cast<int>(following.size()) >= width) break;
-            Front next{0, front[move.from].set, {}};
+            Front next{0, front[move.from].hash ^ hash_of(move.operator_), front[move.from].set, {}};
             put(next.set.data(), move.operator_);
-            if (!seen.find(next.set.data()).second) continue;
+            if (!seen.find(next.set.data(), next.hash).second) continue;
             next.ready = front[move.from].ready;
             problem.open(next.set.data(), next.ready.data(), move.operator_);
             next.node = static_cast<std::int32_t>(nodes.size());

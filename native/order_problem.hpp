@@ -19,6 +19,14 @@ using Clock = std::chrono::steady_clock;
 inline void put(Word* set, int v) { set[v / 64] |= Word{1} << (v % 64); }
 inline bool has(const Word* set, int v) { return set[v / 64] >> (v % 64) & 1; }
 
+// A set's hash is the exclusive or of its members' (Zobrist): a step changes it in constant time.
+inline Word hash_of(int v) {
+    Word h = static_cast<Word>(v + 1) * 0x9e3779b97f4a7c15ull;
+    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ull;
+    h = (h ^ (h >> 27)) * 0x94d049bb133111ebull;
+    return h ^ (h >> 31);
+}
+
 template <class Visit>  // Visit(v) -> bool: true stops
 bool for_each_bit(const Word* set, int words, Visit visit) {
     for (int word = 0; word < words; ++word)

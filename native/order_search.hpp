@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -12,6 +13,26 @@
 #include "order_problem.hpp"
 
 namespace downset {
+
+// An array that grows without moving: a doubling copy would need half as much memory again.
+template <class Item>
+class Chunks {
+public:
+    explicit Chunks(int width) : width_(width) {}
+    Item* at(std::size_t index) { return &chunks_[index / kRows][index % kRows * width_]; }
+    const Item* at(std::size_t index) const { return &chunks_[index / kRows][index % kRows * width_]; }
+    Item* add() {
+        if (size_ % kRows == 0) chunks_.push_back(std::make_unique_for_overwrite<Item[]>(kRows * width_));
+        return at(size_++);
+    }
+    std::size_t size() const { return size_; }
+    std::size_t bytes() const { return chunks_.size() * kRows * width_ * sizeof(Item); }
+
+private:
+    static constexpr std::size_t kRows = 1024;
+    std::size_t width_, size_ = 0;
+    std::vector<std::unique_ptr<Item[]>> chunks_;
+};
 
 // All states ever reached, in flat arrays: downset words, ready words, and how each was come by. Found by hash.
 class StateTable {
@@ -22,52 +43,50 @@ public:
         std::int32_t ran;
         std::int32_t size;
         bool closed;
+        Word hash;
     };
-    std::vector<State> states;
     std::vector<std::int32_t> runs;
 
-    explicit StateTable(int words) : words_(words), slots_(1 << 12, -1) {}
-    Word* downset(std::int32_t state) { return &sets_[static_cast<std::size_t>(state) * 2 * words_]; }
+    explicit StateTable(int words) : words_(words), slots_(1 << 12, {-1, 0}), states_(1), sets_(2 * words) {}
+    State& at(std::int32_t state) { return *states_.at(state); }
+    const State& at(std::int32_t state) const { return *states_.at(state); }
+    Word* downset(std::int32_t state) { return sets_.at(state); }
     Word* ready(std::int32_t state) { return downset(state) + words_; }
     std::size_t bytes() const {
-        return sets_.capacity() * 8 + states.capacity() * sizeof(State) + runs.capacity() * 4 + slots_.capacity() * 4;
+        return sets_.bytes() + states_.bytes() + runs.capacity() * sizeof(runs[0]) + slots_.capacity() * sizeof(Slot);
     }
 
     // The state of this downset, made if new: {index, made}.
-    std::pair<std::int32_t, bool> find(const Word* set) {
-        if (states.size() * 10 >= slots_.size() * 6) grow();
-        std::size_t slot = hash(set) & (slots_.size() - 1);
-        while (slots_[slot] >= 0) {
-            if (std::equal(set, set + words_, downset(slots_[slot]))) return {slots_[slot], false};
-            slot = (slot + 1) & (slots_.size() - 1);
-        }
-        const auto index = static_cast<std::int32_t>(states.size());
-        slots_[slot] = index;
-        states.push_back({std::numeric_limits<Bytes>::max(), 0, -1, 0, 0, 0, false});
-        sets_.insert(sets_.end(), set, set + words_);
-        sets_.resize(sets_.size() + words_);
+    std::pair<std::int32_t, bool> find(const Word* set, Word hash) {
+        if (states_.size() * 10 >= slots_.size() * 6) grow();
+        std::size_t slot = hash & (slots_.size() - 1);
+        const auto tag = static_cast<std::uint32_t>(hash >> 32);
+        for (; slots_[slot].state >= 0; slot = (slot + 1) & (slots_.size() - 1))
+            if (slots_[slot].tag == tag && std::equal(set, set + words_, downset(slots_[slot].state)))
+                return {slots_[slot].state, false};
+        const auto index = static_cast<std::int32_t>(states_.size());
+        slots_[slot] = {index, tag};
+        *states_.add() = {std::numeric_limits<Bytes>::max(), 0, -1, 0, 0, 0, false, hash};
+        std::copy_n(set, words_, sets_.add());
         return {index, true};
     }
 
 private:
+    struct Slot {
+        std::int32_t state;
+        std::uint32_t tag;
+    };
     int words_;
-    std::vector<std::int32_t> slots_;
-    std::vector<Word> sets_;
+    std::vector<Slot> slots_;
+    Chunks<State> states_;
+    Chunks<Word> sets_;
 
-    std::size_t hash(const Word* set) const {
-        Word h = 0x9e3779b97f4a7c15ull;
-        for (int word = 0; word < words_; ++word) {
-            h = (h ^ set[word]) * 0xff51afd7ed558ccdull;
-            h ^= h >> 32;
-        }
-        return static_cast<std::size_t>(h * 0xc4ceb9fe1a85ec53ull >> 16);
-    }
     void grow() {
-        std::vector<std::int32_t> larger(slots_.size() * 2, -1);
-        for (std::int32_t state = 0; state < static_cast<std::int32_t>(states.size()); ++state) {
-            std::size_t slot = hash(downset(state)) & (larger.size() - 1);
-            while (larger[slot] >= 0) slot = (slot + 1) & (larger.size() - 1);
-            larger[slot] = state;
+        std::vector<Slot> larger(slots_.size() * 2, {-1, 0});
+        for (std::int32_t state = 0; state < static_cast<std::int32_t>(states_.size()); ++state) {
+            std::size_t slot = at(state).hash & (larger.size() - 1);
+            while (larger[slot].state >= 0) slot = (slot + 1) & (larger.size() - 1);
+            larger[slot] = {state, static_cast<std::uint32_t>(at(state).hash >> 32)};
         }
         slots_.swap(larger);
     }
@@ -101,6 +120,7 @@ private:
     std::int64_t looks_ = 0, finds_ = 0;
     struct Node {
         Bytes live;
+        Word hash;  // of what ran since the start
         int parent, ran;
         bool reachable;
     };
@@ -108,10 +128,10 @@ private:
     int words_;
     std::vector<Node> nodes_;
     std::vector<Word> sets_, ready_;
-    std::vector<Word> trial_, opened_;
+    std::vector<Word> trial_, opened_, local_;
 
     Ints from(const Word* set, const Word* ready, Bytes live, Bytes peak, int first) {
-        nodes_.assign(1, {live, -1, -1, true});
+        nodes_.assign(1, {live, 0, -1, -1, true});
         sets_.assign(set, set + words_);
         ready_.assign(words_, 0);
         put(ready_.data(), first);
@@ -122,9 +142,9 @@ private:
         while (level_start < static_cast<int>(nodes_.size())) {
             const int level_end = static_cast<int>(nodes_.size());
             for (int at = level_start; at < level_end; ++at) {
-                const std::vector<Word> local(ready_.begin() + static_cast<std::ptrdiff_t>(at) * words_,
-                                                       ready_.begin() + static_cast<std::ptrdiff_t>(at + 1) * words_);
-                const bool full = for_each_bit(local.data(), words_, [&](int v) { return grow(ready, local, peak, at, v, level_end); });
+                local_.assign(ready_.begin() + static_cast<std::ptrdiff_t>(at) * words_,
+                              ready_.begin() + static_cast<std::ptrdiff_t>(at + 1) * words_);
+                const bool full = for_each_bit(local_.data(), words_, [&](int v) { return grow(ready, peak, at, v, level_end); });
                 if (full) return {};
             }
             int best = -1;
@@ -145,22 +165,29 @@ private:
     }
 
     // Adds the downset after v at node `at`; true when there is no room left.
-    bool grow(const Word* outer_ready, const std::vector<Word>& local, Bytes peak, int at, int v,
-              int level_end) {
-        std::copy_n(sets_.begin() + static_cast<std::ptrdiff_t>(at) * words_, words_, trial_.begin());
-        const auto [transient, left] = problem_.step(trial_.data(), nodes_[at].live, v);
-        put(trial_.data(), v);
+    bool grow(const Word* outer_ready, Bytes peak, int at, int v, int level_end) {
+        const Word* set = &sets_[static_cast<std::size_t>(at) * words_];
+        const auto [transient, left] = problem_.step(set, nodes_[at].live, v);
         const bool reachable = nodes_[at].reachable && transient <= peak;
+        const Word hash = nodes_[at].hash ^ hash_of(v);
+        const auto same = [&](int known) {
+            const Word* other = &sets_[static_cast<std::size_t>(known) * words_];
+            for (int word = 0; word < words_; ++word)
+                if (other[word] != (set[word] | (word == v / 64 ? Word{1} << (v % 64) : 0))) return false;
+            return true;
+        };
         for (int known = level_end; known < static_cast<int>(nodes_.size()); ++known)
-            if (std::equal(trial_.begin(), trial_.end(), sets_.begin() + static_cast<std::ptrdiff_t>(known) * words_)) {
-                if (reachable && !nodes_[known].reachable) nodes_[known] = {left, at, v, true};
+            if (nodes_[known].hash == hash && same(known)) {
+                if (reachable && !nodes_[known].reachable) nodes_[known] = {left, hash, at, v, true};
                 return false;
             }
         if (static_cast<int>(nodes_.size()) >= kNodes) return true;
-        std::copy(local.begin(), local.end(), opened_.begin());
+        std::copy_n(set, words_, trial_.begin());
+        put(trial_.data(), v);
+        std::copy(local_.begin(), local_.end(), opened_.begin());
         problem_.open(trial_.data(), opened_.data(), v);
-        for (int word = 0; word < words_; ++word) opened_[word] &= ~outer_ready[word] | local[word];
-        nodes_.push_back({left, at, v, reachable});
+        for (int word = 0; word < words_; ++word) opened_[word] &= ~outer_ready[word] | local_[word];
+        nodes_.push_back({left, hash, at, v, reachable});
         sets_.insert(sets_.end(), trial_.begin(), trial_.end());
         ready_.insert(ready_.end(), opened_.begin(), opened_.end());
         return false;
@@ -176,9 +203,9 @@ public:
     BestFirst(OrderProblem problem, std::int64_t byte_limit)
         : problem_(std::move(problem)), words_(problem_.words), byte_limit_(byte_limit), table_(words_),
           look_ahead_(problem_), narrow_(problem_.narrow()), bound_(std::max(problem_.floor, problem_.start_live)),
-          set_(words_), ready_(words_), trial_(words_), opened_(words_) {
+          set_(words_), ready_(words_) {
         const std::vector<Word> nothing(words_, 0), ready = problem_.start_ready();
-        reach(nothing.data(), ready.data(), {bound_, problem_.start_live, -1, 0, 0, 0, false});
+        reach(nothing.data(), ready.data(), -1, {bound_, problem_.start_live, -1, 0, 0, 0, false, 0});
     }
     BestFirst(const BestFirst&) = delete;
 
@@ -191,7 +218,7 @@ public:
         for (std::int64_t last = expanded_ + states; !open_.empty();) {
             const auto [peak, minus_size, index] = open_.front();
             if (peak >= incumbent) break;
-            const auto& state = table_.states[index];
+            const auto& state = table_.at(index);
             if (state.closed || std::max(state.peak, bound_) < peak || -minus_size < passed_) {
                 pop();
                 continue;
@@ -232,7 +259,8 @@ private:
     std::vector<Entry> open_;  // a heap, least first
     Outcome outcome_ = Outcome::kOpen;
     Ints steps_;
-    std::vector<Word> set_, ready_, trial_, opened_;
+    std::vector<Word> set_, ready_;
+    std::vector<std::pair<int, OrderProblem::Step>> moves_;
 
     void push(Entry entry) {
         open_.push_back(entry);
@@ -250,69 +278,75 @@ private:
         std::make_heap(open_.begin(), open_.end(), std::greater<>());
     }
 
-    bool reach(const Word* downset, const Word* its_ready, State found) {
-        auto [index, made] = table_.find(downset);
-        auto& state = table_.states[index];
+    // `its_ready`: of `downset`, or, unless `opening` is -1, of `downset` without that operator.
+    bool reach(const Word* downset, const Word* its_ready, int opening, State found) {
+        auto [index, made] = table_.find(downset, found.hash);
+        auto& state = table_.at(index);
         found.peak = std::max(found.peak, bound_);
         if (!made && (state.peak <= found.peak || state.closed)) return false;
-        if (made) std::copy(its_ready, its_ready + words_, table_.ready(index));
+        if (made) {
+            std::copy(its_ready, its_ready + words_, table_.ready(index));
+            if (opening >= 0) problem_.open(downset, table_.ready(index), opening);
+        }
         state = found;
         push({found.peak, -found.size, index});
         return true;
     }
 
     void expand(std::int32_t index, Bytes incumbent) {
-        table_.states[index].closed = true;
+        table_.at(index).closed = true;
         const Bytes peak = bound_;
-        Bytes live = table_.states[index].live;
-        std::int32_t size = table_.states[index].size;
+        Bytes live = table_.at(index).live;
+        std::int32_t size = table_.at(index).size;
         std::copy_n(table_.downset(index), words_, set_.begin());
         std::copy_n(table_.ready(index), words_, ready_.begin());
         const auto first_run = static_cast<std::int32_t>(table_.runs.size());
+        Word hash = table_.at(index).hash;
         const auto run = [&](int v, Bytes left) {
             live = left;
+            hash ^= hash_of(v);
             put(set_.data(), v);
             problem_.open(set_.data(), ready_.data(), v);
             table_.runs.push_back(v);
             ++size;
         };
         // Commit: a ready operator that fits under this state's peak and does not raise live bytes runs at once.
-        for (bool again = true; again;)
+        for (bool again = true; again;) {
+            moves_.clear();
             again = for_each_bit(ready_.data(), words_, [&](int v) {
-                const auto [transient, left] = problem_.step(set_.data(), live, v);
-                if (transient > peak || left > live) return false;
-                run(v, left);
+                const OrderProblem::Step next = problem_.step(set_.data(), live, v);
+                moves_.emplace_back(v, next);
+                if (next.transient > peak || next.left > live) return false;
+                run(v, next.left);
                 return true;
             });
+        }
         if (static_cast<std::int32_t>(table_.runs.size()) == first_run && look_ahead_.pays())
             for (int v : look_ahead_.find(set_.data(), ready_.data(), live, peak))
                 run(v, problem_.step(set_.data(), live, v).left);
         const auto ran = static_cast<std::int32_t>(table_.runs.size()) - first_run;
         if (ran > 0) {
-            if (!reach(set_.data(), ready_.data(), {peak, live, index, first_run, ran, size, false}))
+            if (!reach(set_.data(), ready_.data(), -1, {peak, live, index, first_run, ran, size, false, hash}))
                 table_.runs.resize(first_run);
             return;
         }
-        for_each_bit(ready_.data(), words_, [&](int v) {
-            const auto [transient, left] = problem_.step(set_.data(), live, v);
-            if (transient >= incumbent) return false;
-            std::copy(set_.begin(), set_.end(), trial_.begin());
-            put(trial_.data(), v);
-            std::copy(ready_.begin(), ready_.end(), opened_.begin());
-            problem_.open(trial_.data(), opened_.data(), v);
+        for (const auto& [v, next] : moves_) {
+            if (next.transient >= incumbent) continue;
+            put(set_.data(), v);
             const auto at = static_cast<std::int32_t>(table_.runs.size());
             table_.runs.push_back(v);
-            if (!reach(trial_.data(), opened_.data(), {transient, left, index, at, 1, size + 1, false}))
+            if (!reach(set_.data(), ready_.data(), v,
+                       {next.transient, next.left, index, at, 1, size + 1, false, hash ^ hash_of(v)}))
                 table_.runs.pop_back();
-            return false;
-        });
+            set_[v / 64] &= ~(Word{1} << (v % 64));
+        }
     }
 
     Ints way(std::int32_t index) const {
         Ints steps;
-        for (; index >= 0; index = table_.states[index].parent)
-            for (std::int32_t run = table_.states[index].ran; run-- > 0;)
-                steps.push_back(table_.runs[table_.states[index].first_run + run]);
+        for (; index >= 0; index = table_.at(index).parent)
+            for (std::int32_t run = table_.at(index).ran; run-- > 0;)
+                steps.push_back(table_.runs[table_.at(index).first_run + run]);
         std::reverse(steps.begin(), steps.end());
         return steps;
     }

@@ -17,8 +17,8 @@ from downset.orders.search_space import SearchSpace
 
 __all__ = ["Engine", "Search", "engine_of"]
 
-_BYTES = 2**28
-"""A native search holds a quarter of a GiB of states, and as much again while its tables grow."""
+_BYTES = 3 * 2**27
+"""What a native search holds of states: three eighths of a GiB, and there are two."""
 
 
 class Search(Protocol):

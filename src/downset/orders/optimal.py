@@ -26,6 +26,8 @@ _QUICK = 20_000
 """States after which a search counts as long: networks take hundreds or thousands."""
 _SLICE, _LONGEST_SLICE = 128, 2**16
 """States of the first turn of a search; turns double."""
+_LEAD = 8
+"""How much longer a turn is of the search that raised the bound last."""
 _STATES = 1_000_000_000
 _WIDTHS = (4, 32, 300)
 
@@ -60,6 +62,7 @@ class _Run:
         self.value = -1
         self._deadline, self._state_limit = deadline, state_limit
         self._searches: list[Search] = []
+        self._leader: Search | None = None  # the search that raised the bound last
         self._slice = _SLICE
 
     def left_s(self) -> float:
@@ -92,11 +95,13 @@ class _Run:
         while self._searches and self.states < last and not self.settled():
             for search in list(self._searches):
                 before = search.expanded
-                outcome = search.advance(self.bound, self.value, self.left_s(), min(self._slice, last - self.states))
+                turn = self._slice if self._leader in (None, search) else self._slice // _LEAD
+                outcome = search.advance(self.bound, self.value, self.left_s(), min(turn, last - self.states))
                 self.states += search.expanded - before
                 if outcome == SOLVED:
                     self.try_order(tuple(search.steps))
-                self.bound = max(self.bound, min(search.bound, self.value))
+                if min(search.bound, self.value) > self.bound:
+                    self.bound, self._leader = min(search.bound, self.value), search
                 if outcome == FULL:
                     self._searches.remove(search)
                 elif outcome != OPEN:
