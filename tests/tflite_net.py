@@ -93,6 +93,14 @@ class TfliteNet:
     def concat(self, parts, axis=3):
         return self.op("CONCATENATION", parts, sum(map(self.channels, parts)), "ConcatenationOptions", axis=axis)
 
+    def pad(self, x):
+        """A row more above."""
+        rows = self.tensor((4, 2), "int32", [[0, 0], [1, 0], [0, 0], [0, 0]])
+        self.main.tensors[rows].quantization = None
+        made = self.op("PAD", (x, rows), self.channels(x), "PadOptions")
+        self.main.tensors[made].shape = np.asarray([1, self.size + 1, self.size, self.channels(x)], np.int32)
+        return made
+
     def save(self, path, outputs):
         self.main.outputs = np.asarray(outputs, np.int32)
         self.main.inputs = np.asarray(self.main.inputs, np.int32)

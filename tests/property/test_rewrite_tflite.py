@@ -106,3 +106,18 @@ def test_weights_and_tensors_that_nobody_reads_leave_the_file(tmp_path):
     assert len(again.tensors) == len(rewritten.tensors)
     for ours, original in zip(run(tmp_path / "r.tflite"), run(path), strict=True):
         np.testing.assert_array_equal(ours, original)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_padding_of_rows_is_padding_of_every_part(tmp_path, dtype):
+    net = TfliteNet(dtype=dtype)
+    x = net.input(2)
+    padded = net.pad(net.concat([net.conv(x, 2), net.conv(x, 4)]))
+    path = net.save(tmp_path / "m.tflite", [padded])
+    graph = load(path)
+    rewritten = concat_partition(graph, partition_sites(graph))
+    assert [op.kind for op in rewritten.ops] == ["Conv", "Conv", "Pad", "Pad", "Concat"]
+    export(tmp_path / "r.tflite", rewritten, plan_order(rewritten, method="file", memory="tflm"))
+    for ours, original in zip(run(tmp_path / "r.tflite"), run(path), strict=True):
+        assert ours.shape == (1, 6, 5, 6)
+        np.testing.assert_array_equal(ours, original)

@@ -52,7 +52,7 @@ def concat_axis(graph: Graph, op: Op) -> int:
 
 def moves_behind(op: Op) -> bool:
     """Whether a concatenation can move behind operators of this kind (see `rule_for` for whether this one can)."""
-    kinds = _UNARY | _BINARY | _PER_CHANNEL | {"Concat", "Flatten", "BatchNormalization"}
+    kinds = _UNARY | _BINARY | _PER_CHANNEL | {"Concat", "Flatten", "Pad", "BatchNormalization"}
     return op.kind in kinds or (op.kind in _CONVOLUTIONS and int(op.attrs.get("group", 1)) > 1)
 
 
@@ -79,6 +79,8 @@ def rule_for(graph: Graph, site: int, reader: int, inexact: bool) -> Rule | None
         sums = _matrix(graph, op, joined, axis) and (inexact or _floats(graph, op))
         return Rule("channel-wise", _split_product if op.kind == "Gemm" else _split_sum) if sums else None
     rank = len(graph.tensors[joined].shape)
+    if op.kind == "Pad":
+        return Rule("kernel-wise", _move_behind) if constant and _leaves_alone(graph, op, axis, rank) else None
     if rank < 3 or axis != _channel_axis(op, rank):
         return None
     if op.kind in _PER_CHANNEL and len(op.inputs) == 1:
@@ -99,6 +101,17 @@ def _floats(graph: Graph, op: Op) -> bool:
 
 def _channel_axis(op: Op, rank: int) -> int:
     return rank - 1 if op.attrs.get("layout") == "NHWC" else 1
+
+
+def _leaves_alone(graph: Graph, op: Op, axis: int, rank: int) -> bool:
+    """Whether a Pad adds and takes nothing along the axis."""
+    if len(op.inputs) > 3:  # for some axes only
+        return False
+    given = graph.constant(op.inputs[1]) if len(op.inputs) > 1 else np.asarray(op.attrs.get("pads", ()))
+    if given is None or given.size != 2 * rank:
+        return False
+    pads = given if given.shape == (rank, 2) else given.reshape(2, rank).T  # TFLite's pairs; ONNX's begins, then ends
+    return not pads[axis].any()
 
 
 def _convolution(graph: Graph, concat: Op, op: Op, axis: int, inexact: bool) -> Rule | None:
