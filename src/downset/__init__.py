@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 _PUBLIC = {
@@ -57,9 +59,19 @@ def __getattr__(name: str) -> Any:
     except KeyError:
         raise AttributeError(f"module 'downset' has no attribute {name!r}") from None
     value = getattr(import_module(f"downset.{module}"), name)
-    globals()[name] = value  # a function may share its module's name; the public name is the function
+    globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing a submodule binds it here, whoever imports it; the public name stays the function.
+        if not (name in _PUBLIC and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,30 @@
+"""The public names are what they are whatever was imported before."""
+
+import subprocess
+import sys
+
+import pytest
+
+import downset as ds
+
+CHECK = """
+import types
+import downset as ds
+for name in ds.__all__:
+    assert not isinstance(getattr(ds, name), types.ModuleType), name
+"""
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["", "import downset.load", "from downset.verify import verify", "import downset.fit, downset.export.onnx"],
+)
+def test_public_names_are_never_modules(before):
+    done = subprocess.run([sys.executable, "-c", before + CHECK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_all_of_them_exist_and_others_do_not():
+    assert set(ds.__all__) == set(dir(ds))
+    with pytest.raises(AttributeError, match="no attribute 'plan_everything'"):
+        ds.plan_everything
