@@ -118,13 +118,10 @@ def networks(draw):
             elif step == "AveragePool":
                 sums = {"kernel_shape": [2, 2], "pads": [0, 0, 1, 1], "count_include_pad": 1}
                 current = net.node(step, [current], width, **sums)
-            elif step in (
-                "Pad",
-                "channel pad",
-            ):  # a row more above, one less below; or a channel more
-                pads = [0, 0, 1, 0, 0, 0, -1, 0] if step == "Pad" else [0, 1, 0, 0, 0, 0, 0, 0]
+            elif step in ("Pad", "channel pad"):  # a row more above, one less below; two channels more
+                pads = [0, 0, 1, 0, 0, 0, -1, 0] if step == "Pad" else [0, 1, 0, 0, 0, 1, 0, 0]
                 net.weights.append(numpy_helper.from_array(np.asarray(pads), f"w{len(net.weights)}"))
-                width += step != "Pad"
+                width += 2 * (step != "Pad")
                 current = net.node("Pad", [current, net.weights[-1].name], width)
             elif step == "Concat":
                 current = net.concat([net.conv(x, 2), current, current])
