@@ -73,7 +73,8 @@ def rows(name: str, graph: Graph, path: Path | None) -> list[dict[str, Any]]:
 
 
 def shown(row: dict[str, Any]) -> str:
-    segments = "; ".join(f"{first} … {last} in {count}" for first, last, count in row["segments"]) or "-"
+    short = [[name.split(";")[0] for name in segment[:2]] + segment[2:] for segment in row["segments"]]
+    segments = "; ".join(f"{first} … {last} in {count}" for first, last, count in short) or "-"
     ran = "-" if row["ort_difference"] is None else f"{row['ort_difference']:.1e}"
     return (
         f"| {row['network']} | {row['limit']:.0%} | {row['peak_before']:,} | {row['peak']:,} "
