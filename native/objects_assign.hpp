@@ -52,7 +52,17 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
         }
         return true;
     };
-    std::set<std::pair<std::int64_t, int>> by_size;  // (size, object)
+    struct Entry {
+        std::int64_t size;
+        int object;
+        std::uint64_t filled;  // beside the size: the walk below reads nothing else of most objects
+    };
+    std::vector<Entry> by_size;  // ascending, then by object
+    const auto place_of = [&](std::int64_t size, int object) {
+        return std::lower_bound(by_size.begin(), by_size.end(), std::pair(size, object), [](const Entry& entry, auto key) {
+            return std::pair(entry.size, entry.object) < key;
+        });
+    };
     for (int record : sequence) {
         const auto size = nbytes[record];
         int chosen = -1;
@@ -62,18 +72,18 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
             for (int object = 0; object < static_cast<int>(busy.size()) && chosen < 0; ++object)
                 if (is_free(object, record)) chosen = object;
         } else {
-            const auto large_enough = by_size.lower_bound({size, -1});
+            const auto large_enough = place_of(size, -1);
             for (auto it = large_enough; it != by_size.end() && chosen < 0; ++it)
-                if (is_free(it->second, record)) chosen = it->second;
+                if (!(it->filled & wanted) && is_free(it->object, record)) chosen = it->object;
             // None: the largest of the smaller ones, the lowest number among equals.
             std::int64_t grown = -1;
             for (auto it = large_enough; it != by_size.begin();) {
                 if (chosen >= 0 && grown < 0) break;
                 --it;
-                if (grown >= 0 && it->first < grown) break;
-                if (is_free(it->second, record)) {
-                    chosen = it->second;
-                    grown = it->first;
+                if (grown >= 0 && it->size < grown) break;
+                if (!(it->filled & wanted) && is_free(it->object, record)) {
+                    chosen = it->object;
+                    grown = it->size;
                 }
             }
         }
@@ -84,15 +94,15 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
             touched.push_back(0);
             filled.push_back(0);
         } else if (!first) {
-            by_size.erase({sizes[chosen], chosen});
+            by_size.erase(place_of(sizes[chosen], chosen));
         }
         sizes[chosen] = std::max(sizes[chosen], size);
-        if (!first) by_size.insert({sizes[chosen], chosen});
         for (const auto& piece : active[record]) {
             busy[chosen].insert(piece);
             filled[chosen] |= parts.filled(rank(piece.first), rank(piece.second));
         }
         touched[chosen] |= wanted;
+        if (!first) by_size.insert(place_of(sizes[chosen], chosen), {sizes[chosen], chosen, filled[chosen]});
         object_of[record] = chosen;
     }
     return object_of;

@@ -1,6 +1,6 @@
 """How planning an arena grows with the records, and how it compares with other planners in one run on one core.
 
-    python -m experiments.speed.arena [--quick] [--limit SECONDS]
+    python -m experiments.speed.arena [--quick] [--limit SECONDS] [--part growth|peers]
 
 First: records made from seeds, `narrow` (lifetimes of up to 50 steps, as in a network) and `wide` (up to all steps).
 Second: real record sets and minimalloc's instances where ../shared exists, against the peers of arena_peers.py that are
@@ -107,6 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="up to 1,000 records, two instances, nothing written")
     parser.add_argument("--limit", type=float, default=1.0, help="seconds for the exact search and CP-SAT")
+    parser.add_argument("--part", choices=("growth", "peers"), help="one of the two tables; the other is left alone")
     options = parser.parse_args()
     rows: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -114,20 +115,22 @@ def main() -> None:
         rows[row["records"], row["planner"]] = row
         print(line(row), flush=True)
 
-    print("| records | planner | x bound | CPU ms |")
-    print("|---|---|---|---|")
-    for count in (100, 1000) if options.quick else (100, 1000, 10_000, 100_000):
-        for shape, window in (("narrow", 50), ("wide", count)):
-            records = made(count, window)
-            for form, method in GROWTH:
-                show(growth_row(records, shape, form, method))
-    missing = [name for name in PEERS if name not in installed()]
-    print(f"\nPeers that are not installed: {', '.join(missing) or 'none'}.\n")
-    print("| records | planner | x bound | CPU ms | ratio |")
-    print("|---|---|---|---|---|")
-    for name, instance in list(real().items())[: 2 if options.quick else None]:
-        for row in peer_rows(name, instance, options.limit):
-            show(row)
+    if options.part != "peers":
+        print("| records | planner | x bound | CPU ms |")
+        print("|---|---|---|---|")
+        for count in (100, 1000) if options.quick else (100, 1000, 10_000, 100_000):
+            for shape, window in (("narrow", 50), ("wide", count)):
+                records = made(count, window)
+                for form, method in GROWTH:
+                    show(growth_row(records, shape, form, method))
+    if options.part != "growth":
+        missing = [name for name in PEERS if name not in installed()]
+        print(f"\nPeers that are not installed: {', '.join(missing) or 'none'}.\n")
+        print("| records | planner | x bound | CPU ms | ratio |")
+        print("|---|---|---|---|---|")
+        for name, instance in list(real().items())[: 2 if options.quick else None]:
+            for row in peer_rows(name, instance, options.limit):
+                show(row)
     kept = {(row["records"], row["planner"]): row for row in load_rows(NAME)}
     for key, row in kept.items():
         if key not in rows:

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from importlib import import_module
 from itertools import combinations
 
 import pytest
@@ -294,6 +295,25 @@ def test_collisions_are_those_of_all_pairs(records, data):
         one, other = (records[at].id for at in sorted(found[0][1:]))
         with pytest.raises(InvalidPlan, match=f"'{one}' and '{other}' overlap in bytes .* from step {found[0][0]}$"):
             check_placement([replace(record, alignment=1) for record in records], offsets)
+
+
+@pytest.mark.parametrize("method", ARENAS)
+def test_sums_beyond_64_bits_are_planned(method):
+    records = [Record(str(i), i % 7, i % 7 + 1 + i % 5, 10**18 - 1 - 3 * i) for i in range(40)]
+    arena = plan_arena(records, method=method, time_limit_s=1.0)
+    assert arena.arena_bytes >= arena.evidence.bound > 1 << 63
+
+
+@pytest.mark.parametrize("method", ["local_search", "exact"])
+def test_searches_answer_for_more_records_than_they_search(method, monkeypatch):
+    for module in ("local_search", "exact"):  # the package has functions of these names
+        monkeypatch.setattr(import_module(f"downset.arenas.{module}"), "_MOST_RECORDS", 50)
+    rng = random.Random(5)
+    records = [
+        Record(str(i), s := rng.randrange(60), s + rng.randrange(1, 20), rng.randrange(1, 99)) for i in range(90)
+    ]
+    arena = plan_arena(records, method=method)
+    assert arena.arena_bytes <= plan_arena(records, method="tflm_greedy").arena_bytes
 
 
 def test_steps_and_sizes_of_any_magnitude():

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from downset.arenas.gaps import height
 from downset.arenas.local_search import local_search
+from downset.arenas.native_form import small_enough
 from downset.errors import InfeasibleError
 from downset.native import native_module
 from downset.plans import Found
@@ -46,7 +47,9 @@ def exact(
     best, value, states = found.solution, height(records, found.solution), found.states
     if capacity is not None and found.bound > capacity:
         raise InfeasibleError(f"every placement needs {found.bound} bytes; the capacity is {capacity}")
-    if value <= found.bound or (capacity is not None and value <= capacity) or len(records) > _MOST_RECORDS:
+    if value <= found.bound or (capacity is not None and value <= capacity):
+        return found
+    if len(records) > _MOST_RECORDS or not small_enough(records):
         return found
     grain = math.gcd(*(record.nbytes for record in records), *(record.alignment for record in records))
     grain = math.gcd(grain, *(record.offset for record in records if record.offset is not None))

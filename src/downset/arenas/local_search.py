@@ -2,21 +2,28 @@
 
 Source: the idea of Arm Vela's hill climbing: move what stands at the top; the moves and the acceptance are our own.
 Names: a *sequence* says in which turn records go to their lowest free offset.
-Complexity: O(rounds · n · overlaps).
+Complexity: O(rounds · n · overlaps). Of more than 10,000 records only the starts are tried.
 Deviations: starts from the sequences of the greedy strategies, so it is never above first fit by size or by breadth;
     stops as soon as the height meets the bound. Deterministic while the rounds end before the time does.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
+from downset.arenas.breadth_order import breadth_order
+from downset.arenas.gaps import height as height_of
+from downset.arenas.gaps import place_in_order
+from downset.arenas.native_form import small_enough
 from downset.native import native_module
 from downset.plans import Found
-from downset.records import Record, breadths, offsets_bound
+from downset.records import Record, offsets_bound
 
 __all__ = ["local_search"]
 
+_MOST_RECORDS = 10_000
+"""Above this the search would need a list of neighbours that no longer fits into memory."""
 _ROUNDS = 2_000_000
 """Small problems get fewer: 500 · n² moves."""
 
@@ -34,6 +41,8 @@ def local_search(
     bound = offsets_bound(records)
     if not records:
         return Found((), 0, True)
+    if len(records) > _MOST_RECORDS or not small_enough(records):
+        return _first_fits(records, bound, time.perf_counter() + time_limit_s)
     offsets, height, done = native_module().arena_local_search(
         [record.nbytes for record in records],
         [record.alignment for record in records],
@@ -48,16 +57,27 @@ def local_search(
     return Found(tuple(offsets), bound, height == bound, done)
 
 
+def _first_fits(records: Sequence[Record], bound: int, deadline: float) -> Found:
+    """The best of the sequences the search would start from; of one at least."""
+    chosen: tuple[int, ...] = ()
+    least, tried = -1, 0
+    for sequence in _sequences(records):
+        offsets = place_in_order(records, sequence, lowest=True)
+        value = height_of(records, offsets)
+        tried += 1
+        if least < 0 or value < least:
+            chosen, least = offsets, value
+        if least <= bound or time.perf_counter() > deadline:
+            break
+    return Found(chosen, bound, least == bound, tried)
+
+
 def _sequences(records: Sequence[Record]) -> list[list[int]]:
     everything = range(len(records))
     length = [record.stop - record.start for record in records]
-    breadth_of = dict.fromkeys(everything, 0)
-    profile = breadths(records)
-    for index, record in enumerate(records):
-        breadth_of[index] = max((total for step, total in profile if record.start <= step < record.stop), default=0)
     return [
         sorted(everything, key=lambda i: (-records[i].nbytes, i)),
-        sorted(everything, key=lambda i: (-breadth_of[i], -records[i].nbytes, i)),
+        breadth_order(records),
         sorted(everything, key=lambda i: (-length[i], -records[i].nbytes, i)),
         sorted(everything, key=lambda i: (-length[i] * records[i].nbytes, i)),
         sorted(everything, key=lambda i: (records[i].start, -records[i].nbytes, i)),
