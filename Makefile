@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint native clean bench-fit bench-orders bench-serenity bench-arenas bench-ios
+.PHONY: demo test lint native clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -31,6 +31,16 @@ bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evalu
 
 bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, measured on this CPU or simulated
 	for name in table1 table2 search fig6 fig10 fig16 cpu peers table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
+
+bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and what exact planning is worth: analytic
+	$(BIN)/python -m experiments.pico.table4
+	$(BIN)/python -m experiments.pico.figure2
+	$(BIN)/python -m experiments.pico.figure5
+	$(BIN)/python -m experiments.pico.cuts
+	$(BIN)/python -m experiments.pico.numbers
+	$(BIN)/python -m experiments.pico.table5
+	$(BIN)/python -m experiments.pico.tables6_7
+	$(BIN)/python -m experiments.pico.figures12_16
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
 	$(BIN)/python -m experiments.tflite_memory.tables
