@@ -170,6 +170,8 @@ class PipelineSearch {
     std::unordered_map<std::int64_t, Known> known_;
     std::unordered_map<std::int64_t, double> least_compute_;
     std::vector<Label> labels_;
+    std::unordered_map<std::int64_t, std::vector<Choice>> ways_;
+    std::vector<Choice> scratch_;
     std::vector<double> now_, next_;
     std::vector<std::vector<int>> from_;
     std::vector<std::pair<int, double>> window_;
@@ -443,7 +445,7 @@ class PipelineSearch {
         };
         labels_.push_back({0, 0, 0, -1, 0, 0, 0, 0, -1, 0, false});
         slot(0, 0, 0).push_back(0);
-        std::vector<Choice> found;
+        ways_.clear();
         const double slack = limit * (1 + 1e-9);
         for (int used = 0; used < sets_; ++used)
             for (int cut = 0; cut < cuts; ++cut) {
@@ -470,7 +472,7 @@ class PipelineSearch {
                         // Several blocks can take less than one: they compute less twice.
                         const bool fused = !several_ || problem_.overlap || problem_.shared || members_[set].size() == 1;
                         if (!by_latency_ && fused && least_compute(cut, stop, set) >= slack) continue;
-                        expand(used, cut, set, stop, limit, heads, slot, found);
+                        expand(used, cut, set, stop, limit, heads, slot);
                         if (stopped_) return {kNever, {}};
                     }
                 }
@@ -497,36 +499,54 @@ class PipelineSearch {
         return std::max(label.period, problem_.shared ? label.medium : 0.0);
     }
 
-    template <typename Slot>
-    void expand(int used, int cut, int set, int stop, double limit, int heads, Slot& slot, std::vector<Choice>& found) {
+    // All ways to run a segment on a set within the pass's limit. Where all pairs of devices are alike they do not
+    // depend on the stage before, and are worked out once a pass.
+    const std::vector<Choice>& ways(int cut, int stop, int set, int head, double limit) {
+        const std::int64_t key = (static_cast<std::int64_t>(cut) * (problem_.cuts + 1) + stop) * sets_ + set;
+        if (problem_.uniform) {
+            const auto at = ways_.find(key);
+            if (at != ways_.end()) return at->second;
+        }
+        std::vector<Choice>& found = problem_.uniform ? ways_[key] : scratch_;
+        found.clear();
         const auto& devices = members_[set];
-        const int n = static_cast<int>(devices.size());
+        const bool one = problem_.uniform && !problem_.overlap && !problem_.shared;
+        double best = limit;  // on plain links only the best leader counts
+        for (int leader = 0; leader < static_cast<int>(devices.size()); ++leader) {
+            const double hand = hand_over(cut, head, devices[leader]);
+            const auto before = found.size();
+            choices(cut, stop, set, leader, hand, one ? best : limit, found);
+            if (stopped_) return found;
+            if (one && found.size() > before) {
+                best = std::min(best, found.back().compute + found.back().transfer + hand);
+                found.erase(found.begin(), found.end() - 1);
+            }
+        }
+        return found;
+    }
+
+    template <typename Slot>
+    void expand(int used, int cut, int set, int stop, double limit, int heads, Slot& slot) {
+        const auto& devices = members_[set];
         for (int head = 0; head < heads; ++head) {
             if (slot(used, cut, head).empty()) continue;
-            double best_sum = limit;  // on plain links only the best leader counts
-            for (int leader = 0; leader < n; ++leader) {
-                const double hand = hand_over(cut, head, devices[leader]);
-                found.clear();
-                const bool one = problem_.uniform && !problem_.overlap && !problem_.shared;
-                choices(cut, stop, set, leader, hand, one ? best_sum : limit, found);
+            for (const Choice& choice : ways(cut, stop, set, head, limit)) {
                 if (stopped_) return;
-                for (const Choice& choice : found) {
-                    const double transfer = choice.transfer + hand;
-                    const double whole = problem_.overlap ? std::max(choice.compute, transfer) : choice.compute + transfer;
-                    if (one) best_sum = std::min(best_sum, whole);
-                    const int target_head = problem_.uniform ? 0 : devices[leader];
-                    for (std::size_t i = 0; i < slot(used, cut, head).size(); ++i) {
-                        const int parent = slot(used, cut, head)[i];
-                        const Label& before = labels_[parent];
-                        Label label{std::max(before.period, whole), before.medium + transfer,
-                                    before.latency + choice.compute + transfer, parent, cut, stop, set, used, leader,
-                                    choice.limit, choice.several};
-                        if (label.latency > problem_.latency_limit * (1 + 1e-12)) continue;
-                        if (problem_.shared && !by_latency_ && label.medium > limit * (1 + 1e-12)) continue;
-                        insert(slot(used + set, stop, target_head), label);
-                    }
+                const double transfer = choice.transfer + hand_over(cut, head, devices[choice.leader]);
+                const double whole = problem_.overlap ? std::max(choice.compute, transfer) : choice.compute + transfer;
+                const int target_head = problem_.uniform ? 0 : devices[choice.leader];
+                for (std::size_t i = 0; i < slot(used, cut, head).size(); ++i) {
+                    const int parent = slot(used, cut, head)[i];
+                    const Label& before = labels_[parent];
+                    const Label label{std::max(before.period, whole), before.medium + transfer,
+                                      before.latency + choice.compute + transfer, parent, cut, stop, set, used,
+                                      choice.leader, choice.limit, choice.several};
+                    if (label.latency > problem_.latency_limit * (1 + 1e-12)) continue;
+                    if (problem_.shared && !by_latency_ && label.medium > limit * (1 + 1e-12)) continue;
+                    insert(slot(used + set, stop, target_head), label);
                 }
             }
+            if (stopped_) return;
         }
     }
 

@@ -162,7 +162,7 @@ def _allowed(forbidden: frozenset[tuple[int, int, int]], start: int, stop: int, 
 
 def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
     """No pipeline is faster than all MACs at the speed of all devices together."""
-    return problem.macs_before()[-1] / sum(device.speed for device in cluster.devices)
+    return problem.least_macs_before()[-1] / sum(device.speed for device in cluster.devices)
 
 
 def least_latency(
@@ -207,7 +207,8 @@ def _search(
         )
     elif engine == "native":
         found = native_module().pipeline_search(
-            problem.cuts, _tables(problem), list(problem.macs_before()), handover, list(form.speed), list(form.type),
+            problem.cuts, _tables(problem), list(problem.least_macs_before()), handover,
+            list(form.speed), list(form.type),
             [list(line) for line in form.per_byte], [list(line) for line in form.latency], form.uniform,
             cluster.network.overlap, shared, limit, several_blocks, least, incumbent_s, time_limit_s, _STATES,
             banned,

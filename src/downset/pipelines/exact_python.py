@@ -37,7 +37,7 @@ def search(
     run = _Search(problem, devices, handover, overlap, shared, latency_limit_s, several_blocks, least_latency)
     run.banned = frozenset(banned)
     run.deadline = time.perf_counter() + time_limit_s
-    total = problem.macs_before()[-1] / sum(devices.speed)
+    total = problem.least_macs_before()[-1] / sum(devices.speed)
     try:
         found = run.best()
     except _TimeIsUp:

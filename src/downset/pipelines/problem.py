@@ -97,6 +97,32 @@ class SplitProblem:
             self._facts["macs"] = tuple(totals)
         return self._facts["macs"]
 
+    def least_macs_before(self) -> tuple[int, ...]:
+        """By cut: MACs before it that no plan can leave out, those of rows that somebody reads. Fewer than
+        `macs_before` where a stride passes rows over: strips, too, may pass them over."""
+        if "least" not in self._facts:
+            read = {t: np.full(self.tensors[t].rows, t in self.kept) for op in self.ops for t in op.outputs}
+            least: dict[int, int] = {}
+            inputs = {tensor for op in self.ops for tensor in op.inputs}
+            for unit in reversed(self.units):
+                for op in reversed(unit):
+                    described = self.ops[op]
+                    rows = np.logical_or.reduce([read[tensor] for tensor in described.outputs])
+                    sink = not inputs & set(described.outputs)  # nobody reads it: it is computed whole all the same
+                    if sink or (described.whole and rows.any()):
+                        rows = np.ones_like(rows)
+                    least[op] = described.macs_per_row * int(rows.sum())
+                    at = np.flatnonzero(rows)
+                    for tensor, first, last in zip(described.inputs, described.first, described.last, strict=True):
+                        if tensor in read:
+                            for low, high in zip(first[at].tolist(), last[at + 1].tolist(), strict=True):
+                                read[tensor][low:high] = True
+            totals = [0]
+            for unit in self.units:
+                totals.append(totals[-1] + sum(least[op] for op in unit))
+            self._facts["least"] = tuple(totals)
+        return self._facts["least"]
+
     def cut_bytes(self) -> tuple[int, ...]:
         """By cut: the bytes of all tensors that cross it; at the ends those of the network's inputs and outputs."""
         if "bytes" not in self._facts:
