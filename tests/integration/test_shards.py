@@ -9,11 +9,15 @@ import numpy as np
 import onnx
 import pytest
 
+from downset.cluster import load_cluster
 from downset.cost import row_form
-from downset.export.shards import ShardBlock, write_shards
+from downset.errors import UnsupportedError
+from downset.export.shards import ShardBlock, export_shards, write_shards
 from downset.load import load
 from downset.pipelines.network import pipeline_units
 from downset.regions import extent
+from downset.run.arena import seeded_inputs
+from downset.split import plan_pipeline
 from experiments.zoo import ZOO
 from tests.models import branchy_model, installed_model
 
@@ -94,6 +98,29 @@ def test_shards_of_a_small_model(tmp_path):
 def test_shards_of_a_real_model(tmp_path):
     """Opset 9, weights computed from their shapes, local response normalisation, a classifier."""
     _compare(installed_model("onnx", "light_inception_v2.onnx"), tmp_path / "shards", 3, 2)
+
+
+@pytest.mark.parametrize("method", ["layerwise", "pico", "exact"])
+def test_shards_of_a_plan(method, tmp_path):
+    """Stages of one block, and of many; strips as a planner cut them."""
+    onnx.save(ZOO["squeezenet1_0"](image=79), str(tmp_path / "whole.onnx"))
+    graph = load(tmp_path / "whole.onnx")
+    plan = plan_pipeline(graph, load_cluster("pico_1mac"), method=method)
+    shards = export_shards(tmp_path / "shards", graph, plan)
+    assert {shard.stage for shard in shards} == set(range(len(plan.stages)))
+    inputs = seeded_inputs(graph)
+    name = graph.tensors[graph.inputs[0]].name
+    expected = _session(tmp_path / "whole.onnx").run(None, {name: inputs[0]})
+    found, _ = _run(tmp_path / "shards", graph, inputs)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-3, atol=1e-4)
+
+
+def test_a_plan_of_another_model_is_refused(tmp_path):
+    onnx.save(ZOO["squeezenet1_0"](image=79), str(tmp_path / "whole.onnx"))
+    graph = load(tmp_path / "whole.onnx")
+    plan = plan_pipeline(graph, load_cluster("pico_1mac"), method="single")
+    with pytest.raises(UnsupportedError, match="not those of this model"):
+        export_shards(tmp_path / "shards", load(branchy_model(tmp_path / "other.onnx")), plan)
 
 
 def test_rows_are_stated(tmp_path):
