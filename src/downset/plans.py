@@ -155,6 +155,7 @@ class Block:
 
     start: int
     stop: int
+    ops: tuple[int, ...]
     frame_rows: int
     strips: tuple[Strip, ...]
     before: tuple[Transfer, ...]

@@ -13,7 +13,7 @@ from downset.pipelines import PIPELINERS
 from downset.pipelines.drafts import FoundPipeline
 from downset.pipelines.exact import least_latency, total_bound_s
 from downset.pipelines.memory import stage_memory
-from downset.pipelines.network import pipeline_chain, pipeline_units, split_problem
+from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.timing import check_comm, medium_seconds, period_and_latency, stages_of
 from downset.plans import Evidence, Pipeline, PipelineStage
@@ -49,6 +49,8 @@ def plan_pipeline(
     if isinstance(method, str) and method not in PIPELINERS:
         raise UsageError(f"unknown pipeline method {method!r}; choose one of {', '.join(PIPELINERS)}")
     planner = PIPELINERS[method] if isinstance(method, str) else method
+    if name == "blocks" and units is None and isinstance(network, Graph):
+        units = block_units(network)
     relays = name == "exact" and units is None
     problem, strict, notes = _problem(network, units, time_limit_s, relays=relays)
     forbidden: set[tuple[int, int, int]] = _too_heavy(problem, cluster)

@@ -101,13 +101,18 @@ def _check_macs(form: RowForm, stage: PipelineStage, place: int) -> None:
         raise InvalidPlan(
             f"stage {place} states {stage.macs} MACs, {stage.redundant_macs} redundant: not what it needs"
         )
-    if len(stage.blocks) > 1 or any(strip.columns for strip in stage.blocks[0].strips):
-        return
-    block, inside = stage.blocks[0], set(stage.ops)
+    if sorted(op for block in stage.blocks for op in block.ops) != sorted(stage.ops):
+        raise InvalidPlan(f"stage {place}: its blocks do not hold its operators once")
+    for block in stage.blocks:
+        _check_strips(form, block, place)
+
+
+def _check_strips(form: RowForm, block: Block, place: int) -> None:
+    """MACs of every row strip of a block, from the rows it needs."""
+    inside = set(block.ops)
     made = {tensor for op in inside for tensor in form.ops[op].outputs}
-    read_outside = {
-        item.tensor for op, described in enumerate(form.ops) if op not in inside for item in described.inputs
-    }
+    outside = [described for op, described in enumerate(form.ops) if op not in inside]
+    read_outside = {item.tensor for described in outside for item in described.inputs}
     read_inside = {item.tensor for op in inside for item in form.ops[op].inputs}
     sinks = [t for t in made if t in read_outside or t in form.outputs or t not in read_inside]
     for strip in block.strips:
@@ -115,8 +120,8 @@ def _check_macs(form: RowForm, stage: PipelineStage, place: int) -> None:
         for tensor in sinks:
             rows = max(form.rows[tensor], 1)
             wanted[tensor] = (strip.start * rows // block.frame_rows, strip.stop * rows // block.frame_rows)
-        macs = segment_macs(form, stage.ops, wanted)
-        if macs != strip.macs:
+        macs = segment_macs(form, block.ops, wanted)
+        if strip.columns is None and macs != strip.macs:
             raise InvalidPlan(f"stage {place}: rows {strip.start}-{strip.stop} need {macs} MACs, not {strip.macs}")
 
 

@@ -59,7 +59,9 @@ def split(
     if output is not None:
         write_plan(output, plan)
     if options["export_dir"] is not None:
-        _export(graph, plan, options["export_dir"])
+        from downset.export.shards import export_shards
+
+        export_shards(options["export_dir"], graph, plan)
     if as_json:
         print_json(split_json(plan, periods))
     else:
@@ -135,18 +137,6 @@ def _compared(graph: Graph, cluster: Any, plan: Pipeline, shared: dict[str, Any]
         except (InfeasibleError, LimitReached):
             periods[name] = None
     return periods
-
-
-def _export(graph: Graph, plan: Pipeline, folder: str) -> None:
-    from importlib import import_module
-
-    try:
-        shards = import_module("downset.export.shards")
-    except ImportError as error:
-        from downset.errors import UnsupportedError
-
-        raise UnsupportedError(f"shards cannot be exported: {error}") from None
-    shards.export_shards(folder, graph, plan)
 
 
 def _print_tables(plan: Pipeline, periods: dict[str, float | None], out: Any) -> None:

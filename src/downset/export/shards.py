@@ -54,35 +54,19 @@ class Shard:
 
 def export_shards(folder: str | os.PathLike[str], graph: Graph, plan: Pipeline) -> tuple[Shard, ...]:
     """Write the shards of a plan. Raises UnsupportedError for tiles with columns, and as `write_shards` does."""
-    return write_shards(folder, graph, _blocks(graph, plan))
+    return write_shards(folder, graph, _blocks(plan))
 
 
-def _blocks(graph: Graph, plan: Pipeline) -> list[ShardBlock]:
-    units = _units(graph, plan)
+def _blocks(plan: Pipeline) -> list[ShardBlock]:
     names = [device.name for device in plan.cluster.devices]
     found = []
     for number, stage in enumerate(plan.stages):
         for place, block in enumerate(stage.blocks):
             if any(strip.columns is not None for strip in block.strips):
                 raise UnsupportedError("tiles with columns are not exported; choose a method that cuts rows only")
-            ops = tuple(sorted(op for unit in units[block.start : block.stop] for op in unit))
             strips = tuple((names[strip.device], strip.start, strip.stop) for strip in block.strips)
-            found.append(ShardBlock(number, place, ops, block.frame_rows, strips))
+            found.append(ShardBlock(number, place, block.ops, block.frame_rows, strips))
     return found
-
-
-def _units(graph: Graph, plan: Pipeline) -> Sequence[Sequence[int]]:
-    """The chain whose cuts the plan's blocks name; a plan holds the operators of its stages only."""
-    from downset.pipelines.network import pipeline_chain, pipeline_units
-
-    for relays in (True, False):
-        units = pipeline_chain(graph).units if relays else pipeline_units(graph)
-        if all(
-            {op for b in stage.blocks for unit in units[b.start : b.stop] for op in unit} == set(stage.ops)
-            for stage in plan.stages
-        ):
-            return units
-    raise UnsupportedError("the plan's cuts are not those of this model; plan it again")
 
 
 def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:

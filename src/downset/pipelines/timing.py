@@ -18,6 +18,7 @@ sends. Without overlap that is a lower bound of what a shared network can do, wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from downset.cluster import Cluster
 from downset.errors import UsageError
@@ -74,10 +75,8 @@ def stage_of(
     moved = sum(transfer.nbytes for block in blocks for transfer in (*block.before, *block.after))
     seconds = max(compute_s, transfer_s) if cluster.network.overlap else compute_s + transfer_s
     members = {strip.device for block in blocks for strip in block.strips} | {draft.leader}
-    covered = [op for unit in problem.units[start:stop] for op in unit]
-    ops = [source for op in covered for source in (problem.source_ops[op] if problem.source_ops else (op,))]
     return PipelineStage(
-        ops=tuple(sorted(ops)),
+        ops=_ops(problem, start, stop),
         leader=draft.leader,
         devices=tuple(sorted(members)),
         blocks=tuple(blocks),
@@ -132,13 +131,18 @@ def _block(
         after = tuple(Transfer(strip.device, leader, strip.out_bytes) for strip in others if strip.out_bytes)
         owners.clear()
     seconds = round_seconds(cluster, before) + round_seconds(cluster, after)
-    return Block(split.start, split.stop, segment.rows, tuple(strips), before, after, max(busy), seconds)
+    ops = _ops(problem, split.start, split.stop)
+    return Block(split.start, split.stop, ops, segment.rows, tuple(strips), before, after, max(busy), seconds)
+
+
+def _ops(problem: SplitProblem, start: int, stop: int) -> tuple[int, ...]:
+    """The graph's operators of units [start, stop)."""
+    covered = [op for unit in problem.units[start:stop] for op in unit]
+    return tuple(sorted(s for op in covered for s in (problem.source_ops[op] if problem.source_ops else (op,))))
 
 
 def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
     """Rounding of shares must not make MACs appear: the redundant MACs of a block are all its MACs less the need."""
-    from dataclasses import replace
-
     surplus = sum(strip.macs for strip in strips) - needed
     drift = surplus - sum(strip.redundant_macs for strip in strips)
     for index, strip in sorted(enumerate(strips), key=lambda item: -item[1].macs):
@@ -219,7 +223,7 @@ def _gathered(
                 moved[owner] = moved.get(owner, 0) + (end - begin) * problem.tensors[tensor].row_bytes
     after = tuple(Transfer(owner, leader, nbytes) for owner, nbytes in sorted(moved.items()))
     seconds = round_seconds(cluster, block.before) + round_seconds(cluster, after)
-    return Block(block.start, block.stop, block.frame_rows, block.strips, block.before, after, block.compute_s, seconds)
+    return replace(block, after=after, transfer_s=seconds)
 
 
 def _tile_price(problem: SplitProblem, split: Split, tile: Tile, rows: int) -> tuple[int, int, int, float]:
