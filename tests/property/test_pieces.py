@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downset.cost import segment_macs
-from downset.errors import InfeasibleError
+from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.lattice import bits
 from downset.pipelines.pieces import _native_search, divided_pieces, piece_problem, pieces, recursive_pieces
 from downset.regions import equal_strips
@@ -136,3 +136,15 @@ def test_the_first_chain_found_is_a_chain():
     assert search.within(10**12, 10.0)[0] == 1
     assert _is_chain(problem, search.pieces())
     assert max(search.costs()) <= 10**12
+
+
+def test_limits_end_the_searches():
+    problem = piece_problem(zoo("inception_v3", weights=False))
+    with pytest.raises(LimitReached, match="more than 10 "):
+        recursive_pieces(problem, state_limit=10)
+    with pytest.raises(LimitReached, match="no chain of pieces within 0 s"):
+        pieces(problem, seconds=0.0)
+    with pytest.raises(InfeasibleError, match="diameter 1"):
+        pieces(problem, diameter=1)
+    with pytest.raises(UsageError, match="a diameter of 0"):
+        pieces(problem, diameter=0)

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from downset.cost import row_form
-from downset.errors import InfeasibleError, LimitReached, UnsupportedError
+from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.graph import Graph
 from downset.lattice import bits, successors
 from downset.native import native_module
@@ -117,6 +117,9 @@ def piece_problem(graph: Graph, *, strict: bool = True) -> PieceProblem:
         members[vertex] += [*before, index]
         vertex_of.update(dict.fromkeys([*before, index], vertex))
     for unread in waiting.values():
+        if not members:
+            members.append([])
+            layers.append(0)
         members[0] += unread
         vertex_of.update(dict.fromkeys(unread, 0))
     masks = [0] * len(members)
@@ -140,10 +143,13 @@ def pieces(
 ) -> PieceChain:
     """The chain of least max C, ties as asked for, or the best found within the limits with its bound.
 
-    Raises InfeasibleError if no chain keeps the diameter, LimitReached if none was found in time.
+    Raises InfeasibleError if no chain keeps the diameter, LimitReached if none was found in time, UsageError for fewer
+    than one strip or a diameter below one layer.
     """
+    if strips < 1 or diameter < 1:
+        raise UsageError(f"pieces need a strip and a layer at least, not {strips} strips and a diameter of {diameter}")
     if engine == "python":
-        return recursive_pieces(problem, strips=strips, diameter=diameter, ties=ties)
+        return recursive_pieces(problem, strips=strips, diameter=diameter, ties=ties, state_limit=state_limit)
     began = time.perf_counter()
     search = _native_search(problem, strips, diameter, state_limit)
     low, best, threshold = 0, _NONE, 0
@@ -257,8 +263,13 @@ class _Pricing:
         return max(found.values(), default=0)
 
 
-def recursive_pieces(problem: PieceProblem, *, strips: int = 2, diameter: int = 5, ties: Ties = "sum") -> PieceChain:
-    """Algorithm 1 as printed, on states instead of hashes: every ending piece of every state. For small networks."""
+def recursive_pieces(
+    problem: PieceProblem, *, strips: int = 2, diameter: int = 5, ties: Ties = "sum", state_limit: int = 100_000
+) -> PieceChain:
+    """Algorithm 1 as printed, on states instead of hashes: every ending piece of every state. For small networks.
+
+    Raises LimitReached past `state_limit` states, or pieces of one state.
+    """
     began = time.perf_counter()
     pricing = _Pricing(problem, strips)
     everything = (1 << len(problem.vertices)) - 1
@@ -266,7 +277,9 @@ def recursive_pieces(problem: PieceProblem, *, strips: int = 2, diameter: int = 
     opened = [everything]
     while opened:
         left = opened[-1]
-        options = [] if left in known else _endings(problem, pricing, left, diameter)
+        if len(known) > state_limit:
+            raise LimitReached(f"more than {state_limit} states; use engine='native'")
+        options = [] if left in known else _endings(problem, pricing, left, diameter, state_limit)
         missing = [left & ~piece for piece in options if left & ~piece not in known]
         if missing:
             opened += missing
@@ -296,7 +309,7 @@ def recursive_pieces(problem: PieceProblem, *, strips: int = 2, diameter: int = 
     return PieceChain(tuple(reversed(chain)), tuple(reversed(costs)), largest, True, len(known), seconds)
 
 
-def _endings(problem: PieceProblem, pricing: _Pricing, left: int, diameter: int) -> list[int]:
+def _endings(problem: PieceProblem, pricing: _Pricing, left: int, diameter: int, most: int) -> list[int]:
     """The pieces that may be taken from the end of what is left, small to large: closed under successors, with what is
     forced."""
     forced = 0
@@ -312,6 +325,8 @@ def _endings(problem: PieceProblem, pricing: _Pricing, left: int, diameter: int)
             continue  # so are all larger ones
         if piece:
             found.append(piece)
+        if len(found) > most:
+            raise LimitReached(f"more than {most} pieces may end here; use engine='native'")
         for v in bits(left & ~piece):
             larger = piece | 1 << v
             if not pricing.after[v] & left & ~piece and larger not in seen:

@@ -12,6 +12,7 @@ Deviations: rows only. The strips' results are joined by a Concat, which holds t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -112,14 +113,16 @@ def choose_row_strips(
     """Segments in strips while that lowers the peak and at most `max_recompute` of the network's MACs are added.
 
     Each round takes the segment around the peak, and the number of strips, with the least peak (then the least work).
+    `time_limit_s` holds for the order search and again for all rounds; past it the best so far is taken.
     """
     order = plan_order(graph, memory=memory, time_limit_s=time_limit_s)
     before = peak_bytes(order_problem(graph, memory), order.steps)
     current = _reordered(graph, order.steps)
     budget = int(macs(graph) * max_recompute)
     peak, segments = before, []
+    deadline = time.perf_counter() + time_limit_s
     for _ in range(rounds):
-        found = _best_segment(current, memory, strips, peak, budget)
+        found = _best_segment(current, memory, strips, peak, budget, deadline)
         if found is None:
             break
         current, segment = found
@@ -129,7 +132,7 @@ def choose_row_strips(
 
 
 def _best_segment(
-    graph: Graph, memory: str | MemoryModel, strips: Sequence[int], peak: int, budget: int
+    graph: Graph, memory: str | MemoryModel, strips: Sequence[int], peak: int, budget: int, deadline: float
 ) -> tuple[Graph, StripedSegment] | None:
     form = row_form(graph, strict=False)
     live = profile(order_problem(graph, memory), tuple(range(len(graph.ops))))
@@ -140,7 +143,7 @@ def _best_segment(
         if not first <= at < stop or 2 * graph.tensors[result].nbytes >= peak:
             continue
         for count in strips:
-            if count > form.rows[result]:
+            if count > form.rows[result] or time.perf_counter() > deadline:
                 continue
             parts = [{result: rows} for rows in equal_strips(form.rows[result], count)]
             extra = redundant_macs(form, range(first, stop), parts)
