@@ -46,7 +46,9 @@ bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and
 	$(BIN)/python -m experiments.tflite_memory.tables
 	$(BIN)/python -m experiments.tflite_memory.shares
 	$(BIN)/python -m experiments.arenas.objects
+	$(if $(wildcard experiments/arenas/minimalloc.py),$(BIN)/python -m experiments.arenas.minimalloc)
 	$(BIN)/python -m experiments.speed.arena
+	$(BIN)/python -m experiments.arenas.executorch_peer
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
