@@ -36,17 +36,19 @@ inline Ints greedy(const OrderProblem& problem, double seconds) {
 }
 
 // Level by level, keeping the `width` states of least (peak, live), first come first on ties; an operator that fits under
-// a state's peak and does not raise live bytes is the only one tried there. {order (empty: out of time), states}
-inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width, double seconds) {
+// a state's peak and does not raise live bytes is the only one tried there. Peaks below `bound` count as it; only orders
+// below `incumbent` are looked for. {order (empty: none, or out of time), states}
+inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width, Bytes bound, Bytes incumbent,
+                                          double seconds) {
     const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
     const int words = problem.words;
     struct Node {
-        Bytes peak, live;
         std::int32_t parent;
         int ran;
     };
     struct Front {
         std::int32_t node;
+        Bytes peak, live;
         Word hash;
         std::vector<Word> set, ready;
     };
@@ -54,17 +56,18 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
         Bytes peak, live;
         int from, operator_;
     };
-    std::vector<Node> nodes{{std::max(problem.floor, problem.start_live), problem.start_live, -1, -1}};
-    std::vector<Front> front{{0, 0, std::vector<Word>(words, 0), problem.start_ready()}};
+    std::vector<Node> nodes{{-1, -1}};
+    std::vector<Front> front{{0, std::max({bound, problem.floor, problem.start_live}), problem.start_live, 0, std::vector<Word>(words, 0), problem.start_ready()}};
     std::int64_t expanded = 0;
     for (int level = 0; level < problem.count; ++level) {
         std::vector<Move> moves;
         for (int from = 0; from < static_cast<int>(front.size()); ++from) {
             if (++expanded % 16 == 0 && Clock::now() > deadline) return {{}, expanded};
-            const Node node = nodes[front[from].node];
+            const Front& node = front[from];
             const std::size_t before = moves.size();
-            const bool committed = for_each_bit(front[from].ready.data(), words, [&](int v) {
-                const auto [transient, left] = problem.step(front[from].set.data(), node.live, v);
+            const bool committed = for_each_bit(node.ready.data(), words, [&](int v) {
+                const auto [transient, left] = problem.step(node.set.data(), node.live, v);
+                if (transient >= incumbent) return false;
                 moves.push_back({std::max(node.peak, transient), left, from, v});
                 return transient <= node.peak && left <= node.live;
             });
@@ -80,15 +83,16 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
         std::vector<Front> following;
         for (const Move& move : moves) {
             if (static_cast<int>(following.size()) >= width) break;
-            Front next{0, front[move.from].hash ^ hash_of(move.operator_), front[move.from].set, {}};
+            Front next{0, move.peak, move.live, front[move.from].hash ^ hash_of(move.operator_), front[move.from].set, {}};
             put(next.set.data(), move.operator_);
             if (!seen.find(next.set.data(), next.hash).second) continue;
             next.ready = front[move.from].ready;
             problem.open(next.set.data(), next.ready.data(), move.operator_);
             next.node = static_cast<std::int32_t>(nodes.size());
-            nodes.push_back({move.peak, move.live, front[move.from].node, move.operator_});
+            nodes.push_back({front[move.from].node, move.operator_});
             following.push_back(std::move(next));
         }
+        if (following.empty()) return {{}, expanded};
         front.swap(following);
     }
     Ints steps;

@@ -142,6 +142,21 @@ def test_beam_is_the_same_in_both_engines(problem, width):
     assert beam(problem, width=width, engine="python") == beam(problem, width=width, engine="native")
 
 
+@given(problem=wide_problems(), width=st.integers(1, 40), backward=st.booleans(), data=st.data())
+def test_a_beam_told_a_bound_and_an_answer_keeps_below_the_answer(problem, width, backward, data):
+    least = exhaustive(problem).bound
+    bound, incumbent = data.draw(st.integers(0, least)), data.draw(st.integers(least, 2 * least + 1))
+    native, python = (
+        engine_of(problem, engine).beam(width, bound, incumbent, backward=backward, seconds=10.0) for engine in ENGINES
+    )
+    assert native == python
+    if native[0] is not None:
+        verify_steps(problem.predecessors, native[0])
+        assert least <= peak_bytes(problem, native[0]) < incumbent
+    every = engine_of(problem, "native").beam(10_000, bound, least + 1, backward=backward, seconds=10.0)[0]
+    assert every is not None and peak_bytes(problem, every) == least  # as wide as the lattice, it is exact
+
+
 @MODELS
 @given(data=st.data())
 def test_the_closure_bound_holds_and_is_the_enumerated_one(memory, data):

@@ -15,22 +15,26 @@ from downset.liveness import OrderProblem
 from downset.orders.engines import engine_of
 from downset.plans import Found
 
-__all__ = ["beam"]
+__all__ = ["WIDTHS", "beam"]
+
+WIDTHS = (4, 32, 300)
 
 
-def beam(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native", width: int = 300) -> Found:
+def beam(
+    problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native", width: int = WIDTHS[-1]
+) -> Found:
     """The best order that fronts of `width` states find; narrower ones first, so that there is always an answer."""
     deadline = time.perf_counter() + time_limit_s
     parts = engine_of(problem, engine)
     best = tuple(range(len(problem.predecessors)))
-    states = 0
-    for tried in sorted({min(4, width), min(32, width), width}):
+    value, states = parts.peak(best), 0
+    for tried in sorted({min(narrow, width) for narrow in WIDTHS[:-1]} | {width}):
         for backward in (False, True):
             left_s = deadline - time.perf_counter()
             if left_s <= 0:
                 break
-            steps, expanded = parts.beam(tried, backward=backward, seconds=left_s)
+            steps, expanded = parts.beam(tried, 0, value, backward=backward, seconds=left_s)
             states += expanded
             if steps is not None:
-                best = min(best, steps, key=parts.peak)
+                best, value = steps, parts.peak(steps)
     return Found(best, problem.floor_bytes, False, states)

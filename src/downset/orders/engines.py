@@ -17,8 +17,8 @@ from downset.orders.search_space import SearchSpace
 
 __all__ = ["Engine", "Search", "engine_of"]
 
-_BYTES = 3 * 2**27
-"""What a native search holds of states: three eighths of a GiB, and there are two."""
+_BYTES = 5 * 2**26
+"""What a native search holds of states: a third of a GiB, and there are two."""
 
 
 class Search(Protocol):
@@ -36,7 +36,9 @@ class Search(Protocol):
 class Engine(Protocol):
     def peak(self, steps: Sequence[int]) -> int: ...
     def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None: ...
-    def beam(self, width: int, *, backward: bool, seconds: float) -> tuple[tuple[int, ...] | None, int]: ...
+    def beam(
+        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float
+    ) -> tuple[tuple[int, ...] | None, int]: ...
     def bound(self, known: Sequence[int], seconds: float) -> int: ...
     def search(self, *, backward: bool) -> Search: ...
 
@@ -56,8 +58,10 @@ class _Native:
     def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None:
         return tuple(self._module.greedy(self._space(backward), seconds)) or None
 
-    def beam(self, width: int, *, backward: bool, seconds: float) -> tuple[tuple[int, ...] | None, int]:
-        steps, states = self._module.beam(self._space(backward), width, seconds)
+    def beam(
+        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float
+    ) -> tuple[tuple[int, ...] | None, int]:
+        steps, states = self._module.beam(self._space(backward), width, bound, incumbent, seconds)
         return tuple(steps) or None, states
 
     def bound(self, known: Sequence[int], seconds: float) -> int:
@@ -80,9 +84,11 @@ class _Python:
         steps = greedy_steps(space, time.perf_counter() + seconds)
         return space.given_order(steps) if len(steps) == space.count else None
 
-    def beam(self, width: int, *, backward: bool, seconds: float) -> tuple[tuple[int, ...] | None, int]:
+    def beam(
+        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float
+    ) -> tuple[tuple[int, ...] | None, int]:
         deadline = time.perf_counter() + seconds
-        return python_beam(self._backward if backward else self._forward, width, deadline)
+        return python_beam(self._backward if backward else self._forward, width, bound, incumbent, deadline)
 
     def bound(self, known: Sequence[int], seconds: float) -> int:
         del known, seconds  # bound.py enumerates downsets: too slow for a search to begin with

@@ -3,10 +3,11 @@
 Source: docs/tour (why the optimum is fast); it replaces the soft budget of "Ordering Chaos", section 3.2.
 Names: see best_first.py; *backward* is the same orders read from their ends (search_space.py).
 Complexity: that of the better of two searches, twice.
-Deviations: simple orders come first and beams when the search is long. The forward and the backward search take turns
-    and share their bounds and the best order known: on graphs that open one way and close the other, the difference is
-    a few states against millions. Whatever ends it, the best order known is returned, and the larger of the two bounds.
-    The native engine starts at the bound of `bound.py`, the Python engine without it.
+Deviations: simple orders come first and, when the search is long, ever wider beams between its turns. The forward and
+    the backward search take turns too, and share their bounds and the best order known: on graphs that open one way and
+    close the other, the difference is a few states against millions. Whatever ends it, the best order known is
+    returned, and the larger of the two bounds. The native engine starts at the bound of `bound.py`, the Python engine
+    without it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import time
 
 from downset.liveness import OrderProblem
+from downset.orders.beam import WIDTHS
 from downset.orders.best_first import FULL, OPEN, SOLVED
 from downset.orders.dfs import dfs
 from downset.orders.engines import Engine, Search, engine_of
@@ -29,7 +31,9 @@ _SLICE, _LONGEST_SLICE = 128, 2**16
 _LEAD = 8
 """How much longer a turn is of the search that raised the bound last."""
 _STATES = 1_000_000_000
-_WIDTHS = (4, 32, 300)
+_WIDEST = 8_000_000
+"""Width of a beam times operators, at most: some hundred MiB."""
+_PAUSE_S = 0.02
 
 
 def optimal(
@@ -47,9 +51,16 @@ def optimal(
     for backward in (False, True):
         run.try_order(run.parts.greedy(backward=backward, seconds=0.1 * time_limit_s))
     run.bound = max(problem.floor_bytes, run.parts.bound(run.best, 0.2 * run.left_s()))
-    run.search(_QUICK)
-    run.beams(0.3 * run.left_s())
-    run.search(_STATES)
+    run.search(_QUICK, time_limit_s)
+    widest = _WIDEST // max(len(problem.predecessors), 1)
+    for width in [*WIDTHS, *(WIDTHS[-1] * 4**power for power in range(1, 10) if WIDTHS[-1] * 4**power <= widest)]:
+        begin = time.perf_counter()
+        run.beams(width, run.bound)
+        if width in WIDTHS:
+            run.beams(width, 0)  # what `beam` itself does
+        # As long for the searches, which gain by the beam's answer: nothing above it needs to be kept.
+        run.search(_STATES, time.perf_counter() - begin + _PAUSE_S)
+    run.search(_STATES, time_limit_s)
     return Found(run.best, run.bound, run.bound == run.value, run.states)
 
 
@@ -61,7 +72,7 @@ class _Run:
         self.best: tuple[int, ...] = ()
         self.value = -1
         self._deadline, self._state_limit = deadline, state_limit
-        self._searches: list[Search] = []
+        self._searches: list[Search] | None = None
         self._leader: Search | None = None  # the search that raised the bound last
         self._slice = _SLICE
 
@@ -71,32 +82,35 @@ class _Run:
     def settled(self) -> bool:
         return self.bound >= self.value or time.perf_counter() > self._deadline
 
+    def stopped(self) -> bool:
+        return self.settled() or self.states >= self._state_limit
+
     def try_order(self, steps: tuple[int, ...] | None) -> None:
         if steps is not None:
             value = self.parts.peak(steps)
             if self.value < 0 or value < self.value:
                 self.best, self.value = steps, value
 
-    def beams(self, seconds: float) -> None:
-        """Beam search costs more than most searches in whole, so it waits until one proves long; then it pays twice:
-        as an answer, and because nothing above it needs to be kept."""
-        deadline = time.perf_counter() + seconds
-        for width in _WIDTHS:
-            for backward in (False, True):
-                left_s = deadline - time.perf_counter()
-                if left_s > 0 and not self.settled() and self.states < self._state_limit:
-                    self.try_order(self.parts.beam(width, backward=backward, seconds=left_s)[0])
+    def beams(self, width: int, bound: int) -> None:
+        """Beam search costs more than most searches in whole, so it waits until one proves long."""
+        for backward in (False, True):
+            if not self.stopped():
+                left_s = self.left_s()
+                found, _ = self.parts.beam(width, bound, self.value, backward=backward, seconds=left_s)
+                self.try_order(found)
 
-    def search(self, states: int) -> None:
-        """Up to so many states, the searches in turns."""
+    def search(self, states: int, seconds: float) -> None:
+        """Up to so many states or seconds, the searches in turns."""
+        until = min(time.perf_counter() + seconds, self._deadline)
         last = min(self.states + states, self._state_limit)
-        if not self._searches and not self.settled():
+        if self._searches is None and not self.settled():
             self._searches = [self.parts.search(backward=backward) for backward in (False, True)]
-        while self._searches and self.states < last and not self.settled():
+        while self._searches and self.states < last and not self.settled() and time.perf_counter() < until:
             for search in list(self._searches):
                 before = search.expanded
                 turn = self._slice if self._leader in (None, search) else self._slice // _LEAD
-                outcome = search.advance(self.bound, self.value, self.left_s(), min(turn, last - self.states))
+                left_s = max(until - time.perf_counter(), 0.001)
+                outcome = search.advance(self.bound, self.value, left_s, min(turn, last - self.states))
                 self.states += search.expanded - before
                 if outcome == SOLVED:
                     self.try_order(tuple(search.steps))

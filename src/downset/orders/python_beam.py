@@ -10,9 +10,11 @@ from downset.orders.search_space import SearchSpace
 __all__ = ["python_beam"]
 
 
-def python_beam(space: SearchSpace, width: int, deadline: float) -> tuple[tuple[int, ...] | None, int]:
-    """(an order, None when out of time; states expanded)."""
-    start = max(space.start_bytes, space.problem.floor_bytes)
+def python_beam(
+    space: SearchSpace, width: int, bound: int, incumbent: int, deadline: float
+) -> tuple[tuple[int, ...] | None, int]:
+    """(an order below `incumbent`, or None, also when out of time; states expanded)."""
+    start = max(space.start_bytes, space.problem.floor_bytes, bound)
     front: list[tuple[int, int, int, int, tuple[int, ...]]] = [(start, space.start_bytes, 0, space.start_ready, ())]
     states = 0
     for _ in range(space.count):
@@ -24,6 +26,8 @@ def python_beam(space: SearchSpace, width: int, deadline: float) -> tuple[tuple[
             tried = []
             for operator in bits(ready):
                 transient, left = space.step(downset, live, operator)
+                if transient >= incumbent:
+                    continue
                 tried.append((max(peak, transient), left, downset, ready, steps, operator))
                 if transient <= peak and left <= live:
                     tried = tried[-1:]
@@ -37,4 +41,6 @@ def python_beam(space: SearchSpace, width: int, deadline: float) -> tuple[tuple[
                 opened = space.open(larger, ready, operator)
                 following[larger] = (peak, left, larger, opened, (*steps, operator))
         front = list(following.values())
+        if not front:
+            return None, states
     return space.given_order(front[0][4]), states
