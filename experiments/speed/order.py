@@ -4,8 +4,9 @@
 
 Graphs come from ../shared/data/orders where it exists, and random ones are made here from seeds. Rows of absent graphs
 are printed from the committed table, marked `recorded`. CPU seconds; each proof is the median of five runs where it is
-short; limits are wall-clock, so a busy machine leaves more open. `inductor` is the best of the file's order and PyTorch inductor's three heuristics, `beam` the best of widths 4,
-32 and 300; SERENITY is the paper's algorithm in Python, not its authors' code.
+short; limits are wall-clock, so a busy machine leaves more open. `inductor` is the best of the file's order and PyTorch
+inductor's three heuristics, `beam` the best of widths 4, 32 and 300, from both ends; SERENITY is the paper's algorithm
+in Python, not its authors' code.
 """
 
 from __future__ import annotations
