@@ -117,6 +117,12 @@ def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[
         ((tensor, offsets[tensor]),) if tensor in offsets else () for tensor in range(len(graph.tensors))
     ]
     partial: set[int] = set()
+    for op in reversed(graph.ops):  # a sum may itself be part of a later one
+        if op.kind == "Sum" and model.accumulates and op.attrs.get("partial_sum") and op.outputs[0] != ABSENT:
+            for tensor in op.inputs:
+                if tensor != ABSENT and offsets.get(tensor) == offsets.get(op.outputs[0]):
+                    parts[tensor] = parts[op.outputs[0]]
+                    partial.add(tensor)
     for op in graph.ops:
         if not op.outputs or op.outputs[0] == ABSENT or not op.inputs:
             continue
@@ -125,11 +131,6 @@ def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[
             parts[made] = parts[source]
         elif op.kind == "Concat" and model.concat_is_view and made not in offsets:
             parts[made] = tuple(pair for tensor in op.inputs if tensor != ABSENT for pair in parts[tensor])
-        elif op.kind == "Sum" and model.accumulates and op.attrs.get("partial_sum"):
-            for tensor in op.inputs:
-                if offsets.get(tensor) == offsets.get(made):
-                    parts[tensor] = parts[made]
-                    partial.add(tensor)
     return parts, partial
 
 
