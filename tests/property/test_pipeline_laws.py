@@ -14,6 +14,7 @@ from downset.cluster import Cluster, Device, Network, load_cluster
 from downset.errors import InfeasibleError, InvalidPlan, LoadError, UsageError
 from downset.export.plan_json import decode_plan, encode_plan, pipeline_schema
 from downset.pipelines import PIPELINERS
+from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.problem import chain_problem
 from downset.pipelines.simulate import Disturbance, simulate
 from downset.pipelines.timing import period_and_latency, stages_of
@@ -128,7 +129,7 @@ def test_limits_that_cannot_be_met_name_what_would_do():
 
 
 def test_memory_limits_shape_the_plan():
-    network = graph("squeezenet1_0", image=64)
+    network = graph("squeezenet1_0", image=32)
     roomy = load_cluster("pico_1mac")
     free = plan_pipeline(network, roomy)
     most = max(nbytes for stage in free.stages for nbytes in stage.memory_bytes)
@@ -161,6 +162,32 @@ def test_plans_of_real_networks_verify_and_round_trip(name):
         verify_pipeline(network, plan)
     assert decode_plan(encode_plan(plan)) == plan
     jsonschema.validate(json.loads(encode_plan(plan)), json.loads(SCHEMA.read_text()))
+
+
+@pytest.mark.parametrize("name", ["inception_v3", "resnet34"])
+def test_the_refined_chain_has_the_cuts_of_pieces_and_of_blocks(name):
+    network = graph(name, weights=False)
+    chain = pipeline_chain(network)
+    cuts = set(downsets(chain.units))
+    assert {downsets(chain.units)[place] for place in chain.strict} == set(downsets(pipeline_units(network)))
+    assert set(downsets(block_units(network))) <= cuts
+    cluster = load_cluster("rpi_8")
+    periods = [
+        plan_pipeline(split_problem(network, units), cluster, method=method, comm="paper").period_s
+        for units, method in (
+            (chain.units, "exact"),
+            (block_units(network), "blocks"),
+            (pipeline_units(network), "pico"),
+        )
+    ]
+    assert periods[0] <= min(periods[1:]) * (1 + 1e-9)
+
+
+def downsets(units):
+    masks = [0]
+    for unit in units:
+        masks.append(masks[-1] | sum(1 << op for op in unit))
+    return masks
 
 
 def test_the_schema_file_is_the_schema():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -86,15 +87,29 @@ def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, .
 
 
 def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> Chain:
-    """The same chain refined: beside the pieces' cuts, up to `most` more where relays are allowed."""
+    """The same chain refined: beside the pieces' cuts those between blocks, and others that need relays, up to `most`
+    where pieces and blocks leave room."""
     problem, chain, units = _pieces(graph, seconds)
     if problem is None or chain is None:
         return Chain(units, tuple(range(len(units) + 1)))
     refined = refined_cuts(problem, chain)
     room = most - sum(refined.strict)
     refined = thinned(problem, refined, max(room, 1)) if len(refined.cuts) > most else refined
-    strict = tuple(place for place, kept in enumerate(refined.strict) if kept)
-    return Chain(refined.units(problem), strict)
+    masks = _downsets(refined.units(problem))
+    kept = {masks[place] for place, strict in enumerate(refined.strict) if strict}
+    # A cut that one tensor crosses lies above or below every other downset: it always fits into the chain.
+    masks = sorted({*masks, *_downsets(block_units(graph))}, key=int.bit_count)
+    if any(before & ~after for before, after in pairwise(masks)):
+        masks = _downsets(refined.units(problem))
+    return Chain(layer_units(graph, masks[1:]), tuple(place for place, mask in enumerate(masks) if mask in kept))
+
+
+def _downsets(units: Iterable[Iterable[int]]) -> list[int]:
+    """The cuts of a chain as masks of operators, from none to all."""
+    masks = [0]
+    for unit in units:
+        masks.append(masks[-1] | sum(1 << op for op in unit))
+    return masks
 
 
 def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
