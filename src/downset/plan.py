@@ -116,14 +116,14 @@ def plan_arena(
     if capacity_bytes is not None:
         planner = within(planner, capacity_bytes)
     living: Lifetimes | None = None
-    model_name = ""
+    model: MemoryModel | None = None
     steps: Sequence[int] = ()
     if isinstance(graph, Graph):
         if order is None:
             raise UsageError("plan_arena of a graph needs the order its operators run in")
         model = memory_model(memory or (order.memory if isinstance(order, Order) else "live"))
         steps = order.steps if isinstance(order, Order) else tuple(order)
-        living, model_name = lifetimes(graph, steps, model), model.name
+        living = lifetimes(graph, steps, model)
         records = living.records
     else:
         records = tuple(graph)
@@ -140,9 +140,9 @@ def plan_arena(
         tensor_offsets = {
             tensor: found.solution[record] for tensor, record in enumerate(living.record_of) if record >= 0
         }
-    arena = Arena(records, found.solution, evidence, model_name, tensor_offsets)
+    arena = Arena(records, found.solution, evidence, model.name if model else "", tensor_offsets)
     if isinstance(graph, Graph):
-        verify_arena(graph, steps, arena)
+        verify_arena(graph, steps, arena, memory=model)
     return arena
 
 

@@ -54,9 +54,9 @@ def verify_order(graph: Graph, order: Order) -> None:
         raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")
 
 
-def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena) -> None:
-    """The laws of a placement for this graph and order."""
-    model = memory_model(arena.memory)
+def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena, *, memory: MemoryModel | None = None) -> None:
+    """The laws of a placement for this graph and order; `memory` where the model is the caller's own."""
+    model = memory_model(memory or arena.memory)
     planned = lifetimes(graph, steps, model)
     if planned.records != arena.records or len(arena.offsets) != len(arena.records):
         raise InvalidPlan("the arena was planned for other lifetimes than this order gives")
