@@ -1,12 +1,15 @@
-"""Exact offsets: local search for an answer, complete search for a proof. Small and middling instances.
+"""Exact offsets: the portfolio for an answer, complete search for a better one and for a proof.
 
 Source: the form of the search (records in the order of their offsets, each at rest, sections for inference, dominance
-    by what could sink below) is minimalloc's (Moffitt, 2023); what is added to it, native/arena_capacity.hpp says.
-Names: a *section* is a stretch of steps in which the same records live; its floor is the lowest offset that anything
-    unplaced in it can still have.
-Complexity: exponential; anytime under the time limit, and deterministic while the node limits end it before the time.
-Deviations: two modes share one search: with a capacity it stops at the first placement that fits, without one it goes
-    down from the best height to the bound. Heights are multiples of what divides all sizes and alignments.
+    by what could sink below, parts solved one by one) is minimalloc's (Moffitt, 2023). What is added to it, and where
+    each addition comes from, native/arena_capacity.hpp says.
+Names: a *section* is a stretch of steps in which the same records live; a *target* is a height that the search tries to
+    stay within.
+Complexity: exponential; anytime under the time limit. All work is measured in placements tried, the clock only ends it:
+    two runs that both end before the limit give the same answer.
+Deviations: two modes share one search. With a capacity it stops at the first placement that fits. Without one it halves
+    the gap between the bound and the best height, each target for so many placements, then again with more for each.
+    Heights are multiples of what divides all sizes, alignments and pinned offsets.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import math
 import time
 from collections.abc import Sequence
 
+from downset.arenas.best import best
 from downset.arenas.gaps import height
 from downset.arenas.local_search import local_search
 from downset.arenas.native_form import small_enough
@@ -27,6 +31,8 @@ __all__ = ["exact"]
 
 _MOST_RECORDS = 5_000
 """Above this the complete search would only recurse deeply and prove nothing: local search alone answers."""
+_FIRST_NODES = 8
+"""Placements tried by record for the first targets; four times as many each time the gap has been halved away."""
 
 
 def exact(
@@ -43,39 +49,70 @@ def exact(
     where it is above the capacity: then nothing was proven in time.
     """
     deadline = time.perf_counter() + time_limit_s
-    found = local_search(records, ties=ties, time_limit_s=(0.3 if capacity is None else 0.05) * time_limit_s)
-    best, value, states = found.solution, height(records, found.solution), found.states
+    found = best(records, ties=ties)
     if capacity is not None and found.bound > capacity:
         raise InfeasibleError(f"every placement needs {found.bound} bytes; the capacity is {capacity}")
-    if value <= found.bound or (capacity is not None and value <= capacity):
+    enough = found.bound if capacity is None else capacity
+    if height(records, found.solution) <= enough:
         return found
     if len(records) > _MOST_RECORDS or not small_enough(records):
-        return found
-    grain = math.gcd(*(record.nbytes for record in records), *(record.alignment for record in records))
-    grain = math.gcd(grain, *(record.offset for record in records if record.offset is not None))
-    low = -(-found.bound // grain) * grain  # no height below it is possible
-    target = low if capacity is None else capacity // grain * grain
-    while low < value and (left := deadline - time.perf_counter()) > 0.001:
-        # Half of what is left for the target at hand, so that an impossible dream does not eat all of it.
-        offsets, outcome, nodes = _within(records, target, max(0.5 * left, 0.001), node_limit)
-        states += nodes
-        if outcome > 0:
-            best, value = offsets, height(records, offsets)
-        elif outcome == 0:
-            low = target + grain
-        if capacity is not None:
-            break
-        if outcome < 0 and target >= value - grain:
-            break  # the least improvement is out of reach, and so is a proof
-        target = value - grain if outcome < 0 else low + (value - low) // (2 * grain) * grain
-        target = min(max(target, low), value - grain)
-    if capacity is not None and low > capacity:
+        searched = local_search(records, time_limit_s=deadline - time.perf_counter())
+        return min(found, searched, key=lambda one: height(records, one.solution))
+    if capacity is not None:
+        return _fit(records, found, capacity, deadline, node_limit)
+    return _least(records, found, deadline, node_limit)
+
+
+def _grain(records: Sequence[Record]) -> int:
+    """What divides all heights that matter. An alignment that divides all sizes and pins is met by itself; one that is
+    a multiple of the grain keeps offsets among the grain's multiples."""
+    pinned = (record.offset for record in records if record.offset is not None)
+    grain = math.gcd(*(record.nbytes for record in records), *pinned)
+    alignments = {record.alignment for record in records}
+    while unmet := [alignment for alignment in alignments if grain % alignment and alignment % grain]:
+        grain = math.gcd(grain, *unmet)
+    return grain
+
+
+def _fit(records: Sequence[Record], found: Found, capacity: int, deadline: float, node_limit: int) -> Found:
+    offsets, outcome, nodes = _within(records, capacity, deadline, node_limit)
+    if outcome == 0:
         raise InfeasibleError(f"no placement fits into {capacity} bytes: the search is complete")
-    return Found(best, min(low, value), low >= value, states)
+    if outcome < 0:
+        return Found(found.solution, found.bound, False, found.states + nodes)
+    return Found(offsets, found.bound, height(records, offsets) == found.bound, found.states + nodes)
+
+
+def _least(records: Sequence[Record], found: Found, deadline: float, node_limit: int) -> Found:
+    grain = _grain(records)
+    solution, value, states = found.solution, height(records, found.solution), found.states
+    bound = -(-found.bound // grain) * grain  # no height below it is possible
+    share, spent = _FIRST_NODES * len(records), 0
+    while bound < value:
+        # The bound itself first; then each target that was out of reach moves the lower end of what is tried.
+        out_of_reach, target = bound - grain, bound
+        while target < value:
+            if spent >= node_limit or time.perf_counter() >= deadline:
+                return Found(solution, min(bound, value), False, states)
+            offsets, outcome, nodes = _within(records, target, deadline, min(share, node_limit - spent))
+            spent, states = spent + nodes, states + nodes
+            if outcome > 0:
+                solution, value = offsets, height(records, offsets)
+            else:
+                out_of_reach = target
+                if outcome == 0:
+                    bound = target + grain
+            if outcome <= 0 and value - out_of_reach <= max(grain, bound // 200):
+                break
+            target = min(max(out_of_reach + (value - out_of_reach) // (2 * grain) * grain, bound), value - grain)
+            if target <= out_of_reach:
+                break
+        share *= 4
+    return Found(solution, min(bound, value), bound >= value, states)
 
 
 def _within(
-    records: Sequence[Record], capacity: int, time_limit_s: float, node_limit: int
+    records: Sequence[Record], capacity: int, deadline: float, node_limit: int
 ) -> tuple[tuple[int, ...], int, int]:
     """(offsets, 1 placed or 0 impossible or -1 limit, nodes) from the native search."""
     offsets, outcome, nodes = native_module().arena_within(
@@ -84,7 +121,7 @@ def _within(
         [-1 if record.offset is None else record.offset for record in records],
         [list(record.active()) for record in records],
         capacity,
-        time_limit_s,
+        max(deadline - time.perf_counter(), 0.0),
         node_limit,
     )
     return tuple(offsets), outcome, nodes
