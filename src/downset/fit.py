@@ -17,6 +17,7 @@ from pathlib import Path
 
 from downset.candidates import Candidate, Planned, arena_as_placed, compare, list_candidates, measure, write_planned
 from downset.compare import Comparison
+from downset.cost import macs
 from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UnsupportedError, UsageError
 from downset.graph import Graph
 from downset.liveness import order_problem, peak_bytes
@@ -24,6 +25,7 @@ from downset.load import check_readable, load
 from downset.plans import Arena
 from downset.rewrite.choose import Rewrite, choose_rewrites
 from downset.rewrite.concat_partition import partition_sites
+from downset.rewrite.row_strips import choose_row_strips
 from downset.together import Together, plan_together
 from downset.traffic import Traffic, off_chip_traffic
 from downset.units import format_bytes
@@ -98,12 +100,15 @@ def fit(
     seed: int = 0,
     rewrite: str = "auto",
     inexact: bool = False,
+    max_recompute: float = 0.0,
     on_chip: Sequence[int] = (),
 ) -> Fit:
     """Order and place the network in `model` for least memory on `target`, verify, measure, and write `output`.
 
     `rewrite`: "auto" also tries graph rewriting where that lowers the peak ("off": never), with quantised sums part by
-    part only if `inexact`. `on_chip`: sizes in bytes for which off-chip traffic is simulated.
+    part only if `inexact`. `max_recompute`: above 0, an .onnx file may also compute early segments strip by strip, with
+    so much more arithmetic at most (a share of the network's multiply-adds). `on_chip`: sizes in bytes for which
+    off-chip traffic is simulated.
 
     Without `output` nothing is written. Raises InfeasibleError when it is proven that `ram_bytes` cannot suffice,
     LimitReached when it did not suffice but more search might help, and any other DownsetError for bad input; then
@@ -127,6 +132,8 @@ def fit(
         candidates = list_candidates(path, executed, plan, before, target, Path(scratch))
         if wanted:
             candidates += _rewritten(path, plan, target, Path(scratch), share_s, seed, inexact, notes)
+        if max_recompute > 0:
+            candidates += _in_strips(path, plan, target, Path(scratch), share_s, seed, max_recompute, notes)
         measure(candidates, target, shapes, seed, notes)
         chosen, outputs = _choose(candidates, target, shapes, seed, notes)
         result = _result(path, target, plan, before, candidates, chosen, outputs, notes)
@@ -163,6 +170,43 @@ def _rewritten(
         return write_planned(path, rewritten, target, scratch, "rewritten")
     except UnsupportedError as error:
         notes.append(f"not rewritten: {error}")
+        return []
+
+
+def _in_strips(
+    path: Path,
+    plan: Planned,
+    target: str,
+    scratch: Path,
+    time_limit_s: float,
+    seed: int,
+    max_recompute: float,
+    notes: list[str],
+) -> list[Candidate]:
+    """Files that compute segments strip by strip, where that lowers the peak and the plan."""
+    if path.suffix != ".onnx":
+        notes.append(f"not computed in strips: only .onnx files are written so, not {path.suffix}")
+        return []
+    try:
+        found = choose_row_strips(
+            plan.graph, memory=target, max_recompute=max_recompute, time_limit_s=0.3 * time_limit_s
+        )
+        if not found.segments:
+            return []
+        together = plan_together(found.graph, memory=target, time_limit_s=0.4 * time_limit_s, seed=seed)
+        verify(found.graph, together.order, together.arena)
+        if together.arena.arena_bytes >= plan.together.arena.arena_bytes:
+            return []
+        peaks = [found.peak_bytes_before, *(segment.peak_bytes for segment in found.segments)]
+        rewrites = tuple(
+            Rewrite(f"{segment.first} to {segment.last} in {segment.strips} strips", (), "row-wise", before - after)
+            for segment, before, after in zip(found.segments, peaks, peaks[1:], strict=False)
+        )
+        extra = sum(segment.extra_macs for segment in found.segments) / macs(plan.graph)
+        notes.append(f"in strips the network computes {100 * extra:.1f} % more")
+        return write_planned(path, Planned(found.graph, together, rewrites), target, scratch, "strips")
+    except UnsupportedError as error:
+        notes.append(f"not computed in strips: {error}")
         return []
 
 

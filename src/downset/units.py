@@ -6,7 +6,7 @@ import re
 
 from downset.errors import UsageError
 
-__all__ = ["format_bytes", "parse_bytes", "parse_seconds"]
+__all__ = ["format_bytes", "parse_bytes", "parse_seconds", "parse_share"]
 
 _FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -28,6 +28,15 @@ def parse_seconds(text: str) -> float:
     if seconds <= 0:
         raise UsageError(f"{text!r} is not a duration; write for example 10s, 500ms or 2min")
     return seconds
+
+
+def parse_share(text: str) -> float:
+    """ "10%" or "0.1" -> 0.1; between 0 and 1."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
+    if not 0 <= share <= 1:
+        raise UsageError(f"{text!r} is not a share; write for example 10% or 0.1")
+    return share
 
 
 def format_bytes(nbytes: float) -> str:

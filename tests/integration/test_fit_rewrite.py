@@ -116,3 +116,33 @@ def test_the_command_line_names_rewritings_and_traffic(tmp_path):
 @pytest.mark.parametrize("sizes", ["64KB,pq", "", "64KB,,128KB", "0", "-1KB"])
 def test_malformed_sizes_are_one_line(tmp_path, sizes):
     fails(2, "fit", tmp_path / "m.tflite", "--on-chip", sizes, says="is not a size")
+
+
+def test_strips_lower_the_measured_peak_and_compute_the_same(tmp_path):
+    """An early segment of high resolution in strips: less memory for some arithmetic more, and never without leave."""
+    import onnx
+
+    from downset.fit import fit
+    from experiments.zoo import ZOO
+
+    path = tmp_path / "m.onnx"
+    onnx.save(ZOO["mobilenet_v2"](image=96), str(path))
+    plain = fit(path, time_limit_s=10)
+    striped = fit(path, output=tmp_path / "f.onnx", max_recompute=0.25, time_limit_s=10)
+    assert not any(rewrite.kind == "row-wise" for rewrite in plain.rewrites)
+    assert striped.shipped == "strips"
+    assert {rewrite.kind for rewrite in striped.rewrites} == {"row-wise"}
+    assert striped.measured.after < plain.measured.after
+    assert striped.outputs.max_abs_error < 1e-4
+    (note,) = [note for note in striped.notes if "% more" in note]
+    assert 0 < float(note.split()[-3]) <= 25
+
+
+def test_max_recompute_is_a_share(tmp_path):
+    from downset.errors import UsageError
+    from downset.units import parse_share
+
+    assert [parse_share(text) for text in ("10%", "0.1", "100 %", "0")] == [0.1, 0.1, 1.0, 0.0]
+    for wrong in ("ten", "-5%", "101%", "1.5", ""):
+        with pytest.raises(UsageError, match="share"):
+            parse_share(wrong)

@@ -10,7 +10,7 @@ from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shape
 from downset.fit import Figure, Fit
 from downset.report.text import peak_cause
 from downset.traffic import Traffic
-from downset.units import format_bytes
+from downset.units import format_bytes, parse_share
 
 __all__ = ["fit", "fit_json"]
 
@@ -39,6 +39,12 @@ __all__ = ["fit", "fit_json"]
     "--inexact", is_flag=True, help="Also where rounding each part changes a quantised result; the change is measured."
 )
 @click.option(
+    "--max-recompute",
+    default="0%",
+    metavar="10%",
+    help="Also compute early segments strip by strip (.onnx), with so much more arithmetic at most.",
+)
+@click.option(
     "--on-chip", type=SIZES, metavar="SIZE,...", help="Off-chip traffic with so much on chip, for example 64KB,256KB."
 )
 @click.option("-q", "--quiet", is_flag=True, help="No words on stderr.")
@@ -53,6 +59,7 @@ def fit(
     map_path: str | None,
     rewrite: str,
     inexact: bool,
+    max_recompute: str,
     on_chip: tuple[int, ...] | None,
     quiet: bool,
 ) -> None:
@@ -68,6 +75,7 @@ def fit(
         time_limit_s=time_limit,
         rewrite=rewrite,
         inexact=inexact,
+        max_recompute=parse_share(max_recompute),
         on_chip=on_chip or (),
     )
     if map_path is not None:
@@ -173,6 +181,9 @@ def _lines(result: Fit) -> list[str]:
         )
         lines += [f"  {format_bytes(nbytes):>12} B  {name}" for name, nbytes in cause.live[:3]]
     for rewrite in result.rewrites:
+        if rewrite.kind == "row-wise":
+            lines.append(f"rewritten: {rewrite.name}; the peak falls by {format_bytes(rewrite.bytes_gained)} B")
+            continue
         lines.append(
             f"rewritten: {rewrite.name} taken apart ({rewrite.kind}, at {len(rewrite.readers)} operators); without "
             f"that the peak is {format_bytes(rewrite.bytes_gained)} B higher"

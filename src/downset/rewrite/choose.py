@@ -34,9 +34,9 @@ _MANY = 24
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One concatenation taken apart. `name`: its operator, `readers`: the operators that were split, in order; `kind`:
-    channel-wise where partial results are added up, else kernel-wise; `bytes_gained`: by how much the peak would be
-    higher without it."""
+    """One concatenation taken apart (or, row-wise, a segment computed strip by strip: `name` says which). `name`: its
+    operator, `readers`: the operators that were split, in order; `kind`: channel-wise where partial results are added
+    up, else kernel-wise; `bytes_gained`: by how much the peak would be higher without it."""
 
     name: str
     readers: tuple[str, ...]
