@@ -27,10 +27,10 @@ bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order
 
 bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evaluation: paper | ours | ratio
-	for name in swiftnet figure3 figure10 figure11 figure12 table2 rewriting; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
+	for name in swiftnet figure3 figure10 figure11 figure12 table2 rewriting row_strips; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
 
 bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, measured on this CPU or simulated
-	for name in table1 table2 search fig6 fig10 fig16 cpu peers table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
+	for name in table1 table2 search fig6 fig10 fig10_measured fig16 cpu peers table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
 
 bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and what exact planning is worth: analytic
 	$(BIN)/python -m experiments.pico.table4
@@ -46,7 +46,7 @@ bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and
 	$(BIN)/python -m experiments.tflite_memory.tables
 	$(BIN)/python -m experiments.tflite_memory.shares
 	$(BIN)/python -m experiments.arenas.objects
-	$(if $(wildcard experiments/arenas/minimalloc.py),$(BIN)/python -m experiments.arenas.minimalloc)
+	$(BIN)/python -m experiments.arenas.minimalloc
 	$(BIN)/python -m experiments.speed.arena
 	$(BIN)/python -m experiments.arenas.executorch_peer
 
