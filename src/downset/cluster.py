@@ -75,7 +75,7 @@ class Cluster:
 
 
 # The upper bound keeps infinities out; no device or link is near it.
-_Positive = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
+_Positive = Annotated[float, msgspec.Meta(ge=1e-9, le=1e18)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
 

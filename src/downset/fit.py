@@ -387,6 +387,13 @@ def _check_ram(result: Fit, ram_bytes: int | None) -> None:
             f"{' of the rewritten network' if result.rewrites else ''} needs at least "
             f"{format_bytes(least)} B; {format_bytes(needed)} B would do"
         )
+    if result.arena.proven and result.measured:
+        beside = format_bytes(needed - result.arena.after)
+        raise LimitReached(
+            f"{result.model} takes {format_bytes(needed)} B in {result.measured.runtime}, limit "
+            f"{format_bytes(ram_bytes)} B: the arena of {format_bytes(result.arena.after)} B is proven least, and no "
+            f"search lowers the {beside} B that the runtime takes beside it"
+        )
     raise LimitReached(
         f"{result.model}: best found {format_bytes(needed)} B, bound {format_bytes(least)} B, limit "
         f"{format_bytes(ram_bytes)} B: not known whether it fits; a longer --time-limit may tell"

@@ -204,3 +204,46 @@ def test_exported_shards_make_the_whole_models_outputs(name, comm, tmp_path):
     np.testing.assert_allclose(
         values[result], whole.run([result], {given.name: values[given.name]})[0], rtol=1e-4, atol=1e-5
     )
+
+
+def test_the_latency_that_would_do_does(model, tmp_path):
+    home = cluster_file(tmp_path)
+    with pytest.raises(DownsetError) as caught:
+        run("split", model, "--cluster", home, "--max-latency", "1ms", "-q")
+    least = float(str(caught.value).split("the least is ")[1].split()[0])
+    enough = json.loads(
+        run("split", model, "--cluster", home, "--max-latency", f"{least * 1.001:.9f}s", "--json", "-q")
+    )
+    assert enough["latency_s"] <= least * 1.001
+    for method in ("pico", "coedge", "layerwise"):
+        plan = json.loads(run("split", model, "--cluster", home, "--method", method, "--json", "-q"))
+        assert plan["latency_s"] >= least * (1 - 1e-6)
+
+
+def test_a_network_without_arithmetic_is_compared(tmp_path):
+    given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="relu")], "relu", [given], [made])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "r.onnx")
+    assert "exact: period 0 s" in run(
+        "split", tmp_path / "r.onnx", "--cluster", cluster_file(tmp_path), "--compare", "-q"
+    )
+
+
+def test_the_simulated_period_is_the_analytic_one_on_a_shared_network(model, tmp_path):
+    home = cluster_file(tmp_path, kind="shared")
+    run("split", model, "--cluster", home, "-o", tmp_path / "plan.json", "-q")
+    found = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 100, "--json"))
+    assert found["period_s"] == pytest.approx(found["analytic_period_s"], rel=0.01)
+    assert "few frames" in run("simulate", tmp_path / "plan.json", "--frames", 5)
+
+
+def test_a_tampered_pipeline_is_refused(model, tmp_path):
+    run("split", model, "--cluster", cluster_file(tmp_path), "-o", tmp_path / "plan.json", "-q")
+    whole = json.loads((tmp_path / "plan.json").read_text())
+    for change in ({"period_s": 1e-12}, {"stages": [{**whole["stages"][0], "leader": 7}, *whole["stages"][1:]]}):
+        (tmp_path / "broken.json").write_text(json.dumps({**whole, **change}))
+        with pytest.raises(DownsetError, match=r"broken\.json"):
+            run("simulate", tmp_path / "broken.json")
+    for jitter in ("nan", "1e300"):
+        with pytest.raises(DownsetError, match="jitter"):
+            run("simulate", tmp_path / "plan.json", "--jitter", jitter)

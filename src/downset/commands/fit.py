@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -64,8 +65,11 @@ def fit(
     quiet: bool,
 ) -> None:
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
+    from downset.errors import UsageError
     from downset.fit import fit as run_fit
 
+    if map_path is not None and not Path(map_path).parent.is_dir():
+        raise UsageError(f"--map: directory {Path(map_path).parent} does not exist")
     result = run_fit(
         model,
         output=output,
@@ -131,7 +135,6 @@ def _traffic_json(traffic: Traffic) -> dict[str, int]:
 
 
 def _write_map(result: Fit, map_path: str) -> None:
-    from pathlib import Path
 
     from downset.errors import UsageError
     from downset.report.memory_map import memory_map
@@ -191,7 +194,7 @@ def _lines(result: Fit) -> list[str]:
     for row in result.traffic:
         lines.append(
             f"off-chip traffic with {format_bytes(row.on_chip_bytes)} B on chip (simulated): "
-            f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after"
+            f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after (what dies makes room at once)"
         )
     outputs = result.outputs
     if outputs.equal is None:

@@ -93,5 +93,7 @@ def _print_screen(facts: dict[str, Any], out: Any) -> None:
     for row in facts["steps"]:
         bar = "█" * round(20 * row["live_bytes"] / peak)
         mark = " ← peak" if row["live_bytes"] == facts["peak_bytes"] else ""
-        table.add_row(str(row["step"]), format_bytes(row["live_bytes"]), bar, row["kind"], row["name"] + mark)
+        room = max(out.width - 60 - len(mark), 20)
+        name = row["name"] if len(row["name"]) <= room else row["name"][: room - 1] + "…"
+        table.add_row(str(row["step"]), format_bytes(row["live_bytes"]), bar, row["kind"], name + mark)
     out.print(table)

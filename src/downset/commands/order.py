@@ -12,7 +12,10 @@ __all__ = ["order"]
 @click.command()
 @click.argument("graph", type=click.Path())
 @click.option(
-    "--method", default="optimal", show_default=True, help="file, kahn, dfs, greedy, beam, optimal or exhaustive."
+    "--method",
+    default="optimal",
+    show_default=True,
+    help="file, kahn, dfs, greedy, inductor, beam, serenity, optimal or exhaustive.",
 )
 @click.option("--memory", default="live", show_default=True, help="live, paper, serenity, tflm, litert, ort or torch.")
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True)

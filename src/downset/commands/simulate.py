@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from downset.commands.options import SECONDS, console, print_json
-from downset.errors import UsageError
+from downset.errors import InvalidPlan, UsageError
 
 if TYPE_CHECKING:
     from downset.pipelines.simulate import Disturbance
@@ -39,6 +39,7 @@ def simulate(
     plan = read_plan(plan_file)
     if not isinstance(plan, Pipeline):
         raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
+    check_plan_devices(plan, plan_file)
     disturbances = [_disturbance(plan, text, dies=True) for text in fails]
     disturbances += [_disturbance(plan, text, dies=False) for text in slows]
     found = run(plan, frames=frames, arrival_s=arrival, jitter=jitter, seed=seed, disturbances=disturbances)
@@ -63,16 +64,33 @@ def simulate(
     lines = [
         f"simulated: {found.completed} of {found.frames} frames, period {found.period_s:.6g} s (analytic "
         f"{plan.period_s:.6g} s)",
-        "latency: " + ", ".join(f"{quantile} {seconds:.4g} s" for quantile, seconds in latencies),
+        "latency: "
+        + ", ".join(f"{quantile} {seconds:.4g} s" for quantile, seconds in latencies)
+        + f" (analytic, one frame alone: {plan.latency_s:.4g} s; frames wait for each other inside)",
         "utilisation: " + ", ".join(f"{n} {u:.0%}" for n, u in zip(names, found.utilisation, strict=True)),
         "redundancy: " + ", ".join(f"{n} {r:.1%}" for n, r in zip(names, found.redundancy, strict=True)),
     ]
     if found.energy_j is not None:
         lines.append(f"energy: {found.energy_j:.4g} J a frame")
+    if found.completed < 3 * found.window:
+        lines.append(f"few frames: the pipeline fills and drains in {found.window} each; give --frames more")
     if found.stalled_at_s is not None:
         lines.append(f"stalled at {found.stalled_at_s:.6g} s: a dead device is needed for every frame after that")
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
+
+
+def check_plan_devices(plan: Pipeline, plan_file: str) -> None:
+    """Raise InvalidPlan where a plan file names a device that its cluster does not have, or a period it cannot have."""
+    known = range(len(plan.cluster.devices))
+    for place, stage in enumerate(plan.stages):
+        used = {stage.leader, *stage.devices, *(strip.device for block in stage.blocks for strip in block.strips)}
+        if not used <= set(known):
+            wrong = min(used - set(known))
+            raise InvalidPlan(f"{plan_file}: stage {place} names device {wrong}; the cluster has {len(known)}")
+    slowest = max((stage.compute_s for stage in plan.stages), default=0.0)
+    if not plan.period_s >= slowest * (1 - 1e-9):
+        raise InvalidPlan(f"{plan_file}: states a period of {plan.period_s:g} s, but a stage computes {slowest:g} s")
 
 
 def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:

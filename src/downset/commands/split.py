@@ -173,5 +173,6 @@ def _print_tables(plan: Pipeline, periods: dict[str, float | None], out: Any) ->
         "utilisation: " + ", ".join(f"{name} {share:.0%}" for name, share in shares), markup=False, soft_wrap=True
     )
     for name, period in sorted(periods.items(), key=lambda item: item[1] or float("inf")):
-        said = "no plan within the limits" if period is None else f"{period:.6g} s ({period / plan.period_s:.2f}x)"
+        ratio = f" ({period / plan.period_s:.2f}x)" if period is not None and plan.period_s > 0 else ""
+        said = "no plan within the limits" if period is None else f"{period:.6g} s{ratio}"
         out.print(f"  {name:14} {said}", markup=False)

@@ -105,12 +105,15 @@ def exact(
             not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices) for stage in stages
         ):
             continue
-        if (max_latency_s is None or latency <= max_latency_s) and period < best[0]:
+        within = max_latency_s is None or latency <= max_latency_s
+        # Among equals a plan of the searched space: of it something can be proven.
+        if within and (period < best[0] or (period == best[0] and outside and name not in _OUTSIDE)):
             best, outside = (period, drafts), name in _OUTSIDE
+    incumbent = math.nextafter(best[0], math.inf) if outside else best[0]
     period, bound, finished, states, drafts = _search(
-        problem, cluster, comm, max_latency_s, best[0], time_limit_s, engine, several_blocks, forbidden=forbidden
+        problem, cluster, comm, max_latency_s, incumbent, time_limit_s, engine, several_blocks, forbidden=forbidden
     )
-    if period < best[0]:
+    if period < best[0] or (outside and drafts and period == best[0]):
         best, outside = (period, drafts), False
     if not best[1]:
         if max_latency_s is None and finished:
@@ -123,9 +126,10 @@ def exact(
             raise LimitReached(
                 f"no plan within {max_latency_s} s found in {time_limit_s:g} s; allow more time or latency"
             )
-        least = least_latency(problem, cluster, comm=comm, engine=engine)
+        known_s = max(time_limit_s, 1.0)
+        least = least_latency(problem, cluster, comm=comm, engine=engine, time_limit_s=known_s, strict=strict)[0]
         raise InfeasibleError(
-            f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least[0]:.6g} s (--max-latency)"
+            f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least:.6g} s (--max-latency)"
         )
     # The search is whole only where every stage is summed; elsewhere just the bound that holds for all plans counts.
     summed = not cluster.network.overlap and cluster.network.kind == "links"
@@ -133,7 +137,7 @@ def exact(
     value = best[0]
     bound = min(value, max(everything, bound if whole else 0.0))
     note = ""
-    if outside:
+    if outside and bound < value:
         note = "a rival's plan of halo exchange or tiles beats all plans of fused strips; of its like nothing is proven"
     elif finished and not whole:
         note = "stages of several blocks are not searched on such a network; the bound holds for them too"
@@ -166,14 +170,18 @@ def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
 
 
 def least_latency(
-    problem: SplitProblem, cluster: Cluster, *, comm: str = "full", engine: str = "native", time_limit_s: float = 30.0
-) -> tuple[float, Drafted]:
-    """The least latency of any pipeline of the space or a rival (or what is known in the time), and its stages."""
+    problem: SplitProblem, cluster: Cluster, *, comm: str = "full", engine: str = "native", time_limit_s: float = 30.0,
+    strict: tuple[int, ...] | None = None,
+) -> tuple[float, Drafted]:  # fmt: skip
+    """The least latency of any pipeline of the space or a rival (or what is known in the time), and its stages.
+    `strict`: the cuts that the rivals plan on, as for `exact`."""
     from downset.pipelines.rivals import rivals
 
+    cuts = strict or tuple(range(problem.cuts + 1))
+    coarse = problem if strict is None else joined(problem, strict)
     _, _, _, _, drafts = _search(problem, cluster, comm, None, math.inf, time_limit_s, engine, True, least=True)
     plans = [drafts] if drafts else []
-    plans += [found.stages for _, found in rivals(problem, cluster, comm=comm)]
+    plans += [on_cuts(found.stages, cuts) for _, found in rivals(coarse, cluster, comm=comm)]
     timed = [(period_and_latency(cluster, stages_of(problem, cluster, plan, comm=comm))[1], plan) for plan in plans]
     return min(timed, key=lambda item: item[0])
 

@@ -32,7 +32,8 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Simulated, not measured. `period_s`: mean time between the last frames that left, the first fifth left out.
+    """Simulated, not measured. `period_s`: mean time between frames that left, without the first fifth and while the
+    pipeline fills or drains (`window` frames each; fewer than three times that many frames tell little).
     `latency_s`: the 50th, 90th, 99th percentile and the largest, from entering the first stage. By device: share of the
     time that it computed, share of its MACs that were redundant. `energy_j`: for a frame, where every device states its
     powers (else None). `stalled_at_s`: when a dead device stopped the pipeline; frames after that never left."""
@@ -46,6 +47,7 @@ class Simulation:
     energy_j: float | None
     seconds: float
     stalled_at_s: float | None = None
+    window: int = 1
 
 
 def simulate(
@@ -66,14 +68,17 @@ def simulate(
     frames can hold each other up). Raises UsageError for arguments without sense, UnsupportedError without SimPy."""
     if (
         frames < 1
-        or jitter < 0
+        or not 0 <= jitter <= 100
         or (arrival_s is not None and arrival_s <= 0)
         or (in_flight is not None and in_flight < 1)
     ):
-        raise UsageError("simulate needs at least one frame, a jitter of 0 or more and an arrival above 0 s")
+        raise UsageError("simulate needs at least one frame, a jitter from 0 to 100 and an arrival above 0 s")
     for disturbance in disturbances:
         if not 0 <= disturbance.device < len(plan.cluster.devices) or disturbance.at_s < 0 or disturbance.factor <= 0:
-            raise UsageError(f"{disturbance} names no device of the plan, or no time or factor")
+            raise UsageError(
+                f"a disturbance of device {disturbance.device} at {disturbance.at_s:g} s by {disturbance.factor:g}: "
+                f"the plan has {len(plan.cluster.devices)} devices, times are 0 or more, factors above 0"
+            )
     try:
         import simpy
     except ImportError:
@@ -84,7 +89,7 @@ def simulate(
     window = in_flight or (2 * fitting + 2 if contended else fitting)
     run.env.process(run.source(frames, arrival_s, window))
     run.env.run()
-    return run.result(frames)
+    return run.result(frames, window)
 
 
 class _Run:
@@ -200,11 +205,14 @@ class _Run:
             factor = change.factor
         return now + left * factor if left > 0 else now
 
-    def result(self, frames: int) -> Simulation:
+    def result(self, frames: int, window: int) -> Simulation:
         completed = len(self.left)
         end = self.left[-1] if self.left else self.env.now
-        skip = completed // 5
-        period = (end - self.left[skip]) / (completed - 1 - skip) if completed - skip > 1 else end
+        # Not while the pipeline fills, nor while it drains: the last frames meet nobody behind them.
+        filled = min(max(completed // 5, window), max(completed - 2, 0))
+        drained = max(completed - 1 - window, filled + 1)
+        last = min(drained, completed - 1)
+        period = (self.left[last] - self.left[filled]) / (last - filled) if last > filled else end
         ordered = sorted(self.latencies)
         spans = (
             [ordered[min(completed - 1, math.ceil(q * completed) - 1)] for q in (0.5, 0.9, 0.99, 1.0)]
@@ -229,7 +237,7 @@ class _Run:
             energy += (worked * device.power_busy_w + (end - worked) * device.power_idle_w) / completed
         return Simulation(
             frames, completed, period, (spans[0], spans[1], spans[2], spans[3]), utilisation, redundancy, energy, end,
-            self.stalled_at,
+            self.stalled_at, window,
         )  # fmt: skip
 
 
