@@ -194,7 +194,8 @@ def _lines(result: Fit) -> list[str]:
     for row in result.traffic:
         lines.append(
             f"off-chip traffic with {format_bytes(row.on_chip_bytes)} B on chip (simulated): "
-            f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after (what dies makes room at once)"
+            f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after "
+            "(what dies makes room at once)"
         )
     outputs = result.outputs
     if outputs.equal is None:
