@@ -85,15 +85,16 @@ def peer_rows(name: str, records: Sequence[Record], limit_s: float) -> list[dict
         planner(records[:2], limit_s)  # its imports are not its time
         label = f"{peer}, {limit_s:g} s" if peer == "CP-SAT" else peer
         planners[label] = lambda planner=planner: planner(records, limit_s)
-    bound, rows = offsets_bound(records), []
+    bound, rows, first_s = offsets_bound(records), [], 0.0
     for label, plan in planners.items():
         offsets, seconds = measured(plan)
+        first_s = first_s or seconds
         row: dict[str, Any] = {"part": "peers", "records": name, "count": len(records), "planner": label}
         if len(offsets):
             check_placement(records, offsets)
             row["over_bound"] = round(height(records, offsets) / bound, 4)
         rows.append(row | {"cpu_s": round(seconds, 5)})
-        rows[-1]["ratio"] = round(seconds / rows[0]["cpu_s"], 2)
+        rows[-1]["ratio"] = round(seconds / first_s, 2)
     return rows
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from downset.cluster import load_cluster
 from downset.cost import row_form
-from downset.errors import UnsupportedError
+from downset.errors import InvalidPlan
 from downset.export.shards import ShardBlock, export_shards, write_shards
 from downset.load import load
 from downset.pipelines.network import pipeline_units
@@ -119,7 +119,7 @@ def test_a_plan_of_another_model_is_refused(tmp_path):
     onnx.save(ZOO["squeezenet1_0"](image=79), str(tmp_path / "whole.onnx"))
     graph = load(tmp_path / "whole.onnx")
     plan = plan_pipeline(graph, load_cluster("pico_1mac"), method="single")
-    with pytest.raises(UnsupportedError, match="not those of this model"):
+    with pytest.raises(InvalidPlan, match="not those of this model"):
         export_shards(tmp_path / "shards", load(branchy_model(tmp_path / "other.onnx")), plan)
 
 
@@ -136,3 +136,16 @@ def test_rows_are_stated(tmp_path):
     pads = next(attribute.ints for attribute in node.attribute if attribute.name == "pads")
     assert (node.op_type, list(pads), stem.kind) == ("Conv", [1, 1, 0, 1], "Conv")
     assert extent(graph, stem.outputs[0]) == 8
+
+
+def test_an_earlier_export_leaves_nothing_behind(tmp_path):
+    graph = load(branchy_model(tmp_path / "m.onnx"))
+    everything = tuple(range(len(graph.ops)))
+    two = [ShardBlock(0, 0, everything, 8, (("a", 0, 4), ("b", 4, 8)))]
+    one = [ShardBlock(0, 0, everything, 8, (("a", 0, 8),))]
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "mine.onnx").write_text("not ours")
+    for blocks in (two, one):
+        shards = write_shards(tmp_path / "shards", graph, blocks)
+        written = {path.name for path in (tmp_path / "shards").iterdir()}
+        assert written == {shard.file for shard in shards} | {"shards.json", "mine.onnx"}

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from downset.cost import row_form
-from downset.errors import UnsupportedError, UsageError
+from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.export.write import write_whole
 from downset.graph import ABSENT, Graph, Op, Tensor
 from downset.plans import Pipeline
@@ -53,8 +53,17 @@ class Shard:
 
 
 def export_shards(folder: str | os.PathLike[str], graph: Graph, plan: Pipeline) -> tuple[Shard, ...]:
-    """Write the shards of a plan. Raises UnsupportedError for tiles with columns, and as `write_shards` does."""
-    return write_shards(folder, graph, _blocks(plan))
+    """Write the shards of a plan. Raises UnsupportedError for tiles with columns, InvalidPlan for a plan of another
+    model, and as `write_shards` does."""
+    blocks = _blocks(plan)
+    planned = sorted({op for block in blocks for op in block.ops})
+    made = [at for at, op in enumerate(graph.ops) if any(t != ABSENT and t not in graph.constants for t in op.outputs)]
+    if planned and (planned[-1] >= len(graph.ops) or not set(made) <= set(planned)):
+        raise InvalidPlan(
+            f"the plan's operators are not those of this model: {len(planned)} up to number {planned[-1]}, and "
+            f"{graph.name} has {len(graph.ops)}"
+        )
+    return write_shards(folder, graph, blocks)
 
 
 def _blocks(plan: Pipeline) -> list[ShardBlock]:
@@ -93,6 +102,7 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
             name = f"stage{block.stage}_block{block.block}_{safe}.onnx"
             write_whole(folder / name, _model(part, opsets).SerializeToString())
             shards.append(Shard(block.stage, block.block, device, name, inputs, outputs))
+    _forget(folder, {shard.file for shard in shards})
     listed = [{field: getattr(shard, field) for field in Shard.__slots__} for shard in shards]
     write_whole(folder / "shards.json", (json.dumps({"kind": "shards", "shards": listed}, indent=1) + "\n").encode())
     return tuple(shards)
@@ -171,6 +181,18 @@ def _named(graph: Graph, edit: Edit, ops: list[Op], given: dict[int, int], found
     constants = {number[old]: read for old, read in edit.constants.items() if old in number}
     inputs, outputs = (tuple(number[t] for t in items) for items in (given.values(), found.values()))
     return Graph(f"{graph.name} strip", tuple(tensors), renumbered, inputs, outputs, constants).check()
+
+
+def _forget(folder: Path, kept: set[str]) -> None:
+    """Remove what an earlier export wrote here and this one did not: nobody shall take it for part of this plan."""
+    try:
+        earlier = json.loads((folder / "shards.json").read_text(encoding="utf-8"))
+        files = [str(shard["file"]) for shard in earlier["shards"]] if earlier.get("kind") == "shards" else []
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return
+    for name in files:
+        if name not in kept and re.fullmatch(r"stage\d+_block\d+_[\w.-]+\.onnx", name):
+            (folder / name).unlink(missing_ok=True)
 
 
 def _opsets(graph: Graph) -> dict[str, int]:
