@@ -157,17 +157,12 @@ def _rewritten(
     inexact: bool,
     notes: list[str],
 ) -> list[Candidate]:
-    """Files of the rewritten network, where rewriting lowers the peak and the plan."""
+    """Files of the network with concatenations taken apart, where that lowers the peak and the plan."""
     try:
         chosen = choose_rewrites(plan.graph, memory=target, inexact=inexact, time_limit_s=0.6 * time_limit_s)
-        if not chosen.rewrites:
-            return []
-        together = plan_together(chosen.graph, memory=target, time_limit_s=0.4 * time_limit_s, seed=seed)
-        verify(chosen.graph, together.order, together.arena)
-        if together.arena.arena_bytes >= plan.together.arena.arena_bytes:
-            return []
-        rewritten = Planned(chosen.graph, together, chosen.rewrites, inexact)
-        return write_planned(path, rewritten, target, scratch, "rewritten")
+        return _files_of(
+            path, plan, chosen.graph, chosen.rewrites, target, scratch, 0.4 * time_limit_s, seed, "rewritten", inexact
+        )
     except UnsupportedError as error:
         notes.append(f"not rewritten: {error}")
         return []
@@ -191,23 +186,41 @@ def _in_strips(
         found = choose_row_strips(
             plan.graph, memory=target, max_recompute=max_recompute, time_limit_s=0.3 * time_limit_s
         )
-        if not found.segments:
-            return []
-        together = plan_together(found.graph, memory=target, time_limit_s=0.4 * time_limit_s, seed=seed)
-        verify(found.graph, together.order, together.arena)
-        if together.arena.arena_bytes >= plan.together.arena.arena_bytes:
-            return []
         peaks = [found.peak_bytes_before, *(segment.peak_bytes for segment in found.segments)]
         rewrites = tuple(
             Rewrite(f"{segment.first} to {segment.last} in {segment.strips} strips", (), "row-wise", before - after)
             for segment, before, after in zip(found.segments, peaks, peaks[1:], strict=False)
         )
-        extra = sum(segment.extra_macs for segment in found.segments) / macs(plan.graph)
-        notes.append(f"in strips the network computes {100 * extra:.1f} % more")
-        return write_planned(path, Planned(found.graph, together, rewrites), target, scratch, "strips")
+        files = _files_of(path, plan, found.graph, rewrites, target, scratch, 0.4 * time_limit_s, seed, "strips")
     except UnsupportedError as error:
         notes.append(f"not computed in strips: {error}")
         return []
+    if files:
+        extra = sum(segment.extra_macs for segment in found.segments) / macs(plan.graph)
+        notes.append(f"in strips the network computes {100 * extra:.1f} % more")
+    return files
+
+
+def _files_of(
+    path: Path,
+    plan: Planned,
+    graph: Graph,
+    rewrites: tuple[Rewrite, ...],
+    target: str,
+    scratch: Path,
+    time_limit_s: float,
+    seed: int,
+    name: str,
+    inexact: bool = False,
+) -> list[Candidate]:
+    """The rewritten graph planned and written, if its arena is smaller than that of the plan without rewriting."""
+    if not rewrites:
+        return []
+    together = plan_together(graph, memory=target, time_limit_s=time_limit_s, seed=seed)
+    verify(graph, together.order, together.arena)
+    if together.arena.arena_bytes >= plan.together.arena.arena_bytes:
+        return []
+    return write_planned(path, Planned(graph, together, rewrites, inexact), target, scratch, name)
 
 
 def _choose(

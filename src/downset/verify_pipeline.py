@@ -14,7 +14,7 @@ from downset.regions import Interval, RowForm
 if TYPE_CHECKING:
     from downset.pipelines.problem import SplitProblem
 
-__all__ = ["verify_pipeline", "verify_stages_cover"]
+__all__ = ["verify_pipeline", "verify_stages_cover", "verify_without_graph"]
 
 
 def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
@@ -34,13 +34,35 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     if done != (1 << len(graph.ops)) - 1:
         missing_op = next(op for op in range(len(graph.ops)) if not done >> op & 1)
         raise InvalidPlan(f"operator {graph.ops[missing_op].name!r} is in no stage")
+    _check_devices(plan)
+    form = row_form(graph, strict=False)
+    for place, stage in enumerate(plan.stages):
+        _check_macs(form, stage, place)
+    _check_timing(plan)
+
+
+def verify_without_graph(plan: Pipeline) -> None:
+    """The laws of a plan by itself: devices that exist, apart, strips that cover, times that follow from its MACs,
+    bytes and cluster. Raises InvalidPlan naming the first one broken."""
+    _check_devices(plan)
+    _check_timing(plan)
+
+
+def _check_devices(plan: Pipeline) -> None:
+    known = range(len(plan.cluster.devices))
+    for place, stage in enumerate(plan.stages):
+        used = {stage.leader, *stage.devices, *(strip.device for block in stage.blocks for strip in block.strips)}
+        for device in sorted(used):
+            if device not in known:
+                raise InvalidPlan(f"stage {place} names device {device}; the cluster has {len(known)}")
     _disjoint(plan.stages)
     for place, stage in enumerate(plan.stages):
         for block in stage.blocks:
             _check_cover(block, place)
-    form = row_form(graph, strict=False)
+
+
+def _check_timing(plan: Pipeline) -> None:
     for place, stage in enumerate(plan.stages):
-        _check_macs(form, stage, place)
         _check_times(plan, stage, place)
     _check_period(plan)
 
@@ -94,7 +116,7 @@ def _check_cover(block: Block, place: int) -> None:
 
 
 def _check_macs(form: RowForm, stage: PipelineStage, place: int) -> None:
-    """MACs of every strip, from the rows it needs; only where the stage is one block (blocks do not name operators)."""
+    """MACs of every strip, from the rows it needs."""
     total = sum(strip.macs for block in stage.blocks for strip in block.strips)
     surplus = stage.macs - whole_macs(form, stage.ops)  # below 0 where strips pass over rows that nobody reads
     if total != stage.macs or stage.redundant_macs < max(surplus, 0):

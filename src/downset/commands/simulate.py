@@ -35,11 +35,15 @@ def simulate(
     from downset.export.plan_json import read_plan
     from downset.pipelines.simulate import simulate as run
     from downset.plans import Pipeline
+    from downset.verify_pipeline import verify_without_graph
 
     plan = read_plan(plan_file)
     if not isinstance(plan, Pipeline):
         raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
-    check_plan_devices(plan, plan_file)
+    try:
+        verify_without_graph(plan)
+    except InvalidPlan as error:
+        raise InvalidPlan(f"{plan_file}: {error}") from None
     disturbances = [_disturbance(plan, text, dies=True) for text in fails]
     disturbances += [_disturbance(plan, text, dies=False) for text in slows]
     found = run(plan, frames=frames, arrival_s=arrival, jitter=jitter, seed=seed, disturbances=disturbances)
@@ -78,19 +82,6 @@ def simulate(
         lines.append(f"stalled at {found.stalled_at_s:.6g} s: a dead device is needed for every frame after that")
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
-
-
-def check_plan_devices(plan: Pipeline, plan_file: str) -> None:
-    """Raise InvalidPlan where a plan file names a device that its cluster does not have, or a period it cannot have."""
-    known = range(len(plan.cluster.devices))
-    for place, stage in enumerate(plan.stages):
-        used = {stage.leader, *stage.devices, *(strip.device for block in stage.blocks for strip in block.strips)}
-        if not used <= set(known):
-            wrong = min(used - set(known))
-            raise InvalidPlan(f"{plan_file}: stage {place} names device {wrong}; the cluster has {len(known)}")
-    slowest = max((stage.compute_s for stage in plan.stages), default=0.0)
-    if not plan.period_s >= slowest * (1 - 1e-9):
-        raise InvalidPlan(f"{plan_file}: states a period of {plan.period_s:g} s, but a stage computes {slowest:g} s")
 
 
 def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:

@@ -1,8 +1,8 @@
 """The cheapest chain of stages, every stage priced.
 
 Source: IOS §4, Algorithm 1, with the pruning of §4.3.
-Names: S → downset; S' → ending, a stage; cost[S] → cost in `StageLattice.solve`; GenerateStage → `priced_stage`;
-r → max_ops, operators in a group; s → max_groups, groups in a stage; P → both limits.
+Names: S → downset; S' → ending, a stage; cost[S] → cost in `StageLattice.solve`; GenerateStage → the cheapest of
+`strategies_of`; r → max_ops, operators in a group; s → max_groups, groups in a stage; P → both limits.
 Complexity: O(C(n/d + 2, 2)^d) pairs of a downset and an ending for n units of width d; one price per different ending
 and strategy.
 Deviations: `endings="ios"` is the published code's narrower enumeration, the default is the paper's definition. Costs
@@ -11,11 +11,14 @@ are added in whole nanoseconds. A tie between concurrent and merged goes to conc
 
 from __future__ import annotations
 
+from operator import itemgetter
+from typing import Any
+
 from downset.errors import LimitReached, UsageError
 from downset.stages.endings import stage_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
 
-__all__ = ["STRATEGIES", "ios", "nanoseconds", "priced_stage", "strategies_of"]
+__all__ = ["STRATEGIES", "ios", "nanoseconds", "searched_lattice", "strategies_of"]
 
 STRATEGIES = ("both", "parallel", "merge")
 
@@ -35,14 +38,31 @@ def strategies_of(problem: StageProblem, units: int, strategy: str) -> tuple[Sta
     return tuple(found)
 
 
-def priced_stage(problem: StageProblem, units: int, strategy: str, price: Price) -> tuple[int, Stage | None]:
-    """(nanoseconds, stage) of the cheaper way; (-1, None) where the strategy allows none."""
-    best: tuple[int, Stage | None] = (-1, None)
-    for stage in strategies_of(problem, units, strategy):
-        cost = nanoseconds(price(stage))
-        if best[1] is None or cost < best[0]:
-            best = (cost, stage)
-    return best
+def searched_lattice(
+    problem: StageProblem,
+    *,
+    strategy: str,
+    max_ops: int,
+    max_groups: int,
+    endings: str,
+    time_limit_s: float,
+    engine: str,
+) -> Any:
+    """All stages of the problem within the limits. Raises LimitReached where they cannot be enumerated in time,
+    UsageError for an unknown strategy."""
+    if strategy not in STRATEGIES:
+        raise UsageError(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}")
+    lattice = stage_lattice(
+        problem.predecessors,
+        max_ops=max_ops,
+        max_groups=max_groups,
+        endings=endings,
+        time_limit_s=time_limit_s,
+        engine=engine,
+    )
+    if not lattice.complete():
+        raise LimitReached(f"the endings of {len(problem.predecessors)} units could not be enumerated in time")
+    return lattice
 
 
 def ios(
@@ -58,20 +78,18 @@ def ios(
 ) -> FoundStages:
     """Optimal within the limits for the given prices. Raises LimitReached where the endings cannot be enumerated in
     time: split the units into blocks."""
-    if strategy not in STRATEGIES:
-        raise UsageError(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}")
-    lattice = stage_lattice(
-        problem.predecessors,
+    lattice = searched_lattice(
+        problem,
+        strategy=strategy,
         max_ops=max_ops,
         max_groups=max_groups,
         endings=endings,
         time_limit_s=time_limit_s,
         engine=engine,
     )
-    if not lattice.complete():
-        raise LimitReached(f"the endings of {len(problem.predecessors)} units could not be enumerated in time")
-    chosen = [priced_stage(problem, units, strategy, price) for units in lattice.stages()]
-    chain, cost = lattice.solve([nanoseconds_ for nanoseconds_, _ in chosen])
-    stages = tuple(stage for index in chain if (stage := chosen[index][1]) is not None)
-    timings = sum(len(strategies_of(problem, units, strategy)) for units in lattice.stages())
-    return FoundStages(stages, cost / 1e9, cost / 1e9, proven=True, timings=timings)
+    ways = [strategies_of(problem, units, strategy) for units in lattice.stages()]
+    priced = [[(nanoseconds(price(stage)), stage) for stage in stages] for stages in ways]
+    cheapest = [min(options, key=itemgetter(0), default=None) for options in priced]
+    chain, cost = lattice.solve([-1 if option is None else option[0] for option in cheapest])
+    stages = tuple(option[1] for index in chain if (option := cheapest[index]) is not None)
+    return FoundStages(stages, cost / 1e9, cost / 1e9, proven=True, timings=sum(map(len, ways)))

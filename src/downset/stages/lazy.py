@@ -20,9 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import LimitReached, UsageError
-from downset.stages.endings import stage_lattice
-from downset.stages.ios import STRATEGIES, nanoseconds
+from downset.stages.ios import nanoseconds, searched_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
 
 __all__ = ["lazy"]
@@ -123,19 +121,16 @@ def lazy(
     or the time is spent, the best chain of priced stages is returned with the optimistic bound. Raises LimitReached as
     `ios` does.
     """
-    if strategy not in STRATEGIES:
-        raise UsageError(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}")
     deadline = time.monotonic() + time_limit_s
-    lattice = stage_lattice(
-        problem.predecessors,
+    lattice = searched_lattice(
+        problem,
+        strategy=strategy,
         max_ops=max_ops,
         max_groups=max_groups,
         endings=endings,
         time_limit_s=time_limit_s,
         engine=engine,
     )
-    if not lattice.complete():
-        raise LimitReached(f"the endings of {len(problem.predecessors)} units could not be enumerated in time")
     prices = _Prices(problem, lattice, price, strategy, bound_share)
     left = budget
     for assumed in (prices.estimates, prices.bounds):
