@@ -23,7 +23,7 @@ import onnx
 
 from downset.fit import Fit, fit
 from downset.graph import Graph
-from downset.liveness import memory_model
+from downset.memory_models import memory_model
 from downset.records import align_up
 from downset.report.text import peak_cause
 from downset.rewrite.concat_partition import partition_sites

@@ -13,8 +13,9 @@ from functools import cache
 
 from downset.graph import Graph, Op
 from downset.lattice import bits
-from downset.liveness import MEMORY_MODELS, OrderProblem, Storage
+from downset.liveness import OrderProblem, Storage
 from downset.load import load
+from downset.memory_models import MEMORY_MODELS
 from downset.rewrite.concat_partition import concat_partition, partition_sites
 from experiments.serenity.swiftnet import CELLS, MODEL, part
 from experiments.zoo import graph as zoo_graph

@@ -10,7 +10,8 @@ from downset.arenas import ARENAS, SHARED
 from downset.arenas.capacity import within, within_objects
 from downset.errors import UsageError
 from downset.graph import Graph
-from downset.liveness import Lifetimes, MemoryModel, OrderProblem, lifetimes, memory_model, order_problem, peak_bytes
+from downset.liveness import Lifetimes, OrderProblem, lifetimes, order_problem, peak_bytes
+from downset.memory_models import MemoryModel, memory_model
 from downset.orders import ORDERS
 from downset.plans import Arena, Evidence, Found, Order, SharedObjects
 from downset.records import Record, check_records

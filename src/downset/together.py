@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from downset.graph import Graph
-from downset.liveness import MemoryModel, memory_model, order_problem
+from downset.liveness import order_problem
+from downset.memory_models import MemoryModel, memory_model
 from downset.orders import alternatives
 from downset.plan import judge_order, plan_arena, plan_order
 from downset.plans import Arena, Evidence, Order

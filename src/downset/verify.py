@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from downset.errors import InvalidPlan
 from downset.graph import ABSENT, Graph
-from downset.liveness import MemoryModel, lifetimes, memory_model, order_problem, peak_bytes
+from downset.liveness import lifetimes, order_problem, peak_bytes
+from downset.memory_models import MemoryModel, memory_model
 from downset.plans import Arena, Order
 
 __all__ = ["verify", "verify_arena", "verify_order", "verify_steps"]

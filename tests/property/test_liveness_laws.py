@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from downset import lattice
 from downset.graph import ABSENT
-from downset.liveness import MEMORY_MODELS, lifetimes, live_bytes, order_problem, peak_bytes, profile, transient_bytes
+from downset.liveness import lifetimes, live_bytes, order_problem, peak_bytes, profile, transient_bytes
+from downset.memory_models import MEMORY_MODELS
 from downset.records import breadth_bound, breadths
 from tests.strategies import graphs, orders_of
 

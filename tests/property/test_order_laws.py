@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from downset import lattice
 from downset.errors import LimitReached, UsageError
-from downset.liveness import MEMORY_MODELS, OrderProblem, Storage, order_problem, peak_bytes
+from downset.liveness import OrderProblem, Storage, order_problem, peak_bytes
+from downset.memory_models import MEMORY_MODELS
 from downset.orders import ORDERS, alternatives
 from downset.orders.beam import beam
 from downset.orders.best_first import NONE_BELOW, OPEN, SOLVED

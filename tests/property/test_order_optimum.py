@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from downset.liveness import MEMORY_MODELS, order_problem, peak_bytes
+from downset.liveness import order_problem, peak_bytes
+from downset.memory_models import MEMORY_MODELS
 from downset.orders.exhaustive import exhaustive
 from downset.orders.optimal import optimal
 from downset.orders.serenity import serenity

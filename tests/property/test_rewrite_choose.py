@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from downset.liveness import MEMORY_MODELS
+from downset.memory_models import MEMORY_MODELS
 from downset.plan import plan_order
 from downset.rewrite import choose
 from downset.rewrite.choose import accumulation, choose_rewrites

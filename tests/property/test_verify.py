@@ -7,7 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from downset.errors import InvalidPlan
-from downset.liveness import MEMORY_MODELS, lifetimes, order_problem, peak_bytes
+from downset.liveness import lifetimes, order_problem, peak_bytes
+from downset.memory_models import MEMORY_MODELS
 from downset.plans import Arena, Evidence, Order
 from downset.verify import verify, verify_arena, verify_order, verify_steps
 from tests.strategies import graphs, orders_of

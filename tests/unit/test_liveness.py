@@ -4,7 +4,8 @@ import pytest
 
 from downset.errors import UsageError
 from downset.graph import Graph, Op, Tensor
-from downset.liveness import MEMORY_MODELS, lifetimes, memory_model, order_problem, peak_bytes, profile
+from downset.liveness import lifetimes, order_problem, peak_bytes, profile
+from downset.memory_models import MEMORY_MODELS, memory_model
 from downset.records import breadth_bound
 
 

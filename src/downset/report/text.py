@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from downset.graph import Graph
-from downset.liveness import MemoryModel, lifetimes, order_problem, profile
+from downset.liveness import lifetimes, order_problem, profile
+from downset.memory_models import MemoryModel
 from downset.plans import Arena, Order
 from downset.units import format_bytes
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from downset.graph import Graph
-from downset.liveness import MemoryModel, lifetimes, memory_model, order_problem, profile
+from downset.liveness import lifetimes, order_problem, profile
+from downset.memory_models import MemoryModel, memory_model
 from downset.plan import plan_order
 from downset.plans import Order
 from downset.rewrite.concat_partition import Accumulate, Partitioned, Split, partition, partition_sites

@@ -22,7 +22,9 @@ from dataclasses import dataclass
 
 from downset.graph import ABSENT, Graph
 from downset.rewrite.edit import Edit
-from downset.rewrite.partition_rules import Accumulate, Kind, concat_axis, rule_for
+from downset.rewrite.partition_edits import Accumulate
+from downset.rewrite.partition_operands import concat_axis
+from downset.rewrite.partition_rules import Kind, rule_for
 
 __all__ = ["Accumulate", "Partitioned", "Split", "concat_partition", "partition", "partition_sites"]
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from downset.cost import macs, redundant_macs, row_form
 from downset.errors import UnsupportedError
 from downset.graph import ABSENT, Graph, Op
-from downset.liveness import MemoryModel, order_problem, peak_bytes, profile
+from downset.liveness import order_problem, peak_bytes, profile
+from downset.memory_models import MemoryModel
 from downset.plan import plan_order
 from downset.regions import RowForm, channels_last, equal_strips
 from downset.rewrite.edit import Edit

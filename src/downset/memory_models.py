@@ -1,0 +1,107 @@
+"""The memory models, one table: what each runtime, or paper, counts, aligns, shares and overwrites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from downset.errors import UsageError
+
+__all__ = ["MEMORY_MODELS", "MemoryModel", "memory_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryModel:
+    """What a runtime keeps where. Kinds are operator kinds of the graph vocabulary."""
+
+    name: str
+    counts: str
+    """One sentence for people: what is counted, and why."""
+    alignment: int = 1
+    inputs: str = "until last use"
+    """Graph inputs: "until last use", "to the end", or "not counted"."""
+    outputs_counted: bool = True
+    outputs_apart: bool = False
+    """Graph outputs always have bytes of their own: never views, never made in place."""
+    views: frozenset[str] = frozenset()
+    """Kinds whose first output is the same bytes as their first input."""
+    concat_is_view: bool = False
+    """A Concat of activations has no bytes of its own: its parts stay until its consumers ran."""
+    accumulates: bool = False
+    """A Sum of partial results (attribute partial_sum=1) happens in the result's own bytes, from the first part on."""
+    in_place: frozenset[str] = frozenset()
+    """Kinds whose first output may overwrite an input of equal aligned size that nobody reads later."""
+    in_place_input: Mapping[str, int] = field(default_factory=dict)
+    """The same, where only the input at this position may be overwritten."""
+
+
+_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+_ORT_IN_PLACE = frozenset(
+    {
+        "Relu", "LeakyRelu", "ThresholdedRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "Elu", "Selu", "Celu",
+        "Softplus", "Softsign", "Shrink", "Softmax", "LogSoftmax", "Cast", "Trilu", "ScatterElements",
+    }
+)  # fmt: skip
+"""Found by asking ONNX Runtime's profile which kernels allocate nothing; arithmetic (Add, Mul, Exp, ...) does."""
+
+_MODELS = (
+    MemoryModel(
+        "live",
+        "every activation; inputs from the start to their last use, outputs from production to the end; no aliasing",
+    ),
+    MemoryModel(
+        "paper",
+        "intermediates only, without graph inputs and outputs: what the memory-management paper counts",
+        inputs="not counted",
+        outputs_counted=False,
+    ),
+    MemoryModel(
+        "serenity",
+        "live, with concat as a zero-copy view and partial sums accumulated in place: what SERENITY's figures without "
+        "the allocator count; not what TFLite executes",
+        concat_is_view=True,
+        accumulates=True,
+    ),
+    MemoryModel(
+        "tflm",
+        "TFLite Micro's arena head: live, each tensor rounded up to 16 bytes",
+        alignment=16,
+    ),
+    MemoryModel(
+        "litert",
+        "LiteRT's CPU arena: live, graph inputs to the end, each tensor rounded up to 64 bytes",
+        alignment=64,
+        inputs="to the end",
+    ),
+    MemoryModel(
+        "ort",
+        "ONNX Runtime's CPU arena: inputs belong to the caller, reshapes share, activation functions run in place, "
+        "FusedConv adds to its fourth input in place, graph outputs are always allocated, each tensor rounded up to "
+        "256 bytes",
+        alignment=256,
+        inputs="not counted",
+        outputs_apart=True,
+        views=_RESHAPES,
+        in_place=_ORT_IN_PLACE,
+        # The fourth input is added to the result: partial sums that accumulate in place.
+        in_place_input={"com.microsoft::FusedConv": 3},
+    ),
+    MemoryModel(
+        "torch",
+        "PyTorch eager: inputs belong to the caller, reshapes and transposes are views",
+        alignment=64,
+        inputs="not counted",
+        views=_RESHAPES | {"Transpose"},
+    ),
+)
+MEMORY_MODELS: Mapping[str, MemoryModel] = {model.name: model for model in _MODELS}
+
+
+def memory_model(memory: str | MemoryModel) -> MemoryModel:
+    """The model of that name; raises UsageError that lists the names."""
+    if isinstance(memory, MemoryModel):
+        return memory
+    try:
+        return MEMORY_MODELS[memory]
+    except KeyError:
+        raise UsageError(f"unknown memory model {memory!r}; choose one of {', '.join(MEMORY_MODELS)}") from None
