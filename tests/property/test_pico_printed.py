@@ -1,0 +1,103 @@
+"""`pico` against Algorithms 2 and 3 of the paper, written down line by line as they are printed."""
+
+import math
+from functools import partial
+from random import Random
+
+import pytest
+
+from downset.cluster import Cluster, Device, Network, load_cluster
+from downset.pipelines.drafts import Split, StageDraft
+from downset.pipelines.network import block_units, split_problem
+from downset.pipelines.pico import pico
+from downset.pipelines.problem import price
+from downset.pipelines.strips import equal_rows, tiles
+from downset.pipelines.timing import stage_of
+from downset.split import plan_pipeline
+from experiments.zoo import graph
+from tests.strategies_pipeline import random_chain, random_graph
+
+
+def printed(problem, cluster):
+    """[(first piece, last piece, devices)], pieces from 1: DP(1, L, D, no limit) and BuildStrategy; then Algorithm 3,
+    its stage of most average requirement: [(first piece, last piece, set of devices)]."""
+    count = len(cluster.devices)
+    mean = sum(device.mac_per_s / device.alpha for device in cluster.devices) / count
+    equal = Cluster(tuple(Device(f"{k}", mean) for k in range(count)), cluster.network)
+    period, latency, built, before = {}, {}, {}, {}
+
+    def seconds(i, j, p):  # eq. 11; the leader is the device whose strip has most bytes, eq. 10 leaves it out
+        segment = problem.segment(i - 1, j)
+        rows = equal_rows(segment.rows, p)
+        sizes = [sum(price(segment, rows[k], rows[k + 1])[1:]) for k in range(p)]
+        leader = sizes.index(max(sizes))
+        stage = StageDraft(leader, (Split(i - 1, j, tiles(range(p), rows)),))
+        return stage_of(problem, equal, stage, comm="paper").seconds
+
+    def search(i, j, p, t_lim):
+        if (i, j, p) in period:
+            return period[i, j, p], latency[i, j, p]
+        period[i, j, p] = latency[i, j, p] = seconds(i, j, p)
+        built[i, j, p] = (i, j, p)
+        if p == 1 or j == i:
+            return period[i, j, p], latency[i, j, p]
+        for s in range(i, j):
+            for m in range(1, p):
+                last = seconds(s + 1, j, m)
+                if t_lim - last < 0:
+                    continue
+                search(i, s, p - m, t_lim - last)
+                longest = max(period[i, s, p - m], last)
+                if longest < period[i, j, p]:
+                    period[i, j, p] = longest
+                    latency[i, j, p] = latency[i, s, p - m] + last
+                    before[i, j, p] = (i, s, p - m)
+                    built[i, j, p] = (s + 1, j, m)
+        return period[i, j, p], latency[i, j, p]
+
+    search(1, problem.cuts, count, math.inf)
+    stages, key = [], (1, problem.cuts, count)
+    while key is not None:
+        stages.insert(0, built[key])
+        key = before.get(key)
+    asked = []
+    for i, j, p in stages:
+        segment = problem.segment(i - 1, j)
+        rows = equal_rows(segment.rows, p)
+        asked.append(sum(price(segment, rows[k], rows[k + 1])[0] for k in range(p)) / p)
+    given = [set() for _ in stages]
+    speeds = [device.mac_per_s / device.alpha for device in cluster.devices]
+    for device in sorted(range(count), key=lambda device: -speeds[device]):
+        open_stages = [place for place, (_, _, p) in enumerate(stages) if len(given[place]) < p]
+        given[max(open_stages, key=lambda place: asked[place])].add(device)
+    return [(i, j, devices) for (i, j, _), devices in zip(stages, given, strict=True)]
+
+
+def of(found):
+    return [(s.splits[0].start + 1, s.splits[0].stop, {tile.device for tile in s.splits[0].tiles}) for s in found]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_pico_is_the_printed_algorithm(seed):
+    random = Random(f"printed/{seed}")
+    problem = random_chain(random, rows=16) if seed % 2 else random_graph(random, units=5, rows=16)
+    devices = tuple(Device(f"d{k}", random.choice([10.0, 20.0, 30.0, 50.0])) for k in range(random.randint(1, 5)))
+    cluster = Cluster(devices, Network("links", random.choice([1.0, 20.0, 1e6])))
+    expected = printed(problem, cluster)
+    for (i, j, devices_), (first, last, wanted) in zip(
+        of(pico(problem, cluster, comm="paper").stages), expected, strict=True
+    ):
+        assert (i, j) == (first, last)
+        assert devices_ <= wanted  # a device whose strip has no row is left out
+
+
+def test_ties_decide_what_vgg16_gets():
+    """Average devices have 0.4868 s in many ways; what Algorithm 3 makes of the first depends on the loops' order."""
+    network = graph("vgg16", weights=False, classifier=False)
+    problem, cluster = split_problem(network, block_units(network)), load_cluster("pico_4mac")
+    assert of(pico(problem, cluster, comm="paper").stages) == printed(problem, cluster)
+    periods = [
+        plan_pipeline(problem, cluster, method=partial(pico, ties=ties), comm="paper").period_s
+        for ties in ("printed", "last devices first")
+    ]
+    assert periods == pytest.approx([0.43352064, 0.462422016], rel=1e-9)
