@@ -1,4 +1,4 @@
-// A network as integers along its rows, and the rows that a segment touches. The twin of downset.regions.
+// A network as integers along its rows, and the rows that a segment touches. The twin of downset.rows.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,8 @@ from downset.cluster import load_cluster
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.exact import exact
 from downset.pipelines.network import block_units, split_problem
-from downset.pipelines.pieces import piece_problem, pieces
+from downset.pipelines.piece_problem import piece_problem
+from downset.pipelines.pieces import pieces
 from downset.pipelines.timing import period_and_latency, stages_of
 from experiments.rows import load_rows, save_rows
 from experiments.zoo import graph

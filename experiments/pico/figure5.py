@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from downset.cost import row_form, segment_macs
-from downset.regions import equal_strips
+from downset.rows import equal_strips
 from experiments.rows import save_rows
 from experiments.zoo import graph
 

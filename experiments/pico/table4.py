@@ -22,7 +22,9 @@ import time
 from typing import Any
 
 from downset.lattice import bits, width
-from downset.pipelines.pieces import PieceProblem, divided_pieces, piece_problem, pieces
+from downset.pipelines.piece_problem import PieceProblem, piece_problem
+from downset.pipelines.pieces import pieces
+from downset.pipelines.pieces_divided import divided_pieces
 from experiments.rows import load_rows, save_rows
 from experiments.zoo import graph
 

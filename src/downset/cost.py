@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from downset.errors import UnsupportedError
 from downset.graph import ABSENT, Graph, Op
-from downset.regions import Interval, RowForm, RowInput, RowOp, extent, input_map, is_whole, needed
+from downset.regions import extent, input_map, is_whole
+from downset.rows import Interval, RowForm, RowInput, RowOp, needed
 
 __all__ = ["interval_bytes", "macs", "op_macs", "redundant_macs", "row_form", "segment_macs", "whole_macs"]
 

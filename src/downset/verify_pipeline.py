@@ -9,7 +9,7 @@ from downset.cost import row_form, segment_macs, whole_macs
 from downset.errors import InvalidPlan
 from downset.graph import Graph
 from downset.plans import Block, Pipeline, PipelineStage
-from downset.regions import Interval, RowForm
+from downset.rows import Interval, RowForm
 
 if TYPE_CHECKING:
     from downset.pipelines.problem import SplitProblem

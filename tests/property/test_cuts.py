@@ -10,7 +10,8 @@ from downset.errors import InfeasibleError
 from downset.graph import Op
 from downset.lattice import bits
 from downset.pipelines.cuts import carried_bytes, refined_cuts, thinned
-from downset.pipelines.pieces import piece_problem, pieces
+from downset.pipelines.piece_problem import piece_problem
+from downset.pipelines.pieces import pieces
 from experiments.zoo import graph as zoo
 from tests.spatial import Builder, spatial_graphs
 

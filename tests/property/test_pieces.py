@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from downset.cost import segment_macs
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.lattice import bits
-from downset.pipelines.pieces import _native_search, divided_pieces, piece_problem, pieces, recursive_pieces
-from downset.regions import equal_strips
+from downset.pipelines.piece_problem import piece_problem
+from downset.pipelines.pieces import _native_search, pieces
+from downset.pipelines.pieces_divided import divided_pieces
+from downset.pipelines.pieces_recursive import recursive_pieces
+from downset.rows import equal_strips
 from experiments.zoo import graph as zoo
 from tests.spatial import spatial_graphs
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from downset.cost import row_form, segment_macs, whole_macs
 from downset.graph import Graph
-from downset.regions import needed, spatial_axis
+from downset.regions import spatial_axis
 from downset.rewrite.edit import Edit
 from downset.rewrite.strips import strip_ops
+from downset.rows import needed
 from tests.spatial import execute, spatial_graphs
 from tests.strategies import orders_of
 

@@ -7,7 +7,8 @@ import pytest
 from downset.cost import macs, row_form, segment_macs, whole_macs
 from downset.errors import UnsupportedError
 from downset.graph import Graph, Op, Tensor
-from downset.regions import equal_strips, input_interval, needed
+from downset.regions import input_interval
+from downset.rows import equal_strips, needed
 from experiments.zoo import ZOO, counts, graph
 
 

@@ -21,9 +21,10 @@ from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.export.write import write_whole
 from downset.graph import ABSENT, Graph, Op, Tensor
 from downset.plans import Pipeline
-from downset.regions import Interval, RowForm, channels_last, needed, spatial_axis
+from downset.regions import channels_last, spatial_axis
 from downset.rewrite.edit import Edit
 from downset.rewrite.strips import Held, strip_ops
+from downset.rows import Interval, RowForm, needed
 
 __all__ = ["Shard", "ShardBlock", "export_shards", "shard_graph", "write_shards"]
 

@@ -12,9 +12,10 @@ from downset.cost import row_form
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
 from downset.graph import ABSENT, Graph
 from downset.pipelines.cuts import refined_cuts, thinned
-from downset.pipelines.pieces import PieceChain, PieceProblem, piece_problem, pieces
+from downset.pipelines.piece_problem import PieceChain, PieceProblem, piece_problem
+from downset.pipelines.pieces import pieces
 from downset.pipelines.problem import Ints, SplitOp, SplitProblem, SplitTensor
-from downset.regions import RowForm
+from downset.rows import RowForm
 
 __all__ = ["Chain", "block_units", "layer_units", "pipeline_chain", "pipeline_units", "split_problem"]
 

@@ -22,9 +22,10 @@ from downset.graph import ABSENT, Graph, Op
 from downset.liveness import order_problem, peak_bytes, profile
 from downset.memory_models import MemoryModel
 from downset.plan import plan_order
-from downset.regions import RowForm, channels_last, equal_strips
+from downset.regions import channels_last
 from downset.rewrite.edit import Edit
 from downset.rewrite.strips import strip_ops
+from downset.rows import RowForm, equal_strips
 
 __all__ = ["RowStrips", "StripedSegment", "choose_row_strips", "row_segments", "row_strips"]
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.graph import ABSENT, Graph, Op, Role, Tensor
-from downset.regions import Interval, RowForm, Window, needed, pad_sides, spatial_axis, window
+from downset.regions import Window, pad_sides, spatial_axis, window
+from downset.rows import Interval, RowForm, needed
 
 __all__ = ["AddTensor", "Held", "strip_ops", "strip_pads"]
 

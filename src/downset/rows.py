@@ -1,0 +1,117 @@
+"""Rows as integers: intervals, which input rows an output row reads, and a graph reduced to them.
+
+Intervals are half-open `(start, stop)` along one spatial axis. An `AxisMap` is exact integer arithmetic, the same for
+every kind with a halo: output row r reads input rows floor((scale · r + low) / per) to floor((scale · r + high) / per),
+both included, as far as they exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+__all__ = ["SAME", "AxisMap", "Interval", "RowForm", "RowInput", "RowOp", "equal_strips", "hull", "needed"]
+
+Interval = tuple[int, int]
+
+
+class AxisMap(NamedTuple):
+    """Output row r reads input rows floor((scale · r + low) / per) … floor((scale · r + high) / per)."""
+
+    scale: int
+    per: int
+    low: int
+    high: int
+
+    def __call__(self, wanted: Interval, rows: int) -> Interval:
+        """The rows read for an interval, clipped to an input of `rows` rows.
+
+        Empty for an empty interval. Otherwise at least one row, the nearest, even where only padding would be read: an
+        operator has to be given some row to run at all.
+        """
+        if wanted[0] >= wanted[1]:
+            return (0, 0)
+        start = (self.scale * wanted[0] + self.low) // self.per
+        stop = (self.scale * (wanted[1] - 1) + self.high) // self.per + 1
+        start = min(max(start, 0), rows - 1)
+        return (start, max(min(stop, rows), start + 1))
+
+
+SAME = AxisMap(1, 1, 0, 0)
+
+
+def equal_strips(rows: int, count: int) -> tuple[Interval, ...]:
+    """`rows` cut at floor(i · rows / count): strips that differ by one row at most, some empty if there are too few."""
+    cuts = [index * rows // count for index in range(count + 1)]
+    return tuple(pairwise(cuts))
+
+
+def hull(first: Interval, second: Interval) -> Interval:
+    """The least interval around two; empty ones do not count."""
+    if first[0] >= first[1]:
+        return second
+    return first if second[0] >= second[1] else (min(first[0], second[0]), max(first[1], second[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class RowInput:
+    """An activation that an operator reads; `map` None: whole."""
+
+    tensor: int
+    map: AxisMap | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowOp:
+    """An operator as planners see it. `whole`: it makes all its rows or none."""
+
+    inputs: tuple[RowInput, ...]
+    outputs: tuple[int, ...]
+    rows: int
+    macs_per_row: int
+    whole: bool = False
+
+    @property
+    def macs(self) -> int:
+        return self.rows * self.macs_per_row
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """A graph reduced to integers along one axis: what pipeline planners and the native searches read.
+
+    Indices are the graph's. `rows[t]` and `bytes_per_row[t]` of every tensor (a constant has 0 bytes here).
+    """
+
+    ops: tuple[RowOp, ...]
+    rows: tuple[int, ...]
+    bytes_per_row: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def needed(form: RowForm, ops: Iterable[int], wanted: Mapping[int, Interval]) -> dict[int, Interval]:
+    """By tensor: the rows that computing `wanted` with the operators `ops` touches.
+
+    Tensors that `ops` make have the rows that are computed; all others have the rows that must be there before. A
+    tensor of which nothing is needed is left out. O(edges of the segment).
+    """
+    found = {tensor: rows for tensor, rows in wanted.items() if rows[0] < rows[1]}
+    for index in sorted(ops, reverse=True):
+        op = form.ops[index]
+        made: Interval = (0, 0)
+        for tensor in op.outputs:
+            made = hull(made, found.get(tensor, (0, 0)))
+        if made[0] >= made[1]:
+            continue
+        if op.whole:
+            made = (0, op.rows)
+        for tensor in op.outputs:
+            found[tensor] = made
+        for item in op.inputs:
+            rows = form.rows[item.tensor]
+            read = (0, rows) if item.map is None else item.map(made, rows)
+            found[item.tensor] = hull(found.get(item.tensor, (0, 0)), read)
+    return found
