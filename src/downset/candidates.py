@@ -21,7 +21,7 @@ from downset.records import Record
 from downset.rewrite.choose import Rewrite
 from downset.together import Together
 
-__all__ = ["Candidate", "Planned", "arena_as_placed", "compare", "list_candidates", "measure", "write_planned"]
+__all__ = ["Candidate", "Job", "Planned", "arena_as_placed", "compare", "list_candidates", "measure", "write_planned"]
 
 ROUNDING = 1e-4
 """A rewritten float network may differ by so much of the largest output: its sums are added up in another order."""
@@ -29,6 +29,24 @@ ROUNDING = 1e-4
 _RUNNERS = {"tflm": ("litert", "tflm"), "litert": ("litert",), "ort": ("ort",), "torch": ("ort",)}
 
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be fitted to which target, and the folder in which candidates for it are written."""
+
+    path: Path
+    target: str
+    shapes: Shapes | None
+    seed: int
+    scratch: Path
+    notes: list[str]
+    """What the user should know, as it is found."""
+
+    @property
+    def form(self) -> str:
+        """The kind of file: its suffix, in small letters."""
+        return self.path.suffix.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +97,32 @@ def arena_as_placed(graph: Graph, steps: tuple[int, ...], target: str, time_limi
     return plan_arena(graph, steps, method=as_tflm, memory=target)
 
 
-def list_candidates(
-    path: Path, executed: Path, plan: Planned, before: Arena, target: str, scratch: Path
-) -> list[Candidate]:
+def list_candidates(job: Job, executed: Path, plan: Planned, before: Arena) -> list[Candidate]:
     """The original first, then the files we could ship instead without rewriting."""
-    found = [Candidate("original", path, before.arena_bytes), *write_planned(path, plan, target, scratch, "order")]
-    if target == "ort":
+    found = [Candidate("original", job.path, before.arena_bytes), *write_planned(job, plan, "order")]
+    if job.target == "ort":
         found.append(Candidate("optimised", executed, before.arena_bytes))
     return found
 
 
-def write_planned(path: Path, plan: Planned, target: str, scratch: Path, name: str) -> list[Candidate]:
+def write_planned(job: Job, plan: Planned, name: str) -> list[Candidate]:
     """The files that hold a plan: its graph in its order, and for TFLite Micro also with its offsets."""
     graph, steps, arena = plan.graph, plan.together.order.steps, plan.together.arena
     moved = bool(plan.rewrites) or steps != tuple(range(len(steps)))
-    reordered = scratch / f"{name}{path.suffix}"
+    reordered = job.scratch / f"{name}{job.form}"
     found = []
-    if target in ("tflm", "litert"):
+    if job.form == ".tflite":
         from downset.export.tflite import export_tflite
 
         if moved:
             export_tflite(reordered, graph, steps)
-            found.append(Candidate(name, reordered, arena_as_placed(graph, steps, target, 10.0).arena_bytes, plan))
-        if target == "tflm":
-            placed = scratch / f"{name}_placed{path.suffix}"
+            arena_bytes = arena_as_placed(graph, steps, job.target, 10.0).arena_bytes
+            found.append(Candidate(name, reordered, arena_bytes, plan))
+        if job.target == "tflm":
+            placed = job.scratch / f"{name}_placed{job.form}"
             export_tflite(placed, graph, steps, offsets=arena.tensor_offsets)
             found.append(Candidate(f"{name}+offsets", placed, arena.arena_bytes, plan))
-    elif moved and path.suffix == ".onnx":
+    elif moved and job.form == ".onnx":
         from downset.export.onnx import export_onnx
 
         export_onnx(reordered, graph, steps)
@@ -118,44 +135,44 @@ def write_planned(path: Path, plan: Planned, target: str, scratch: Path, name: s
     return found
 
 
-def measure(candidates: list[Candidate], target: str, shapes: Shapes | None, seed: int, notes: list[str]) -> None:
+def measure(job: Job, candidates: list[Candidate]) -> None:
     """Ask the runtime what each candidate takes. All or none: figures are only compared within one runtime. A rewritten
     file that the runtime does not run is no candidate."""
-    if target not in ("tflm", "ort"):
+    if job.target not in ("tflm", "ort"):
         return
-    if target == "tflm" and shapes:
-        notes.append("not measured: TFLite Micro runs a file at its own input sizes, not at those of --shape")
+    if job.target == "tflm" and job.shapes:
+        job.notes.append("not measured: TFLite Micro runs a file at its own input sizes, not at those of --shape")
         return
     measured: list[Mapping[str, int]] = []
     kept: list[Candidate] = []
     for candidate in candidates:
         try:
-            measured.append(_measured(candidate, target, shapes, seed, notes))
+            measured.append(_measured(job, candidate))
             kept.append(candidate)
         except DownsetError as error:
             if not candidate.rewrites:
-                notes.append(f"not measured: {error}")
+                job.notes.append(f"not measured: {error}")
                 return
-            notes.append(f"the {candidate.name} file is left out: {error}")
+            job.notes.append(f"the {candidate.name} file is left out: {error}")
     candidates[:] = kept
     for candidate, taken_bytes in zip(candidates, measured, strict=True):
         candidate.measured = taken_bytes
 
 
-def _measured(
-    candidate: Candidate, target: str, shapes: Shapes | None, seed: int, notes: list[str]
-) -> Mapping[str, int]:
-    if target == "tflm":
+def _measured(job: Job, candidate: Candidate) -> Mapping[str, int]:
+    if job.target == "tflm":
         from downset.run import tflm
 
-        taken = tflm.measure(candidate.path, seed=seed)
+        taken = tflm.measure(candidate.path, seed=job.seed)
         return {"total_bytes": taken.total_bytes, "head_bytes": taken.head_bytes, "tail_bytes": taken.tail_bytes}
     from downset.run import ort
 
-    peak = ort.measure_peak(candidate.path, shapes=shapes, seed=seed, file_order=candidate.name != "original")
+    file_order = candidate.name != "original"
+    peak = ort.measure_peak(candidate.path, shapes=job.shapes, seed=job.seed, file_order=file_order)
     if candidate.plan is not None:
         # The file is read back: nodes without a name are known by their place in it.
-        _note_departures([op.name for op in load(candidate.path, shapes=shapes).ops], peak.executed, notes)
+        planned = [op.name for op in load(candidate.path, shapes=job.shapes).ops]
+        _note_departures(planned, peak.executed, job.notes)
     return {
         "total_bytes": peak.peak_bytes,
         "run_bytes": peak.run_bytes,
@@ -175,9 +192,7 @@ def _note_departures(planned: Sequence[str], executed: Sequence[str], notes: lis
         )
 
 
-def compare(
-    candidates: list[Candidate], chosen: Candidate, target: str, shapes: Shapes | None, seed: int
-) -> Comparison:
+def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Comparison:
     """Run both files on the same seeded inputs in the first runtime that can run the original.
 
     Reordering changes no bit, so a difference is an error; only ONNX Runtime's own optimisation may round differently
@@ -188,16 +203,14 @@ def compare(
     if chosen is original:
         return Comparison(True, 0.0, "", "the file is shipped as it is")
     if chosen.rewrites:
-        return _compare_rewritten(original, chosen, target, shapes, seed)
+        return _compare_rewritten(job, original, chosen)
     reasons = []
-    for name in _RUNNERS[target]:
+    for name in _RUNNERS[job.target]:
         try:
-            found = compare_outputs(
-                original.path, chosen.path, runtime=name, shapes=shapes, seed=seed, ordered=target == "ort"
-            )
+            found = _outputs_of(job, original, chosen, name)
             optimised = next((item for item in candidates if item.name == "optimised"), None)
             if found.equal is False and optimised is not None:
-                alone = compare_outputs(optimised.path, chosen.path, runtime=name, seed=seed, ordered=True)
+                alone = compare_outputs(optimised.path, chosen.path, runtime=name, seed=job.seed, ordered=True)
                 if alone.equal:
                     note = "reordering changes no bit; ONNX Runtime's optimisation with fixed sizes rounds differently"
                     return Comparison(False, found.max_abs_error, name, note)
@@ -209,18 +222,21 @@ def compare(
     return not_compared("; ".join(reasons))
 
 
-def _compare_rewritten(
-    original: Candidate, chosen: Candidate, target: str, shapes: Shapes | None, seed: int
-) -> Comparison:
+def _outputs_of(job: Job, original: Candidate, chosen: Candidate, runtime: str) -> Comparison:
+    ordered = job.target == "ort"
+    return compare_outputs(
+        original.path, chosen.path, runtime=runtime, shapes=job.shapes, seed=job.seed, ordered=ordered
+    )
+
+
+def _compare_rewritten(job: Job, original: Candidate, chosen: Candidate) -> Comparison:
     """Sums that are added up in another order round differently: floats must be equal up to that, integers to the bit
     unless the rewriting is said to be inexact. The target's own runtime is asked first: LiteRT's optimised integer
     kernels round by a channel's place among all. What no runtime can compare is not shipped."""
     reasons = []
-    for name in reversed(_RUNNERS[target]):
+    for name in reversed(_RUNNERS[job.target]):
         try:
-            found = compare_outputs(
-                original.path, chosen.path, runtime=name, shapes=shapes, seed=seed, ordered=target == "ort"
-            )
+            found = _outputs_of(job, original, chosen, name)
         except UnsupportedError as error:
             reasons.append(f"{name}: {error}")
             continue

@@ -7,86 +7,39 @@ best by its memory model elsewhere; the original is always among the candidates,
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from downset.candidates import Candidate, Planned, arena_as_placed, compare, list_candidates, measure, write_planned
+from downset.candidates import (
+    Candidate,
+    Job,
+    Planned,
+    arena_as_placed,
+    compare,
+    list_candidates,
+    measure,
+    write_planned,
+)
 from downset.compare import Comparison
 from downset.cost import macs
-from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UnsupportedError, UsageError
+from downset.errors import InvalidPlan, UnsupportedError, UsageError
+from downset.export.write import check_output, copy_whole
+from downset.fitted import Fit, check_ram, simulate_traffic, summarise
 from downset.graph import Graph
-from downset.liveness import order_problem, peak_bytes
 from downset.load import check_readable, load
-from downset.plans import Arena
 from downset.rewrite.choose import Rewrite, choose_rewrites
 from downset.rewrite.concat_partition import partition_sites
 from downset.rewrite.row_strips import choose_row_strips
-from downset.together import Together, plan_together
-from downset.traffic import Traffic, off_chip_traffic
+from downset.together import plan_together
 from downset.units import format_bytes
 from downset.verify import verify
 
-__all__ = ["Figure", "Fit", "Measured", "OnChip", "fit"]
+__all__ = ["Fit", "fit"]
 
-_BLOCK_BYTES = 1024
-"""What moves at a time between the chip and the memory beside it, in the simulation."""
 _TARGETS = {".tflite": ("tflm", "litert"), ".onnx": ("ort", "torch"), ".pt2": ("torch",)}
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """Bytes before and after, and the proven bound that no order and placement can pass."""
-
-    before: int
-    after: int
-    bound: int
-    proven: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What the runtime itself says it took, in bytes. `details`: its own breakdown by candidate."""
-
-    runtime: str
-    before: int
-    after: int
-    details: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class OnChip:
-    """Off-chip traffic, simulated, of the file before and after, with so much memory on chip."""
-
-    on_chip_bytes: int
-    before: Traffic
-    after: Traffic
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """What `fit` found. `shipped`: original, optimised, order, order+offsets, rewritten or rewritten+offsets. `graph`
-    and `together` are what is shipped, or would be if the runtime had not taken less for another file; `before` is the
-    arena of the original. `rewrites` were made in what is shipped."""
-
-    model: str
-    target: str
-    graph: Graph
-    before: Arena
-    together: Together
-    peak: Figure
-    arena: Figure
-    shipped: str
-    measured: Measured | None
-    outputs: Comparison
-    output_path: str | None
-    notes: tuple[str, ...] = ()
-    rewrites: tuple[Rewrite, ...] = ()
-    traffic: tuple[OnChip, ...] = ()
 
 
 def fit(
@@ -117,152 +70,102 @@ def fit(
     path = Path(model)
     target = _target(path, target)
     if output is not None:
-        _check_output(path, Path(output))
+        _check_output(path, output)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
-        notes: list[str] = []
-        executed = _executed_file(path, target, shapes, Path(scratch), notes)
+        job = Job(path, target, shapes, seed, Path(scratch), [])
+        executed = _executed_file(job)
         graph = load(executed, shapes=shapes if executed == path else None)
-        file_order = tuple(range(len(graph.ops)))
-        before = arena_as_placed(graph, file_order, target, time_limit_s)
-        wanted = rewrite == "auto" and path.suffix != ".pt2" and bool(partition_sites(graph, inexact=inexact))
+        before = arena_as_placed(graph, tuple(range(len(graph.ops))), target, time_limit_s)
+        wanted = rewrite == "auto" and job.form != ".pt2" and bool(partition_sites(graph, inexact=inexact))
         share_s = 0.5 * time_limit_s if wanted else time_limit_s
         plan = Planned(graph, plan_together(graph, memory=target, time_limit_s=share_s, seed=seed))
         verify(graph, plan.together.order, plan.together.arena)
 
-        candidates = list_candidates(path, executed, plan, before, target, Path(scratch))
+        candidates = list_candidates(job, executed, plan, before)
         if wanted:
-            candidates += _rewritten(path, plan, target, Path(scratch), share_s, seed, inexact, notes)
+            candidates += _rewritten(job, plan, share_s, inexact=inexact)
         if max_recompute > 0:
-            candidates += _in_strips(path, plan, target, Path(scratch), share_s, seed, max_recompute, notes)
-        measure(candidates, target, shapes, seed, notes)
-        chosen, outputs = _choose(candidates, target, shapes, seed, notes)
-        result = _result(path, target, plan, before, candidates, chosen, outputs, notes)
-        _check_ram(result, ram_bytes)
+            candidates += _in_strips(job, plan, share_s, max_recompute=max_recompute)
+        measure(job, candidates)
+        chosen, outputs = _choose(job, candidates)
+        result = summarise(job, plan, before, candidates, chosen, outputs)
+        check_ram(result, ram_bytes)
         if on_chip:
-            result = replace(result, traffic=_traffic(graph, result, on_chip))
+            result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
         if output is not None:
-            _bring_external_weights(chosen, path, Path(output))
-            place_file(chosen.path, Path(output))
+            _bring_external_weights(job, chosen, Path(output))
+            copy_whole(chosen.path, Path(output))
             result = replace(result, output_path=str(output))
     return result
 
 
-def _rewritten(
-    path: Path,
-    plan: Planned,
-    target: str,
-    scratch: Path,
-    time_limit_s: float,
-    seed: int,
-    inexact: bool,
-    notes: list[str],
-) -> list[Candidate]:
+def _rewritten(job: Job, plan: Planned, time_limit_s: float, *, inexact: bool) -> list[Candidate]:
     """Files of the network with concatenations taken apart, where that lowers the peak and the plan."""
     try:
-        chosen = choose_rewrites(plan.graph, memory=target, inexact=inexact, time_limit_s=0.6 * time_limit_s)
-        return _files_of(
-            path, plan, chosen.graph, chosen.rewrites, target, scratch, 0.4 * time_limit_s, seed, "rewritten", inexact
-        )
+        chosen = choose_rewrites(plan.graph, memory=job.target, inexact=inexact, time_limit_s=0.6 * time_limit_s)
+        better = _planned_better(job, plan, chosen.graph, chosen.rewrites, 0.4 * time_limit_s)
+        return write_planned(job, replace(better, inexact=inexact), "rewritten") if better is not None else []
     except UnsupportedError as error:
-        notes.append(f"not rewritten: {error}")
+        job.notes.append(f"not rewritten: {error}")
         return []
 
 
-def _in_strips(
-    path: Path,
-    plan: Planned,
-    target: str,
-    scratch: Path,
-    time_limit_s: float,
-    seed: int,
-    max_recompute: float,
-    notes: list[str],
-) -> list[Candidate]:
+def _in_strips(job: Job, plan: Planned, time_limit_s: float, *, max_recompute: float) -> list[Candidate]:
     """Files that compute segments strip by strip, where that lowers the peak and the plan."""
-    if path.suffix != ".onnx":
-        notes.append(f"not computed in strips: only .onnx files are written so, not {path.suffix}")
+    if job.form != ".onnx":
+        job.notes.append(f"not computed in strips: only .onnx files are written so, not {job.form}")
         return []
     try:
         found = choose_row_strips(
-            plan.graph, memory=target, max_recompute=max_recompute, time_limit_s=0.3 * time_limit_s
+            plan.graph, memory=job.target, max_recompute=max_recompute, time_limit_s=0.3 * time_limit_s
         )
         peaks = [found.peak_bytes_before, *(segment.peak_bytes for segment in found.segments)]
         rewrites = tuple(
             Rewrite(f"{segment.first} to {segment.last} in {segment.strips} strips", (), "row-wise", before - after)
             for segment, before, after in zip(found.segments, peaks, peaks[1:], strict=False)
         )
-        files = _files_of(path, plan, found.graph, rewrites, target, scratch, 0.4 * time_limit_s, seed, "strips")
+        better = _planned_better(job, plan, found.graph, rewrites, 0.4 * time_limit_s)
+        files = write_planned(job, better, "strips") if better is not None else []
     except UnsupportedError as error:
-        notes.append(f"not computed in strips: {error}")
+        job.notes.append(f"not computed in strips: {error}")
         return []
     if files:
         extra = sum(segment.extra_macs for segment in found.segments) / macs(plan.graph)
-        notes.append(f"in strips the network computes {100 * extra:.1f} % more")
+        job.notes.append(f"in strips the network computes {100 * extra:.1f} % more")
     return files
 
 
-def _files_of(
-    path: Path,
-    plan: Planned,
-    graph: Graph,
-    rewrites: tuple[Rewrite, ...],
-    target: str,
-    scratch: Path,
-    time_limit_s: float,
-    seed: int,
-    name: str,
-    inexact: bool = False,
-) -> list[Candidate]:
-    """The rewritten graph planned and written, if its arena is smaller than that of the plan without rewriting."""
+def _planned_better(
+    job: Job, plan: Planned, graph: Graph, rewrites: tuple[Rewrite, ...], time_limit_s: float
+) -> Planned | None:
+    """The rewritten graph planned, if its arena is smaller than that of the plan without rewriting."""
     if not rewrites:
-        return []
-    together = plan_together(graph, memory=target, time_limit_s=time_limit_s, seed=seed)
+        return None
+    together = plan_together(graph, memory=job.target, time_limit_s=time_limit_s, seed=job.seed)
     verify(graph, together.order, together.arena)
-    if together.arena.arena_bytes >= plan.together.arena.arena_bytes:
-        return []
-    return write_planned(path, Planned(graph, together, rewrites, inexact), target, scratch, name)
+    smaller = together.arena.arena_bytes < plan.together.arena.arena_bytes
+    return Planned(graph, together, rewrites) if smaller else None
 
 
-def _choose(
-    candidates: list[Candidate], target: str, shapes: Mapping[str, tuple[int, ...]] | None, seed: int, notes: list[str]
-) -> tuple[Candidate, Comparison]:
+def _choose(job: Job, candidates: Sequence[Candidate]) -> tuple[Candidate, Comparison]:
     """The best file that computes the same: neither the head nor the total may grow; among equals the first."""
     left = [item for item in candidates if not item.head_grew(candidates[0])]
     while True:
         chosen = min(left, key=Candidate.cost)
         try:
-            outputs = compare(candidates, chosen, target, shapes, seed)
-            lost = min((item for item in left if item.rewrites and not chosen.rewrites), key=_arena, default=None)
-            if lost is not None and lost.arena_bytes < chosen.arena_bytes:
-                notes.append(
-                    f"rewriting would give an arena of {format_bytes(lost.arena_bytes)} B, but the runtime took less "
-                    "memory in all without it"
+            outputs = compare(job, candidates, chosen)
+            lost = min((item.arena_bytes for item in left if item.rewrites), default=chosen.arena_bytes)
+            if not chosen.rewrites and lost < chosen.arena_bytes:
+                job.notes.append(
+                    f"rewriting would give an arena of {format_bytes(lost)} B, but the runtime took less memory in all "
+                    "without it"
                 )
             return chosen, outputs
         except InvalidPlan as error:
             if not chosen.rewrites:
                 raise
-            notes.append(f"not rewritten: {error}")
+            job.notes.append(f"not rewritten: {error}")
             left = [item for item in left if not item.rewrites]
-
-
-def _arena(candidate: Candidate) -> int:
-    return candidate.arena_bytes
-
-
-def _traffic(graph: Graph, result: Fit, on_chip: Sequence[int]) -> tuple[OnChip, ...]:
-    """Of the order the runtime would execute anyway, and of what is shipped."""
-    file_order = tuple(range(len(graph.ops)))
-    moved = result.shipped not in ("original", "optimised")
-    after = (result.graph, result.together.order.steps) if moved else (graph, file_order)
-    found = []
-    for size in on_chip:
-        block_bytes = min(_BLOCK_BYTES, size)
-        one, other = (
-            off_chip_traffic(item, steps, size, block_bytes=block_bytes) for item, steps in ((graph, file_order), after)
-        )
-        found.append(OnChip(size, one, other))
-    return tuple(found)
 
 
 def _target(path: Path, target: str | None) -> str:
@@ -276,37 +179,16 @@ def _target(path: Path, target: str | None) -> str:
     return target
 
 
-def _check_output(path: Path, output: Path) -> None:
-    """Say what is wrong with the output path before the work starts, not after it."""
-    if output.suffix.lower() != path.suffix.lower():
+def _check_output(path: Path, output: str | os.PathLike[str]) -> None:
+    check_output(output, source=path)
+    if Path(output).suffix.lower() != path.suffix.lower():
         raise UsageError(f"output {output} must end in {path.suffix}, like the model")
-    if output.exists() and path.exists() and output.samefile(path):
-        raise UsageError(f"output {output} is the model itself; choose another name")
-    if output.is_dir():
-        raise UsageError(f"output {output} is a directory; name a file")
-    if not output.parent.is_dir():
-        raise UsageError(f"output directory {output.parent} does not exist")
-    if not os.access(output.parent, os.W_OK):
-        raise UsageError(f"output directory {output.parent} is not writable")
 
 
-def place_file(source: Path, output: Path) -> None:
-    """Copy beside the destination, then rename: an existing file is replaced whole or not at all."""
-    beside = output.with_name(f".{output.name}.{os.getpid()}.part")
-    try:
-        shutil.copyfile(source, beside)
-        beside.replace(output)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-
-
-def _bring_external_weights(chosen: Candidate, path: Path, output: Path) -> None:
+def _bring_external_weights(job: Job, chosen: Candidate, output: Path) -> None:
     """Weights outside an .onnx file lie beside it under the names it refers to; what is there already is left alone.
     ONNX Runtime's optimised forms carry their weights inside."""
-    if path.suffix != ".onnx" or chosen.name == "optimised" or output.parent.resolve() == path.parent.resolve():
+    if job.form != ".onnx" or chosen.name == "optimised" or output.parent.resolve() == job.path.parent.resolve():
         return
     from downset.export.onnx import external_files
 
@@ -314,100 +196,20 @@ def _bring_external_weights(chosen: Candidate, path: Path, output: Path) -> None
         target = output.parent / name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            place_file(path.parent / name, target)
+            copy_whole(job.path.parent / name, target)
 
 
-def _executed_file(
-    path: Path, target: str, shapes: Mapping[str, tuple[int, ...]] | None, scratch: Path, notes: list[str]
-) -> Path:
+def _executed_file(job: Job) -> Path:
     """The file whose operators the runtime executes: for ONNX Runtime its own optimised form, else the model."""
-    if target != "ort":
-        return path
+    if job.target != "ort":
+        return job.path
     from downset.load.onnx import check_onnx
     from downset.run import ort
 
-    check_readable(path)
-    check_onnx(path, shapes=shapes)  # a bad file is our one-line error, not the runtime's
-
-    prepared = scratch / "optimised" / path.name
+    check_readable(job.path)
+    check_onnx(job.path, shapes=job.shapes)  # a bad file is our one-line error, not the runtime's
+    prepared = job.scratch / "optimised" / job.path.name
     prepared.parent.mkdir()
-    ort.optimise_offline(path, prepared, shapes=shapes)
-    notes.append("ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering")
+    ort.optimise_offline(job.path, prepared, shapes=job.shapes)
+    job.notes.append("ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering")
     return prepared
-
-
-def _result(
-    path: Path,
-    target: str,
-    plan: Planned,
-    before: Arena,
-    candidates: list[Candidate],
-    chosen: Candidate,
-    outputs: Comparison,
-    notes: list[str],
-) -> Fit:
-    graph, together = plan.graph, plan.together
-    if chosen.plan is not None:
-        graph, together = chosen.plan.graph, chosen.plan.together
-    order, arena = together.order, together.arena
-    kept = chosen.name in ("original", "optimised")
-    file_peak = peak_bytes(order_problem(plan.graph, target), range(len(plan.graph.ops)))
-    after_peak = file_peak if kept else order.peak_bytes
-    bound = int(order.evidence.bound)
-    peak = Figure(file_peak, after_peak, min(bound, after_peak), after_peak <= bound)
-    arena_figure = Figure(
-        before.arena_bytes, chosen.arena_bytes, min(bound, chosen.arena_bytes), chosen.arena_bytes <= bound
-    )
-    if arena.arena_bytes < chosen.arena_bytes:
-        notes.append(
-            f"a plan of {format_bytes(arena.arena_bytes)} B exists, but the runtime took less memory in all for "
-            f"the {chosen.name} file"
-        )
-    measured = None
-    first = candidates[0].measured
-    if first is not None and chosen.measured is not None:
-        details = {item.name: item.measured for item in candidates if item.measured is not None}
-        measured = Measured(target, first["total_bytes"], chosen.measured["total_bytes"], details)
-    return Fit(
-        str(path),
-        target,
-        graph,
-        before,
-        together,
-        peak,
-        arena_figure,
-        chosen.name,
-        measured,
-        outputs,
-        None,
-        tuple(notes),
-        chosen.rewrites,
-    )
-
-
-def _check_ram(result: Fit, ram_bytes: int | None) -> None:
-    """Judge the memory limit by what the runtime took where it was measured, by the arena elsewhere."""
-    if ram_bytes is None:
-        return
-    needed = result.measured.after if result.measured else result.arena.after
-    if needed <= ram_bytes:
-        return
-    overhead = needed - result.arena.after if result.measured and result.target == "tflm" else 0
-    least = result.arena.bound + max(overhead, 0)
-    if least > ram_bytes:
-        raise InfeasibleError(
-            f"{result.model} cannot run in {format_bytes(ram_bytes)} B: every order"
-            f"{' of the rewritten network' if result.rewrites else ''} needs at least "
-            f"{format_bytes(least)} B; {format_bytes(needed)} B would do"
-        )
-    if result.arena.proven and result.measured:
-        beside = format_bytes(needed - result.arena.after)
-        raise LimitReached(
-            f"{result.model} takes {format_bytes(needed)} B in {result.measured.runtime}, limit "
-            f"{format_bytes(ram_bytes)} B: the arena of {format_bytes(result.arena.after)} B is proven least, and no "
-            f"search lowers the {beside} B that the runtime takes beside it"
-        )
-    raise LimitReached(
-        f"{result.model}: best found {format_bytes(needed)} B, bound {format_bytes(least)} B, limit "
-        f"{format_bytes(ram_bytes)} B: not known whether it fits; a longer --time-limit may tell"
-    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, overload
 
 from downset.arenas import ARENAS, SHARED
@@ -26,11 +27,15 @@ __all__ = ["judge_order", "plan_arena", "plan_order", "plan_shared", "plan_stage
 Planner = Callable[..., Found]
 
 
-def _planner(method: str | Planner, known: dict[str, Planner], what: str) -> tuple[str, Planner]:
+def _planner(
+    method: str | Planner, known: dict[str, Planner], what: str, *, other: Mapping[str, Planner] = MappingProxyType({})
+) -> tuple[str, Planner]:
+    """`other`: the methods of the sister problem, whose names people try here."""
     if callable(method):
         return getattr(method, "__name__", "callable"), method
     if method not in known:
-        raise UsageError(f"unknown {what} method {method!r}; choose one of {', '.join(known)}")
+        problem = f"there is no {method!r} for" if method in other else f"unknown method {method!r} for"
+        raise UsageError(f"{problem} {what}; choose one of {', '.join(known)}")
     return method, known[method]
 
 
@@ -50,7 +55,7 @@ def plan_order(
     model = memory_model(memory)
     if isinstance(problem, Graph):
         problem = order_problem(problem, model)
-    name, planner = _planner(method, ORDERS, "order")
+    name, planner = _planner(method, ORDERS, "orders")
     begin = time.perf_counter()
     found = planner(problem, time_limit_s=time_limit_s, engine=engine)
     seconds = time.perf_counter() - begin
@@ -113,7 +118,7 @@ def plan_arena(
     order needs less); proven when the arena meets it, or when an exact search ended. Held to `capacity_bytes`, raises
     InfeasibleError if nothing fits and LimitReached if that was not known in time.
     """
-    name, planner = _planner(method, ARENAS, "arena")
+    name, planner = _planner(method, ARENAS, "offsets", other=SHARED)
     if capacity_bytes is not None:
         planner = within(planner, capacity_bytes)
     living: Lifetimes | None = None
@@ -158,7 +163,7 @@ def plan_shared(
     """A shared object for every record (no two records of one object live at once), least total size.
 
     Pinned offsets are refused: objects have none. Held to `capacity_bytes`, raises as `plan_arena` does."""
-    name, planner = _planner(method, SHARED, "shared-object")
+    name, planner = _planner(method, SHARED, "shared objects", other=ARENAS)
     if capacity_bytes is not None:
         planner = within_objects(planner, capacity_bytes)
     records = tuple(records)

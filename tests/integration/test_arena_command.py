@@ -190,7 +190,7 @@ def test_bad_options_are_one_line_and_exit_2(fails, file, tmp_path):
     fails(2, path, "--capacity", "-5", says="not a size")
     fails(2, path, "--form", "heaps", says="heaps")
     fails(2, path, "-o", path, says="choose another name")
-    fails(2, path, "-o", tmp_path / "no" / "out.csv", says="cannot write")
+    fails(2, path, "-o", tmp_path / "no" / "out.csv", says="does not exist")
     fails(5, tmp_path / "none.csv", says="No such file")
 
 

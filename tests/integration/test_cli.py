@@ -154,7 +154,7 @@ def test_bad_options_are_one_line_and_exit_2(tmp_path, plain):
     fails(2, "fit", EMBEDDING, "--time-limit", "soon", says="not a duration")
     fails(2, "fit", EMBEDDING, "--target", "ort", says="choose tflm or litert")
     fails(2, "fit", EMBEDDING, "--shape", "x=1,y", says="--shape 'x=1,y'")
-    fails(2, "fit", EMBEDDING, "-o", EMBEDDING, says="is the model itself")
+    fails(2, "fit", EMBEDDING, "-o", EMBEDDING, says="is the file being read")
     fails(2, "fit", EMBEDDING, "-o", tmp_path / "out.onnx", says="must end in .tflite")
     fails(2, "fit", EMBEDDING, "-o", tmp_path / "no" / "out.tflite", says="does not exist")
     fails(2, "fit", plain, says="downset order")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -22,11 +22,25 @@ __all__ = ["arena"]
 @click.option(
     "--align", type=click.IntRange(min=1), default=1, show_default=True, help="Every offset a multiple of it."
 )
-@click.option("--form", type=click.Choice(["offsets", "objects"]), default="offsets", show_default=True)
+@click.option(
+    "--form",
+    type=click.Choice(["offsets", "objects"]),
+    default="offsets",
+    show_default=True,
+    help="Offsets in one arena, or shared objects that records use one after another.",
+)
 @click.option("--method", default="best", show_default=True, help="best, exact, greedy_by_size, strip_packing, …")
-@click.option("--ties", type=click.Choice(["tflite", "paper"]), default="tflite", show_default=True)
-@click.option("--time-limit", type=SECONDS, default="10s", show_default=True)
-@click.option("-o", "--output", type=click.Path(), help="Write the records with an offset (or object) column.")
+@click.option(
+    "--ties",
+    type=click.Choice(["tflite", "paper"]),
+    default="tflite",
+    show_default=True,
+    help="Which of equal records comes first: as in TFLite's code, or as in the memory-management paper.",
+)
+@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write the records with an offset (or object) column; - is stdout."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/arena.json).")
 def arena(
     records_csv: str,
@@ -45,9 +59,14 @@ def arena(
     """
     from pathlib import Path
 
-    from downset.export.write import write_whole
+    from downset.errors import UsageError
+    from downset.export.write import check_output, write_whole
     from downset.records_csv import read_records, records_to_csv
 
+    if output == "-" and as_json:
+        raise UsageError("-o - and --json would both write to stdout; name a file for one of them")
+    if output not in (None, "-"):
+        check_output(output, source=records_csv)
     records = _aligned(read_records(records_csv), align)
     if form == "offsets":
         placed = _place(records, method, ties, time_limit, capacity)
@@ -55,7 +74,9 @@ def arena(
     else:
         shared = _share(records, method, ties, time_limit, capacity)
         evidence, text = shared.evidence, records_to_csv(records, object_of=shared.object_of)
-    if output is not None:
+    if output == "-":
+        click.echo(text, nl=False)
+    elif output is not None:
         write_whole(output, text.encode(), source=Path(records_csv))
     if as_json:
         print_json(
@@ -68,10 +89,10 @@ def arena(
             }
         )
         return
-    _print_table(len(records), evidence, form, capacity)
+    _print_table(len(records), evidence, form, capacity, console(stderr=output == "-"))
 
 
-def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None) -> None:
+def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None, out: Any) -> None:
     from rich.table import Table
 
     from downset.units import format_bytes
@@ -89,7 +110,6 @@ def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None
         f"{gap:.1%}",
         "yes" if evidence.proven else "no",
     )
-    out = console()
     out.print(table)
     if capacity is not None:
         out.print(f"fits into {format_bytes(capacity)} bytes, {format_bytes(capacity - evidence.value)} to spare")

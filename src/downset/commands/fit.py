@@ -8,7 +8,7 @@ from typing import Any
 import rich_click as click
 
 from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shapes, print_json
-from downset.fit import Figure, Fit
+from downset.fitted import Figure, Fit
 from downset.report.text import peak_cause
 from downset.traffic import Traffic
 from downset.units import format_bytes, parse_share
@@ -66,10 +66,14 @@ def fit(
 ) -> None:
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
     from downset.errors import UsageError
+    from downset.export.write import check_output, write_whole
     from downset.fit import fit as run_fit
+    from downset.report.memory_map import memory_map
 
-    if map_path is not None and not Path(map_path).parent.is_dir():
-        raise UsageError(f"--map: directory {Path(map_path).parent} does not exist")
+    if map_path is not None:
+        check_output(map_path, source=model)
+        if output is not None and Path(map_path).resolve() == Path(output).resolve():
+            raise UsageError(f"-o and --map both name {map_path}; give each a file of its own")
     result = run_fit(
         model,
         output=output,
@@ -83,7 +87,8 @@ def fit(
         on_chip=on_chip or (),
     )
     if map_path is not None:
-        _write_map(result, map_path)
+        picture = memory_map([("before", result.before), ("after", result.together.arena)])
+        write_whole(map_path, picture.encode(), source=Path(model))
     if as_json:
         print_json(fit_json(result))
     else:
@@ -132,17 +137,6 @@ def _traffic_json(traffic: Traffic) -> dict[str, int]:
         "written_bytes": traffic.written_bytes,
         "dead_bytes_dropped": traffic.dead_bytes_dropped,
     }
-
-
-def _write_map(result: Fit, map_path: str) -> None:
-
-    from downset.errors import UsageError
-    from downset.report.memory_map import memory_map
-
-    try:
-        Path(map_path).write_text(memory_map([("before", result.before), ("after", result.together.arena)]))
-    except OSError as error:
-        raise UsageError(f"cannot write {map_path}: {error.strerror}") from None
 
 
 def _print_screen(result: Fit, out: Any) -> None:

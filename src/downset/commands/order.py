@@ -18,9 +18,15 @@ __all__ = ["order"]
     help="file, kahn, dfs, greedy, inductor, beam, serenity, optimal or exhaustive.",
 )
 @click.option("--memory", default="live", show_default=True, help="live, paper, serenity, tflm, litert, ort or torch.")
-@click.option("--time-limit", type=SECONDS, default="10s", show_default=True)
+@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
-@click.option("--engine", type=click.Choice(["native", "python"]), default="native", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["native", "python"]),
+    default="native",
+    show_default=True,
+    help="python needs no compiled module and is slower.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/order.json).")
 def order(
     graph: str, method: str, memory: str, time_limit: float, shapes: tuple[str, ...], engine: str, as_json: bool

@@ -41,15 +41,17 @@ def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] 
 
 def check_readable(path: Path) -> str:
     """The suffix of a file that is there, not empty, and is what its suffix says; else LoadError."""
-    if not path.exists():
-        raise LoadError(f"{path} does not exist")
-    if path.is_dir():
-        raise LoadError(f"{path} is a directory; give a model file")
     try:
+        if not path.exists():
+            raise LoadError(f"{path} does not exist")
+        if path.is_dir():
+            raise LoadError(f"{path} is a directory; give a model file")
+        if not path.is_file():
+            raise LoadError(f"{path} is a pipe or a device; give a model file")
         with path.open("rb") as file:
             head = file.read(16)
     except OSError as error:
-        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+        raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
     if not head:
         raise LoadError(f"{path} is empty")
     suffix = path.suffix.lower()
