@@ -233,14 +233,14 @@ def test_constant_outputs_and_state(tmp_path):
 
 def test_a_winner_by_luck_is_not_taken():
     """Of equal candidates the best of the first rounds is no better in fresh ones."""
-    from downset.stage import Candidate, _choose
+    from downset.stage_choice import Candidate, choose
 
     timed = [Candidate("sequential", (), False, (1.0, 1.1)), Candidate("other", (), False, (0.8, 0.9))]
     even = [(1.0, 1.01 if at % 2 else 0.99) for at in range(20)]
-    assert _choose(timed, ("other", even))[0].name == "sequential"
-    chosen, gain, _ = _choose(timed, ("other", [(1.0, 0.8)] * 20))
+    assert choose(timed, ("other", even))[0].name == "sequential"
+    chosen, gain, _ = choose(timed, ("other", [(1.0, 0.8)] * 20))
     assert (chosen.name, gain) == ("other", 1.25)
-    assert _choose(timed[:1], ("sequential", []))[0].name == "sequential"
+    assert choose(timed[:1], ("sequential", []))[0].name == "sequential"
 
 
 def test_devices_that_there_are_not():

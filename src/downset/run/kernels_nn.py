@@ -1,4 +1,4 @@
-"""Kernels of the layers that have geometry: convolutions, pools, resizing, padding, normalisation."""
+"""Kernels of the layers that have geometry: convolutions, pools, matrix products, and activations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.graph import Op
+from downset.run.kernels_layout import Inputs, Shapes, channels_last, to_first, to_last
 from downset.run.library import torch_library
-
-Shapes = Sequence[tuple[int, ...]]
-Inputs = Sequence[Any]
 
 
 def activation(name: str | None, parameters: Sequence[float], values: Any) -> Any:
@@ -34,21 +32,9 @@ def activation(name: str | None, parameters: Sequence[float], values: Any) -> An
     raise UnsupportedError(f"no kernel for the fused activation {name}")
 
 
-def _channels_last(op: Op) -> bool:
-    return op.attrs.get("layout") == "NHWC"
-
-
-def _to_first(op: Op, values: Any) -> Any:
-    return values.permute(0, 3, 1, 2) if _channels_last(op) and values.dim() == 4 else values
-
-
-def _to_last(op: Op, values: Any) -> Any:
-    return values.permute(0, 2, 3, 1) if _channels_last(op) and values.dim() == 4 else values
-
-
 def _finish(op: Op, values: Any) -> list[Any]:
     name = op.attrs.get("activation")
-    return [activation(name, op.attrs.get("activation_params", ()), _to_last(op, values))]
+    return [activation(name, op.attrs.get("activation_params", ()), to_last(op, values))]
 
 
 def _geometry(op: Op, kernel: Sequence[int], size: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
@@ -79,8 +65,8 @@ def _padded(values: Any, pads: Sequence[int], fill: float) -> Any:
 def convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     """Any rank, groups, dilation and unequal pads. ONNX Runtime's fused form adds a fourth input before activating."""
     functional = torch_library().nn.functional
-    values, weights = _to_first(op, inputs[0]), inputs[1]
-    if _channels_last(op):
+    values, weights = to_first(op, inputs[0]), inputs[1]
+    if channels_last(op):
         weights = weights.permute(3, 0, 1, 2) if op.attrs.get("depthwise") else weights.permute(0, 3, 1, 2)
     strides, dilations, pads = _geometry(op, weights.shape[2:], values.shape[2:])
     bias = inputs[2] if len(inputs) > 2 else None
@@ -125,13 +111,13 @@ def _pool(op: Op, values: Any, fill: float) -> tuple[Any, list[int], list[int], 
 
 def _cut(op: Op, result: Any, shape: tuple[int, ...]) -> Any:
     """Without windows that start in padding on the far side, which rounding up adds where the padding was done here."""
-    extents = shape[1:-1] if _channels_last(op) else shape[2:]
+    extents = shape[1:-1] if channels_last(op) else shape[2:]
     return result[(..., *(slice(extent) for extent in extents))]
 
 
 def max_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     functional = torch_library().nn.functional
-    values, kernel, strides, pads, ceil = _pool(op, _to_first(op, inputs[0]), -math.inf)
+    values, kernel, strides, pads, ceil = _pool(op, to_first(op, inputs[0]), -math.inf)
     dilations = list(op.attrs.get("dilations") or [1] * len(kernel))
     call = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[len(kernel) - 1]
     if len(op.outputs) > 1:
@@ -142,7 +128,7 @@ def max_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 def average_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     torch = torch_library()
     functional = torch.nn.functional
-    whole = _to_first(op, inputs[0])
+    whole = to_first(op, inputs[0])
     values, kernel, strides, pads, ceil = _pool(op, whole, 0.0)
     call = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[len(kernel) - 1]
     if any(step != 1 for step in op.attrs.get("dilations") or ()):
@@ -162,76 +148,31 @@ def global_pool(name: str) -> Callable[[Op, Inputs, Shapes], list[Any]]:
     return kernel
 
 
+def scaled(values: Any, factor: float) -> Any:
+    """By 1 costs no kernel."""
+    return values if float(factor) == 1.0 else values * float(factor)
+
+
 def gemm(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     """ONNX's Gemm, and TFLite's fully connected layer (over the last axis of any rank)."""
     values, weights = inputs[0], inputs[1]
-    if _channels_last(op):
+    if channels_last(op):
         values = values.reshape(-1, weights.shape[-1])
     values = values.transpose(0, 1) if op.attrs.get("transA") else values
     weights = weights.transpose(0, 1) if op.attrs.get("transB") else weights
-    result = torch_library().matmul(values, weights) * float(op.attrs.get("alpha", 1.0))
+    result = scaled(torch_library().matmul(values, weights), op.attrs.get("alpha", 1.0))
     if len(inputs) > 2 and inputs[2] is not None:
-        result = result + inputs[2] * float(op.attrs.get("beta", 1.0))
+        result = result + scaled(inputs[2], op.attrs.get("beta", 1.0))
     # ONNX Runtime's fused form names its parameters one by one
     named = [op.attrs[name] for name in ("activation_alpha", "activation_beta") if name in op.attrs]
     parameters = op.attrs.get("activation_params", named)
     return [activation(op.attrs.get("activation"), parameters, result).reshape(shapes[0])]
 
 
-def batch_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    values, scale, shift, mean, variance = inputs[:5]
-    axis = values.dim() - 1 if _channels_last(op) else 1
-    along = [1] * values.dim()
-    along[axis] = -1
-    factor = scale / torch_library().sqrt(variance + float(op.attrs.get("epsilon", 1e-5)))
-    return [values * factor.reshape(along) + (shift - mean * factor).reshape(along)]
-
-
-def instance_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    values, scale, shift = inputs[:3]
-    call = torch_library().nn.functional.instance_norm
-    return [call(values, weight=scale, bias=shift, eps=float(op.attrs.get("epsilon", 1e-5)))]
-
-
-def layer_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    values = inputs[0]
-    axis = int(op.attrs.get("axis", -1)) % values.dim()
-    bias = inputs[2] if len(inputs) > 2 else None
-    call = torch_library().nn.functional.layer_norm
-    return [call(values, values.shape[axis:], inputs[1], bias, float(op.attrs.get("epsilon", 1e-5)))]
-
-
-def rms_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    values = inputs[0]
-    axis = int(op.attrs.get("axis", -1)) % values.dim()
-    square = (values * values).mean(dim=tuple(range(axis, values.dim())), keepdim=True)
-    return [values / torch_library().sqrt(square + float(op.attrs.get("epsilon", 1e-5))) * inputs[1]]
-
-
-def skip_layer_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """ONNX Runtime's: two tensors and a bias, added and normalised over the last axis; the fourth output is the sum."""
-    if any(tensor >= 0 for tensor in op.outputs[1:3]):
-        raise UnsupportedError(f"operator {op.name!r}: SkipLayerNormalization with its mean or deviation has no kernel")
-    total = inputs[0] + inputs[1]
-    if len(inputs) > 4 and inputs[4] is not None:
-        total = total + inputs[4]
-    shift = inputs[3] if len(inputs) > 3 else None
-    epsilon = float(op.attrs.get("epsilon", 1e-12))
-    result = torch_library().nn.functional.layer_norm(total, total.shape[-1:], inputs[2], shift, epsilon)
-    return [result, total, total, total][: len(op.outputs)]  # the two in the middle are not there
-
-
-def local_response_normalization(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    attrs = op.attrs
-    call = torch_library().nn.functional.local_response_norm
-    arguments = (float(attrs.get("alpha", 1e-4)), float(attrs.get("beta", 0.75)), float(attrs.get("bias", 1.0)))
-    return [call(inputs[0], int(attrs["size"]), *arguments)]
-
-
 def softmax(name: str) -> Callable[[Op, Inputs, Shapes], list[Any]]:
     def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
         call = getattr(torch_library(), name)
-        return [call(inputs[0] * float(op.attrs.get("beta", 1.0)), dim=int(op.attrs.get("axis", -1)))]
+        return [call(scaled(inputs[0], op.attrs.get("beta", 1.0)), dim=int(op.attrs.get("axis", -1)))]
 
     return kernel
 
@@ -257,102 +198,3 @@ def quick_gelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 def prelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [torch_library().where(inputs[0] >= 0, inputs[0], inputs[0] * inputs[1])]
-
-
-def pad(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """ONNX's pads are all begins, then all ends; TFLite's are a row [begin, end] a dimension."""
-    values = inputs[0]
-    given = inputs[1] if len(inputs) > 1 else None
-    if given is not None and given.dim() == 2:
-        pairs = given.tolist()
-    else:
-        flat = given.tolist() if given is not None else list(op.attrs["pads"])
-        axes = inputs[3].tolist() if len(inputs) > 3 and inputs[3] is not None else range(len(flat) // 2)
-        pairs = [[0, 0] for _ in range(values.dim())]
-        for position, axis in enumerate(axes):
-            pairs[axis] = [flat[position], flat[position + len(flat) // 2]]
-    fill = inputs[2] if len(inputs) > 2 and inputs[2] is not None else op.attrs.get("value", 0.0)
-    mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}.get(op.attrs.get("mode", "constant"))
-    if mode is None:
-        raise UnsupportedError(f"operator {op.name!r}: padding mode {op.attrs['mode']} has no kernel")
-    if mode == "constant":
-        flat = [side for pair in reversed(pairs) for side in pair]
-        return [torch_library().nn.functional.pad(values, flat, value=float(fill))]
-    for axis, (begin, end) in enumerate(pairs):
-        if begin or end:
-            moved = values.movedim(axis, -1)
-            bent = torch_library().nn.functional.pad(moved.reshape(1, -1, moved.shape[-1]), [begin, end], mode=mode)
-            values = bent.reshape(*moved.shape[:-1], -1).movedim(-1, axis)
-    return [values]
-
-
-def resize(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    """Nearest and linear, axis by axis, with ONNX's coordinate transformations."""
-    values = inputs[0]
-    scales = inputs[2] if len(inputs) > 2 and inputs[2] is not None and inputs[2].numel() else None
-    if op.kind == "Upsample":
-        scales = inputs[1] if len(inputs) > 1 else op.attrs["scales"]
-    for axis, wanted in enumerate(shapes[0]):
-        if values.shape[axis] != wanted:
-            scale = (
-                float(scales[axis]) if scales is not None and not _channels_last(op) else wanted / values.shape[axis]
-            )
-            values = _resize_axis(op, values, axis, wanted, scale)
-    return [values]
-
-
-def _resize_axis(op: Op, values: Any, axis: int, wanted: int, scale: float) -> Any:
-    torch = torch_library()
-    size = values.shape[axis]
-    at = torch.arange(wanted, dtype=torch.float32)  # as the runtimes do: ties are decided by its rounding
-    transform = op.attrs.get("coordinate_transformation_mode", "half_pixel" if op.kind == "Resize" else "asymmetric")
-    if transform == "align_corners":
-        at = at * ((size - 1) / max(wanted - 1, 1))
-    elif transform == "asymmetric":
-        at = at / scale
-    elif transform == "half_pixel" or (transform == "pytorch_half_pixel" and wanted > 1):
-        at = (at + 0.5) / scale - 0.5
-    elif transform == "pytorch_half_pixel":
-        at = at * 0.0
-    else:
-        raise UnsupportedError(f"operator {op.name!r}: Resize with {transform} has no kernel")
-    mode = op.attrs.get("mode", "nearest")
-    if mode == "nearest":
-        asymmetric = _channels_last(op) or op.kind == "Upsample"
-        rounding = op.attrs.get("nearest_mode", "floor" if asymmetric else "round_prefer_floor")
-        if _channels_last(op) and transform != "asymmetric":
-            rounding = "round_prefer_ceil"
-        call = {
-            "floor": torch.floor,
-            "ceil": torch.ceil,
-            "round_prefer_floor": lambda x: torch.ceil(x - 0.5),
-            "round_prefer_ceil": lambda x: torch.floor(x + 0.5),
-        }[rounding]
-        return torch.index_select(values, axis, call(at).long().clamp(0, size - 1))
-    if mode not in ("linear", "bilinear"):
-        raise UnsupportedError(f"operator {op.name!r}: Resize mode {mode} has no kernel")
-    at = at.clamp(0, size - 1)
-    low = at.floor().long().clamp(0, size - 1)
-    high = (low + 1).clamp(max=size - 1)
-    along = [1] * values.dim()
-    along[axis] = -1
-    part = (at - low).to(values.dtype).reshape(along)
-    return torch.index_select(values, axis, low) * (1 - part) + torch.index_select(values, axis, high) * part
-
-
-def depth_to_space(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    values, block = _to_first(op, inputs[0]), int(op.attrs["blocksize"])
-    batch, channels, height, width = values.shape
-    out = channels // (block * block)
-    if op.attrs.get("mode", "DCR") == "CRD":
-        moved = values.reshape(batch, out, block, block, height, width).permute(0, 1, 4, 2, 5, 3)
-    else:
-        moved = values.reshape(batch, block, block, out, height, width).permute(0, 3, 4, 1, 5, 2)
-    return [_to_last(op, moved.reshape(batch, out, height * block, width * block))]
-
-
-def space_to_depth(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    values, block = _to_first(op, inputs[0]), int(op.attrs["blocksize"])
-    batch, channels, height, width = values.shape
-    moved = values.reshape(batch, channels, height // block, block, width // block, block).permute(0, 3, 5, 1, 2, 4)
-    return [_to_last(op, moved.reshape(batch, channels * block * block, height // block, width // block))]

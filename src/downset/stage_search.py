@@ -1,0 +1,131 @@
+"""The search for stages of one network: block by block, every strategy on one budget of timings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from downset.errors import LimitReached, UsageError
+from downset.graph import Graph
+from downset.plans import Stage
+from downset.run.bound import Binder
+from downset.run.device import Device
+from downset.run.profiles import Profiles
+from downset.stage_timer import StageTimer, block_problem, merge_families, renamed
+from downset.stages.endings import ENDINGS
+from downset.stages.greedy import greedy
+from downset.stages.lazy import lazy
+from downset.stages.problem import FoundStages, StageProblem
+from downset.stages.sequential import sequential
+from downset.stages.unit_graph import UnitGraph, blocks, group_units
+
+__all__ = ["Limits", "Progress", "Variant"]
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages."""
+
+    max_ops: int = 3
+    max_groups: int = 8
+    timings: int = 200
+    seconds: float = 60.0
+    endings: str = "all"
+
+    def __post_init__(self) -> None:
+        for name in ("max_ops", "max_groups", "timings"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"limit {name} is at least 1; given {getattr(self, name)}")
+        if self.endings not in ENDINGS:
+            raise UsageError(f"unknown endings {self.endings!r}; known: {', '.join(ENDINGS)}")
+        if not self.seconds > 0:
+            raise UsageError(f"a time limit is above 0 s; given {self.seconds:g}")
+
+
+@dataclass(slots=True)
+class Search:
+    """Chains of stages by strategy, block by block, with one budget for all."""
+
+    units: UnitGraph
+    families: tuple[int, ...]
+    timer: StageTimer
+    limits: Limits
+    progress: Progress
+    notes: list[str] = field(default_factory=list)
+
+    def stages(self, strategy: str) -> tuple[Stage, ...]:
+        parts = blocks(self.units.predecessors)
+        wide = sum(len(block) > 1 for block in parts)
+        found: list[Stage] = []
+        for at, block in enumerate(parts):
+            self.progress(f"searching ({strategy})", at, len(parts))
+            problem = block_problem(self.units, self.families, block)
+            left = max(0, self.limits.timings - self.timer.used)
+            share = left if wide <= 1 else -(-left // wide)
+            wide -= len(block) > 1
+            found += renamed(self._block(problem, block, strategy, share).stages, block)
+        return tuple(found)
+
+    def _block(self, problem: StageProblem, block: Sequence[int], strategy: str, share: int) -> FoundStages:
+        def price(stage: Stage) -> float:
+            return self.timer(renamed([stage], block)[0])
+
+        def free(stage: Stage) -> bool:
+            return self.timer.is_free(renamed([stage], block)[0])
+
+        if len(block) > 64:
+            return self._unsearched(problem, strategy, f"it has {len(block)} units, more than 64, and no place to cut")
+        try:
+            return lazy(
+                problem,
+                price,
+                max_ops=self.limits.max_ops,
+                max_groups=self.limits.max_groups,
+                endings=self.limits.endings,
+                strategy=strategy,
+                budget=share,
+                free=free,
+                time_limit_s=self.limits.seconds,
+            )
+        except LimitReached as error:
+            return self._unsearched(problem, strategy, str(error))
+
+    def _unsearched(self, problem: StageProblem, strategy: str, why: str) -> FoundStages:
+        how = "sequential" if strategy == "merge" else "greedy"
+        self.notes.append(f"a block of {len(problem.predecessors)} units was not searched ({why}): {how} there")
+        if strategy == "merge":
+            return sequential(problem, lambda _: 0.0)
+        return greedy(problem, lambda _: 0.0, max_groups=self.limits.max_groups)
+
+
+class Variant:
+    """One graph to stage, ready to be timed and searched."""
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        device: Device,
+        profiles: Profiles | None,
+        limits: Limits,
+        progress: Progress,
+        *,
+        shared: StageTimer | None = None,
+    ) -> None:
+        self.graph = graph
+        self.units = group_units(graph)
+        self.binder = Binder(graph, device=device.kind, dtype=device.dtype)
+        self.timer = StageTimer(graph, self.units, device, self.binder, profiles, shared=shared)
+        labelled = _labelled(progress, name)
+        self.search = Search(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
+        self.sequence = tuple(Stage(((unit,),)) for unit in range(len(self.units.units)))
+
+    def ready(self, limits: Limits) -> tuple[Stage, ...]:
+        problem = StageProblem(self.units.predecessors)
+        return greedy(problem, lambda _: 0.0, max_groups=limits.max_groups).stages
+
+
+def _labelled(progress: Progress, name: str) -> Progress:
+    return lambda what, done, total: progress(f"{what}, {name}" if name else what, done, total)
