@@ -17,18 +17,21 @@ def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32
     """The network as a function of its inputs, by the kernel table, channels last; and seeded inputs."""
     torch = torch_library()
     binder = Binder(graph, device=device, dtype=dtype)
-    constants: dict[int, Any] = {}
-    for op in graph.ops:
-        for tensor in op.inputs:
+    constants: dict[tuple[int, int], Any] = {}  # by operator and position
+    for at, op in enumerate(graph.ops):
+        for position, tensor in enumerate(op.inputs):
             if tensor != ABSENT and tensor in graph.constants:
-                value = binder.constant(tensor)
+                value = binder.argument(op, position)
                 last = value.dim() == 4 and value.is_floating_point()
-                constants[tensor] = value.contiguous(memory_format=torch.channels_last) if last else value
+                constants[at, position] = value.contiguous(memory_format=torch.channels_last) if last else value
 
     def run(*values: Any) -> tuple[Any, ...]:
         table = dict(zip(graph.inputs, values, strict=True))
-        for op in graph.ops:
-            inputs = [None if t == ABSENT else constants[t] if t in constants else table[t] for t in op.inputs]
+        for at, op in enumerate(graph.ops):
+            inputs = [
+                None if tensor == ABSENT else constants[at, position] if (at, position) in constants else table[tensor]
+                for position, tensor in enumerate(op.inputs)
+            ]
             shapes = [graph.tensors[t].shape if t != ABSENT else () for t in op.outputs]
             table.update(zip(op.outputs, KERNELS[op.kind](op, inputs, shapes), strict=False))
         return tuple(table[t] for t in graph.outputs)

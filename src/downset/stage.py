@@ -14,7 +14,7 @@ from downset.plans import Evidence, Stage, StagePlan
 from downset.rewrite.rebatch import batch_or_one
 from downset.run.device import Device
 from downset.run.profiles import Profiles
-from downset.stage_choice import Candidate, choose, longest_path, timed_candidates, work
+from downset.stage_choice import Candidate, choose, longest_path, noise, timed_candidates, work
 from downset.stage_search import Limits, Progress, Variant
 from downset.staged import fingerprint
 from downset.stages.variants import VARIANTS
@@ -98,8 +98,8 @@ def stage(
         # Chains of one unit and one group after another are the same program with barriers and without.
         candidates.setdefault((candidate.variant, candidate.stages, candidate.barriers and not flat), candidate)
     values = seeded_inputs(graph, seed=seed)
-    timed, confirmed = timed_candidates(variants, device, list(candidates.values()), values, runs, progress)
-    chosen, speedup, why = choose(timed, confirmed)
+    timed = timed_candidates(variants, device, list(candidates.values()), values, runs, progress)
+    chosen, speedup, why = choose(timed)
     bound = max(longest_path(plain.units, alone), work(graph, plain.units, alone))
     evidence = Evidence(chosen.name, chosen.percentile(0.5), bound, False, plain.timer.used)
     plan = StagePlan(
@@ -107,7 +107,10 @@ def stage(
         device.dtype, batch_or_one(graph), device.threads, fingerprint(graph), evidence, chosen.variant,
     )  # fmt: skip
     notes = [note for variant in variants.values() for note in variant.search.notes]
-    notes += profiles.notes if profiles is not None else ()
+    notes += [*plain.timer.notes, *timed.notes, *(profiles.notes if profiles is not None else ())]
+    spread = noise(timed)
+    if spread is not None:
+        notes.append(spread)
     if bound > chosen.percentile(0.5):
         notes.append("timings are noisy: the units of the longest path took longer alone than the whole network did")
-    return StageResult(plan, tuple(timed), plain.timer.used, bound, speedup, why, tuple(notes))
+    return StageResult(plan, timed.candidates, plain.timer.used, bound, speedup, why, tuple(notes))

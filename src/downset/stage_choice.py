@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from downset.cost import op_macs
+from downset.errors import UnsupportedError
 from downset.graph import Graph
 from downset.lattice import bits
 from downset.plans import Stage
@@ -18,10 +19,12 @@ from downset.run.program import lower, possibly_live_bytes
 from downset.stage_search import Progress, Variant
 from downset.stages.unit_graph import UnitGraph
 
-__all__ = ["Candidate", "choose", "longest_path", "timed_candidates", "work"]
+__all__ = ["Candidate", "Timed", "choose", "longest_path", "noise", "timed_candidates", "work"]
 
 _WINS = 0.8
 """The share of interleaved rounds that a candidate must win against sequential to be taken instead."""
+_TELLING = 1.5
+"""p90 over p10 of one and the same measurement beyond which it tells nothing: schedules differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,18 @@ class Candidate:
         return float(np.quantile(self.seconds, share))
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Candidates with their latencies, sequential first. `best`: the name of the best beside it, and `pairs` fresh
+    rounds of the two, (sequential, best): a winner among several would be judged too kindly by the rounds that it was
+    chosen in. `notes`: candidates that this device cannot run."""
+
+    candidates: tuple[Candidate, ...]
+    best: str = ""
+    pairs: tuple[tuple[float, float], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def timed_candidates(
     variants: Mapping[str, Variant],
     device: Device,
@@ -46,22 +61,29 @@ def timed_candidates(
     values: Sequence[Any],
     runs: int,
     progress: Progress,
-) -> tuple[list[Candidate], tuple[str, list[tuple[float, float]]]]:
-    """All candidates with their latencies; and of the best beside sequential its name and fresh rounds of the two,
-    (sequential, best): a winner among several would be judged too kindly by the rounds that it was chosen in."""
+) -> Timed:
+    """Raises UnsupportedError where not even the first, sequential, can be run."""
+    ready: dict[str, Candidate] = {}
     engines: dict[str, Any] = {}
-    live: dict[str, int] = {}
-    for at, candidate in enumerate(candidates):
-        progress("building candidates", at, len(candidates))
-        variant = variants[candidate.variant]
-        graph, units = variant.graph, variant.units
-        program = lower(units, candidate.stages, barriers=candidate.barriers, max_lanes=device.max_lanes)
-        live[candidate.name] = possibly_live_bytes(graph, units, program)
-        engines[candidate.name] = device.engine(
-            variant.binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
-        )
-    progress("timing candidates", 0, 1)
+    notes = []
     try:
+        for at, candidate in enumerate(candidates):
+            progress("building candidates", at, len(candidates))
+            variant = variants[candidate.variant]
+            graph, units = variant.graph, variant.units
+            program = lower(units, candidate.stages, barriers=candidate.barriers, max_lanes=device.max_lanes)
+            try:
+                engines[candidate.name] = device.engine(
+                    variant.binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
+                )
+            except UnsupportedError as error:
+                if not ready:
+                    raise
+                notes.append(f"candidate {candidate.name!r} was left out: {error}")
+                continue
+            live = possibly_live_bytes(graph, units, program, dtype=device.dtype)
+            ready[candidate.name] = replace(candidate, live_bytes=live)
+        progress("timing candidates", 0, 1)
         placed = [variants[""].binder.place(value) for value in values]
         samples = device.time_whole(engines, placed, runs=runs)
         first, *others = engines
@@ -77,24 +99,38 @@ def timed_candidates(
             if close is not None:
                 close()
     progress("timing candidates", 1, 1)
-    timed = [replace(c, seconds=tuple(samples[c.name]), live_bytes=live[c.name]) for c in candidates]
-    return timed, (best, pairs)
+    timed = tuple(replace(candidate, seconds=tuple(samples[name])) for name, candidate in ready.items())
+    return Timed(timed, best, tuple(pairs), tuple(notes))
 
 
-def choose(
-    timed: Sequence[Candidate], confirmed: tuple[str, list[tuple[float, float]]]
-) -> tuple[Candidate, float, str]:
+def choose(timed: Timed) -> tuple[Candidate, float, str]:
     """(chosen, its speed-up over sequential, what decided)."""
-    name, rounds = confirmed
-    if not rounds:
-        return timed[0], 1.0, "there is no other schedule"
-    best = next(candidate for candidate in timed if candidate.name == name)
-    wins = sum(theirs < ours for ours, theirs in rounds)
-    gain = median(ours / theirs for ours, theirs in rounds)
-    text = f"faster than sequential in {wins} of {len(rounds)} fresh interleaved rounds, {gain:.3f}x in the median"
-    if wins >= _WINS * len(rounds) and gain > 1.0:
-        return best, gain, f"{name} was {text}"
-    return timed[0], 1.0, f"the best other, {name}, was {text}: not beyond the spread"
+    sequential = timed.candidates[0]
+    if not timed.pairs:
+        return sequential, 1.0, "there is no other schedule"
+    best = next(candidate for candidate in timed.candidates if candidate.name == timed.best)
+    ratios = [ours / theirs for ours, theirs in timed.pairs]
+    wins, gain = sum(ratio > 1.0 for ratio in ratios), median(ratios)
+    text = f"faster than sequential in {wins} of {len(ratios)} fresh interleaved rounds, {gain:.3f}x in the median"
+    if wins >= _WINS * len(ratios) and gain > 1.0:
+        return best, gain, f"{best.name} was {text}"
+    low, high = (float(np.quantile(ratios, share)) for share in (0.1, 0.9))
+    if high > _TELLING * low:
+        text += f"; the rounds spread too far to tell anything (p10 {low:.2f}x, p90 {high:.2f}x)"
+        return sequential, 1.0, f"the best other, {best.name}, was {text}: measure again on a quiet machine"
+    return sequential, 1.0, f"the best other, {best.name}, was {text}: not beyond the spread"
+
+
+def noise(timed: Timed) -> str | None:
+    """What to say of timings that spread too far for small differences to mean anything; None if they do not."""
+    sequential = timed.candidates[0]
+    low, high = sequential.percentile(0.1), sequential.percentile(0.9)
+    if high <= _TELLING * low:
+        return None
+    return (
+        f"timings are noisy: sequential alone took {low * 1e3:.3f} ms (p10) to {high * 1e3:.3f} ms (p90); differences "
+        "below that mean nothing (something else may be using the device)"
+    )
 
 
 def work(graph: Graph, units: UnitGraph, alone: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from downset.errors import UnsupportedError
 from downset.graph import ABSENT, Graph
 from downset.lattice import bits
 from downset.rewrite.rebatch import batch_or_one
@@ -16,6 +17,9 @@ from downset.run.program import lower
 from downset.stages.price import signature
 from downset.stages.problem import Stage, StageProblem
 from downset.stages.unit_graph import UnitGraph
+
+_NEVER_S = 1e6
+"""The price of a stage that this device cannot run: more than any that it can."""
 
 __all__ = ["StageTimer", "block_problem", "merge_families", "renamed"]
 
@@ -61,6 +65,7 @@ class StageTimer:
         if profiles is not None:
             self.known.update(profiles.matching(device.name, device.versions, device.dtype, self._batch))
         self._used = 0
+        self.notes: list[str] = [] if shared is None else shared.notes
         self._names: dict[Stage, str] = {}
         self._read_by = graph.consumers()
 
@@ -86,9 +91,16 @@ class StageTimer:
     def __call__(self, stage: Stage) -> float:
         name = self.name_of(stage)
         if name not in self.known:
-            self.known[name] = self._measure(stage)
+            try:
+                self.known[name] = self._measure(stage)
+            except UnsupportedError as error:
+                if len(stage.units) == 1:
+                    raise
+                # Side by side or merged it takes more than alone: memory, kernels of another shape.
+                self.known[name] = _NEVER_S
+                self.notes.append(f"a stage of {len(stage.units)} units was left out: {error}")
             self._count()
-            if self._profiles is not None:
+            if self._profiles is not None and self.known[name] < _NEVER_S:
                 device = self._device
                 key = Key(device.name, device.versions, device.dtype, self._batch, name)
                 self._profiles.put([(key, self.known[name])])

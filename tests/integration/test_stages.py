@@ -12,6 +12,7 @@ from downset.run.bound import Binder
 from downset.run.device import open_device
 from downset.run.program import lower
 from downset.stage import Limits, stage
+from downset.stage_choice import Candidate, Timed, choose, noise
 from downset.stage_timer import merge_families
 from downset.staged import check_plan, fingerprint, planned_graph, prepare, stage_engine
 from downset.stages import Stage, StageProblem
@@ -231,16 +232,32 @@ def test_constant_outputs_and_state(tmp_path):
         Binder(replace(graph, tensors=tuple(tensors), inputs=())).bind([0])
 
 
+def timed(rounds, sequential=(1.0, 1.1), best="other"):
+    others = [Candidate("other", (), False, (0.8, 0.9))] if best else []
+    return Timed((Candidate("sequential", (), False, sequential), *others), best, tuple(rounds))
+
+
 def test_a_winner_by_luck_is_not_taken():
     """Of equal candidates the best of the first rounds is no better in fresh ones."""
-    from downset.stage_choice import Candidate, choose
-
-    timed = [Candidate("sequential", (), False, (1.0, 1.1)), Candidate("other", (), False, (0.8, 0.9))]
-    even = [(1.0, 1.01 if at % 2 else 0.99) for at in range(20)]
-    assert choose(timed, ("other", even))[0].name == "sequential"
-    chosen, gain, _ = choose(timed, ("other", [(1.0, 0.8)] * 20))
+    chosen, gain, why = choose(timed((1.0, 1.01 if at % 2 else 0.99) for at in range(20)))
+    assert (chosen.name, gain) == ("sequential", 1.0)
+    assert "not beyond the spread" in why
+    chosen, gain, _ = choose(timed([(1.0, 0.8)] * 20))
     assert (chosen.name, gain) == ("other", 1.25)
-    assert choose(timed[:1], ("sequential", []))[0].name == "sequential"
+    assert choose(timed([], best=""))[0].name == "sequential"
+
+
+def test_timings_that_tell_nothing_say_so():
+    """A machine under load: each round may be twice another."""
+    wild = timed(((1.0, 2.0 if at % 2 else 0.5) for at in range(20)), sequential=(1.0, 1.0, 2.0, 2.5))
+    chosen, gain, why = choose(wild)
+    assert (chosen.name, gain) == ("sequential", 1.0)
+    assert "too far to tell" in why
+    assert "quiet machine" in why
+    assert "sequential alone took" in noise(wild)
+    assert noise(timed([])) is None
+    # A clear win is one however loud it is.
+    assert choose(timed((1.0, 0.9 if at % 2 else 0.3) for at in range(20)))[0].name == "other"
 
 
 def test_devices_that_there_are_not():

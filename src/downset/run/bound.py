@@ -13,6 +13,8 @@ import numpy as np
 
 from downset.errors import UnsupportedError
 from downset.graph import ABSENT, Graph, Op
+from downset.regions import channels_last
+from downset.run.convolutions import Convolutions, geometry_of, weights_first
 from downset.run.kernels import KERNELS, check_kernels
 from downset.run.library import torch_library
 
@@ -27,7 +29,8 @@ _READ_AS_NUMBERS = frozenset(
         "tflite::SPLIT_V", "tflite::STRIDED_SLICE",
     }
 )  # fmt: skip
-"""Kinds whose constants are axes, sizes and limits: Python reads them, and reading from a GPU would stop a capture."""
+"""Kinds whose constants behind the first input are axes, sizes and limits: Python reads them, and reading from a GPU
+would stop a capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,7 @@ class Call:
 class Binder:
     """Binds operators of one graph to one device and element type; weights are loaded once and shared by all calls.
 
-    On the CPU convolutions are packed by oneDNN, once for each number of threads they run with: a packed layout is made
-    for a number of threads and can be fifty times slower with another. On CUDA they are cuDNN's, channels last, with
-    the ReLU inside.
+    Convolutions are the device's own, see convolutions.py.
     """
 
     def __init__(self, graph: Graph, *, device: str = "cpu", dtype: str = "float32") -> None:
@@ -52,28 +53,35 @@ class Binder:
         self.graph, self.device, self.dtype = graph, device, dtype
         self._torch = torch_library()
         self._float = getattr(self._torch, dtype)
-        self._loaded: dict[int, Any] = {}
+        self._loaded: dict[tuple[int, bool], Any] = {}
         self._made_by, self._read_by = graph.producers(), graph.consumers()
-        self._packed: dict[tuple[Any, ...], Any] = {}
+        self.convolutions = Convolutions(device)
+        self._last = channels_last(graph)
 
-    def constant(self, tensor: int) -> Any:
-        """On the device where it is data; axes, sizes and limits stay where Python reads them."""
-        if tensor not in self._loaded:
+    def constant(self, tensor: int, *, numbers: bool = False) -> Any:
+        """On the device, in the engine's element type; `numbers`: as the file has it, where Python reads it."""
+        if (tensor, numbers) not in self._loaded:
             value = self.graph.constant(tensor)
             if value is None:
                 raise UnsupportedError(f"tensor {self.graph.tensors[tensor].name!r} has no known value")
             loaded = self._torch.from_numpy(np.array(value, order="C"))
-            if not all(self.graph.ops[index].kind in _READ_AS_NUMBERS for index in self._read_by[tensor]):
+            if not numbers:
                 loaded = loaded.to(self.device, self._float if loaded.is_floating_point() else None)
-            self._loaded[tensor] = loaded
-        return self._loaded[tensor]
+            self._loaded[tensor, numbers] = loaded
+        return self._loaded[tensor, numbers]
+
+    def argument(self, op: Op, position: int) -> Any:
+        """A constant input of an operator, where its kernel wants it."""
+        first = 0 if op.kind == "ConstantOfShape" else 1
+        return self.constant(op.inputs[position], numbers=op.kind in _READ_AS_NUMBERS and position >= first)
 
     def place(self, value: Any) -> Any:
-        """A given value on the device, as the kernels want it: images channels last."""
+        """A given value on the device, as the kernels want it: images channels last (those of a channels-last graph
+        are)."""
         loaded = value if isinstance(value, self._torch.Tensor) else self._torch.from_numpy(np.array(value, order="C"))
         if loaded.is_floating_point():
             loaded = loaded.to(self.device, self._float)
-            if loaded.dim() == 4:
+            if loaded.dim() == 4 and not self._last:
                 loaded = loaded.contiguous(memory_format=self._torch.channels_last)
             return loaded
         return loaded.to(self.device)
@@ -120,7 +128,10 @@ class Binder:
             fast = self._convolution_of(op, threads)
             if fast is not None:
                 return Call(inputs, op.outputs[:1], fast)
-        fixed = [None if tensor == ABSENT or tensor in inputs else self.constant(tensor) for tensor in op.inputs]
+        fixed = [
+            None if tensor == ABSENT or tensor in inputs else self.argument(op, at)
+            for at, tensor in enumerate(op.inputs)
+        ]
         places = [(at, inputs.index(tensor)) for at, tensor in enumerate(op.inputs) if tensor in inputs]
         shapes = [self.graph.tensors[tensor].shape if tensor != ABSENT else () for tensor in op.outputs]
         kernel = KERNELS[op.kind]
@@ -146,91 +157,15 @@ class Binder:
         return self._float if dtype.is_floating_point else dtype
 
     def _convolution_of(self, op: Op, threads: int) -> Callable[[list[Any]], Sequence[Any]] | None:
-        """None where the kernel table must do it: other layouts, ranks, paddings or activations."""
-        shape = self.graph.tensors[op.inputs[0]].shape
-        plain = op.attrs.get("activation") in (None, "", "Relu") and op.attrs.get("auto_pad", "NOTSET") == "NOTSET"
+        """None where the kernel table must do it: other ranks or activations, weights that are computed."""
         bias = op.inputs[2] if len(op.inputs) > 2 and op.inputs[2] != ABSENT else None
         known = op.inputs[1] in self.graph.constants and (bias is None or bias in self.graph.constants)
-        if op.attrs.get("layout") == "NHWC" or len(shape) != 4 or not plain or not known or len(op.inputs) > 3:
+        if not known or len(op.inputs) > 3:
             return None
-        pads = list(op.attrs.get("pads") or [0, 0, 0, 0])
-        if pads[:2] != pads[2:]:
+        weights = weights_first(op, self.constant(op.inputs[1]))
+        geometry = geometry_of(op, self.graph.tensors[op.inputs[0]].shape, weights.shape[2:])
+        if geometry is None:
             return None
-        geometry = Geometry(
-            tuple(pads[:2]),
-            tuple(op.attrs.get("strides") or (1, 1)),
-            tuple(op.attrs.get("dilations") or (1, 1)),
-            int(op.attrs.get("group", 1)),
-            op.attrs.get("activation") == "Relu",
-        )
-        weights = self.constant(op.inputs[1])
         key = (op.inputs[1], bias)
-        return self.convolution(key, weights, None if bias is None else self.constant(bias), geometry, shape, threads)
-
-    def convolution(
-        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry, shape: Sequence[int], threads: int
-    ) -> Callable[[list[Any]], Sequence[Any]]:
-        """A convolution with its weights packed for this device; `key` names them."""
-        if self.device == "cpu":
-            return self._packed_convolution(key, weights, bias, geometry, shape, threads)
-        return self._library_convolution(key, weights, bias, geometry)
-
-    def _packed_convolution(
-        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry, shape: Sequence[int], threads: int
-    ) -> Callable[[list[Any]], Sequence[Any]]:
-        torch = self._torch
-        pad, stride, dilation = (list(values) for values in (geometry.pad, geometry.stride, geometry.dilation))
-        where = (*key, threads, tuple(shape), geometry)
-        if where not in self._packed:
-            before = torch.get_num_threads()
-            torch.set_num_threads(threads)
-            try:
-                self._packed[where] = torch.ops.mkldnn._reorder_convolution_weight(
-                    weights, pad, stride, dilation, geometry.groups, list(shape)
-                )
-            finally:
-                torch.set_num_threads(before)
-        packed = self._packed[where]
-        convolve = torch.ops.mkldnn._convolution_pointwise
-        activation = "relu" if geometry.relu else "none"
-        groups, last = geometry.groups, torch.channels_last
-
-        def run(values: list[Any]) -> Sequence[Any]:
-            image = values[0].contiguous(memory_format=last)
-            return (convolve(image, packed, bias, pad, stride, dilation, groups, activation, [], ""),)
-
-        return run
-
-    def _library_convolution(
-        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry
-    ) -> Callable[[list[Any]], Sequence[Any]]:
-        torch = self._torch
-        if key not in self._packed:
-            self._packed[key] = weights.contiguous(memory_format=torch.channels_last)
-        packed = self._packed[key]
-        # cuDNN has a convolution with the ReLU inside.
-        fused = geometry.relu and geometry.groups == 1 and self.device.startswith("cuda")
-        if fused and bias is None:
-            bias = torch.zeros(packed.shape[0], device=self.device, dtype=packed.dtype)
-        last, (pad, stride, dilation) = torch.channels_last, (geometry.pad, geometry.stride, geometry.dilation)
-        groups, relu, convolve = geometry.groups, geometry.relu, torch.nn.functional.conv2d
-
-        def run(values: list[Any]) -> Sequence[Any]:
-            image = values[0].contiguous(memory_format=last)
-            if fused:
-                return (torch.cudnn_convolution_relu(image, packed, bias, stride, pad, dilation, groups),)
-            result = convolve(image, packed, bias, stride, pad, dilation, groups)
-            return (result.relu_() if relu else result,)
-
-        return run
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """Of a two-dimensional convolution with equal pads at both ends of each axis."""
-
-    pad: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-    relu: bool
+        offset = None if bias is None else self.constant(bias)
+        return self.convolutions.bind(key, weights, offset, geometry, threads=threads)

@@ -7,7 +7,9 @@ twice: the allocator knows the order of issue, not which lanes run side by side.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from downset.errors import UnsupportedError
@@ -52,37 +54,44 @@ class CudaEngine:
         self._program, self._outputs = program, tuple(outputs)
         self._given = tuple(inputs)
         self._held: dict[int, Any] = {}
-        self._fixed = binder.fixed_outputs(outputs)
         self._started: list[Any] = []
-        self._calls = [
-            bind_merged(binder, [units.units[unit] for unit in step.units], threads=1)
-            if len(step.units) > 1
-            else binder.bind(units.units[step.units[0]])
-            for step in program.steps
-        ]
+        self._names = [_names(binder, units, step.units) for step in program.steps]
+        self._now = "its inputs"  # what is being done, for a failure's message
         # The lane that has most of the longest chain of steps: its kernels go first where there is a choice.
         first = critical_lane(program)
         self._streams = [torch.cuda.Stream(priority=-1 if lane == first else 0) for lane in range(program.lanes)]
-        self.static = [binder.place(value) for value in values]
-        chosen_before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True  # algorithms are chosen while warming up, and looked up in the capture
         try:
-            self._capture(copies, self._streams[first])
+            # cuDNN chooses algorithms where calls are bound and warmed up, by timing them; the capture looks them up.
+            with torch.no_grad(), _choosing(torch):
+                self.static = [binder.place(value) for value in values]
+                self._fixed = binder.fixed_outputs(outputs)
+                self._calls = [self._bind(binder, units, at) for at in range(len(program.steps))]
+                self._warm_up()
+            with torch.no_grad(), _uncollected():
+                self._capture(copies, self._streams[first])
+        except RuntimeError as error:  # of PyTorch: no memory, no kernel, nothing that a capture allows
+            why = str(error).strip().partition("\n")[0]
+            raise UnsupportedError(f"{self._now} cannot run in a CUDA graph here: {why}") from error
         finally:
-            torch.backends.cudnn.benchmark = chosen_before
             self._held.clear()
+
+    def _bind(self, binder: Binder, units: UnitGraph, at: int) -> tuple[Call, ...]:
+        self._now = self._names[at]
+        members = self._program.steps[at].units
+        if len(members) > 1:
+            return bind_merged(binder, [units.units[unit] for unit in members], threads=1)
+        return binder.bind(units.units[members[0]])
 
     def _capture(self, copies: int, main: Any) -> None:
         torch = self._torch
-        with torch.no_grad():
-            self._warm_up()
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, stream=main):
-                for copy in range(copies):
-                    if copy:
-                        self._join(main)
-                    self.results = self._issue(main)
-                self._join(main)
+        self.graph = torch.cuda.CUDAGraph()
+        # A capture that fails to end leaves its stream the current one: the outer block takes it back.
+        with torch.cuda.stream(main), torch.cuda.graph(self.graph, stream=main):
+            for copy in range(copies):
+                if copy:
+                    self._join(main)
+                self.results = self._issue(main)
+            self._join(main)
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         for static, value in zip(self.static, values, strict=True):
@@ -96,7 +105,8 @@ class CudaEngine:
         torch = self._torch
         for _ in range(_WARM_UP):
             table: dict[int, Any] = dict(zip(self._given, self.static, strict=True))
-            for step, calls in zip(self._program.steps, self._calls, strict=True):
+            for step, calls, name in zip(self._program.steps, self._calls, self._names, strict=True):
+                self._now = name
                 torch.cuda.synchronize()
                 with torch.cuda.stream(self._streams[step.lane]):
                     _run(calls, table)
@@ -111,6 +121,7 @@ class CudaEngine:
         awaited = {wait for step in self._program.steps for wait in step.waits}
         ended: dict[int, Any] = {}
         for at, (step, calls) in enumerate(zip(self._program.steps, self._calls, strict=True)):
+            self._now = self._names[at]
             stream = self._streams[step.lane]
             if stream not in self._started:
                 stream.wait_event(begin)
@@ -132,6 +143,33 @@ class CudaEngine:
                 event = self._torch.cuda.Event()
                 event.record(stream)
                 main.wait_event(event)
+
+
+def _names(binder: Binder, units: UnitGraph, members: Sequence[int]) -> str:
+    ops = [binder.graph.ops[op] for unit in members for op in units.units[unit]]
+    return "operator " + ", ".join(f"{op.name!r} ({op.kind})" for op in ops)
+
+
+@contextmanager
+def _choosing(torch: Any) -> Iterator[None]:
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: it could destroy another engine's graph in the middle of a capture."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _run(calls: Sequence[Call], table: dict[int, Any]) -> None:

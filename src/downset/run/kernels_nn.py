@@ -37,7 +37,7 @@ def _finish(op: Op, values: Any) -> list[Any]:
     return [activation(name, op.attrs.get("activation_params", ()), to_last(op, values))]
 
 
-def _geometry(op: Op, kernel: Sequence[int], size: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+def spatial_geometry(op: Op, kernel: Sequence[int], size: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
     """(strides, dilations, pads as [begin..., end...]); ONNX's auto_pad resolved."""
     rank = len(kernel)
     strides = list(op.attrs.get("strides") or [1] * rank)
@@ -68,7 +68,7 @@ def convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     values, weights = to_first(op, inputs[0]), inputs[1]
     if channels_last(op):
         weights = weights.permute(3, 0, 1, 2) if op.attrs.get("depthwise") else weights.permute(0, 3, 1, 2)
-    strides, dilations, pads = _geometry(op, weights.shape[2:], values.shape[2:])
+    strides, dilations, pads = spatial_geometry(op, weights.shape[2:], values.shape[2:])
     bias = inputs[2] if len(inputs) > 2 else None
     call = (functional.conv1d, functional.conv2d, functional.conv3d)[weights.dim() - 3]
     result = call(_padded(values, pads, 0.0), weights, bias, strides, 0, dilations, int(op.attrs.get("group", 1)))
@@ -81,7 +81,7 @@ def transposed_convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     functional = torch_library().nn.functional
     values, weights = inputs[0], inputs[1]
     rank = weights.dim() - 2
-    strides, dilations, pads = _geometry(op, weights.shape[2:], values.shape[2:])
+    strides, dilations, pads = spatial_geometry(op, weights.shape[2:], values.shape[2:])
     bias = inputs[2] if len(inputs) > 2 else None
     call = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[rank - 1]
     result = call(values, weights, None, strides, 0, 0, int(op.attrs.get("group", 1)), dilations)
@@ -101,7 +101,7 @@ def _pool(op: Op, values: Any, fill: float) -> tuple[Any, list[int], list[int], 
     """(values, kernel, strides, pads left to the pool, ceil): PyTorch pads equally and by half a window at most; any
     other padding is done here, and so is every one where the last window may start beyond the image."""
     kernel = list(op.attrs["kernel_shape"])
-    strides, _, pads = _geometry(op, kernel, values.shape[2:])
+    strides, _, pads = spatial_geometry(op, kernel, values.shape[2:])
     rank, ceil = len(kernel), bool(op.attrs.get("ceil_mode", 0))
     equal = pads[:rank] == pads[rank:] and all(2 * pad <= window for pad, window in zip(pads, kernel, strict=False))
     if equal and not ceil:

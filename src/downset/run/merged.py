@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.graph import ABSENT, Graph
 from downset.rewrite.edit import Edit
-from downset.run.bound import Binder, Call, Geometry
+from downset.run.bound import Binder, Call
+from downset.run.convolutions import Geometry
 from downset.run.library import torch_library
 from downset.stages.merge import CONVOLUTIONS, mergeable
 from downset.stages.merge_window import joined_conv
@@ -47,26 +49,22 @@ def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int)
     edit = Edit(graph)
     joined = joined_conv(edit, graph, ops, source, ABSENT)
     weights, *bias = (binder.place_weights(edit.constants[tensor]()) for tensor in joined.inputs[1:])
-    top, left, bottom, right = joined.attrs["pads"]
-    equal = (top, left) == (bottom, right)
-    batch, channels, height, width = graph.tensors[source].shape
-    outside = [0, 0, 0, 0] if equal else [left, right, top, bottom]
-    shape = (batch, channels, height + outside[2] + outside[3], width + outside[0] + outside[1])
+    relus = [_relu(graph, unit) for unit in units]
     geometry = Geometry(
-        (top, left) if equal else (0, 0),
+        graph.tensors[source].shape,
+        tuple(joined.attrs["pads"]),
         tuple(joined.attrs["strides"]),
         tuple(joined.attrs["dilations"]),
         1,
-        all(_relu(graph, unit) for unit in units),
+        (0.0, math.inf) if all(relus) else None,
     )
     key = ("merged", *(graph.ops[op].inputs[1] for op in ops))
-    convolve = binder.convolution(key, weights, bias[0] if bias else None, geometry, shape, threads)
+    convolve = binder.convolutions.bind(key, weights, bias[0] if bias else None, geometry, threads=threads)
     parts = [graph.tensors[result].shape[1] for result in results]
-    behind = sum(part for part, unit in zip(parts, units, strict=True) if _relu(graph, unit))
+    behind = sum(part for part, relu in zip(parts, relus, strict=True) if relu)
 
     def run(values: list[Any]) -> Sequence[Any]:
-        image = values[0] if equal else torch.nn.functional.pad(values[0], outside)
-        (whole,) = convolve([image])
+        (whole,) = convolve(values)
         if behind and not geometry.relu:
             whole.narrow(1, 0, behind).relu_()
         return list(torch.split(whole, parts, dim=1))

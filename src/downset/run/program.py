@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from downset.graph import ABSENT, Graph
+from downset.graph import ABSENT, Graph, Tensor
 from downset.lattice import ancestors, bits, reduction
 from downset.stages.problem import Stage
 from downset.stages.unit_graph import UnitGraph
 
 __all__ = ["Program", "Step", "concurrent_conflicts", "critical_lane", "lower", "possibly_live_bytes"]
+
+
+_FLOAT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,10 @@ def concurrent_conflicts(graph: Graph, units: UnitGraph, program: Program) -> tu
     )
 
 
-def possibly_live_bytes(graph: Graph, units: UnitGraph, program: Program) -> int:
+def possibly_live_bytes(graph: Graph, units: UnitGraph, program: Program, *, dtype: str | None = None) -> int:
     """The most bytes of activations that can be needed at a time in some run: at each step, all tensors that may have
-    been made and may still be read. Analytic; sequential programs have their peak. O(tensors · steps) mask steps."""
+    been made and may still be read. `dtype`: what floats are computed in, if not in the model's types. Analytic;
+    sequential programs have their peak. O(tensors · steps) mask steps."""
     step_of = {op: at for at, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
     touched: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     made: dict[int, int] = {}
@@ -175,6 +179,11 @@ def possibly_live_bytes(graph: Graph, units: UnitGraph, program: Program) -> int
             gone = tensor not in kept and steps & ~before == 0
             unborn = tensor in made and after[at] >> made[tensor] & 1
             if not gone and not unborn:
-                live += graph.tensors[tensor].nbytes
+                live += _nbytes(graph.tensors[tensor], dtype)
         most = max(most, live)
     return most
+
+
+def _nbytes(tensor: Tensor, dtype: str | None) -> int:
+    own, asked = _FLOAT_BYTES.get(tensor.dtype), _FLOAT_BYTES.get(dtype or tensor.dtype)
+    return tensor.nbytes if own is None or asked is None else tensor.nbytes // own * asked
