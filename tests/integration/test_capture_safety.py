@@ -10,6 +10,8 @@ from downset.run.bound import Binder
 from downset.staged import prepare
 from downset.stages.unit_graph import group_units
 from experiments.zoo import ZOO
+from tests.capturing import as_if_capturing
+from tests.integration.test_kernels import CASES, KINDS, saved_case
 from tests.networks import branchy, random_network
 
 
@@ -18,7 +20,8 @@ def run_on_meta(graph):
     table = dict(zip(graph.inputs, map(binder.place, seeded_inputs(graph)), strict=True))
     for ops in group_units(graph).units:
         for call in binder.bind(ops):
-            results = call.run([table[tensor] for tensor in call.inputs])
+            with as_if_capturing():
+                results = call.run([table[tensor] for tensor in call.inputs])
             for tensor, result in zip(call.outputs, results, strict=False):
                 assert tuple(result.shape) == graph.tensors[tensor].shape
                 assert result.device.type == "meta"
@@ -50,6 +53,25 @@ def test_random_networks_read_nothing_back(tmp_path, seed):
     run_on_meta(prepare(load(branchy(tmp_path / "b.onnx")), batch=2))
 
 
-def test_the_meta_device_would_tell():
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kernel_reads_nothing_back(tmp_path, kind):
+    """Every operator there is a kernel for: axes, sizes and limits that are constants, data that is not."""
+    for seed in range(CASES):
+        saved_case(tmp_path / "one.onnx", kind, seed)
+        run_on_meta(load(tmp_path / "one.onnx"))
+
+
+def test_what_is_read_from_the_device_or_copied_there_is_found():
+    values, places = torch.zeros(4, device="meta"), torch.arange(2)
     with pytest.raises(RuntimeError):
-        float(torch.zeros((), device="meta"))
+        float(values[0])
+    for wrong in (
+        lambda: torch.index_select(values, 0, places),
+        lambda: places.to("meta"),
+        lambda: torch.tensor([1, 2], device="meta"),
+        lambda: values + torch.ones(4),
+    ):
+        with pytest.raises((AssertionError, RuntimeError)), as_if_capturing():
+            wrong()
+    with as_if_capturing():
+        assert (values * torch.tensor(2.0)).device.type == "meta"

@@ -545,22 +545,28 @@ def model_of(kind, case):
     return model, {name: value for name, value in feeds.items() if name not in constants}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kernel_computes_what_onnx_runtime_does(tmp_path, kind):
+def saved_case(path, kind, seed):
+    """(the case, its feeds, ONNX Runtime's outputs) of a model saved there."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    for seed in range(CASES):
-        case = KINDS[kind](np.random.default_rng([seed, *kind.encode()]))
-        model, feeds = model_of(kind, case)
-        path = tmp_path / "one.onnx"
+    case = KINDS[kind](np.random.default_rng([seed, *kind.encode()]))
+    model, feeds = model_of(kind, case)
+    onnx.save(model, str(path))
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    expected = session.run(None, feeds)
+    if kind == "com.microsoft::FusedMatMul":  # ONNX cannot infer its shape, so a file has to state it
+        for output, result in zip(model.graph.output, expected, strict=True):
+            output.CopyFrom(helper.make_tensor_value_info(output.name, TensorProto.FLOAT, result.shape))
         onnx.save(model, str(path))
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        expected = session.run(None, feeds)
-        if kind == "com.microsoft::FusedMatMul":  # ONNX cannot infer its shape, so a file has to state it
-            for output, result in zip(model.graph.output, expected, strict=True):
-                output.CopyFrom(helper.make_tensor_value_info(output.name, TensorProto.FLOAT, result.shape))
-            onnx.save(model, str(path))
+    return case, feeds, expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kernel_computes_what_onnx_runtime_does(tmp_path, kind):
+    path = tmp_path / "one.onnx"
+    for seed in range(CASES):
+        case, feeds, expected = saved_case(path, kind, seed)
         graph = load(path)
         order = plan_order(graph, method="file")
         ran = run_in_arena(graph, order, plan_arena(graph, order), list(feeds.values()))
