@@ -62,6 +62,8 @@ _ALONG_AXIS = {"Concat": 0, "Split": 0, "Softmax": -1, "LogSoftmax": -1}
 
 def channels_last(graph: Graph) -> bool:
     """Whether the graph's tensors of rank 4 are NHWC."""
+    if graph.source.format in ("onnx", "torch"):
+        return False
     for op in graph.ops:
         # Fully connected layers say NHWC for "over the last axis", also in channels-first graphs.
         if op.attrs.get("layout") == "NHWC" and op.kind != "Gemm":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from downset.cost import row_form, segment_macs, whole_macs
-from downset.errors import InvalidPlan
+from downset.cost import row_form, segment_macs
+from downset.errors import InvalidPlan, UnsupportedError
 from downset.graph import Graph
 from downset.plans import Block, Pipeline, PipelineStage
 from downset.rows import Interval, RowForm
@@ -21,7 +21,7 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     """Raise InvalidPlan naming the first broken law, or return None.
 
     Laws: every operator is in one stage, after those it needs; no device is in two stages; the strips of every block
-    cover its frame; MACs are what the rows of a strip need; times follow from MACs, bytes and the cluster; the period
+    cover its frame; MACs are what the rows of a strip need, redundant those above what somebody reads; times follow from MACs, bytes and the cluster; the period
     is the slowest stage or the medium; bound <= period, equal if proven."""
     predecessors = graph.predecessors()
     done = 0
@@ -36,8 +36,9 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
         raise InvalidPlan(f"operator {graph.ops[missing_op].name!r} is in no stage")
     _check_devices(plan)
     form = row_form(graph, strict=False)
+    least = _least_macs(graph, form)
     for place, stage in enumerate(plan.stages):
-        _check_macs(form, stage, place)
+        _check_macs(form, least, stage, place)
     _check_timing(plan)
 
 
@@ -115,14 +116,52 @@ def _check_cover(block: Block, place: int) -> None:
         raise InvalidPlan(f"stage {place}: the tiles do not fill the frame")
 
 
-def _check_macs(form: RowForm, stage: PipelineStage, place: int) -> None:
-    """MACs of every strip, from the rows it needs."""
-    total = sum(strip.macs for block in stage.blocks for strip in block.strips)
-    surplus = stage.macs - whole_macs(form, stage.ops)  # below 0 where strips pass over rows that nobody reads
-    if total != stage.macs or stage.redundant_macs < max(surplus, 0):
+def _least_macs(graph: Graph, form: RowForm) -> list[int]:
+    """By operator: MACs of the rows and columns that somebody reads, in the whole network."""
+    rows = _rows_read(form)
+    try:
+        across = row_form(graph, axis=1, strict=False)
+    except UnsupportedError:
+        return [op.macs_per_row * count for op, count in zip(form.ops, rows, strict=True)]
+    columns = _rows_read(across)
+    return [
+        op.macs_per_row * rows[index] * columns[index] // max(across.ops[index].rows, 1)
+        for index, op in enumerate(form.ops)
+    ]
+
+
+def _rows_read(form: RowForm) -> list[int]:
+    """By operator: how many of its rows are read by somebody, or by nobody because its results are the last."""
+    inputs = {item.tensor for op in form.ops for item in op.inputs}
+    read: dict[int, set[int]] = {tensor: set(range(max(form.rows[tensor], 1))) for tensor in form.outputs}
+    found = [0] * len(form.ops)
+    for index in range(len(form.ops) - 1, -1, -1):
+        op = form.ops[index]
+        rows = set().union(*(read.get(tensor, set()) for tensor in op.outputs))
+        if not inputs.intersection(op.outputs) or (op.whole and rows):
+            rows = set(range(max(op.rows, 1)))
+        found[index] = len(rows)
+        for item in op.inputs:
+            extent = max(form.rows[item.tensor], 1)
+            into = read.setdefault(item.tensor, set())
+            if item.map is None or op.whole:
+                into.update(range(extent) if rows else ())
+                continue
+            for row in rows:
+                into.update(range(*item.map((row, row + 1), extent)))
+    return found
+
+
+def _check_macs(form: RowForm, least: Sequence[int], stage: PipelineStage, place: int) -> None:
+    """MACs of every strip, from the rows it needs; redundant are all that are more than `least`."""
+    strips = [strip for block in stage.blocks for strip in block.strips]
+    surplus = stage.macs - sum(least[op] for op in stage.ops)
+    if sum(strip.macs for strip in strips) != stage.macs or stage.redundant_macs != surplus:
         raise InvalidPlan(
             f"stage {place} states {stage.macs} MACs, {stage.redundant_macs} redundant: not what it needs"
         )
+    if sum(strip.redundant_macs for strip in strips) != stage.redundant_macs:
+        raise InvalidPlan(f"stage {place}: its strips' redundant MACs are not its {stage.redundant_macs}")
     if sorted(op for block in stage.blocks for op in block.ops) != sorted(stage.ops):
         raise InvalidPlan(f"stage {place}: its blocks do not hold its operators once")
     for block in stage.blocks:

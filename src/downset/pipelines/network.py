@@ -39,8 +39,10 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
 def _problem(
     graph: Graph, form: RowForm, units: tuple[tuple[int, ...], ...], across: SplitProblem | None
 ) -> SplitProblem:
+    # What follows from constants alone (weights that operators compute) is in every shard that reads it: never cut, sent.
     tensors = tuple(
-        SplitTensor(max(rows, 1), row_bytes) for rows, row_bytes in zip(form.rows, form.bytes_per_row, strict=True)
+        SplitTensor(1, 0) if described.role == "constant" else SplitTensor(max(rows, 1), row_bytes)
+        for described, rows, row_bytes in zip(graph.tensors, form.rows, form.bytes_per_row, strict=True)
     )
     ops = []
     for index, described in enumerate(form.ops):

@@ -98,28 +98,21 @@ class SplitProblem:
         return self._facts["macs"]
 
     def least_macs_before(self) -> tuple[int, ...]:
-        """By cut: MACs before it that no plan can leave out, those of rows that somebody reads. Fewer than
-        `macs_before` where a stride passes rows over: strips, too, may pass them over."""
+        """By cut: MACs before it that no plan can leave out, those of rows and columns that somebody reads. Fewer than
+        `macs_before` where a stride passes some over: strips, too, may pass them over. What a plan computes above this
+        is redundant, for every method."""
         if "least" not in self._facts:
-            read = {t: np.full(self.tensors[t].rows, t in self.kept) for op in self.ops for t in op.outputs}
-            least: dict[int, int] = {}
-            inputs = {tensor for op in self.ops for tensor in op.inputs}
-            for unit in reversed(self.units):
-                for op in reversed(unit):
-                    described = self.ops[op]
-                    rows = np.logical_or.reduce([read[tensor] for tensor in described.outputs])
-                    sink = not inputs & set(described.outputs)  # nobody reads it: it is computed whole all the same
-                    if sink or (described.whole and rows.any()):
-                        rows = np.ones_like(rows)
-                    least[op] = described.macs_per_row * int(rows.sum())
-                    at = np.flatnonzero(rows)
-                    for tensor, first, last in zip(described.inputs, described.first, described.last, strict=True):
-                        if tensor in read:
-                            for low, high in zip(first[at].tolist(), last[at + 1].tolist(), strict=True):
-                                read[tensor][low:high] = True
+            rows = _read_rows(self)
+            columns = None if self.across is None else _read_rows(self.across)
             totals = [0]
             for unit in self.units:
-                totals.append(totals[-1] + sum(least[op] for op in unit))
+                least = 0
+                for op in unit:
+                    needed = self.ops[op].macs_per_row * rows[op]
+                    if self.across is not None and columns is not None:
+                        needed = needed * columns[op] // self.across.tensors[self.across.ops[op].outputs[0]].rows
+                    least += needed
+                totals.append(totals[-1] + least)
             self._facts["least"] = tuple(totals)
         return self._facts["least"]
 
@@ -162,6 +155,29 @@ def price(segment: Segment, lo: int, hi: int) -> tuple[int, int, int]:
     column = segment.final[:, lo] if hi == segment.rows else segment.upper[:, hi] - segment.lower[:, lo]
     macs, in_bytes, out_bytes = column.tolist()
     return (macs, in_bytes, out_bytes)
+
+
+def _read_rows(problem: SplitProblem) -> dict[int, int]:
+    """By operator: how many of its rows somebody reads, in the whole network."""
+    read = {t: np.full(problem.tensors[t].rows, t in problem.kept) for op in problem.ops for t in op.outputs}
+    inputs = {tensor for op in problem.ops for tensor in op.inputs}
+    found: dict[int, int] = {}
+    for op in (op for unit in reversed(problem.units) for op in reversed(unit)):
+        described = problem.ops[op]
+        sink = not inputs & set(described.outputs)  # nobody reads it: it is computed whole all the same
+        if sink or described.whole:
+            rows = np.full(
+                problem.tensors[described.outputs[0]].rows, sink or any(read[t].any() for t in described.outputs)
+            )
+        else:
+            rows = np.logical_or.reduce([read[tensor] for tensor in described.outputs])
+        found[op] = int(rows.sum())
+        at = np.flatnonzero(rows)
+        for tensor, first, last in zip(described.inputs, described.first, described.last, strict=True):
+            if tensor in read:
+                for low, high in zip(first[at].tolist(), last[at + 1].tolist(), strict=True):
+                    read[tensor][low:high] = True
+    return found
 
 
 def _sweep(problem: SplitProblem, stop: int) -> None:

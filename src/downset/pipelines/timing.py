@@ -107,8 +107,8 @@ def _block(
     problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: dict[int, list[tuple[int, int, int]]]
 ) -> Block:
     segment = problem.segment(split.start, split.stop)
-    macs_before = problem.macs_before()
-    needed = macs_before[split.stop] - macs_before[split.start]
+    least = problem.least_macs_before()
+    needed = least[split.stop] - least[split.start]
     strips = []
     for tile in split.tiles:
         if tile.columns is None:
