@@ -21,8 +21,9 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     """Raise InvalidPlan naming the first broken law, or return None.
 
     Laws: every operator is in one stage, after those it needs; no device is in two stages; the strips of every block
-    cover its frame; MACs are what the rows of a strip need, redundant those above what somebody reads; times follow from MACs, bytes and the cluster; the period
-    is the slowest stage or the medium; bound <= period, equal if proven."""
+    cover its frame; MACs are what the rows of a strip need, redundant those above what somebody reads; times follow
+    from MACs, bytes and the cluster; the period is the slowest stage or the medium; bound <= period, equal if
+    proven."""
     predecessors = graph.predecessors()
     done = 0
     for place, stage in enumerate(plan.stages):

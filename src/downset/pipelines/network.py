@@ -39,7 +39,7 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
 def _problem(
     graph: Graph, form: RowForm, units: tuple[tuple[int, ...], ...], across: SplitProblem | None
 ) -> SplitProblem:
-    # What follows from constants alone (weights that operators compute) is in every shard that reads it: never cut, sent.
+    # What follows from constants alone (weights that operators compute) is in every shard that reads it, never sent.
     tensors = tuple(
         SplitTensor(1, 0) if described.role == "constant" else SplitTensor(max(rows, 1), row_bytes)
         for described, rows, row_bytes in zip(graph.tensors, form.rows, form.bytes_per_row, strict=True)
