@@ -6,6 +6,7 @@ or unsupported, 6 a limit was reached before it was known.
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 from typing import Any
@@ -50,19 +51,33 @@ def downset() -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and a documented exit code, never a traceback."""
+    signal.signal(signal.SIGTERM, _stop)
     try:
         downset.main(standalone_mode=False)
     except DownsetError as error:
-        print(f"downset: error: {' '.join(str(error).split())}", file=sys.stderr)
+        _complain(str(error))
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        print(f"downset: error: {' '.join(error.format_message().split())} (see downset --help)", file=sys.stderr)
+        _complain(f"{error.format_message()} (see downset --help)")
         sys.exit(2)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         print("downset: stopped", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + signal.SIGINT)
     except MemoryError:
-        print("downset: error: out of memory; give a smaller model or a shorter --time-limit", file=sys.stderr)
+        _complain("out of memory; give a smaller model or a shorter --time-limit")
         sys.exit(6)
     except BrokenPipeError:
         sys.exit(141)
+
+
+def _complain(message: str) -> None:
+    from downset.units import printable
+
+    print(f"downset: error: {printable(' '.join(message.split()))}", file=sys.stderr)
+
+
+def _stop(number: int, frame: object) -> None:
+    """Stopped from outside: unwinding removes what lies half-done on the disk."""
+    del frame
+    print("downset: stopped", file=sys.stderr)
+    sys.exit(128 + number)

@@ -25,9 +25,9 @@ from downset.candidates import (
 )
 from downset.compare import Comparison
 from downset.cost import macs
-from downset.errors import InvalidPlan, UnsupportedError, UsageError
+from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.export.write import check_output, copy_whole
-from downset.fitted import Fit, check_ram, simulate_traffic, summarise
+from downset.fitted import BLOCK_BYTES, Fit, check_ram, simulate_traffic, summarise
 from downset.graph import Graph
 from downset.load import check_readable, load
 from downset.rewrite.choose import Rewrite, choose_rewrites
@@ -69,12 +69,13 @@ def fit(
     """
     path = Path(model)
     target = _target(path, target)
+    _check_options(time_limit_s, rewrite, max_recompute, on_chip)
     if output is not None:
         _check_output(path, output)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
         job = Job(path, target, shapes, seed, Path(scratch), [])
         executed = _executed_file(job)
-        graph = load(executed, shapes=shapes if executed == path else None)
+        graph = _load(job, executed)
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), target, time_limit_s)
         wanted = rewrite == "auto" and job.form != ".pt2" and bool(partition_sites(graph, inexact=inexact))
         share_s = 0.5 * time_limit_s if wanted else time_limit_s
@@ -179,6 +180,17 @@ def _target(path: Path, target: str | None) -> str:
     return target
 
 
+def _check_options(time_limit_s: float, rewrite: str, max_recompute: float, on_chip: Sequence[int]) -> None:
+    if not time_limit_s > 0:
+        raise UsageError(f"a time limit of {time_limit_s:g} s leaves no time; give more than 0")
+    if rewrite not in ("auto", "off"):
+        raise UsageError(f"rewrite is 'auto' or 'off', not {rewrite!r}")
+    if not 0 <= max_recompute <= 1:
+        raise UsageError(f"max_recompute is a share from 0 to 1, not {max_recompute:g}")
+    if any(size < BLOCK_BYTES for size in on_chip):
+        raise UsageError(f"on-chip memory of {min(on_chip)} bytes holds no block of {BLOCK_BYTES}; give at least that")
+
+
 def _check_output(path: Path, output: str | os.PathLike[str]) -> None:
     check_output(output, source=path)
     if Path(output).suffix.lower() != path.suffix.lower():
@@ -213,3 +225,12 @@ def _executed_file(job: Job) -> Path:
     ort.optimise_offline(job.path, prepared, shapes=job.shapes)
     job.notes.append("ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering")
     return prepared
+
+
+def _load(job: Job, executed: Path) -> Graph:
+    if executed == job.path:
+        return load(job.path, shapes=job.shapes)
+    try:
+        return load(executed)
+    except LoadError as error:  # it is the user's file that is at fault, whatever was made of it
+        raise LoadError(str(error).replace(str(executed), str(job.path))) from None

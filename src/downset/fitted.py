@@ -16,9 +16,9 @@ from downset.together import Together
 from downset.traffic import Traffic, off_chip_traffic
 from downset.units import format_bytes
 
-__all__ = ["Figure", "Fit", "Measured", "OnChip", "check_ram", "simulate_traffic", "summarise"]
+__all__ = ["BLOCK_BYTES", "Figure", "Fit", "Measured", "OnChip", "check_ram", "simulate_traffic", "summarise"]
 
-_BLOCK_BYTES = 1024
+BLOCK_BYTES = 1024
 """What moves at a time between the chip and the memory beside it, in the simulation."""
 
 
@@ -151,9 +151,8 @@ def simulate_traffic(graph: Graph, result: Fit, on_chip: Sequence[int]) -> tuple
     after = (result.graph, result.together.order.steps) if moved else (graph, file_order)
     found = []
     for size in on_chip:
-        block_bytes = min(_BLOCK_BYTES, size)
         one, other = (
-            off_chip_traffic(item, steps, size, block_bytes=block_bytes) for item, steps in ((graph, file_order), after)
+            off_chip_traffic(item, steps, size, block_bytes=BLOCK_BYTES) for item, steps in ((graph, file_order), after)
         )
         found.append(OnChip(size, one, other))
     return tuple(found)

@@ -99,14 +99,14 @@ def downsets(predecessors: Masks, *, limit: int | None = None) -> Iterator[int]:
         following: dict[int, int] = {}
         for downset, available in level.items():
             seen += 1
-            if limit is not None and seen > limit:
-                raise LimitReached(f"more than {limit} downsets")
             yield downset
             for operator in bits(available):
                 larger = downset | 1 << operator
                 if larger not in following:
                     opened = sum(1 << later for later in bits(after[operator]) if not predecessors[later] & ~larger)
                     following[larger] = available & ~(1 << operator) | opened
+                    if limit is not None and seen + len(following) > limit:
+                        raise LimitReached(f"more than {limit} downsets")
         level = following
 
 
@@ -162,6 +162,10 @@ def width(predecessors: Masks) -> int:
     return len(predecessors) - sum(augment(operator) for operator in range(len(predecessors)))
 
 
+_LARGE_BITS = 500
+_LARGE = 2.0**_LARGE_BITS
+
+
 def estimate_downsets(predecessors: Masks, *, samples: int = 100, seed: int = 0) -> int:
     """About how many downsets there are, from `samples` random walks up the lattice with resampling.
 
@@ -171,21 +175,23 @@ def estimate_downsets(predecessors: Masks, *, samples: int = 100, seed: int = 0)
     """
     random = Random(seed)
     after = successors(predecessors)
-    initial = [operator for operator, before in enumerate(predecessors) if before == 0]
-    walks: list[tuple[int, list[int], set[int]]] = [(0, list(initial), set()) for _ in range(samples)]
-    total, level_size = 1.0, 1.0
+    initial = tuple(operator for operator, before in enumerate(predecessors) if before == 0)
+    walks: list[tuple[int, tuple[int, ...], int]] = [(0, initial, 0)] * samples  # downset, ready, how many are maximal
+    total, level_size, scale = 1.0, 1.0, 0
     for _ in range(len(predecessors)):
         weights = []
-        moved: list[tuple[int, list[int], set[int]]] = []
-        for downset, available, maximal in walks:
+        moved: list[tuple[int, tuple[int, ...], int]] = []
+        for downset, available, tops in walks:
             choice = random.randrange(len(available))
             operator = available[choice]
             following = downset | 1 << operator
             opened = [later for later in bits(after[operator]) if predecessors[later] & ~following == 0]
-            tops = (maximal - set(bits(predecessors[operator]))) | {operator}
-            weights.append(len(available) / len(tops))
-            moved.append((following, available[:choice] + available[choice + 1 :] + opened, tops))
+            covered = sum(1 for earlier in bits(predecessors[operator]) if after[earlier] & downset == 0)
+            weights.append(len(available) / (tops + 1 - covered))
+            moved.append((following, (*available[:choice], *available[choice + 1 :], *opened), tops + 1 - covered))
         level_size *= sum(weights) / samples
         total += level_size
+        if total > _LARGE:
+            total, level_size, scale = total / _LARGE, level_size / _LARGE, scale + _LARGE_BITS
         walks = random.choices(moved, weights=weights, k=samples)
-    return round(total)
+    return round(total) if scale == 0 else round(total * _LARGE) << scale - _LARGE_BITS

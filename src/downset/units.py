@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them. KB = KiB = 1024 bytes, as everywhere in downset's options."""
+"""Sizes, durations and names as people write and read them. KB = KiB = 1024 bytes, as in all options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from downset.errors import UsageError
 
-__all__ = ["format_bytes", "parse_bytes", "parse_seconds", "parse_share"]
+__all__ = ["format_bytes", "parse_bytes", "parse_seconds", "parse_share", "printable"]
 
 _FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -42,3 +42,8 @@ def parse_share(text: str) -> float:
 def format_bytes(nbytes: float) -> str:
     """Bytes with thousands separators: exact figures are the product."""
     return f"{int(nbytes):,}"
+
+
+def printable(text: str) -> str:
+    """A name from a file as a terminal or a comment may show it: on one line, without control characters."""
+    return "".join(character if character.isprintable() else "?" for character in text)

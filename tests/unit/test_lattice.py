@@ -1,5 +1,6 @@
 """The lattice against set-based definitions on small random graphs."""
 
+import math
 from itertools import combinations
 
 import networkx
@@ -100,6 +101,8 @@ def test_a_cycle_is_refused():
 def test_counting_stops_at_its_limit():
     with pytest.raises(LimitReached):
         lattice.count_downsets([0] * 20, limit=1000)
+    with pytest.raises(LimitReached):  # the second level alone has 50 million
+        lattice.count_downsets([0] * 10_000, limit=1000)
 
 
 @pytest.mark.parametrize("count", [1, 5, 12])
@@ -108,6 +111,11 @@ def test_the_estimate_is_exact_where_every_walk_weighs_the_same(count):
     chain = [0] + [1 << operator for operator in range(count - 1)]
     assert lattice.estimate_downsets(independent, samples=3) == 2**count
     assert lattice.estimate_downsets(chain, samples=3) == count + 1
+
+
+def test_the_estimate_passes_the_largest_float():
+    independent = lattice.estimate_downsets([0] * 1500, samples=2)
+    assert abs(math.log2(independent) - 1500) < 1e-6
 
 
 def test_the_estimate_comes_close_on_an_irregular_graph():

@@ -11,7 +11,7 @@ from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shape
 from downset.fitted import Figure, Fit
 from downset.report.text import peak_cause
 from downset.traffic import Traffic
-from downset.units import format_bytes, parse_share
+from downset.units import format_bytes, parse_share, printable
 
 __all__ = ["fit", "fit_json"]
 
@@ -95,7 +95,7 @@ def fit(
         _print_screen(result, console())
     talk = console(stderr=True, quiet=quiet)
     for note in result.notes:
-        talk.print(f"note: {note}", style="dim", markup=False)
+        talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
 
 
 def fit_json(result: Fit) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _print_screen(result: Fit, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{result.model} on {result.target}", title_justify="left")
+    table = Table(title=Text(printable(f"{result.model} on {result.target}"), style="italic"), title_justify="left")
     for column in ("bytes", "before", "after", "lower bound", "gap", "proven"):
         table.add_column(column, justify="left" if column == "bytes" else "right", no_wrap=True)
     for name, figure in (("peak", result.peak), ("arena", result.arena)):
@@ -163,7 +163,7 @@ def _print_screen(result: Fit, out: Any) -> None:
         )
     out.print(table)
     for line in _lines(result):
-        out.print(Text(line), soft_wrap=True)
+        out.print(Text(printable(line)), soft_wrap=True)
 
 
 def _lines(result: Fit) -> list[str]:

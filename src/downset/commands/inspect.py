@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import Any
 
 import rich_click as click
 
 from downset.commands.options import console, parse_shapes, print_json
 from downset.graph import Graph
-from downset.units import format_bytes
+from downset.units import format_bytes, printable
 
 __all__ = ["inspect"]
 
 _DOWNSET_LIMIT = 100_000
 """Downsets are counted exactly up to here (about a second); beyond it the number is estimated."""
+_WALKED = 200_000
+"""Operators that the random walks of the estimate add in all (a few seconds)."""
 
 
 @click.command()
@@ -46,7 +50,8 @@ def _facts(graph: Graph, memory: str) -> dict[str, Any]:
     try:
         downsets, exact = count_downsets(problem.predecessors, limit=_DOWNSET_LIMIT), True
     except LimitReached:
-        downsets, exact = estimate_downsets(problem.predecessors, samples=200, seed=0), False
+        samples = min(max(_WALKED // max(len(graph.ops), 1), 10), 200)
+        downsets, exact = estimate_downsets(problem.predecessors, samples=samples, seed=0), False
     needs = profile(problem, range(len(graph.ops)))
     activations = [tensor for tensor in graph.tensors if tensor.role == "activation"]
     constants = [tensor for tensor in graph.tensors if tensor.role == "constant"]
@@ -59,7 +64,8 @@ def _facts(graph: Graph, memory: str) -> dict[str, Any]:
         "activation_bytes": sum(tensor.nbytes for tensor in activations),
         "weight_bytes": sum(tensor.nbytes for tensor in constants),
         "width": width(problem.predecessors),
-        "downsets": downsets,
+        "downsets": downsets if exact else min(downsets, int(sys.float_info.max)),
+        "downsets_log10": math.log10(downsets),
         "downsets_exact": exact,
         "peak_bytes": max([problem.floor_bytes, *needs]),
         "inputs": [{"name": graph.tensors[t].name, "shape": list(graph.tensors[t].shape)} for t in graph.inputs],
@@ -73,6 +79,7 @@ def _facts(graph: Graph, memory: str) -> dict[str, Any]:
 
 def _print_screen(facts: dict[str, Any], out: Any) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     out.print(
         f"{facts['model']}: {facts['operators']} operators, {facts['tensors']} activation tensors, "
@@ -80,9 +87,9 @@ def _print_screen(facts: dict[str, Any], out: Any) -> None:
         markup=False,
         soft_wrap=True,
     )
-    about = "" if facts["downsets_exact"] else "about "
+    downsets = f"{facts['downsets']:,}" if facts["downsets_exact"] else f"about 10^{facts['downsets_log10']:.0f}"
     out.print(
-        f"width {facts['width']}, {about}{facts['downsets']:,} downsets; peak in file order "
+        f"width {facts['width']}, {downsets} downsets; peak in file order "
         f"{format_bytes(facts['peak_bytes'])} B (memory model {facts['memory']})",
         soft_wrap=True,
     )
@@ -94,6 +101,8 @@ def _print_screen(facts: dict[str, Any], out: Any) -> None:
         bar = "█" * round(20 * row["live_bytes"] / peak)
         mark = " ← peak" if row["live_bytes"] == facts["peak_bytes"] else ""
         room = max(out.width - 60 - len(mark), 20)
-        name = row["name"] if len(row["name"]) <= room else row["name"][: room - 1] + "…"
-        table.add_row(str(row["step"]), format_bytes(row["live_bytes"]), bar, row["kind"], name + mark)
+        name = printable(row["name"])
+        name = name if len(name) <= room else name[: room - 1] + "…"
+        cells = (str(row["step"]), format_bytes(row["live_bytes"]), bar, printable(row["kind"]), name + mark)
+        table.add_row(*map(Text, cells))
     out.print(table)

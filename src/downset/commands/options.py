@@ -56,8 +56,8 @@ def parse_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:
         try:
             shape = tuple(int(extent) for extent in dims.split(",")) if dims else ()
         except ValueError:
-            shape = (-1,)
-        if not separator or not name or any(extent < 0 for extent in shape):
+            shape = (0,)
+        if not separator or not name or any(extent < 1 for extent in shape):
             raise UsageError(f"--shape {item!r} is not NAME=1,3,224,224")
         shapes[name] = shape
     return shapes

@@ -10,14 +10,19 @@ from downset.commands.options import console, parse_shapes, print_json
 
 __all__ = ["verify"]
 
+_RUNTIMES = {".tflite": ("litert", "tflm"), ".onnx": ("ort",)}
+"""By suffix; the first is the default."""
+
 
 @click.command()
 @click.argument("first", type=click.Path())
 @click.argument("second", type=click.Path())
 @click.option("--runtime", type=click.Choice(["litert", "tflm", "ort"]), help="litert for .tflite, ort for .onnx.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
-@click.option("--tolerance", type=float, default=0.0, show_default=True, help="Largest absolute difference allowed.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@click.option(
+    "--tolerance", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Largest difference allowed."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/verify.json).")
 def verify(
     first: str,
@@ -30,16 +35,21 @@ def verify(
 ) -> None:
     """Run FIRST and SECOND on the same seeded inputs and compare the outputs; exit 4 if they differ."""
     from downset.compare import compare_outputs
-    from downset.errors import InvalidPlan, UsageError
+    from downset.errors import InvalidPlan, UnsupportedError, UsageError
     from downset.load import load
 
     suffixes = {Path(first).suffix.lower(), Path(second).suffix.lower()}
     if len(suffixes) > 1:
         raise UsageError(f"{first} and {second} are of different formats")
+    (suffix,) = suffixes
+    if suffix not in _RUNTIMES:
+        raise UnsupportedError(f"verify runs {' and '.join(_RUNTIMES)} files, not {suffix or 'files without a suffix'}")
+    chosen = runtime or _RUNTIMES[suffix][0]
+    if chosen not in _RUNTIMES[suffix]:
+        raise UsageError(f"{chosen} does not run {suffix} files; choose {' or '.join(_RUNTIMES[suffix])}")
     fixed = parse_shapes(shapes)
     for path in (first, second):
         load(path, shapes=fixed)  # a bad file is one line from us, not a crash of the runtime
-    chosen = runtime or ("ort" if suffixes == {".onnx"} else "litert")
     result = compare_outputs(first, second, runtime=chosen, shapes=fixed, seed=seed)
     if as_json:
         print_json({"runtime": chosen, "equal": result.equal, "max_abs_error": result.max_abs_error})

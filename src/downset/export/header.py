@@ -6,6 +6,7 @@ import re
 
 from downset.graph import Graph
 from downset.plans import Arena, Order
+from downset.units import printable
 
 __all__ = ["c_header"]
 
@@ -18,7 +19,7 @@ def c_header(graph: Graph, order: Order, arena: Arena) -> str:
     placed = sorted(arena.tensor_offsets.items())
     steps = ", ".join(map(str, order.steps)) or "0"
     lines = [
-        f"// {graph.name}: {len(graph.ops)} operators, memory model {arena.memory}.",
+        f"// {_comment(graph.name)}: {len(graph.ops)} operators, memory model {arena.memory}.",
         f"// Arena {arena.arena_bytes} bytes, bound {int(arena.evidence.bound)}"
         f"{', proven optimal' if arena.evidence.proven else ''}.",
         f"#ifndef {guard}",
@@ -40,11 +41,6 @@ def c_header(graph: Graph, order: Order, arena: Arena) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(graph: Graph, tensor: int, offset: int) -> str:
-    meta = graph.tensors[tensor]
-    return f"    {{{tensor}u, {offset}u, {meta.nbytes}u}},  // {_comment(meta.name)}"
-
-
 def _comment(name: str) -> str:
     """A tensor's name as it may stand in a line comment: one line, and no backslash that would join the next."""
-    return "".join(c if c.isprintable() else "?" for c in name.replace("\\", "/"))[:80]
+    return printable(name.replace("\\", "/"))[:80]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from downset.errors import LoadError
+from downset.errors import LoadError, UsageError
 from downset.graph import Graph
 
 __all__ = ["check_readable", "load"]
@@ -16,10 +16,12 @@ def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] 
     """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
 
     `shapes` fixes inputs by name where the file leaves them open. Raises LoadError (missing, damaged, unresolved, not a
-    model) or UnsupportedError (an extra is missing), each in one line.
+    model), UsageError (shapes for a form whose sizes are fixed) or UnsupportedError (an extra is missing), in one line.
     """
     path = Path(path)
     suffix = check_readable(path)
+    if shapes and suffix in (".json", ".pt2"):
+        raise UsageError(f"{path}: the sizes in a {suffix} file are fixed; --shape is for .onnx and .tflite")
     if suffix == ".tflite":
         from downset.load.tflite import load_tflite
 

@@ -52,9 +52,15 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
 
 
 def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
-    """Raise what `load_onnx` would raise about the file itself and its inputs, without inferring the rest."""
+    """Raise what `load_onnx` would raise about the file itself and its inputs, without inferring the rest, and where
+    `shapes` contradict the file: ONNX Runtime runs it at no other sizes than its own."""
     onnx = _library()
     model = _read(onnx, Path(path))
+    for value in model.graph.input:
+        given, dims = (shapes or {}).get(value.name, ()), value.type.tensor_type.shape.dim
+        if any(_is_fixed(dim) and dim.dim_value != extent for dim, extent in zip(dims, given, strict=False)):
+            fixed = ",".join(str(dim.dim_value) if _is_fixed(dim) else "?" for dim in dims)
+            raise LoadError(f"--shape gives {value.name!r} other sizes than {path}, which fixes them to {fixed}")
     _fix_inputs(Path(path), model, dict(shapes or {}))
 
 

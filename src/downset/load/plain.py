@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def load_plain(path: str | os.PathLike[str]) -> Graph:
     operators in a topological order. Every tensor is an activation. Raises LoadError saying which field is wrong."""
     path = Path(path)
     try:
-        plain = msgspec.json.decode(path.read_bytes(), type=_Plain)
+        plain = msgspec.json.decode(path.read_bytes().removeprefix(codecs.BOM_UTF8), type=_Plain)
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ def load_exported(program: Any) -> Graph:
     path = ""
     if isinstance(program, (str, os.PathLike)):
         path = str(program)
+        if not zipfile.is_zipfile(path):  # torch would log a traceback before it says so
+            raise LoadError(f"{path} is not an exported program or is damaged (no zip archive)")
         try:
             program = torch.export.load(path)
         except Exception as error:  # unpickling a damaged archive can raise anything

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from downset.plans import Arena
-from downset.units import format_bytes
+from downset.units import format_bytes, printable
 
 __all__ = ["memory_map"]
 
@@ -23,22 +23,22 @@ def memory_map(arenas: Sequence[tuple[str, Arena]], *, width_px: int = 960, heig
         across = (width_px - 20) / max(last - first, 1)
         up = (height_px - 40) / tallest
         floor = top + height_px - 8
-        parts.append(
-            f'<text x="10" y="{top + 18}" font-size="14">{escape(title)}: {format_bytes(arena.arena_bytes)} B</text>'
-        )
+        label = escape(printable(f"{title}: {format_bytes(arena.arena_bytes)} B"))
+        parts.append(f'<text x="10" y="{top + 18}" font-size="14">{label}</text>')
         ceiling = floor - arena.arena_bytes * up
         parts.append(
             f'<line x1="10" x2="{width_px - 10}" y1="{ceiling:.1f}" y2="{ceiling:.1f}" stroke="#888" '
             'stroke-dasharray="4 3"/>'
         )
         for index, (record, offset) in enumerate(zip(arena.records, arena.offsets, strict=True)):
+            label = f"{record.id}: {format_bytes(record.nbytes)} B at {format_bytes(offset)}"
+            label = escape(printable(f"{label}, steps {record.start} to {record.stop}"))
             for start, stop in record.active():
                 parts.append(
                     f'<rect x="{10 + (start - first) * across:.1f}" y="{floor - (offset + record.nbytes) * up:.1f}" '
                     f'width="{(stop - start) * across:.1f}" height="{max(record.nbytes * up, 0.5):.1f}" '
                     f'fill="{_COLOURS[index % len(_COLOURS)]}" stroke="white" stroke-width="0.4">'
-                    f"<title>{escape(record.id)}: {format_bytes(record.nbytes)} B at {format_bytes(offset)}, "
-                    f"steps {record.start} to {record.stop}</title></rect>"
+                    f"<title>{label}</title></rect>"
                 )
         top += height_px
     return (

@@ -9,7 +9,7 @@ from downset.graph import Graph
 from downset.liveness import lifetimes, order_problem, profile
 from downset.memory_models import MemoryModel
 from downset.plans import Arena, Order
-from downset.units import format_bytes
+from downset.units import format_bytes, printable
 
 __all__ = ["PeakCause", "peak_cause", "report"]
 
@@ -40,7 +40,7 @@ def report(graph: Graph, order: Order, arena: Arena | None = None) -> str:
     """One screen of plain text: peak, arena, bounds, and what makes the peak."""
     evidence = order.evidence
     lines = [
-        f"{graph.name}: {len(graph.ops)} operators, memory model {order.memory}",
+        f"{printable(graph.name)}: {len(graph.ops)} operators, memory model {order.memory}",
         f"peak   {format_bytes(order.peak_bytes):>14} B  bound {format_bytes(evidence.bound)}"
         f"{'  proven optimal' if evidence.proven else ''}  ({evidence.method}, {evidence.states} states)",
     ]
@@ -52,5 +52,5 @@ def report(graph: Graph, order: Order, arena: Arena | None = None) -> str:
     cause = peak_cause(graph, order.steps, order.memory)
     if cause is not None:
         lines.append(f"the peak is at step {cause.step}, {graph.ops[cause.operator].name!r}, where these live:")
-        lines += [f"  {format_bytes(nbytes):>14} B  {name}" for name, nbytes in cause.live]
+        lines += [f"  {format_bytes(nbytes):>14} B  {printable(name)}" for name, nbytes in cause.live]
     return "\n".join(lines)

@@ -23,6 +23,7 @@ from downset.errors import DownsetError, LimitReached, UnsupportedError
 
 __all__ = ["isolated"]
 
+_NAMES = {"litert": "LiteRT", "ort_session": "ONNX Runtime", "tflm": "TFLite Micro"}
 _FAILED = 3
 """Exit status of a worker whose function raised a DownsetError; its last line on stderr is the message."""
 
@@ -40,7 +41,8 @@ def isolated(
         try:
             done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
-            raise LimitReached(f"{module} took longer than {timeout_s:g} s and was stopped") from None
+            name = _NAMES.get(module.rpartition(".")[2], module)
+            raise LimitReached(f"{name} took longer than {timeout_s:g} s and was stopped") from None
         printed = (done.stdout + b"\n" + done.stderr).decode(errors="replace")
         if done.returncode:
             raise UnsupportedError(_reason(module, done.returncode, printed))
@@ -53,7 +55,7 @@ def _reason(module: str, status: int, printed: str) -> str:
     if status == _FAILED and lines:
         cause = next((line for line in lines if "Didn't find op" in line or "not supported" in line), None)
         return f"{lines[-1]} ({cause[:200]})" if cause else lines[-1]
-    name = module.rpartition(".")[2]
+    name = _NAMES.get(module.rpartition(".")[2], module)
     how = f"crashed (signal {-status})" if status < 0 else "failed"
     telling = [line for line in lines if not line.startswith(("INFO", "Traceback", "File "))]
     return f"{name} {how}: {telling[-1][:300] if telling else 'no reason given'}"
