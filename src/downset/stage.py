@@ -6,6 +6,7 @@ so the chosen schedule is never slower than running the same kernels one after a
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from downset.errors import UsageError
@@ -69,6 +70,7 @@ def stage(
     for unit in range(len(plain.units.units)):
         progress("timing units", unit, len(plain.units.units))
         alone.append(plain.timer(Stage(((unit,),))))
+    deadline = plain.search.deadline = time.monotonic() + limits.all_seconds
     both, parallel = plain.search.stages("both"), plain.search.stages("parallel")
     merge = plain.search.stages("merge") if plain.search.families else plain.sequence
     variants = {"": plain}
@@ -86,6 +88,7 @@ def stage(
         if changed is graph:
             continue
         other = variants[name] = Variant(name, changed, device, None, limits, progress, shared=plain.timer)
+        other.search.deadline = deadline
         found += [
             Candidate(f"sequential, {name}", other.sequence, barriers=False, variant=name),
             Candidate(f"greedy, {name}", other.ready(limits), barriers=False, variant=name),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,13 +28,16 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages."""
+    """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages,
+    `seconds` for each block, `all_seconds` for all blocks by all strategies (units are timed, and candidates built and
+    timed, whatever it takes)."""
 
     max_ops: int = 3
     max_groups: int = 8
     timings: int = 200
     seconds: float = 60.0
     endings: str = "all"
+    all_seconds: float = math.inf
 
     def __post_init__(self) -> None:
         for name in ("max_ops", "max_groups", "timings"):
@@ -40,8 +45,9 @@ class Limits:
                 raise UsageError(f"limit {name} is at least 1; given {getattr(self, name)}")
         if self.endings not in ENDINGS:
             raise UsageError(f"unknown endings {self.endings!r}; known: {', '.join(ENDINGS)}")
-        if not self.seconds > 0:
-            raise UsageError(f"a time limit is above 0 s; given {self.seconds:g}")
+        for seconds in (self.seconds, self.all_seconds):
+            if not seconds > 0:
+                raise UsageError(f"a time limit is above 0 s; given {seconds:g}")
 
 
 @dataclass(slots=True)
@@ -53,44 +59,64 @@ class Search:
     timer: StageTimer
     limits: Limits
     progress: Progress
+    deadline: float = math.inf
+    parts: list[tuple[int, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def stages(self, strategy: str) -> tuple[Stage, ...]:
-        parts = blocks(self.units.predecessors)
-        wide = sum(len(block) > 1 for block in parts)
+        self.parts = self.parts or list(blocks(self.units.predecessors))
         found: list[Stage] = []
-        for at, block in enumerate(parts):
-            self.progress(f"searching ({strategy})", at, len(parts))
+        at = 0
+        while at < len(self.parts):
+            self.progress(f"searching ({strategy})", at, len(self.parts))
+            block = self.parts[at]
             problem = block_problem(self.units, self.families, block)
+            wide = sum(len(later) > 1 for later in self.parts[at:])
             left = max(0, self.limits.timings - self.timer.used)
-            share = left if wide <= 1 else -(-left // wide)
-            wide -= len(block) > 1
-            found += renamed(self._block(problem, block, strategy, share).stages, block)
+            try:
+                chain = self._block(problem, block, strategy, left if wide <= 1 else -(-left // wide))
+            except LimitReached as error:
+                pieces = blocks(problem.predecessors, largest=-(-len(block) // 2))
+                if len(pieces) > 1 and time.monotonic() < self.deadline:
+                    self._cut(at, pieces, str(error))
+                    continue
+                chain = self._unsearched(problem, strategy, str(error))
+            found += renamed(chain.stages, block)
+            at += 1
         return tuple(found)
 
+    def _cut(self, at: int, pieces: Sequence[Sequence[int]], why: str) -> None:
+        """For all strategies from here on."""
+        block = self.parts[at]
+        self.parts[at : at + 1] = [tuple(block[unit] for unit in piece) for piece in pieces]
+        sizes = " + ".join(str(len(piece)) for piece in pieces if len(piece) > 1)
+        self.notes.append(f"{why}: they were cut into {sizes} (fewer --max-ops or --max-groups would spare the cut)")
+
     def _block(self, problem: StageProblem, block: Sequence[int], strategy: str, share: int) -> FoundStages:
+        """Raises LimitReached where the block is too large, or there is no time left."""
+
         def price(stage: Stage) -> float:
             return self.timer(renamed([stage], block)[0])
 
         def free(stage: Stage) -> bool:
             return self.timer.is_free(renamed([stage], block)[0])
 
+        left_s = self.deadline - time.monotonic()
+        if left_s <= 0:
+            raise LimitReached("no time was left")
         if len(block) > 64:
-            return self._unsearched(problem, strategy, f"it has {len(block)} units, more than 64, and no place to cut")
-        try:
-            return lazy(
-                problem,
-                price,
-                max_ops=self.limits.max_ops,
-                max_groups=self.limits.max_groups,
-                endings=self.limits.endings,
-                strategy=strategy,
-                budget=share,
-                free=free,
-                time_limit_s=self.limits.seconds,
-            )
-        except LimitReached as error:
-            return self._unsearched(problem, strategy, str(error))
+            raise LimitReached(f"a block of {len(block)} units is too large to be searched")
+        return lazy(
+            problem,
+            price,
+            max_ops=self.limits.max_ops,
+            max_groups=self.limits.max_groups,
+            endings=self.limits.endings,
+            strategy=strategy,
+            budget=share,
+            free=free,
+            time_limit_s=min(self.limits.seconds, left_s),
+        )
 
     def _unsearched(self, problem: StageProblem, strategy: str, why: str) -> FoundStages:
         how = "sequential" if strategy == "merge" else "greedy"

@@ -260,6 +260,52 @@ def test_timings_that_tell_nothing_say_so():
     assert choose(timed((1.0, 0.9 if at % 2 else 0.3) for at in range(20)))[0].name == "other"
 
 
+def test_a_block_with_too_many_endings_is_cut_and_searched(tmp_path, monkeypatch):
+    from downset.stages import endings
+
+    graph = prepare(load(random_network(tmp_path / "m.onnx", seed=3, operators=16)))
+    monkeypatch.setattr(endings, "PAIR_LIMIT", 60)
+    # More timings than there are stages: what is searched is searched to the end.
+    result = stage(graph, open_device("cpu", threads=1), limits=Limits(timings=10_000), runs=3)
+    cuts = [note for note in result.notes if "were cut into" in note]
+    assert len(cuts) == len(set(cuts)) > 0, "a cut holds for all strategies"
+    assert not any("was not searched" in note for note in result.notes)
+    verify_stages(planned_graph(graph, result.plan), result.plan)
+
+
+def test_without_time_blocks_are_left_unsearched_and_said(tmp_path):
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    result = stage(graph, open_device("cpu", threads=1), limits=Limits(all_seconds=1e-9), runs=3)
+    assert any("no time was left" in note for note in result.notes)
+    verify_stages(planned_graph(graph, result.plan), result.plan)
+    with pytest.raises(UsageError, match="above 0 s"):
+        Limits(all_seconds=0)
+
+
+def test_a_candidate_that_cannot_be_built_is_left_out(tmp_path, monkeypatch):
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    device = open_device("cpu", threads=2)
+    build = type(device).engine
+
+    def engine(self, binder, units, program, **options):
+        if any(len(step.units) > 1 for step in program.steps):
+            raise UnsupportedError("operator 'x' cannot run in a CUDA graph here: out of memory")
+        return build(self, binder, units, program, **options)
+
+    monkeypatch.setattr(type(device), "engine", engine)
+    result = stage(graph, device, runs=3)
+    assert {"sequential", "greedy"} <= {candidate.name for candidate in result.candidates}
+    assert any("out of memory" in note and "left out" in note for note in result.notes)
+    assert not any(stage.merged for stage in result.plan.stages)
+    monkeypatch.setattr(type(device), "engine", lambda self, *_, **__: engine_fails())
+    with pytest.raises(UnsupportedError, match="nothing runs"):
+        stage(graph, device, runs=3)
+
+
+def engine_fails():
+    raise UnsupportedError("nothing runs")
+
+
 def test_devices_that_there_are_not():
     for kind, options in (("gpu", {}), ("cpu", {"threads": 0}), ("cpu", {"dtype": "int3"})):
         with pytest.raises(UsageError):

@@ -1,15 +1,16 @@
 """What the CUDA engine captures, on a stand-in for torch.cuda that keeps streams, events and calls: every read must be
 ordered behind what makes it by streams and events alone, for nothing else survives in a CUDA graph."""
 
-from contextlib import contextmanager
+import gc
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from downset.errors import UnsupportedError
 from downset.load import load
-from downset.run import cuda
+from downset.run import cuda, ort
 from downset.run.arena import seeded_inputs
 from downset.run.bound import Binder
 from downset.run.program import lower
@@ -18,116 +19,36 @@ from downset.staged import prepare
 from downset.stages import Stage, StageProblem
 from downset.stages.greedy import greedy
 from downset.stages.unit_graph import group_units
+from tests.cuda_stand_in import standing_in
 from tests.integration.test_stages import merged_stages
 from tests.networks import branchy, random_network
 
 
-class Recorder:
-    """Stands in for torch.cuda."""
-
-    def __init__(self):
-        self.current = self.capturing = None
-        self.after = {}  # item -> items it comes after
-        self.calls = {}  # item -> (tensors read, tensors made)
-        self.tail = {}  # stream -> its last item
-        self.joined = set()
-        outer = self
-
-        class Stream:
-            def __init__(self, priority=0):
-                self.priority = priority
-
-            def wait_event(self, event):
-                assert event.item is not None, "waits for an event that was never recorded"
-                outer.add(self, extra={event.item})
-
-        class Event:
-            item = None
-
-            def record(self, stream):
-                self.item = outer.add(stream)
-
-        class CUDAGraph:
-            def replay(self):
-                raise AssertionError("nothing is replayed here")
-
-        self.Stream, self.Event, self.CUDAGraph = Stream, Event, CUDAGraph
-
-    def add(self, stream, extra=frozenset()):
-        item = len(self.after)
-        before = {self.tail[stream]} if stream in self.tail else set()
-        self.after[item] = before | set(extra)
-        self.tail[stream] = item
-        return item
-
-    def behind(self, item):
-        seen, stack = set(), list(self.after[item])
-        while stack:
-            at = stack.pop()
-            if at not in seen:
-                seen.add(at)
-                stack += self.after[at]
-        return seen
-
-    @contextmanager
-    def graph(self, graph, stream):
-        self.after, self.calls, self.tail = {}, {}, {}
-        self.capturing = stream
-        yield
-        end = self.tail[stream]
-        assert all(item == end or item in self.behind(end) for item in self.after), "unjoined work at the end"
-        self.capturing = None
-
-    @contextmanager
-    def stream(self, stream):
-        before, self.current = self.current, stream
-        yield
-        self.current = before
-
-    def synchronize(self):
-        assert self.capturing is None, "a capture must not synchronise"
-
-
 @pytest.fixture
-def recorder(monkeypatch):
-    stand_in = Recorder()
-
-    class Torch:
-        cuda = stand_in
-        backends = torch.backends
-        no_grad = torch.no_grad
-
-    monkeypatch.setattr(cuda, "need_cuda", lambda: Torch)
-    execute = cuda._run
-
-    def run(calls, table):
-        if stand_in.capturing is not None:
-            reads = [tensor for call in calls for tensor in call.inputs]
-            makes = [tensor for call in calls for tensor in call.outputs]
-            stand_in.calls[stand_in.add(stand_in.current)] = (reads, makes)
-        execute(calls, table)
-
-    monkeypatch.setattr(cuda, "_run", run)
-    return stand_in
+def stand_in(monkeypatch):
+    with standing_in(monkeypatch) as made:
+        yield made
 
 
-def check_order(recorder):
+def check_order(stand_in):
     """Each read comes behind the nearest earlier call that made the tensor."""
     maker = {}
-    for item, (reads, makes) in sorted(recorder.calls.items()):
+    for item, calls in sorted(stand_in.calls.items()):
+        reads = [tensor for call, _ in calls for tensor in call.inputs]
+        makes = [tensor for call, _ in calls for tensor in call.outputs]
         inside = set(makes)
         for tensor in reads:
             if tensor in maker and tensor not in inside:
-                assert maker[tensor] in recorder.behind(item), f"call {item} reads tensor {tensor} unordered"
+                assert maker[tensor] in stand_in.behind(item), f"call {item} reads tensor {tensor} unordered"
         maker.update(dict.fromkeys(makes, item))
 
 
-def engine_of(path, stages_of, *, copies=1, change=lambda program: program):
+def engine_of(path, stages_of, *, copies=1, dtype="float32", change=lambda program: program):
     graph = prepare(load(path))
     units = group_units(graph)
     program = change(lower(units, stages_of(graph, units), barriers=False))
     values = seeded_inputs(graph)
-    binder = Binder(graph)
+    binder = Binder(graph, device="cuda", dtype=dtype)
     return cuda.CudaEngine(
         binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values, copies=copies
     ), program
@@ -147,12 +68,12 @@ def in_order(graph, units):
 
 @pytest.mark.parametrize("stages_of", [all_at_once, merged, in_order])
 @pytest.mark.parametrize("copies", [1, 3])
-def test_a_capture_orders_every_read(tmp_path, recorder, stages_of, copies):
+def test_a_capture_orders_every_read(tmp_path, stand_in, stages_of, copies):
     engine, program = engine_of(branchy(tmp_path / "m.onnx"), stages_of, copies=copies)
-    check_order(recorder)
-    assert len(recorder.calls) == copies * len(program.steps)
+    check_order(stand_in)
+    assert len(stand_in.calls) == copies * len(program.steps)
     edges = sum(len(step.waits) for step in program.steps)
-    events = sum(len(before) > 1 for before in recorder.after.values())
+    events = sum(len(before) > 1 for before in stand_in.after.values())
     assert events <= copies * (edges + 2 * program.lanes)
     assert len(engine.results) == 1
     assert torch.isfinite(engine.results[0]).all()
@@ -164,18 +85,98 @@ def test_a_capture_orders_every_read(tmp_path, recorder, stages_of, copies):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_networks_are_captured_in_order(tmp_path, recorder, seed):
+def test_random_networks_are_captured_in_order(tmp_path, stand_in, seed):
     engine_of(random_network(tmp_path / "m.onnx", seed=seed), all_at_once)
-    check_order(recorder)
+    check_order(stand_in)
 
 
-def test_the_check_finds_a_missing_edge(tmp_path, recorder):
+def test_the_check_finds_a_missing_edge(tmp_path, stand_in):
     def without_waits(program):
         return replace(program, steps=tuple(replace(step, waits=()) for step in program.steps))
 
     engine_of(branchy(tmp_path / "m.onnx"), all_at_once, change=without_waits)
     with pytest.raises(AssertionError, match="unordered"):
-        check_order(recorder)
+        check_order(stand_in)
+
+
+@pytest.mark.parametrize("stages_of", [all_at_once, merged, in_order])
+@pytest.mark.parametrize("seed", range(4))
+def test_replays_in_any_order_that_the_edges_allow_compute_the_same(tmp_path, stand_in, stages_of, seed):
+    path = random_network(tmp_path / "m.onnx", seed=seed) if seed else branchy(tmp_path / "m.onnx")
+    engine, _ = engine_of(path, stages_of)
+    assert stand_in.current is stand_in.default
+    graph = prepare(load(path))
+    values = [torch.from_numpy(value) for value in seeded_inputs(graph, seed=7)]
+    expected = ort.run_on(path, {graph.tensors[graph.inputs[0]].name: values[0].numpy()})
+    for _ in range(4):
+        engine([-value for value in values])
+        for ours, theirs in zip(engine(values), expected, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs, atol=2e-5 * np.abs(theirs).max())
+    assert stand_in.replays == 8
+
+
+def test_replays_without_an_edge_do_not(tmp_path, stand_in):
+    def without_waits(program):
+        return replace(program, steps=tuple(replace(step, waits=()) for step in program.steps))
+
+    path = branchy(tmp_path / "m.onnx")
+    engine, _ = engine_of(path, all_at_once, change=without_waits)
+    graph = prepare(load(path))
+    values = [torch.from_numpy(value) for value in seeded_inputs(graph, seed=7)]
+    (expected,) = ort.run_on(path, {graph.tensors[graph.inputs[0]].name: values[0].numpy()})
+    found = []
+    for _ in range(8):
+        engine([-value for value in values])
+        found.append(bool(np.allclose(engine(values)[0].numpy(), expected, atol=1e-4)))
+    assert not all(found)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_kept_throughout(tmp_path, stand_in, dtype):
+    engine, _ = engine_of(branchy(tmp_path / "m.onnx"), merged, dtype=dtype)
+    wanted = getattr(torch, dtype)
+    made = {
+        table[tensor].dtype for calls in stand_in.calls.values() for call, table in calls for tensor in call.outputs
+    }
+    assert made == {wanted}
+    assert engine.static[0].dtype == wanted
+    assert engine.static[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_algorithms_are_chosen_before_the_capture_and_never_in_it(tmp_path, stand_in, monkeypatch):
+    seen = []
+    execute = cuda._run
+
+    def run(calls, table):
+        seen.append((stand_in.capturing is not None, torch.backends.cudnn.benchmark, gc.isenabled()))
+        execute(calls, table)
+
+    monkeypatch.setattr(cuda, "_run", run)
+    before = torch.backends.cudnn.benchmark, gc.isenabled()
+    engine_of(branchy(tmp_path / "m.onnx"), all_at_once)
+    assert {(benchmark, collected) for capturing, benchmark, collected in seen if not capturing} == {(True, True)}
+    assert {(benchmark, collected) for capturing, benchmark, collected in seen if capturing} == {(False, False)}
+    assert (torch.backends.cudnn.benchmark, gc.isenabled()) == before
+
+
+@pytest.mark.parametrize("when", ["warming up", "capturing"])
+def test_a_failure_names_the_operator_and_leaves_the_stream(tmp_path, stand_in, monkeypatch, when):
+    execute = cuda._run
+
+    def run(calls, table):
+        kinds = {graph.ops[makers[tensor]].kind for call in calls for tensor in call.outputs}
+        if "MaxPool" in kinds and (stand_in.capturing is not None) == (when == "capturing"):
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore lines")
+        execute(calls, table)
+
+    path = branchy(tmp_path / "m.onnx")
+    graph = prepare(load(path))
+    makers = graph.producers()
+    monkeypatch.setattr(cuda, "_run", run)
+    with pytest.raises(UnsupportedError, match=r"\(MaxPool\) cannot run in a CUDA graph here: CUDA error.*capturing$"):
+        engine_of(path, all_at_once)
+    assert stand_in.current is stand_in.default
+    assert gc.isenabled()
 
 
 def test_without_cuda_it_says_so():

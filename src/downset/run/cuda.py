@@ -70,7 +70,9 @@ class CudaEngine:
             with torch.no_grad(), _uncollected():
                 self._capture(copies, self._streams[first])
         except RuntimeError as error:  # of PyTorch: no memory, no kernel, nothing that a capture allows
-            why = str(error).strip().partition("\n")[0]
+            # The end of a capture that failed fails as well, and says less than what went before.
+            cause = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+            why = str(cause).strip().partition("\n")[0]
             raise UnsupportedError(f"{self._now} cannot run in a CUDA graph here: {why}") from error
         finally:
             self._held.clear()

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from downset.errors import LimitReached, UsageError
-from downset.stages.endings import stage_lattice
+from downset.stages.endings import PAIR_LIMIT, stage_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
 
 __all__ = ["STRATEGIES", "ios", "nanoseconds", "searched_lattice", "strategies_of"]
@@ -61,7 +61,10 @@ def searched_lattice(
         engine=engine,
     )
     if not lattice.complete():
-        raise LimitReached(f"the endings of {len(problem.predecessors)} units could not be enumerated in time")
+        raise LimitReached(
+            f"the endings of {len(problem.predecessors)} units could not be enumerated within {time_limit_s:g} s and "
+            f"{PAIR_LIMIT:,} pairs"
+        )
     return lattice
 
 

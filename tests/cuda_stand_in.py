@@ -1,0 +1,163 @@
+"""A stand-in for torch.cuda on the CPU: it keeps streams, events and calls, and replays what it captured in any order
+that streams and events allow, for nothing else survives in a CUDA graph. Calls must fit torch's own signatures."""
+
+import inspect
+import random
+import time
+from contextlib import contextmanager
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from downset.run import cuda
+
+REAL = {name: getattr(torch.cuda, name) for name in ("Stream", "Event", "graph", "stream")}
+
+
+def fits(signature, *args, **kwargs):
+    inspect.signature(signature).bind(*args, **kwargs)
+
+
+class StandIn:
+    def __init__(self, seed=0):
+        self.random = random.Random(seed)
+        self.default = self.current = self.capturing = None
+        self.after = {}  # item -> items it comes after
+        self.calls = {}  # item -> (calls, their table as it was)
+        self.tail = {}  # stream -> its last item
+        self.replays = 0
+        outer = self
+
+        class Stream:
+            def __init__(self, *args, **kwargs):
+                fits(REAL["Stream"].__new__, None, *args, **kwargs)
+                self.priority = kwargs.get("priority", 0)
+
+            def wait_event(self, event):
+                assert event.item is not None, "waits for an event that was never recorded"
+                outer.add(self, extra={event.item})
+
+        class Event:
+            item = None
+
+            def __init__(self, *args, **kwargs):
+                fits(REAL["Event"].__new__, None, *args, **kwargs)
+                self.timed = kwargs.get("enable_timing", False)
+
+            def record(self, stream=None):
+                assert not (self.timed and outer.capturing), "a timed event in a capture"
+                self.item, self.at = outer.add(stream or outer.current), time.perf_counter()
+
+            def elapsed_time(self, end):
+                assert self.timed and end.timed, "these events take no times"
+                return 1e3 * max(end.at - self.at, 1e-9)
+
+        class CUDAGraph:
+            def replay(self):
+                outer.replay(self)
+
+        self.Stream, self.Event, self.CUDAGraph = Stream, Event, CUDAGraph
+        self.default = self.current = Stream()
+
+    def add(self, stream, extra=frozenset()):
+        item = len(self.after)
+        before = {self.tail[stream]} if stream in self.tail else set()
+        self.after[item] = before | set(extra)
+        self.tail[stream] = item
+        return item
+
+    def behind(self, item):
+        seen, stack = set(), list(self.after[item])
+        while stack:
+            at = stack.pop()
+            if at not in seen:
+                seen.add(at)
+                stack += self.after[at]
+        return seen
+
+    @contextmanager
+    def graph(self, *args, **kwargs):
+        fits(REAL["graph"].__init__, None, *args, **kwargs)
+        assert self.capturing is None, "one capture inside another"
+        self.synchronize()
+        self.after, self.calls, self.tail = {}, {}, {}
+        self.capturing = self.current = kwargs["stream"]
+        before = self.default
+        try:
+            yield
+        except BaseException:
+            self.capturing = None  # as torch has it: the end fails too, and the stream stays the current one
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture") from None
+        end = self.tail[self.capturing]
+        assert all(item == end or item in self.behind(end) for item in self.after), "unjoined work at the end"
+        self.capturing, self.current = None, before
+        args[0].captured = self.after, self.calls
+
+    def replay(self, graph):
+        """Every call again, behind what the edges say and otherwise as chance has it."""
+        self.replays += 1
+        after, calls = graph.captured
+        left, done = set(after), set()
+        while left:
+            ready = sorted(item for item in left if after[item] <= done)
+            item = self.random.choice(ready)
+            left.remove(item)
+            done.add(item)
+            for call, table in calls.get(item, ()):
+                results = call.run([table[tensor] for tensor in call.inputs])
+                for tensor, result in zip(call.outputs, results, strict=False):
+                    table[tensor].copy_(result.clone())
+
+    @contextmanager
+    def stream(self, stream):
+        fits(REAL["stream"], stream)
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def synchronize(self):
+        assert self.capturing is None, "a capture must not synchronise"
+
+
+class _OnCpu(TorchFunctionMode):
+    """Tensors for cuda come to be on the CPU."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        args = tuple("cpu" if isinstance(value, str) and value == "cuda" else value for value in args)
+        kwargs = {key: "cpu" if key == "device" and value == "cuda" else value for key, value in (kwargs or {}).items()}
+        return function(*args, **kwargs)
+
+
+def fused(image, weights, bias, stride, padding, dilation, groups):
+    """torch.cudnn_convolution_relu, by what its schema and cuDNN ask for."""
+    schema = torch.ops.aten.cudnn_convolution_relu.default._schema
+    names = [argument.name for argument in schema.arguments]
+    assert names == ["self", "weight", "bias", "stride", "padding", "dilation", "groups"]
+    assert image.dtype == weights.dtype == bias.dtype
+    for tensor in (image, weights):
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
+    return torch.nn.functional.conv2d(image, weights, bias, stride, padding, dilation, groups).relu_()
+
+
+@contextmanager
+def standing_in(monkeypatch):
+    """In the place of torch.cuda, for a test's time."""
+    made = StandIn()
+    for name in ("Stream", "Event", "CUDAGraph", "graph", "stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, getattr(made, name))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "stand-in")
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", fused)
+    execute = cuda._run
+
+    def run(calls, table):
+        execute(calls, table)
+        if made.capturing is not None:
+            # The engine lets go of its tensors once the capture has ended.
+            made.calls[made.add(made.current)] = [(call, dict(table)) for call in calls]
+
+    monkeypatch.setattr(cuda, "_run", run)
+    with _OnCpu():
+        yield made
