@@ -86,6 +86,7 @@ def test_weights_that_operators_compute_are_never_cut(tmp_path):
     )
     problem = split_problem(graph, block_units(graph))
     assert [problem.segment(unit, unit + 1).rows for unit in range(problem.cuts)] == [32] * problem.cuts
+    assert problem.cuts == 2  # weights that wait for a later reader make no block longer
     assert problem.cut_bytes()[1] == 4 * 32 * 32 * 4
     plan = plan_pipeline(graph, load_cluster("rpi_8"), method="layerwise")
     verify_pipeline(graph, plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,19 +27,38 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
     chain = tuple(tuple(sorted(unit)) for unit in units)
     if sorted(op for unit in chain for op in unit) != list(range(len(graph.ops))):
         raise UnsupportedError("the units of a pipeline must hold every operator of the graph once")
+    computing, sources = _without_constants(graph, chain)
     across = None
     try:
-        across = _problem(graph, row_form(graph, axis=1, strict=strict), chain, None)
+        across = _problem(graph, row_form(graph, axis=1, strict=strict), computing, None)
     except UnsupportedError:
         if strict:
             raise
-    return _problem(graph, row_form(graph, axis=0, strict=strict), chain, across)
+    return replace(_problem(graph, row_form(graph, axis=0, strict=strict), computing, across), source_ops=sources)
+
+
+def _without_constants(
+    graph: Graph, chain: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    """The units without operators that follow from constants alone (weights that are computed), which belong to every
+    shard that reads them; and by operator those that it stands for, they with the first that stays of their unit."""
+    fixed = {
+        index
+        for index, op in enumerate(graph.ops)
+        if all(graph.tensors[t].role == "constant" for t in op.outputs if t != ABSENT)
+    }
+    sources: list[tuple[int, ...]] = [(index,) for index in range(len(graph.ops))]
+    units = []
+    for unit in chain:
+        stays = [op for op in unit if op not in fixed] or list(unit[:1])
+        sources[stays[0]] = tuple(sorted({stays[0], *(op for op in unit if op not in stays)}))
+        units.append(tuple(stays))
+    return tuple(units), tuple(sources)
 
 
 def _problem(
     graph: Graph, form: RowForm, units: tuple[tuple[int, ...], ...], across: SplitProblem | None
 ) -> SplitProblem:
-    # What follows from constants alone (weights that operators compute) is in every shard that reads it, never sent.
     tensors = tuple(
         SplitTensor(1, 0) if described.role == "constant" else SplitTensor(max(rows, 1), row_bytes)
         for described, rows, row_bytes in zip(graph.tensors, form.rows, form.bytes_per_row, strict=True)
@@ -147,7 +166,9 @@ def block_units(graph: Graph) -> tuple[tuple[int, ...], ...]:
     mask, cuts = 0, []
     for index, op in enumerate(graph.ops):
         mask |= 1 << index
-        crossing |= {t for t in op.outputs if t != ABSENT and last_read[t] > index}
+        crossing |= {
+            t for t in op.outputs if t != ABSENT and last_read[t] > index and graph.tensors[t].role != "constant"
+        }
         crossing -= {t for t in crossing if last_read[t] <= index}
         alone = next(iter(crossing)) if len(crossing) == 1 else -1
         follows = index + 1 < count and _joins(graph, index + 1)

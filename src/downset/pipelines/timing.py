@@ -156,14 +156,22 @@ def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
 
 def needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
     """By tensor (the block's inputs, its own and its outputs): the rows that the strip [lo, hi) needs, unless none."""
-    later = {t for unit in problem.units[split.stop :] for op in unit for t in problem.ops[op].inputs} | problem.kept
+    if not split.halo:
+        return _needs(problem, split, lo, hi, rows)
+    key = (split.start, split.stop, lo, hi, rows)  # planners of halos ask for the same few strips again and again
+    if key not in problem._needs:
+        problem._needs[key] = _needs(problem, split, lo, hi, rows)
+    return problem._needs[key]
+
+
+def _needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
     ops = [op for unit in problem.units[split.start : split.stop] for op in unit]
-    read = {tensor for op in ops for tensor in problem.ops[op].inputs}
+    sinks = problem.sinks(split.start, split.stop)
     need: dict[int, tuple[int, int]] = {}
     for op in reversed(ops):
         described = problem.ops[op]
         for tensor in described.outputs:
-            if tensor in later or tensor not in read:
+            if tensor in sinks:
                 own = _rows_of(problem.tensors[tensor], lo, hi, rows)
                 if own[0] < own[1]:
                     need[tensor] = _hull(need.get(tensor), own)
