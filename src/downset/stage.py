@@ -116,4 +116,4 @@ def stage(
         notes.append(spread)
     if bound > chosen.percentile(0.5):
         notes.append("timings are noisy: the units of the longest path took longer alone than the whole network did")
-    return StageResult(plan, timed.candidates, plain.timer.used, bound, speedup, why, tuple(notes))
+    return StageResult(plan, timed.candidates, plain.timer.used, bound, speedup, why, tuple(dict.fromkeys(notes)))
