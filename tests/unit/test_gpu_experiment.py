@@ -115,7 +115,8 @@ WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('{\"candidat
 )
 def test_a_process_that_fails_is_a_row_that_says_so(tmp_path, code, row):
     path = tmp_path / "row.json"
-    assert gpu.measured([sys.executable, "-c", code, str(path)], path, START, 4.0 if "sleep" in code else 60.0) == {**START, **row}
+    limit_s = 4.0 if "sleep" in code else 60.0
+    assert gpu.measured([sys.executable, "-c", code, str(path)], path, START, limit_s) == {**START, **row}
 
 
 def test_rows_are_saved_one_by_one_within_the_time(tmp_path, monkeypatch, capsys):
