@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from downset.errors import UsageError
 from downset.lattice import bits
 from downset.stages import STAGERS, Stage, StageProblem
+from downset.stages.endings import ENDINGS
 from downset.stages.ios import ios, strategies_of
 from downset.stages.lazy import lazy
 from downset.stages.price import SimulatedDevice, simulated
 from downset.stages.problem import groups_of
-from tests.property.test_stage_lattice import endings_of, precedences
+from tests.property.test_stage_lattice import endings_of, one_root, precedences
 
 
 @st.composite
@@ -109,6 +110,23 @@ def test_lazy_is_optimal_where_its_bound_holds(problem, data, strategy):
     assert few.proven
     assert few.cost_s == pytest.approx(full.cost_s, abs=1e-9 * len(problem.predecessors))
     assert few.timings <= full.timings + len(problem.predecessors)
+
+
+@given(problems(), st.data(), LIMITS, LIMITS, WAYS, st.sampled_from(ENDINGS))
+def test_lazy_searches_what_ios_does_under_every_limit(problem, data, max_ops, max_groups, strategy, endings):
+    price = simulated(device_of(problem, data))
+    options = {"max_ops": max_ops, "max_groups": max_groups, "strategy": strategy, "endings": endings}
+    full = ios(problem, price, **options, engine="python")
+    for engine in ("native", "python"):
+        few = lazy(problem, price, budget=10_000, engine=engine, **options)
+        assert few.proven
+        assert few.cost_s == pytest.approx(full.cost_s, abs=1e-9 * len(problem.predecessors))
+        check_schedule(problem, few.stages)
+        for stage in few.stages:
+            assert len(stage.groups) <= max_groups
+            assert max(map(len, stage.groups)) <= max_ops
+            if endings == "ios" and not stage.merged:
+                assert all(one_root(problem.predecessors, group) for group in stage.groups)
 
 
 @given(problems(), st.data(), st.integers(0, 4))
