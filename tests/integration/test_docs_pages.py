@@ -1,0 +1,82 @@
+"""The commands and programs that README and docs show do what they show (docs/arenas.md: test_docs_arenas.py)."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import downset
+from downset.cli import main
+from downset.cluster import load_cluster
+from downset.load import load
+from tests.models import branchy_model, installed_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def block(page, language, number=0):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[number]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(line):
+        monkeypatch.setattr(sys, "argv", line.removeprefix("$ ").split())
+        try:
+            main()
+        except SystemExit as end:
+            assert not end.code, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def embedding(here):
+    return shutil.copy(installed_model("pyopen-wakeword", "embedding_model.tflite"), here / "embedding_model.tflite")
+
+
+def test_the_screen_that_the_readme_opens_with(run, embedding):
+    command, *shown = block("README.md", "").splitlines()
+    assert command.startswith("$ downset fit")
+    printed = [line.rstrip() for line in run(command).splitlines()]
+    for line in shown:
+        assert line.rstrip() in printed
+
+
+def test_the_readme_from_python(embedding, here):
+    embedding.rename(here / "model.tflite")
+    names = {}
+    exec(block("README.md", "python"), names)
+    assert names["result"].arena.after == names["arena"].arena_bytes == 454_656
+    downset.verify(names["graph"], names["order"], names["arena"])
+    assert load(here / "fitted.tflite").ops
+
+
+def test_a_cluster_and_a_pipeline(run, here):
+    (here / "home.toml").write_text(block("docs/pipelines.md", "toml"))
+    cluster = load_cluster(here / "home.toml")
+    assert [device.name for device in cluster.devices] == ["d0", "d1"]
+    branchy_model(here / "net.onnx").with_name("squeezenet.onnx").write_bytes((here / "net.onnx").read_bytes())
+    names = {}
+    exec(block("docs/pipelines.md", "python"), names)
+    assert names["plan"].latency_s <= 2.0
+    split, simulate = block("docs/pipelines.md", "console").splitlines()
+    assert "exact: period" in run(f"{split} --time-limit 1s")
+    assert "simulated: 1000 of 1000 frames" in run(simulate)
+
+
+def test_how_to_run_in_onnx_runtime(here, capsys):
+    exec(block("docs/memory-models-ort.md", "python"), {})
+    program = capsys.readouterr().out
+    names = {"MODEL": str(branchy_model(here / "m.onnx"))}
+    exec(program, names)
+    assert [output.name for output in names["session"].get_outputs()] == ["flat", "joined"]
