@@ -19,7 +19,7 @@ def export_torch(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int
     """Write the `.pt2` file the graph was loaded from with its operators in the order `steps`."""
     if graph.source.format != "torch" or not graph.source.path:
         raise UnsupportedError(f"{graph.name} was not read from a .pt2 file: it cannot be written as one")
-    torch = torch_library()
+    torch = torch_library("writing .pt2 files")
     program = reordered(torch.export.load(graph.source.path), steps)
     buffer = io.BytesIO()
     torch.export.save(program, buffer)

@@ -26,7 +26,7 @@ def load_exported(program: Any) -> Graph:
     Parameters and buffers are constants, read when asked for. Raises LoadError for damaged files and symbolic shapes,
     UnsupportedError without `downset[torch]`.
     """
-    torch = torch_library()
+    torch = torch_library("reading .pt2 files")
     path = ""
     if isinstance(program, (str, os.PathLike)):
         path = str(program)

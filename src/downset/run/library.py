@@ -11,10 +11,10 @@ __all__ = ["torch_library"]
 
 
 @cache
-def torch_library() -> Any:
+def torch_library(what: str = "executing graphs") -> Any:
     """The torch module. Raises UnsupportedError naming the extra where it is missing."""
     try:
         import torch
     except ImportError:
-        raise UnsupportedError("executing graphs needs an extra: pip install 'downset[torch]'") from None
+        raise UnsupportedError(f"{what} needs an extra: pip install 'downset[torch]'") from None
     return torch
