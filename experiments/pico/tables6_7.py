@@ -45,7 +45,7 @@ def row_of(title: str, problem: SplitProblem, cluster: Cluster, paper: str, limi
             "cpu_s": round(took, 3),
             "period_s": plan.period_s,
             **average,
-            "finished": "limit" not in plan.note,
+            "finished": not plan.stopped,
         }
         row[method]["proven"] = plan.evidence.proven
     return row

@@ -187,7 +187,8 @@ class PipelineStage:
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """Which device computes which operators on which rows. `evidence.value` and `.bound` are periods in seconds.
-    `medium_s`: time that a frame's bytes take on a shared network, 0 on links. `note`: why it is not split further."""
+    `medium_s`: time that a frame's bytes take on a shared network, 0 on links. `note`: why it is not split further.
+    `stopped`: the search ended at its limit."""
 
     cluster: Cluster
     comm: str
@@ -197,6 +198,7 @@ class Pipeline:
     medium_s: float
     evidence: Evidence
     note: str = ""
+    stopped: bool = False
 
     @property
     def throughput_per_s(self) -> float:

@@ -55,7 +55,7 @@ def split(
     shared = {"comm": options["comm"], "max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
     plan = plan_pipeline(graph, cluster, method=method, **shared)
     verify_pipeline(graph, plan)
-    periods = _compared(graph, cluster, plan, shared) if compare else {}
+    compared = _compared(graph, cluster, plan, shared) if compare else {}
     if output is not None:
         write_plan(output, plan)
     if options["export_dir"] is not None:
@@ -63,14 +63,14 @@ def split(
 
         export_shards(options["export_dir"], graph, plan)
     if as_json:
-        print_json(split_json(plan, periods))
+        print_json(split_json(plan, compared))
     else:
-        _print_tables(plan, periods, console())
+        _print_tables(plan, compared, console())
     if plan.note:
         console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
 
 
-def split_json(plan: Pipeline, periods: dict[str, float | None]) -> dict[str, Any]:
+def split_json(plan: Pipeline, compared: dict[str, Pipeline | None]) -> dict[str, Any]:
     """The stable JSON form; docs/schemas/split.json describes it."""
     devices = plan.cluster.devices
     return {
@@ -107,7 +107,9 @@ def split_json(plan: Pipeline, periods: dict[str, float | None]) -> dict[str, An
             }
             for stage in plan.stages
         ],
-        "compare": periods,
+        "stopped": plan.stopped,
+        "compare": {name: None if other is None else other.period_s for name, other in compared.items()},
+        "compare_stopped": [name for name, other in compared.items() if other is not None and other.stopped],
     }
 
 
@@ -121,25 +123,25 @@ def utilisation(plan: Pipeline) -> list[float]:
     return [seconds / plan.period_s if plan.period_s else 0.0 for seconds in busy]
 
 
-def _compared(graph: Graph, cluster: Any, plan: Pipeline, shared: dict[str, Any]) -> dict[str, float | None]:
-    """Periods of all methods; None where a method has no plan within the limits."""
+def _compared(graph: Graph, cluster: Any, plan: Pipeline, shared: dict[str, Any]) -> dict[str, Pipeline | None]:
+    """Plans of all methods; None where a method has no plan within the limits."""
     from downset.errors import InfeasibleError, LimitReached
     from downset.pipelines import PIPELINERS
     from downset.split import plan_pipeline
 
-    periods: dict[str, float | None] = {}
+    plans: dict[str, Pipeline | None] = {}
     for name in PIPELINERS:
         if name == plan.evidence.method:
-            periods[name] = plan.period_s
+            plans[name] = plan
             continue
         try:
-            periods[name] = plan_pipeline(graph, cluster, method=name, **shared).period_s
+            plans[name] = plan_pipeline(graph, cluster, method=name, **shared)
         except (InfeasibleError, LimitReached):
-            periods[name] = None
-    return periods
+            plans[name] = None
+    return plans
 
 
-def _print_tables(plan: Pipeline, periods: dict[str, float | None], out: Any) -> None:
+def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:
     from rich.table import Table
 
     names = [device.name for device in plan.cluster.devices]
@@ -172,7 +174,9 @@ def _print_tables(plan: Pipeline, periods: dict[str, float | None], out: Any) ->
     out.print(
         "utilisation: " + ", ".join(f"{name} {share:.0%}" for name, share in shares), markup=False, soft_wrap=True
     )
-    for name, period in sorted(periods.items(), key=lambda item: item[1] or float("inf")):
-        ratio = f" ({period / plan.period_s:.2f}x)" if period is not None and plan.period_s > 0 else ""
-        said = "no plan within the limits" if period is None else f"{period:.6g} s{ratio}"
+    for name, other in sorted(compared.items(), key=lambda item: item[1].period_s if item[1] else float("inf")):
+        said = "no plan within the limits"
+        if other is not None:
+            ratio = f" ({other.period_s / plan.period_s:.2f}x)" if plan.period_s > 0 else ""
+            said = f"{other.period_s:.6g} s{ratio}{', best so far: stopped at its limit' if other.stopped else ''}"
         out.print(f"  {name:14} {said}", markup=False)

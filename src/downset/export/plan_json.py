@@ -1,4 +1,6 @@
-"""Plans as JSON and back. Every plan has a `kind` and a `schema` version; keys are added, never renamed."""
+"""Plans as JSON and back. Every plan has a `kind` and a `schema` version; keys are added, never renamed.
+
+A kind's version changes where a file of before cannot be read any more or a key means something else."""
 
 from __future__ import annotations
 
@@ -12,9 +14,21 @@ from downset.errors import LoadError
 from downset.export.write import write_whole
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan
 
-__all__ = ["SCHEMA", "decode_plan", "encode_plan", "pipeline_schema", "plan_schema", "read_plan", "write_plan"]
+__all__ = [
+    "PIPELINE_SCHEMA",
+    "SCHEMA",
+    "decode_plan",
+    "encode_plan",
+    "pipeline_schema",
+    "plan_schema",
+    "read_plan",
+    "write_plan",
+]
 
 SCHEMA = 1
+PIPELINE_SCHEMA = 2
+"""2: blocks list their operators, and redundant MACs are all those above the least of any plan."""
+
 Plan = Order | Arena | SharedObjects | StagePlan | Pipeline
 _KINDS: dict[str, type[Any]] = {
     "order": Order,
@@ -28,7 +42,7 @@ _KINDS: dict[str, type[Any]] = {
 def encode_plan(plan: Plan) -> bytes:
     """One plan as JSON: its own fields beside `kind` and `schema`."""
     kind = next(name for name, form in _KINDS.items() if isinstance(plan, form))
-    return msgspec.json.encode({"kind": kind, "schema": SCHEMA, **msgspec.to_builtins(plan, str_keys=True)})
+    return msgspec.json.encode({"kind": kind, "schema": _version(kind), **msgspec.to_builtins(plan, str_keys=True)})
 
 
 def decode_plan(data: bytes) -> Plan:
@@ -37,13 +51,21 @@ def decode_plan(data: bytes) -> Plan:
         raw = msgspec.json.decode(data)
         if not isinstance(raw, dict) or raw.get("kind") not in _KINDS:
             raise LoadError(f"not a plan: `kind` must be one of {', '.join(_KINDS)}")
-        if raw.get("schema") != SCHEMA:
-            raise LoadError(f"plan schema {raw.get('schema')!r} is not {SCHEMA}, the one this version reads")
+        version = _version(raw["kind"])
+        if raw.get("schema") != version:
+            raise LoadError(
+                f"a {raw['kind']} plan of schema {raw.get('schema')!r}, where this version of downset reads {version}; "
+                "make the plan again"
+            )
         fields = {key: value for key, value in raw.items() if key not in ("kind", "schema")}
         plan: Plan = msgspec.convert(fields, _KINDS[raw["kind"]], str_keys=True)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LoadError(f"not a plan: {error}") from None
     return plan
+
+
+def _version(kind: str) -> int:
+    return PIPELINE_SCHEMA if kind == "pipeline" else SCHEMA
 
 
 def write_plan(path: str | os.PathLike[str], plan: Plan) -> None:
@@ -75,7 +97,7 @@ def pipeline_schema() -> dict[str, Any]:
         "title": "downset pipeline plan",
         "description": "What downset split -o writes. Keys are added, never renamed. The plan's fields lie beside "
         "kind and schema; seconds are analytic.",
-        "properties": {"kind": {"const": "pipeline"}, "schema": {"const": SCHEMA}},
+        "properties": {"kind": {"const": "pipeline"}, "schema": {"const": PIPELINE_SCHEMA}},
         "required": ["kind", "schema"],
         **schema,
     }

@@ -47,6 +47,8 @@ class FoundPipeline:
     proven: bool = False
     states: int = 0
     note: str = ""
+    stopped: bool = False
+    """At a limit, before it had tried everything."""
 
 
 def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:

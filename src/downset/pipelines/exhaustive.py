@@ -37,16 +37,16 @@ def exhaustive(
     time_limit_s: float = 10.0,
     **_: Any,
 ) -> FoundPipeline:
-    """The best of all pipelines with balanced strips; past the limit the best so far, with a note."""
+    """The best of all pipelines with balanced strips; past the limit the best so far, marked."""
     run = _Enumeration(problem, cluster, comm, max_latency_s)
     run.deadline = time.perf_counter() + time_limit_s
-    note = ""
+    stopped = False
     try:
         run.extend(0, (1 << len(cluster.devices)) - 1, ())
     except _Stop:
-        note = f"stopped at the limit of {time_limit_s:g} s"
+        stopped = True
     stages = run.stages or single(problem, cluster).stages
-    return FoundPipeline(stages, 0.0, states=run.tried, note=note)
+    return FoundPipeline(stages, 0.0, states=run.tried, stopped=stopped)
 
 
 class _Enumeration:
