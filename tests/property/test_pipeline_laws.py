@@ -192,7 +192,7 @@ def downsets(units):
 
 def test_the_schema_file_is_the_schema():
     assert json.loads(SCHEMA.read_text()) == json.loads(json.dumps(pipeline_schema()))
-    with pytest.raises(LoadError, match="cluster|kind"):
+    with pytest.raises(LoadError, match=r"cluster|kind"):
         decode_plan(b'{"kind": "pipeline", "schema": 2, "cluster": {}}')
 
 
