@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from downset.cluster import Cluster
-from downset.errors import InfeasibleError, UnsupportedError, UsageError
+from downset.errors import DownsetError, InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.graph import Graph
 from downset.pipelines import PIPELINERS
 from downset.pipelines.drafts import FoundPipeline
 from downset.pipelines.exact import least_latency, total_bound_s
+from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import stage_memory
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.problem import SplitProblem
@@ -57,19 +58,26 @@ def plan_pipeline(
     graph = network if isinstance(network, Graph) else None
     begin = time.perf_counter()
     kept: dict[tuple[int, ...], int] = {}
-    proof = True
-    for attempt in range(_TRIES):
-        found = planner(
-            problem, cluster, comm=comm, max_latency_s=max_latency_s, time_limit_s=time_limit_s, engine=engine,
-            forbidden=frozenset(forbidden), strict=strict,
-        )  # fmt: skip
+    proof, lean = True, False
+    for attempt in range(_TRIES + 1):
+        try:
+            if attempt == _TRIES or (attempt and time.perf_counter() - begin > time_limit_s):
+                raise LimitReached(f"{attempt} plans in a row did not fit the devices' memory; allow more time")
+            found = planner(
+                problem, cluster, comm=comm, max_latency_s=max_latency_s, time_limit_s=time_limit_s, engine=engine,
+                forbidden=frozenset(forbidden), strict=strict,
+            )  # fmt: skip
+        except (InfeasibleError, LimitReached) as error:
+            if name != "exact" or graph is None or not forbidden:
+                raise
+            found, lean = _lean(problem, graph, cluster, comm, max_latency_s, time_limit_s, error), True
         stages = stages_of(problem, cluster, found.stages, comm=comm)
         if graph is not None:
             stages = tuple(replace(s, memory_bytes=stage_memory(problem, graph, cluster, s, kept)) for s in stages)
         broken = _broken(cluster, stages)
         if not broken:
             break
-        if name != "exact" or attempt == _TRIES - 1:
+        if name != "exact" or lean:
             raise _memory_error(name, cluster, stages, broken[0])
         # A smaller strip of the same segment might fit: what is forbidden here is more than is known to be too much.
         proof = False
@@ -148,6 +156,24 @@ def _too_heavy(problem: SplitProblem, cluster: Cluster) -> set[tuple[int, int, i
             for stop in range(start + 1, problem.cuts + 1):
                 if problem.weight_bytes(start, stop) > described.memory_bytes:
                     found.add((start, stop, device))
+    return found
+
+
+def _lean(
+    problem: SplitProblem, graph: Graph, cluster: Cluster, comm: str, max_latency_s: float | None, time_limit_s: float,
+    error: DownsetError,
+) -> FoundPipeline:  # fmt: skip
+    """A plan for memory alone where the search, which forbids more than it must, found none. Raises `error` where
+    memory is not to blame, InfeasibleError where even that plan does not fit or takes too long."""
+    if max_latency_s is not None and least_latency(problem, cluster, comm=comm)[0] > max_latency_s:
+        raise error
+    found = lean_pipeline(problem, graph, cluster, seconds=time_limit_s)
+    latency = period_and_latency(cluster, stages_of(problem, cluster, found.stages, comm=comm))[1]
+    if max_latency_s is not None and latency > max_latency_s:
+        raise InfeasibleError(
+            f"no pipeline was found that fits the devices' memory within {max_latency_s:g} s; one that fits has a "
+            f"latency of {latency:.6g} s"
+        )
     return found
 
 

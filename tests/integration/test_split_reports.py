@@ -1,24 +1,46 @@
 """What `downset split` says: methods that stopped at their limit, plans of before, memory that would do."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from onnx import TensorProto, helper
 
 from downset.cli import downset
 from downset.errors import DownsetError
-from experiments.zoo import ZOO
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("split") / "net.onnx"
-    onnx.save(ZOO["squeezenet1_0"](image=96), path)
+def small(tmp_path_factory):
+    """Seven convolutions, the last ones with more weights than activations."""
+    weights, nodes, before = [], [], 3
+    for layer, channels in enumerate((8, 8, 16, 16, 32, 64, 64)):
+        kernel = np.full((channels, before, 3, 3), 0.1, np.float32)
+        weights.append(onnx.numpy_helper.from_array(kernel, f"w{layer}"))
+        stride = 2 if layer in (2, 4) else 1
+        nodes.append(
+            helper.make_node(
+                "Conv",
+                [f"t{layer}", f"w{layer}"],
+                [f"t{layer + 1}"],
+                pads=[1] * 4,
+                strides=[stride] * 2,
+                name=f"c{layer}",
+            )
+        )
+        before = channels
+    given = helper.make_tensor_value_info("t0", TensorProto.FLOAT, [1, 3, 32, 32])
+    made = helper.make_tensor_value_info("t7", TensorProto.FLOAT, [1, 64, 8, 8])
+    path = tmp_path_factory.mktemp("small") / "net.onnx"
+    graph = helper.make_graph(nodes, "small", [given], [made], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
 
 
@@ -31,9 +53,9 @@ def run(*arguments):
     return done.stdout
 
 
-def test_methods_that_stop_at_their_limit_are_marked(model):
+def test_methods_that_stop_at_their_limit_are_marked(small):
     """Eight devices are far too many for trying everything."""
-    arguments = ("split", model, "--cluster", "pico_1mac_cell", "--compare", "--time-limit", "0.3s", "-q")
+    arguments = ("split", small, "--cluster", "pico_1mac_cell", "--compare", "--time-limit", "0.1s", "-q")
     found = json.loads(run(*arguments, "--method", "pico", "--json"))
     jsonschema.validate(found, json.loads((SCHEMAS / "split.json").read_text()))
     assert "exhaustive" in found["compare_stopped"]
@@ -45,15 +67,15 @@ def test_methods_that_stop_at_their_limit_are_marked(model):
     assert "stopped at its limit" in lines["exhaustive"]
     assert "stopped" not in lines["single"]
     alone = json.loads(
-        run("split", model, "--cluster", "pico_1mac", "--method", "exhaustive", "--time-limit", "0.2s", "--json", "-q")
+        run("split", small, "--cluster", "pico_1mac", "--method", "exhaustive", "--time-limit", "0.2s", "--json", "-q")
     )
     assert alone["stopped"]
     assert "stopped at the limit of 0.2 s" in alone["note"]
 
 
-def test_a_plan_of_before_is_refused_in_one_line(model, tmp_path):
+def test_a_plan_of_before_is_refused_in_one_line(small, tmp_path):
     plan = tmp_path / "plan.json"
-    run("split", model, "--cluster", "pico_1mac", "--method", "single", "-o", plan, "-q")
+    run("split", small, "--cluster", "pico_1mac", "--method", "single", "-o", plan, "-q")
     whole = json.loads(plan.read_text())
     assert whole["schema"] == 2
     for stage in whole["stages"]:
@@ -65,3 +87,53 @@ def test_a_plan_of_before_is_refused_in_one_line(model, tmp_path):
         run("simulate", plan)
     assert "\n" not in str(caught.value)
     assert str(plan) in str(caught.value)
+
+
+def cluster_with(folder, memories):
+    text = '[network]\nkind = "links"\nrate_mbps = 50\n'
+    for place, nbytes in enumerate(memories):
+        text += f'[[device]]\nname = "d{place}"\nmac_per_s = {place + 1}e9\n'
+        text += "" if nbytes is None else f"memory = {nbytes}\n"
+    (folder / "home.toml").write_text(text)
+    return folder / "home.toml"
+
+
+def numbers(text):
+    said = re.search(r"; ([\d,]+) bytes on each of \d+ devices would do, or ([\d,]+) on one .* need ([\d,]+) on", text)
+    return [int(number.replace(",", "")) for number in said.groups()]
+
+
+def test_the_memory_that_would_do_does(small, tmp_path):
+    with pytest.raises(DownsetError, match="would do") as caught:
+        run("split", small, "--cluster", cluster_with(tmp_path, [1000] * 3))
+    assert caught.value.exit_code == 3
+    enough, alone, floor = numbers(str(caught.value))
+    assert floor <= enough < alone
+    for memories in ([enough] * 3, [1000, 1000, alone]):
+        plan = json.loads(run("split", small, "--cluster", cluster_with(tmp_path, memories), "--json", "-q"))
+        held = {
+            device: nbytes
+            for stage in plan["stages"]
+            for device, nbytes in zip(stage["devices"], stage["memory_bytes"], strict=True)
+        }
+        assert all(nbytes <= memories[int(device[1:])] for device, nbytes in held.items())
+    with pytest.raises(DownsetError, match="would do"):
+        run("split", small, "--cluster", cluster_with(tmp_path, [floor - 1] * 3))
+
+
+def test_a_plan_that_fits_but_takes_too_long(small, tmp_path):
+    with pytest.raises(DownsetError, match="would do") as caught:
+        run("split", small, "--cluster", cluster_with(tmp_path, [1000] * 3))
+    enough = numbers(str(caught.value))[0]
+    home = cluster_with(tmp_path, [enough] * 3)
+    lean = json.loads(run("split", small, "--cluster", home, "--json", "-q"))["latency_s"]
+    roomy = cluster_with(tmp_path, [None] * 3)
+    with pytest.raises(DownsetError) as caught:
+        run("split", small, "--cluster", roomy, "--max-latency", "1ms")
+    least = float(str(caught.value).split("the least is ")[1].split()[0])
+    assert least < lean
+    home = cluster_with(tmp_path, [enough] * 3)
+    with pytest.raises(DownsetError, match=r"fits the devices' memory within .* has a latency of"):
+        run("split", small, "--cluster", home, "--max-latency", f"{least * 1.0001:.9f}s")
+    with pytest.raises(DownsetError, match=f"the least is {least:.6g}"):
+        run("split", small, "--cluster", home, "--max-latency", f"{least * 0.9:.9f}s")
