@@ -1,6 +1,7 @@
 """The algorithm inside ExecuTorch itself: its pass runs it, its verifier accepts it, its runtime computes the same.
 
 ExecuTorch is no dependency: `pip install executorch==1.4.1 --no-deps` beside torch 2.13, and what it then asks for.
+Without it the claims on bytes are held by tests/unit/test_executorch_specs.py, on specs that were recorded here.
 """
 
 import pytest
@@ -15,46 +16,9 @@ except ImportError as error:
     pytest.skip(f"ExecuTorch is not installed ({error}): nothing here ran", allow_module_level=True)
 
 from downset.executorch import algorithm, suite_member
+from tests.executorch_specs import load_programs, modules, record_programs
 
-torch.manual_seed(0)
-
-
-class Branches(torch.nn.Module):
-    """Two branches that meet: 16 x 32 x 32 in front, narrow behind."""
-
-    def __init__(self):
-        super().__init__()
-        self.stem = torch.nn.Conv2d(3, 16, 3, padding=1)
-        self.left = torch.nn.Conv2d(16, 24, 3, padding=1, stride=2)
-        self.deep = torch.nn.Conv2d(24, 24, 3, padding=1)
-        self.narrow = torch.nn.Conv2d(24, 8, 1)
-        self.right = torch.nn.Conv2d(16, 8, 1)
-
-    def forward(self, x):
-        x = torch.relu(self.stem(x))
-        left = torch.relu(self.left(x))
-        left = torch.relu(self.deep(left)) + left
-        right = torch.nn.functional.avg_pool2d(self.right(x), 2)
-        return (torch.sigmoid(self.narrow(left)) * right).mean((2, 3))
-
-
-class Condition(torch.nn.Module):
-    def forward(self, x):
-        y = x * 2.0
-        return torch.cond(x.sum() > 0, lambda y: (y + 1.0) * y, lambda y: y - 1.0, (y,)) + y
-
-
-class Keeper(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(64))
-
-    def forward(self, x):
-        self.seen.copy_(x * 3.0)
-        return torch.tanh(self.seen * 2.0) + x
-
-
-CASES = {"branches": (Branches, (1, 3, 32, 32)), "condition": (Condition, (5, 7)), "keeper": (Keeper, (64,))}
+MODULES = modules()
 
 
 def build(module, inputs, algo, **options):
@@ -74,17 +38,19 @@ def verify(program):
     verifier.verify_graph_input_output()
 
 
+def test_the_recorded_specs_are_those_that_this_executorch_hands_over():
+    """tests/unit/test_executorch_specs.py replays them where it is not installed."""
+    assert record_programs() == load_programs()
+
+
 @pytest.mark.parametrize("reinplace", [False, True])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", MODULES)
 def test_executorch_runs_what_was_planned(name, reinplace):
-    kind, shape = CASES[name]
+    module, shape = MODULES[name]
     inputs = (torch.randn(shape),)
-    theirs = build(kind().eval(), inputs, None, run_reinplace_pass=reinplace)
-    torch.manual_seed(1)
-    module = kind().eval()
-    expected = module(*inputs)
-    torch.manual_seed(1)
-    ours = build(kind().eval(), inputs, algorithm(), run_reinplace_pass=reinplace)
+    expected = module.eval()(*inputs)
+    theirs = build(module, inputs, None, run_reinplace_pass=reinplace)
+    ours = build(module, inputs, algorithm(), run_reinplace_pass=reinplace)
     verify(ours)
     assert planned_bytes(ours) <= planned_bytes(theirs)
     (result,) = Runtime.get().load_program(ours.buffer).load_method("forward").execute(inputs)
@@ -92,12 +58,12 @@ def test_executorch_runs_what_was_planned(name, reinplace):
 
 
 def test_branches_take_less_than_with_executorchs_own_planner():
-    module, inputs = Branches().eval(), (torch.randn(1, 3, 32, 32),)
+    module, inputs = MODULES["two branches"][0], (torch.randn(1, 3, 32, 32),)
     assert planned_bytes(build(module, inputs, algorithm())) < 0.8 * planned_bytes(build(module, inputs, None))
 
 
 def test_a_suite_keeps_the_least_of_its_members():
-    module, inputs = Branches().eval(), (torch.randn(1, 3, 32, 32),)
+    module, inputs = MODULES["two branches"][0], (torch.randn(1, 3, 32, 32),)
     suite = planning.MemoryPlanningAlgorithmSuite([planning.greedy, suite_member()])
     both = build(module, inputs, suite)
     verify(both)

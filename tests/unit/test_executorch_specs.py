@@ -1,7 +1,9 @@
 """The ExecuTorch algorithm on specs that have what its docstring lists, and nothing more: no ExecuTorch needed."""
 
+import json
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from downset.errors import UnsupportedError, UsageError
 from downset.executorch import algorithm
 from downset.records import Record
+from tests.executorch_specs import load_programs
 from tests.oracles_arena import least_height
 
 
@@ -91,6 +94,35 @@ def test_every_memory_is_a_least_arena_above_what_is_reserved(made, unit, reserv
         assert nbytes[memory] == floor + least_height(records)
     assert nbytes[0] == 0
     assert len(nbytes) >= 2
+
+
+def replayed(call):
+    """Bytes of each memory, once the recorded specs are planned by us; the placement is checked."""
+    made = [Spec(nbytes, lifetime, memory) for nbytes, lifetime, memory, _ in call["specs"]]
+    for spec, (*_, base) in zip(made, call["specs"], strict=True):
+        spec.inplace_base = None if base is None else made[base]
+    found = algorithm()(call["alignment"], made, SimpleNamespace(input_mem_buffer_sizes=call["reserved"]), None)
+    for one, other in combinations([spec for spec in made if spec.nbytes], 2):
+        if one.mem_id == other.mem_id and root(one) is not root(other) and live_together(one, other):
+            first, second = sorted((one, other), key=lambda spec: spec.mem_offset)
+            assert first.mem_offset + first.nbytes <= second.mem_offset
+    for spec in made:
+        assert sum(call["reserved"][spec.mem_id : spec.mem_id + 1]) <= spec.mem_offset
+    return found
+
+
+def test_recorded_programs_take_what_is_claimed_and_never_more_than_executorchs_planner():
+    """The last call of a program plans its main graph: those bytes are the program's."""
+    claimed = Path(__file__).resolve().parents[2] / "experiments" / "results" / "arenas_executorch.json"
+    claims = {row["network"]: row for row in json.loads(claimed.read_text())}
+    programs = load_programs()
+    assert set(claims) < set(programs)
+    for name, calls in programs.items():
+        found = [sum(replayed(call)) for call in calls]
+        theirs = [sum(call["greedy_bytes"]) for call in calls]
+        assert all(one <= other for one, other in zip(found, theirs, strict=True))
+        if name in claims:
+            assert (found[-1], theirs[-1]) == (claims[name]["ours_bytes"], claims[name]["executorch_bytes"])
 
 
 def test_padding_is_behind_every_memory_in_use():
