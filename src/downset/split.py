@@ -10,7 +10,7 @@ from downset.cluster import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.graph import Graph
 from downset.pipelines import PIPELINERS
-from downset.pipelines.drafts import FoundPipeline
+from downset.pipelines.drafts import Drafted, FoundPipeline
 from downset.pipelines.exact import least_latency, total_bound_s
 from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import stage_memory
@@ -68,12 +68,15 @@ def plan_pipeline(
                 forbidden=frozenset(forbidden), strict=strict,
             )  # fmt: skip
         except (InfeasibleError, LimitReached) as error:
-            if name != "exact" or graph is None or not forbidden:
+            if name != "exact":
                 raise
-            found, lean = _lean(problem, graph, cluster, comm, max_latency_s, time_limit_s, error), True
+            found, lean = (
+                _fallback(problem, graph, cluster, comm, max_latency_s, time_limit_s, strict, bool(forbidden), error),
+                True,
+            )
         stages = stages_of(problem, cluster, found.stages, comm=comm)
         if graph is not None:
-            stages = tuple(replace(s, memory_bytes=stage_memory(problem, graph, cluster, s, kept)) for s in stages)
+            stages = _held(problem, graph, cluster, stages, kept)
         broken = _broken(cluster, stages)
         if not broken:
             break
@@ -159,13 +162,23 @@ def _too_heavy(problem: SplitProblem, cluster: Cluster) -> set[tuple[int, int, i
     return found
 
 
-def _lean(
-    problem: SplitProblem, graph: Graph, cluster: Cluster, comm: str, max_latency_s: float | None, time_limit_s: float,
-    error: DownsetError,
+def _fallback(
+    problem: SplitProblem, graph: Graph | None, cluster: Cluster, comm: str, max_latency_s: float | None,
+    time_limit_s: float, strict: tuple[int, ...] | None, heavy: bool, error: DownsetError,
 ) -> FoundPipeline:  # fmt: skip
-    """A plan for memory alone where the search, which forbids more than it must, found none. Raises `error` where
-    memory is not to blame, InfeasibleError where even that plan does not fit or takes too long."""
-    if max_latency_s is not None and least_latency(problem, cluster, comm=comm)[0] > max_latency_s:
+    """A plan for latency alone, or for memory alone, where the search found none: it forbids more than memory does, and
+    on shared networks it samples. Raises `error` where no plan is within the latency, InfeasibleError where those do
+    not fit or take too long."""
+    known_s = max(time_limit_s, 1.0)
+    quickest: tuple[float, Drafted] = (0.0, ())
+    if max_latency_s is not None:
+        quickest = least_latency(problem, cluster, comm=comm, time_limit_s=known_s, strict=strict)
+        if quickest[0] > max_latency_s:
+            raise error
+        stages = stages_of(problem, cluster, quickest[1], comm=comm)
+        if not heavy or (graph is not None and not _broken(cluster, _held(problem, graph, cluster, stages, {}))):
+            return FoundPipeline(quickest[1], 0.0, note="planned for latency alone: no faster plan within it was found")
+    if graph is None or not heavy:
         raise error
     found = lean_pipeline(problem, graph, cluster, seconds=time_limit_s)
     latency = period_and_latency(cluster, stages_of(problem, cluster, found.stages, comm=comm))[1]
@@ -175,6 +188,14 @@ def _lean(
             f"latency of {latency:.6g} s"
         )
     return found
+
+
+def _held(
+    problem: SplitProblem, graph: Graph, cluster: Cluster, stages: tuple[PipelineStage, ...],
+    kept: dict[tuple[int, ...], int],
+) -> tuple[PipelineStage, ...]:  # fmt: skip
+    """The stages with the memory that each device needs."""
+    return tuple(replace(s, memory_bytes=stage_memory(problem, graph, cluster, s, kept)) for s in stages)
 
 
 def _broken(cluster: Cluster, stages: Sequence[PipelineStage]) -> list[tuple[int, int]]:
