@@ -23,7 +23,7 @@ from downset.arenas.objects_fit import object_sizes, total_bytes
 from downset.records import Record, breadths, objects_bound
 from downset.records_csv import read_records
 from downset.verify_records import check_objects
-from experiments.rows import load_rows, save_rows
+from experiments.rows import load_rows, rest_of_rows, save_rows
 from experiments.tflite_memory.networks import NETWORKS, usage_records
 
 NAME = "arenas_objects"
@@ -118,18 +118,17 @@ def main() -> None:
     print("| records | count | bound | LiteRT | paper | best | exact | proven | CPU ms | CP-SAT | its CPU s |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     kept = {row["records"]: row for row in load_rows(NAME)}
-    rows = {}
+    rows = []
     for name, records in instances().items():
-        rows[name] = row_of(name, records, options.cp_sat_limit if options.cp_sat else None)
-        before = kept.get(name, {})
-        if not options.cp_sat and before.get("exact") == rows[name]["exact"]:  # the oracle's answer still stands
-            rows[name] |= {key: value for key, value in before.items() if key.startswith("cp_sat")}
-        print(line(rows[name]), flush=True)
-    for name, row in kept.items():
-        if name not in rows:
-            print(line(row, " recorded"))
+        row, before = row_of(name, records, options.cp_sat_limit if options.cp_sat else None), kept.get(name, {})
+        if not options.cp_sat and before.get("exact") == row["exact"]:  # the oracle's answer still stands
+            row |= {key: value for key, value in before.items() if key.startswith("cp_sat")}
+        rows.append(row)
+        print(line(row), flush=True)
+    for row in rest_of_rows(NAME, rows, by=["records"]):
+        print(line(row, " recorded"))
     if not options.quick:
-        print("written:", save_rows(NAME, list({**kept, **rows}.values())))
+        print("written:", save_rows(NAME, rows, by=["records"]))
 
 
 if __name__ == "__main__":

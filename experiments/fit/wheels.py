@@ -19,7 +19,7 @@ from downset.errors import DownsetError
 from downset.fit import fit
 from experiments.fit.int8_cast import cast_to_int8
 from experiments.fit.models import SHAPES, Model, downloaded, installed, shared
-from experiments.rows import load_rows, save_rows
+from experiments.rows import rest_of_rows, save_rows
 
 NAME = "fit_wheels"
 
@@ -96,8 +96,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only models whose label contains this")
     parser.add_argument("--time-limit", type=float, default=10.0)
     options = parser.parse_args()
-    committed = {row["model"]: row for row in load_rows(NAME)}
-    rows: dict[str, dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = []
     print(
         "| model | operators | peak before → after | arena before → after | arena bound | proven "
         "| measured | equal | shipped | our arena |"
@@ -106,13 +105,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for model in models(quick=options.quick, scratch=Path(folder)):
             if options.only in model.label:
-                rows[model.label] = row_of(model, options.time_limit, Path(folder))
-                print(line(rows[model.label], recorded=False), flush=True)
-    for label, row in committed.items():
-        if label not in rows and options.only in label:
+                rows.append(row_of(model, options.time_limit, Path(folder)))
+                print(line(rows[-1], recorded=False), flush=True)
+    for row in rest_of_rows(NAME, rows, by=["model"]):
+        if options.only in row["model"]:
             print(line(row, recorded=True))
     if not options.quick:
-        print("written:", save_rows(NAME, list({**committed, **rows}.values())))
+        print("written:", save_rows(NAME, rows, by=["model"]))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from downset.liveness import order_problem, peak_bytes
 from downset.load import load
 from downset.run import ort
 from experiments.fit.models import SHAPES, Model, downloaded, installed
-from experiments.rows import load_rows, save_rows
+from experiments.rows import rest_of_rows, save_rows
 
 NAME = "ort_memory"
 
@@ -72,12 +72,10 @@ def main() -> None:
         for model in models[: 1 if quick else None]:
             rows.append(row_of(model, Path(folder)))
             print(line(rows[-1]), flush=True)
-    seen = {row["model"] for row in rows}
-    recorded = [row for row in load_rows(NAME) if row["model"] not in seen]
-    for row in recorded:
+    for row in rest_of_rows(NAME, rows, by=["model"]):
         print(line(row, " (recorded)"))
     if not quick:
-        save_rows(NAME, rows + recorded)
+        print("written:", save_rows(NAME, rows, by=["model"]))
 
 
 if __name__ == "__main__":

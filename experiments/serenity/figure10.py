@@ -23,7 +23,7 @@ from downset.graph import Graph
 from downset.liveness import lifetimes
 from downset.plan import plan_arena, plan_order
 from downset.together import plan_together
-from experiments.rows import load_rows, save_rows
+from experiments.rows import rest_of_rows, save_rows
 from experiments.serenity.subjects import ROUNDED, available, geometric_mean, ratio, rewritten, whole_networks
 
 NAME = "serenity_figure10"
@@ -84,14 +84,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="half a second a plan, nothing written")
     options = parser.parse_args()
-    recorded = load_rows(NAME)
     cells = available()
     limit_s = 0.5 if options.quick else 10.0
     table = [row_of(name, graph, memory, limit_s) for name, graph in cells.items() for memory in ("serenity", "live")]
     if not options.quick:
         table += [row_of(f"{WHOLE} {name}", graph, "live", limit_s) for name, graph in whole_networks().items()]
-    fresh = {row["cell"] for row in table}
-    absent = [{**row, "cell": f"{row['cell']} recorded"} for row in recorded if row["cell"] not in fresh]
+    absent = [{**row, "cell": f"{row['cell']} recorded"} for row in rest_of_rows(NAME, table, by=["cell"])]
     print_table(table + absent)
     if not options.quick and not absent:
         print("written:", save_rows(NAME, table))

@@ -17,7 +17,7 @@ from typing import Any
 from downset.graph import Graph
 from downset.plan import plan_order
 from downset.traffic import off_chip_traffic
-from experiments.rows import load_rows, save_rows
+from experiments.rows import rest_of_rows, save_rows
 from experiments.serenity.subjects import available, geometric_mean, ratio, rewritten
 
 NAME = "serenity_figure11"
@@ -81,8 +81,7 @@ def main() -> None:
     options = parser.parse_args()
     units = {"whole tensors": None} if options.quick else BLOCKS
     table = [row for name, graph in available().items() for row in rows_of(name, graph, units)]
-    fresh = {row["cell"] for row in table}
-    absent = [{**row, "cell": f"{row['cell']} recorded"} for row in load_rows(NAME) if row["cell"] not in fresh]
+    absent = [{**row, "cell": f"{row['cell']} recorded"} for row in rest_of_rows(NAME, table, by=["cell"])]
     print_table(table + absent)
     if not options.quick and not absent:
         print("written:", save_rows(NAME, table))

@@ -27,7 +27,7 @@ from downset.memory_models import memory_model
 from downset.records import align_up
 from downset.report.text import peak_cause
 from downset.rewrite.concat_partition import partition_sites
-from experiments.rows import load_rows, save_rows
+from experiments.rows import rest_of_rows, save_rows
 from experiments.serenity.float_copy import write_float_copy, write_part
 from experiments.serenity.swiftnet import CELLS, MODEL
 from experiments.zoo import ZOO
@@ -160,12 +160,10 @@ def main() -> None:
             if path is not None:
                 rows.append(row_of(name, path, 10.0 if quick else 30.0))
                 print(line(rows[-1]), flush=True)
-    seen = {row["model"] for row in rows}
-    recorded = [row for row in load_rows(NAME) if row["model"] not in seen]
-    for row in recorded:
+    for row in rest_of_rows(NAME, rows, by=["model"]):
         print(line(row, " (recorded)"))
     if not quick:
-        save_rows(NAME, rows + recorded)
+        print("written:", save_rows(NAME, rows, by=["model"]))
 
 
 if __name__ == "__main__":

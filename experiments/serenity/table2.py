@@ -28,7 +28,7 @@ from downset.orders.optimal import optimal
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import divide, serenity
 from downset.rewrite.concat_partition import partition_sites
-from experiments.rows import load_rows, save_rows
+from experiments.rows import rest_of_rows, save_rows
 from experiments.serenity.subjects import available, by_nodes, nodes_as_counted, ratio, rewritten, without_concats
 from experiments.serenity.swiftnet import CELLS, MODEL
 
@@ -187,8 +187,7 @@ def main() -> None:
     if MODEL.exists():
         print_table(table, "")
     else:
-        fresh = {row["network"] for row in table}
-        print_table([row for row in load_rows(NAME) if row["network"] not in fresh] + table, ", SwiftNet recorded")
+        print_table([*rest_of_rows(NAME, table, by=["network"]), *table], ", SwiftNet recorded")
     if MODEL.exists() and not options.quick:
         print("written:", save_rows(NAME, table))
 

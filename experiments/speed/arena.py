@@ -24,10 +24,11 @@ from downset.arenas.objects_fit import total_bytes
 from downset.records import Record, objects_bound, offsets_bound
 from downset.records_csv import read_records
 from downset.verify_records import check_objects, check_placement
-from experiments.rows import load_rows, save_rows
+from experiments.rows import rest_of_rows, save_rows
 from experiments.speed.arena_peers import PEERS, installed
 
 NAME = "speed_arena"
+KEY = ("part", "records", "planner")
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 GROWTH = (
     ("offsets", "greedy_by_size"), ("offsets", "greedy_by_breadth"), ("offsets", "greedy_in_order"),
@@ -110,10 +111,10 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=1.0, help="seconds for the exact search and CP-SAT")
     parser.add_argument("--part", choices=("growth", "peers"), help="one of the two tables; the other is left alone")
     options = parser.parse_args()
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = []
 
     def show(row: dict[str, Any]) -> None:
-        rows[row["records"], row["planner"]] = row
+        rows.append(row)
         print(line(row), flush=True)
 
     if options.part != "peers":
@@ -132,12 +133,10 @@ def main() -> None:
         for name, instance in list(real().items())[: 2 if options.quick else None]:
             for row in peer_rows(name, instance, options.limit):
                 show(row)
-    kept = {(row["records"], row["planner"]): row for row in load_rows(NAME)}
-    for key, row in kept.items():
-        if key not in rows:
-            print(line(row, " recorded"))
+    for row in rest_of_rows(NAME, rows, by=KEY):
+        print(line(row, " recorded"))
     if not options.quick:
-        print("written:", save_rows(NAME, list({**kept, **rows}.values())))
+        print("written:", save_rows(NAME, rows, by=KEY))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 from downset.liveness import OrderProblem, Storage, order_problem, peak_bytes
 from downset.load import load
 from downset.orders import ORDERS
-from experiments.rows import load_rows, save_rows
+from experiments.rows import rest_of_rows, save_rows
 
 NAME = "speed_order"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "orders"
@@ -97,22 +97,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the short ones, nothing written")
     options = parser.parse_args()
-    rows: dict[str, dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = []
     columns = ("file", "kahn", "dfs", "greedy", "inductor", "beam", "SERENITY", "optimal", "proof", "states", "CPU ms")
     print(f"| graph | operators | {' | '.join(columns)} |")
     print("|---" * (len(columns) + 2) + "|")
     for name, problem in instances(quick=options.quick):
-        rows[name] = row_of(name, problem, 2.0 if options.quick else 10.0)
-        print(line(rows[name]), flush=True)
-    gaps = sorted(row["gap"] for name, row in rows.items() if name.startswith("random_"))
+        rows.append(row_of(name, problem, 2.0 if options.quick else 10.0))
+        print(line(rows[-1]), flush=True)
+    gaps = sorted(row["gap"] for row in rows if row["graph"].startswith("random_"))
     print(f"random graphs: {len(gaps)}, median gap {statistics.median(gaps):.2%}, worst {gaps[-1]:.2%}")
-    for row in load_rows(NAME):
-        if row["graph"] not in rows:
-            print(line(row, " recorded"))
+    for row in rest_of_rows(NAME, rows, by=["graph"]):
+        print(line(row, " recorded"))
     print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
     if not options.quick:
-        kept = {row["graph"]: row for row in load_rows(NAME)}
-        print("written:", save_rows(NAME, list({**kept, **rows}.values())))
+        print("written:", save_rows(NAME, rows, by=["graph"]))
 
 
 if __name__ == "__main__":
