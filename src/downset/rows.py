@@ -109,7 +109,7 @@ def needed(form: RowForm, ops: Iterable[int], wanted: Mapping[int, Interval]) ->
         if op.whole:
             made = (0, op.rows)
         for tensor in op.outputs:
-            found[tensor] = made
+            found[tensor] = (0, form.rows[tensor]) if op.whole else made
         for item in op.inputs:
             rows = form.rows[item.tensor]
             read = (0, rows) if item.map is None else item.map(made, rows)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import onnx
 import pytest
 
-from downset.cluster import load_cluster
+from downset.cluster import Cluster, Device, Network, load_cluster
 from downset.cost import row_form
-from downset.errors import InvalidPlan
+from downset.errors import InvalidPlan, UnsupportedError
 from downset.export.shards import ShardBlock, export_shards, write_shards
 from downset.load import load
+from downset.pipelines import PIPELINERS
+from downset.pipelines.early_fused import early_fused
 from downset.pipelines.network import pipeline_units
 from downset.regions import extent
 from downset.run.arena import seeded_inputs
@@ -22,6 +25,12 @@ from experiments.zoo import ZOO
 from tests.models import branchy_model, installed_model
 
 runtime = pytest.importorskip("onnxruntime")
+
+
+QUICK = Cluster(
+    tuple(Device(name, speed) for name, speed in (("a", 3e9), ("b", 2.5e9), ("c", 2e9))), Network("links", 1e9)
+)
+"""So quick a network that strips pay."""
 
 
 def _session(path):
@@ -81,14 +90,46 @@ def _compare(path, folder, stages=4, devices=3):
 
 
 @pytest.mark.parametrize(("name", "options", "stages", "devices"), [
-    ("vgg16", {"image": 64, "classifier": False}, 2, 2), ("yolov2", {"image": 64}, 2, 2),
-    ("resnet34", {"image": 64}, 3, 2), ("inception_v3", {"image": 107}, 3, 3),
-    ("mobilenet_v3_large", {"image": 64}, 4, 3), ("squeezenet1_0", {"image": 79}, 4, 3),
+    ("inception_v3", {"image": 107}, 3, 3), ("mobilenet_v3_large", {"image": 64}, 4, 3),
+    ("squeezenet1_0", {"image": 79}, 4, 3),
 ])  # fmt: skip
 def test_shards_of_the_zoo(name, options, stages, devices, tmp_path):
     onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
     _compare(tmp_path / "whole.onnx", tmp_path / "shards", stages, devices)
     shutil.rmtree(tmp_path)  # hundreds of megabytes of weights
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("vgg16", {"image": 64, "classifier": False}), ("yolov2", {"image": 64}), ("resnet34", {"image": 64}),
+    ("inception_v3", {"image": 107}), ("mobilenet_v3_large", {"image": 64}), ("squeezenet1_0", {"image": 79}),
+])  # fmt: skip
+def test_shards_of_exact_plans_of_the_zoo(name, options, tmp_path):
+    onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
+    _planned(tmp_path, "exact")
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["exact", "pico", "coedge"])
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_inception_v2"])
+def test_shards_of_plans_of_real_models(name, method, tmp_path):
+    """Weights that operators compute, on every device that needs them."""
+    shutil.copy(installed_model("onnx", f"{name}.onnx"), tmp_path / "whole.onnx")
+    _planned(tmp_path, method)
+
+
+def _planned(folder, method):
+    """A method's plan of whole.onnx: its shards together make what the model makes."""
+    graph = load(folder / "whole.onnx")
+    plan = plan_pipeline(graph, QUICK, method=method, time_limit_s=0.5)
+    shards = export_shards(folder / "shards", graph, plan)
+    assert {shard.stage for shard in shards} == set(range(len(plan.stages)))
+    assert len({shard.device for shard in shards}) == (1 if method == "single" else 3)
+    inputs = seeded_inputs(graph)
+    names = [graph.tensors[tensor].name for tensor in graph.inputs]
+    expected = _session(folder / "whole.onnx").run(None, dict(zip(names, inputs, strict=True)))
+    found, _ = _run(folder / "shards", graph, inputs)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 def test_shards_of_a_small_model(tmp_path):
@@ -100,19 +141,18 @@ def test_shards_of_a_real_model(tmp_path):
     _compare(installed_model("onnx", "light_inception_v2.onnx"), tmp_path / "shards", 3, 2)
 
 
-@pytest.mark.parametrize("method", ["layerwise", "pico", "exact"])
+@pytest.mark.parametrize("method", [method for method in PIPELINERS if method not in ("exact", "early_fused")])
 def test_shards_of_a_plan(method, tmp_path):
     """Stages of one block, and of many; strips as a planner cut them."""
     onnx.save(ZOO["squeezenet1_0"](image=79), str(tmp_path / "whole.onnx"))
-    graph = load(tmp_path / "whole.onnx")
-    plan = plan_pipeline(graph, load_cluster("pico_1mac"), method=method)
-    shards = export_shards(tmp_path / "shards", graph, plan)
-    assert {shard.stage for shard in shards} == set(range(len(plan.stages)))
-    inputs = seeded_inputs(graph)
-    name = graph.tensors[graph.inputs[0]].name
-    expected = _session(tmp_path / "whole.onnx").run(None, {name: inputs[0]})
-    found, _ = _run(tmp_path / "shards", graph, inputs)
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-3, atol=1e-4)
+    _planned(tmp_path, method)
+
+
+def test_tiles_with_columns_are_not_exported(tmp_path):
+    graph = load(branchy_model(tmp_path / "whole.onnx"))
+    plan = plan_pipeline(graph, load_cluster("rpi_8"), method=partial(early_fused, fused=1))
+    with pytest.raises(UnsupportedError, match="columns"):
+        export_shards(tmp_path / "shards", graph, plan)
 
 
 def test_a_plan_of_another_model_is_refused(tmp_path):

@@ -122,7 +122,7 @@ def shard_graph(
         for tensor in graph.ops[op].outputs
         if tensor != ABSENT
         and graph.tensors[tensor].role == "activation"
-        and (tensor in read_later or tensor in graph.outputs or tensor not in read)
+        and (tensor in read_later or tensor in graph.outputs or not read.intersection(graph.ops[op].outputs))
     ]
     wanted = {t: (strip[0] * form.rows[t] // frame_rows, strip[1] * form.rows[t] // frame_rows) for t in sinks}
     wanted = {tensor: rows for tensor, rows in wanted.items() if rows[0] < rows[1]}

@@ -182,7 +182,7 @@ def _needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> 
         if described.whole:
             low, high = 0, problem.tensors[described.outputs[0]].rows
         for tensor in described.outputs:
-            need[tensor] = (low, high)
+            need[tensor] = (0, problem.tensors[tensor].rows) if described.whole else (low, high)
         for position, tensor in enumerate(described.inputs):
             pair = (int(described.first[position][low]), int(described.last[position][high]))
             need[tensor] = _hull(need.get(tensor), pair)

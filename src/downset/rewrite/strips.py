@@ -99,8 +99,9 @@ class _Strip:
         self.ops.append(Op(f"{op.name}{self._suffix}", op.kind, inputs, tuple(outputs), attrs))
         for tensor, result in zip(op.outputs, outputs, strict=True):
             if tensor != ABSENT:
-                self._held[tensor] = (result, given)
-                if given != made:
+                whole = (0, self._form.rows[tensor])  # outputs of unequal height make all their rows
+                self._held[tensor] = (result, whole if row_op.whole else given)
+                if not row_op.whole and given != made:
                     self._held[tensor] = (self.rows(tensor, made), made)
 
     def _read(self, tensor: int, row_map: Any, made: Interval) -> Interval:
