@@ -9,6 +9,7 @@
 #include "arena_capacity.hpp"
 #include "arena_place.hpp"
 #include "arena_search.hpp"
+#include "arena_strip.hpp"
 #include "objects_assign.hpp"
 #include "objects_search.hpp"
 #include "order_beam.hpp"
@@ -160,8 +161,9 @@ NB_MODULE(_native, module) {
     module.def("arena_local_search", &arena_local_search, Unlocked());
     // arena_place.hpp
     module.def("place_in_order", &downset::place_in_order, Unlocked());
-    module.def("fill_strip", &downset::fill_strip, Unlocked());
     module.def("spread", &downset::spread, Unlocked());
+    // arena_strip.hpp
+    module.def("fill_strip", &downset::fill_strip, Unlocked());
     // objects_assign.hpp
     module.def("assign_in_order", &downset::assign_in_order, Unlocked());
     // objects_search.hpp
