@@ -121,7 +121,11 @@ def show(title: str, table: list[dict[str, Any]]) -> None:
     keys = [key for key in dict.fromkeys(key for row in table for key in row) if key != "figure"]
     print("| " + " | ".join(keys) + " |\n|" + "---|" * len(keys))
     for row in table:
-        print("| " + " | ".join("" if row.get(key) is None else str(row[key]) for key in keys) + " |")
+        cells = ["" if row.get(key) is None else str(row[key]) for key in keys]
+        for place, key in enumerate(keys):
+            if key.startswith("paper_") and row.get(key):
+                cells[place] += f" (ours {row[key.removeprefix('paper_')] / row[key]:.2f}x)"
+        print("| " + " | ".join(cells) + " |")
 
 
 def main() -> None:

@@ -64,7 +64,7 @@ def _averages(plan: Pipeline) -> dict[str, float]:
 def line(row: dict[str, Any], mark: str = "") -> str:
     def planned(method: str) -> str:
         found = row[method]
-        return f"{found['cpu_s']:.2f}" if found["finished"] else f"> {row['limit_s']:g}"
+        return f"{found['cpu_s']:.2f}" if found["finished"] else f"> {row['limit_s']:g} (limit)"
 
     periods = " | ".join(f"{row[m]['period_s']:.4f}" for m in ("pico", "exact", "exhaustive"))
     used = " | ".join(
@@ -81,6 +81,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two of each, nothing written")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each search")
     options = parser.parse_args()
+    limits = {options.limit} | ({row["limit_s"] for row in load_rows(NAME)} if options.quick else set())
+    said = " or ".join(f"{limit:g}" for limit in sorted(limits))
+    print(f"Searches are stopped after {said} s: `> … (limit)`, with the best period found until then.\n")
     print("| case | paper PICO | pico CPU s | exact CPU s | paper BFS | exhaustive CPU s | period: pico | exact "
           "| exhaustive | utilisation / redundancy: pico | exact | exhaustive |")  # fmt: skip
     print("|" + "---|" * 12)
