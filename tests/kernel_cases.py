@@ -207,6 +207,14 @@ def chosen(r):
     return Case([truths(r, *broadcast(r, whole)), normal(r, *whole), normal(r, *broadcast(r, whole))])
 
 
+def filled(r):
+    wanted = shape(r, 1)
+    value = pick(r, None, np.array([2.5], np.float32), np.array([-3], np.int64))
+    attrs = {} if value is None else {"value": onnx.numpy_helper.from_array(value)}
+    dtype = TensorProto.FLOAT if value is None else helper.np_dtype_to_tensor_dtype(value.dtype)
+    return Case([np.array(wanted, np.int64)], attrs, constants=(0,), dtypes=(dtype,))
+
+
 def gelu(r):
     return Case([normal(r, *shape(r))], {"approximate": pick(r, "none", "tanh")} if r.random() < 0.7 else {}, opset=20)
 
@@ -214,7 +222,7 @@ def gelu(r):
 KINDS = {
     "Abs": elementwise(), "Add": arithmetic, "And": two(truths, dtypes=(TensorProto.BOOL,)), "ArgMax": extreme,
     "ArgMin": extreme, "AveragePool": average_pool, "BatchNormalization": batch_normalization, "Cast": cast,
-    "Ceil": elementwise(), "Clip": clipped, "Concat": concatenated, "Conv": convolution,
+    "Ceil": elementwise(), "Clip": clipped, "Concat": concatenated, "ConstantOfShape": filled, "Conv": convolution,
     "ConvTranspose": transposed_convolution, "Cos": elementwise(), "DepthToSpace": blocks, "Div": quotient,
     "Dropout": elementwise(), "Elu": elementwise(alpha=(0.2, 2)), "Equal": comparison, "Erf": elementwise(),
     "Exp": elementwise(), "Expand": expanded, "Flatten": flattened, "Floor": elementwise(), "Gather": gathered,

@@ -70,7 +70,8 @@ class Tensor:
 class Op:
     """An operator: `kind` is ONNX's name, or `DOMAIN::NAME` for one that ONNX lacks (opaque but plannable).
 
-    `attrs` holds ONNX's attributes, and beside them `layout` ("NHWC" where the file's kernels are channels-last).
+    `attrs` holds ONNX's attributes, and beside them `layout` ("NHWC" where the file's kernels are channels-last) and
+    `fill` (a ConstantOfShape's number).
     `after`: operators that must run before this one although no tensor says so (side effects on resources).
     """
 

@@ -13,6 +13,7 @@ from downset.rewrite.fold_batch_norm import fold_batch_norm
 from downset.rewrite.rebatch import batch_or_one, rebatch
 from downset.run.bound import Binder
 from downset.run.device import Device
+from downset.run.known import with_known_values
 from downset.run.program import lower
 from downset.stages.unit_graph import UnitGraph, unit_predecessors
 from downset.stages.variants import VARIANTS
@@ -22,9 +23,11 @@ __all__ = ["PlannedEngine", "check_plan", "fingerprint", "planned_graph", "prepa
 
 
 def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
-    """What is staged and run: batch normalisation folded, for this batch."""
-    folded = fold_batch_norm(graph)
-    return folded if batch is None else rebatch(folded, batch)
+    """What is staged and run: for this batch, what is known before any run as constants, batch normalisation folded."""
+    graph = with_known_values(graph, shapes=False)
+    if batch is not None:
+        graph = rebatch(graph, batch)
+    return fold_batch_norm(with_known_values(graph))
 
 
 def fingerprint(graph: Graph) -> str:

@@ -17,7 +17,7 @@ from downset.graph import ABSENT, Graph, Op
 
 __all__ = ["export_onnx", "external_files"]
 
-_OURS = frozenset({"layout", "depthwise", "partial_sum"})
+_OURS = frozenset({"layout", "depthwise", "fill", "partial_sum"})
 """Attributes of the graph's own vocabulary, which no node has."""
 
 

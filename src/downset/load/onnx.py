@@ -201,6 +201,9 @@ class _Reader:
         # what is drawn at random is no constant, although it has no inputs
         constant = constant and not kind.startswith("Random") and kind not in ("Bernoulli", "Multinomial")
         outputs = tuple(self._value(item, name, constant) if item else ABSENT for item in node.output)
+        if kind == "ConstantOfShape":
+            value = self._constant_value(node)
+            attrs["fill"] = 0.0 if value is None else value().reshape(-1)[0].item()
         if kind == "Constant" and outputs:
             value = self._constant_value(node)
             if value is not None:

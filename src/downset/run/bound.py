@@ -24,7 +24,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 _RELU = frozenset({"Relu"})
 _READ_AS_NUMBERS = frozenset(
     {
-        "ArgMax", "ArgMin", "Clip", "ConstantOfShape", "Expand", "Pad", "ReduceMax", "ReduceMean", "ReduceMin",
+        "ArgMax", "ArgMin", "Clip", "Expand", "Pad", "ReduceMax", "ReduceMean", "ReduceMin",
         "ReduceSum", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample",
         "tflite::SPLIT_V", "tflite::STRIDED_SLICE",
     }
@@ -72,8 +72,7 @@ class Binder:
 
     def argument(self, op: Op, position: int) -> Any:
         """A constant input of an operator, where its kernel wants it."""
-        first = 0 if op.kind == "ConstantOfShape" else 1
-        return self.constant(op.inputs[position], numbers=op.kind in _READ_AS_NUMBERS and position >= first)
+        return self.constant(op.inputs[position], numbers=op.kind in _READ_AS_NUMBERS and position > 0)
 
     def place(self, value: Any) -> Any:
         """A given value on the device, as the kernels want it: images channels last (those of a channels-last graph
@@ -136,7 +135,9 @@ class Binder:
         shapes = [self.graph.tensors[tensor].shape if tensor != ABSENT else () for tensor in op.outputs]
         kernel = KERNELS[op.kind]
 
-        dtypes = [None if tensor == ABSENT else self.dtype_of(tensor) for tensor in op.outputs]
+        # A result that nobody asked for may have no element type here: the mask of a Dropout, say.
+        wanted = [t != ABSENT and bool(self._read_by[t] or t in self.graph.outputs) for t in op.outputs]
+        dtypes = [self.dtype_of(t) if here else None for t, here in zip(op.outputs, wanted, strict=True)]
 
         def run(values: list[Any]) -> Sequence[Any]:
             arguments = list(fixed)
@@ -145,7 +146,7 @@ class Binder:
             results = kernel(op, arguments, shapes)
             return [value.to(dtype) for value, dtype in zip(results, dtypes, strict=False) if dtype is not None]
 
-        return Call(inputs, tuple(tensor for tensor in op.outputs if tensor != ABSENT), run)
+        return Call(inputs, tuple(t for t, here in zip(op.outputs, wanted, strict=True) if here), run)
 
     def dtype_of(self, tensor: int) -> Any:
         """The element type a tensor is computed in: floats in the engine's, everything else in its own. (A cast is no

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.graph import Graph, Op
+from downset.graph import ABSENT, Graph, Op
 from downset.run import kernels_nn as nn
 from downset.run import kernels_norm as norm
 from downset.run import kernels_shape as shape
@@ -25,16 +25,18 @@ Kernel = Callable[[Op, Inputs, Shapes], list[Any]]
 
 
 def check_kernels(graph: Graph) -> None:
-    """Raise UnsupportedError naming the first operator without a kernel, and how many of its kind there are."""
-    counts = Counter(op.kind for op in graph.ops)
-    for op in graph.ops:
+    """Raise UnsupportedError naming the first operator without a kernel, and how many of its kind there are. Those that
+    make constants need none."""
+    ops = [op for op in graph.ops if not all(t in graph.constants for t in op.outputs if t != ABSENT)]
+    counts = Counter(op.kind for op in ops)
+    for op in ops:
         if op.kind not in KERNELS:
             others = {kind: count for kind, count in counts.items() if kind not in KERNELS and kind != op.kind}
             more = f"; also lacking: {', '.join(f'{kind} ({n})' for kind, n in others.items())}" if others else ""
             raise UnsupportedError(
                 f"no kernel for operator {op.name!r} of kind {op.kind} ({counts[op.kind]} of it){more}"
             )
-    quantised = next((t for op in graph.ops for t in op.outputs if t >= 0 and graph.tensors[t].quantization), None)
+    quantised = next((t for op in ops for t in op.outputs if t != ABSENT and graph.tensors[t].quantization), None)
     if quantised is not None:
         raise UnsupportedError(f"tensor {graph.tensors[quantised].name!r} is quantised; the kernels compute on floats")
 
@@ -153,6 +155,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Clip": _clip,
     "Concat": _concat,
     "Constant": _constant,
+    "ConstantOfShape": shape.constant_of_shape,
     "Conv": nn.convolution,
     "ConvTranspose": nn.transposed_convolution,
     "Cos": _unary("cos"),

@@ -120,6 +120,10 @@ def _none(device: Any) -> Any:
     return torch.empty(0, dtype=torch.long, device=device)
 
 
+def constant_of_shape(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [torch_library().full(shapes[0], op.attrs.get("fill", 0.0), device=inputs[0].device)]
+
+
 def expand(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [inputs[0].expand(shapes[0])]
 
