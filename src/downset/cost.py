@@ -14,7 +14,7 @@ from downset.graph import ABSENT, Graph, Op
 from downset.regions import extent, input_map, is_whole
 from downset.rows import Interval, RowForm, RowInput, RowOp, needed
 
-__all__ = ["interval_bytes", "macs", "op_macs", "redundant_macs", "row_form", "segment_macs", "whole_macs"]
+__all__ = ["macs", "op_macs", "redundant_macs", "row_form", "segment_macs", "whole_macs"]
 
 
 def op_macs(graph: Graph, op: Op) -> int:
@@ -107,8 +107,3 @@ def redundant_macs(form: RowForm, ops: Iterable[int], parts: Iterable[Mapping[in
     """
     chosen = tuple(ops)
     return sum(segment_macs(form, chosen, part) for part in parts) - whole_macs(form, chosen)
-
-
-def interval_bytes(form: RowForm, tensor: int, rows: Interval) -> int:
-    """Bytes of some rows of a tensor."""
-    return form.bytes_per_row[tensor] * max(rows[1] - rows[0], 0)

@@ -8,7 +8,7 @@ from downset.arenas.native_form import flat, small_enough
 from downset.native import native_module
 from downset.records import Record, align_up
 
-__all__ = ["height", "lowest_gap", "place_in_order", "smallest_gap"]
+__all__ = ["height", "lowest_gap", "place_in_order"]
 
 Interval = tuple[int, int]
 Placed = tuple[tuple[Interval, ...], int, int]
@@ -37,6 +37,7 @@ def _rivals(pieces: Sequence[Interval], placed: Iterable[Placed]) -> list[Interv
 
 
 def _smallest(record: Record, rivals: Iterable[Interval]) -> int:
+    """The offset in the smallest gap that takes the record, first among equals; above everything if none does."""
     best, best_room, cursor = -1, -1, 0
     for offset, end in rivals:
         at = align_up(cursor, record.alignment)
@@ -57,18 +58,10 @@ def _lowest(record: Record, rivals: Iterable[Interval]) -> int:
     return align_up(cursor, record.alignment)
 
 
-def _as_placed(placed: Iterable[tuple[Record, int]]) -> Iterable[Placed]:
-    return ((other.active(), offset, offset + other.nbytes) for other, offset in placed)
-
-
-def smallest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
-    """The offset in the smallest gap that takes the record, first among equals; above everything if none does."""
-    return _smallest(record, _rivals(record.active(), _as_placed(placed)))
-
-
 def lowest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
     """The lowest offset that takes the record."""
-    return _lowest(record, _rivals(record.active(), _as_placed(placed)))
+    taken = ((other.active(), offset, offset + other.nbytes) for other, offset in placed)
+    return _lowest(record, _rivals(record.active(), taken))
 
 
 def place_in_order(

@@ -49,13 +49,7 @@ def _assign_stage(
     records: Sequence[Record], stage: Sequence[int], busy: list[list[Interval]], object_of: list[int]
 ) -> None:
     pieces = {index: records[index].active() for index in stage}
-    closest = {
-        index: min(
-            ((0, gap, held) for held in range(len(busy)) if (gap := _distance(busy[held], pieces[index])) >= 0),
-            default=_NONE,
-        )
-        for index in stage
-    }
+    closest = {index: _closest(busy, pieces[index]) for index in stage}
     while closest:
         index = min(closest, key=lambda i: (closest[i][:2], -records[i].nbytes, i))
         _, _, chosen = closest.pop(index)
@@ -67,14 +61,7 @@ def _assign_stage(
         for other, (_, gap, held) in closest.items():
             now = _distance(busy[chosen], pieces[other])
             if held == chosen and now != gap:  # taken, or closer: look at all objects again
-                closest[other] = min(
-                    (
-                        (0, near, free)
-                        for free in range(len(busy))
-                        if (near := _distance(busy[free], pieces[other])) >= 0
-                    ),
-                    default=_NONE,
-                )
+                closest[other] = _closest(busy, pieces[other])
             elif now >= 0:
                 closest[other] = min(closest[other], (0, now, chosen))
 
