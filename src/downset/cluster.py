@@ -97,7 +97,7 @@ class _LinkForm(_Form, frozen=True):
 
 
 class _DeviceForm(_Form, frozen=True):
-    name: str
+    name: Annotated[str, msgspec.Meta(min_length=1)]
     mac_per_s: _Positive
     alpha: _Positive = 1.0
     memory: str | Annotated[int, msgspec.Meta(gt=0)] | None = None

@@ -137,3 +137,18 @@ def test_a_plan_that_fits_but_takes_too_long(small, tmp_path):
         run("split", small, "--cluster", home, "--max-latency", f"{least * 1.0001:.9f}s")
     with pytest.raises(DownsetError, match=f"the least is {least:.6g}"):
         run("split", small, "--cluster", home, "--max-latency", f"{least * 0.9:.9f}s")
+
+
+def test_a_pipeline_that_completes_nothing_has_no_period(small, tmp_path):
+    plan = tmp_path / "plan.json"
+    home = cluster_with(tmp_path, [None] * 2)
+    home.write_text(home.read_text().replace('"d1"', '"[red]d1"'))
+    assert "[red]d1*: 0-8" in run("split", small, "--cluster", home, "--method", "single", "-o", plan, "-q")
+    arguments = ("simulate", plan, "--fail", "[red]d1@0.000001s", "--frames", 5)
+    found = json.loads(run(*arguments, "--json"))
+    jsonschema.validate(found, json.loads((SCHEMAS / "simulate.json").read_text()))
+    assert found["completed"] == 0
+    assert found["period_s"] is found["latency_s"]["p50"] is None
+    assert "none of 5 frames" in run(*arguments)
+    with pytest.raises(DownsetError, match="more than 0 times"):
+        run("simulate", plan, "--slow", "[red]d1@1s*0")

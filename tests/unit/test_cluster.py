@@ -59,6 +59,7 @@ def test_the_papers_clusters_come_along():
         ("mac_per_s = 1e9", "mac_per_s = 1e9\nspeed = 3", "line 15"),
         ('kind = "links"', 'kind = "cell"', "line 2: kind"),
         ('kind = "links"', 'kind = "shared"', "line 17: between"),
+        ('name = "b"', 'name = ""', "line 13: name"),
         ('"2GB"', '"much"', "line 9: memory"),
         ('name = "b"', 'name = "a"', "line 13: name"),
         ('["b", "a"]', '["b", "c"]', "line 17: between"),

@@ -53,9 +53,11 @@ def simulate(
             {
                 "frames": found.frames,
                 "completed": found.completed,
-                "period_s": found.period_s,
+                "period_s": found.period_s if found.completed else None,
                 "analytic_period_s": plan.period_s,
-                "latency_s": dict(zip(("p50", "p90", "p99", "max"), found.latency_s, strict=True)),
+                "latency_s": dict(
+                    zip(("p50", "p90", "p99", "max"), found.latency_s if found.completed else [None] * 4, strict=True)
+                ),
                 "utilisation": dict(zip(names, found.utilisation, strict=True)),
                 "redundancy": dict(zip(names, found.redundancy, strict=True)),
                 "energy_j": found.energy_j,
@@ -74,9 +76,11 @@ def simulate(
         "utilisation: " + ", ".join(f"{n} {u:.0%}" for n, u in zip(names, found.utilisation, strict=True)),
         "redundancy: " + ", ".join(f"{n} {r:.1%}" for n, r in zip(names, found.redundancy, strict=True)),
     ]
+    if not found.completed:
+        lines = [f"simulated: none of {found.frames} frames was completed (analytic period {plan.period_s:.6g} s)"]
     if found.energy_j is not None:
         lines.append(f"energy: {found.energy_j:.4g} J a frame")
-    if found.completed < 3 * found.window:
+    if 0 < found.completed < 3 * found.window:
         lines.append(f"few frames: the pipeline fills and drains in {found.window} each; give --frames more")
     if found.stalled_at_s is not None:
         lines.append(f"stalled at {found.stalled_at_s:.6g} s: a dead device is needed for every frame after that")
@@ -95,4 +99,6 @@ def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:
     if match[1] not in names:
         raise UsageError(f"{text!r}: no device is called {match[1]!r}; the plan has {', '.join(names)}")
     factor = math.inf if dies else float(match[3])
+    if not factor > 0:
+        raise UsageError(f"{text!r}: a device takes more than 0 times as long")
     return Disturbance(names.index(match[1]), parse_seconds(match[2]), factor)

@@ -141,11 +141,21 @@ def _compared(graph: Graph, cluster: Any, plan: Pipeline, shared: dict[str, Any]
     return plans
 
 
+def _short(value: float) -> str:
+    """Three digits of what is small, whole numbers of what is large."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
-    names = [device.name for device in plan.cluster.devices]
-    table = Table("stage", "operators", "devices: rows", "MMACs", "redundant", "kB", "memory", "compute", "transfer")
+    from downset.units import printable
+
+    names = [printable(device.name) for device in plan.cluster.devices]
+    table = Table(
+        "stage", "operators", "devices: rows (* leads)", "MMACs", "redundant", "kB", "memory", "compute", "transfer"
+    )
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(
             " ".join(
@@ -155,10 +165,10 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
             )
             for block in stage.blocks[:4]
         ) + (f"\n... {len(stage.blocks) - 4} more blocks" if len(stage.blocks) > 4 else "")
-        memory = f"{max(stage.memory_bytes) / 1e6:.1f} MB" if stage.memory_bytes else "-"
+        memory = f"{_short(max(stage.memory_bytes) / 1e6)} MB" if stage.memory_bytes else "-"
         table.add_row(
-            str(place), str(len(stage.ops)), rows, f"{stage.macs / 1e6:,.0f}",
-            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", f"{stage.nbytes / 1e3:,.0f}", memory,
+            str(place), str(len(stage.ops)), escape(rows), _short(stage.macs / 1e6),
+            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", _short(stage.nbytes / 1e3), memory,
             f"{stage.compute_s:.4g} s", f"{stage.transfer_s:.4g} s",
         )  # fmt: skip
     out.print(table)
