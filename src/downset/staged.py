@@ -46,11 +46,15 @@ def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
         "batch": (plan.batch, batch_or_one(graph)),
         "element type": (plan.dtype, device.dtype),
         "device": (plan.device_name, device.name),
-        "model": (plan.model, fingerprint(graph)),
     }
     for what, (planned, given) in asked.items():
         if planned != given:
             raise InvalidPlan(f"the plan was made for {what} {planned}, not for {given}; make one with `downset stage`")
+    if plan.model != fingerprint(graph):
+        raise InvalidPlan(
+            f"the plan was made for another model: operators, attributes or shapes of {graph.name} differ "
+            f"(fingerprint {fingerprint(graph)}, the plan's {plan.model}); make one with `downset stage`"
+        )
     verify_stages(planned_graph(graph, plan), plan)
 
 

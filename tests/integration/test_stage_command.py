@@ -89,6 +89,10 @@ def test_mistakes_are_one_line(staged, tmp_path):
     fails(2, "stage", model, "--batch", "0", says="batch")
     fails(2, "stage", model, "--runs", "14", says="--runs")
     fails(5, "stage", tmp_path / "none.onnx", says="none.onnx")
+    # What is wrong with the output is said before anything is loaded, let alone measured.
+    fails(2, "stage", tmp_path / "none.onnx", "-o", tmp_path / "no" / "p.json", says="output directory")
+    fails(2, "stage", model, "-o", model, says="being read")
+    fails(2, "run", tmp_path / "none.onnx", "--plan", plan, "--output", tmp_path / "no" / "o.npz", says="directory")
     if not torch.cuda.is_available():
         fails(5, "stage", model, "--device", "cuda", says="no CUDA device")
     assert not list(tmp_path.glob("*.part"))
@@ -121,6 +125,15 @@ def test_a_tampered_plan_is_refused(staged, tmp_path):
     broken = {**whole, "stages": whole["stages"][:-1]}
     (tmp_path / "broken.json").write_text(json.dumps(broken))
     fails(4, "run", model, "--plan", tmp_path / "broken.json", says="in no stage")
+
+
+def test_what_may_differ_from_onnx_runtime(monkeypatch):
+    from downset.commands.run import _allowed
+
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    assert [_allowed("cpu", "float32"), _allowed("cuda", "float32")] == [1e-3, 2e-2]
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert [_allowed("cuda", "float32"), _allowed("cuda", "float16")] == [1e-3, 5e-2]
 
 
 def test_a_damaged_cache_is_moved_aside(staged, tmp_path):

@@ -13,7 +13,8 @@ from downset.commands.options import console, parse_shapes, print_json
 
 __all__ = ["run"]
 
-_TOLERANCE = {"float32": 1e-3, "float16": 5e-2, "bfloat16": 2e-1}
+_TOLERANCE = {"float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 2e-1}
+"""Of the largest value. `tf32`: float32 where cuDNN multiplies ten bits of it, as PyTorch lets it by default."""
 
 
 @click.command()
@@ -40,12 +41,15 @@ def run(
     """Run MODEL as the plan says; print how long it took."""
     from downset.errors import InvalidPlan, UsageError
     from downset.export.plan_json import read_plan
+    from downset.export.write import check_output
     from downset.load import load
     from downset.plans import StagePlan
     from downset.run.arena import seeded_inputs
     from downset.run.device import open_device
     from downset.staged import check_plan, prepare, stage_engine
 
+    if outputs is not None:
+        check_output(outputs, source=model)
     if runs < 1:
         raise UsageError(f"--runs is at least 1; given {runs}")
     plan = read_plan(plan_path)
@@ -82,11 +86,18 @@ def run(
         for tensor, value in zip(graph.outputs, results, strict=True):
             summary = f"{graph.tensors[tensor].name}: {list(value.shape)}, from {value.min():.5g} to {value.max():.5g}"
             out.print(summary, markup=False, soft_wrap=True)
-    allowed = _TOLERANCE[plan.dtype]
+    allowed = _allowed(plan.device, plan.dtype)
     if worst is not None and not worst <= allowed:
         raise InvalidPlan(f"outputs differ from ONNX Runtime's by {worst:.2g} of the largest value; allowed: {allowed}")
     if worst is not None and not as_json:
         console().print(f"equal to ONNX Runtime within {worst:.1e} of the largest value (allowed: {allowed})")
+
+
+def _allowed(device: str, dtype: str) -> float:
+    from downset.run.library import torch_library
+
+    short = device == "cuda" and dtype == "float32" and torch_library().backends.cudnn.allow_tf32
+    return _TOLERANCE["tf32" if short else dtype]
 
 
 def _array(value: Any) -> Any:

@@ -44,6 +44,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     """Search stages for MODEL on a device, time whole candidates, keep the best; sequential unless measured better."""
     from downset.errors import UsageError
     from downset.export.plan_json import write_plan
+    from downset.export.write import check_output
     from downset.load import load
     from downset.run.device import open_device
     from downset.run.profiles import Profiles
@@ -52,6 +53,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.staged import planned_graph, prepare
     from downset.verify_stages import verify_stages
 
+    if output is not None:
+        check_output(output, source=model)
     if options["runs"] < _LEAST_RUNS:
         raise UsageError(f"--runs is at least {_LEAST_RUNS}, to decide by; given {options['runs']}")
     limits = Limits(
