@@ -19,7 +19,7 @@ from downset.stages.greedy import greedy
 from downset.stages.lazy import lazy
 from downset.stages.problem import FoundStages, StageProblem
 from downset.stages.sequential import sequential
-from downset.stages.unit_graph import UnitGraph, blocks, group_units
+from downset.stages.unit_graph import PATTERNS, Pattern, UnitGraph, blocks, group_units
 
 __all__ = ["Limits", "Progress", "Variant"]
 
@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int], None]
 class Limits:
     """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages,
     `seconds` for each block, `all_seconds` for all blocks by all strategies (units are timed, and candidates built and
-    timed, whatever it takes)."""
+    timed, whatever it takes). `patterns`: of the operators that are one unit."""
 
     max_ops: int = 3
     max_groups: int = 8
@@ -38,6 +38,7 @@ class Limits:
     seconds: float = 60.0
     endings: str = "all"
     all_seconds: float = math.inf
+    patterns: tuple[Pattern, ...] = PATTERNS
 
     def __post_init__(self) -> None:
         for name in ("max_ops", "max_groups", "timings"):
@@ -141,7 +142,7 @@ class Variant:
         shared: StageTimer | None = None,
     ) -> None:
         self.graph = graph
-        self.units = group_units(graph)
+        self.units = group_units(graph, limits.patterns)
         self.binder = Binder(graph, device=device.kind, dtype=device.dtype)
         self.timer = StageTimer(graph, self.units, device, self.binder, profiles, shared=shared)
         labelled = _labelled(progress, name)

@@ -73,6 +73,22 @@ def test_channels_last_weights_and_activations(activation, depthwise):
         assert ours.max() == {"Relu6": 6.0, "ReluN1To1": 1.0}[activation]
 
 
+def test_channels_last_separable_convolutions_are_one_unit():
+    build = Builder(True, 1)
+    image = build.tensor((4, 6, 6))
+    active = build.op("Relu", [image], (4, 6, 6))
+    attrs = {"kernel_shape": [3, 3], "pads": [1] * 4, "group": 4, "depthwise": 1}
+    deep = build.op("Conv", [active, build.weights(1, 3, 3, 4)], (4, 6, 6), **attrs)
+    point = build.op("Conv", [deep, build.weights(7, 1, 1, 4)], (7, 6, 6), kernel_shape=[1, 1])
+    build.op("Conv", [point, build.weights(2, 3, 3, 7)], (2, 4, 4), kernel_shape=[3, 3])
+    graph = build.graph((image,))
+    assert group_units(graph).units == ((0, 1, 2), (3,))
+    values = seeded_inputs(graph)
+    (ours,), _ = through_the_engine(graph, values, 2)
+    theirs = execute(graph, {image: values[0]})[graph.outputs[0]].numpy()
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * float(np.abs(theirs).max()))
+
+
 def test_weights_are_packed_once_for_each_number_of_threads():
     build = Builder(True, 0)
     image = build.tensor((4, 6, 6))

@@ -17,7 +17,7 @@ from downset.stage_timer import merge_families
 from downset.staged import check_plan, fingerprint, planned_graph, prepare, stage_engine
 from downset.stages import Stage, StageProblem
 from downset.stages.greedy import greedy
-from downset.stages.unit_graph import blocks, group_units
+from downset.stages.unit_graph import PATTERNS, blocks, group_units
 from downset.stages.variants import VARIANTS
 from downset.verify_stages import verify_stages
 from experiments.zoo import ZOO
@@ -271,6 +271,20 @@ def test_a_block_with_too_many_endings_is_cut_and_searched(tmp_path, monkeypatch
     assert len(cuts) == len(set(cuts)) > 0, "a cut holds for all strategies"
     assert not any("was not searched" in note for note in result.notes)
     verify_stages(planned_graph(graph, result.plan), result.plan)
+
+
+def test_patterns_of_units_can_be_replaced(tmp_path):
+    path = branchy(tmp_path / "m.onnx")
+    graph = prepare(load(path))
+    device = open_device("cpu", threads=2)
+    values = seeded_inputs(graph)
+    for patterns, largest in (((), 1), ((("Conv", "Relu"),), 2), ((("Concat", "Relu"),), 1), (PATTERNS, 3)):
+        plan = stage(graph, device, limits=Limits(timings=5, patterns=patterns), runs=1).plan
+        assert max(map(len, plan.units)) == largest, patterns
+        check_plan(graph, plan, device)
+        engine = stage_engine(graph, plan, device, values)
+        close([value.numpy() for value in engine.outputs()], expected(path, graph, values))
+        engine.close()
 
 
 def test_without_time_blocks_are_left_unsearched_and_said(tmp_path):

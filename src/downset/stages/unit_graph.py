@@ -9,7 +9,7 @@ from itertools import pairwise
 from downset.graph import ABSENT, Graph, Op
 from downset.lattice import ancestors, bits, descendants, topological
 
-__all__ = ["PATTERNS", "UnitGraph", "blocks", "group_units", "unit_predecessors"]
+__all__ = ["PATTERNS", "Pattern", "UnitGraph", "blocks", "group_units", "unit_predecessors"]
 
 Pattern = tuple[str, ...]
 
@@ -90,13 +90,14 @@ def _matches(graph: Graph, op: Op, step: str) -> bool:
         if not form:
             return True
         shapes = [graph.tensors[tensor].shape for tensor in op.inputs[:2]]
-        if op.attrs.get("layout") == "NHWC" or len(shapes) < 2 or min(map(len, shapes)) < 3:
+        if len(shapes) < 2 or min(map(len, shapes)) < 3:
             continue
         source, weights = shapes
-        group, inside = int(op.attrs.get("group", 1)), source[1]
+        last = op.attrs.get("layout") == "NHWC"
+        group, inside, kernel = int(op.attrs.get("group", 1)), source[-1 if last else 1], weights[1:-1]
         if form == "depthwise" and group > 1 and group == inside:
             return True
-        if form == "pointwise" and group == 1 and all(extent == 1 for extent in weights[2:]):
+        if form == "pointwise" and group == 1 and all(extent == 1 for extent in (kernel if last else weights[2:])):
             return True
     return False
 
