@@ -24,11 +24,14 @@ inline Offset round_up(Offset value, Offset alignment) { return (value + alignme
 class Ranks {
 public:
     explicit Ranks(const std::vector<Pieces>& active) {
-        for (const auto& pieces : active)
+        for (const auto& pieces : active) {
+            if (pieces.empty()) throw std::invalid_argument("placement: a record never lives");
             for (auto [low, high] : pieces) {
+                if (low >= high) throw std::invalid_argument("placement: a lifetime is reversed");
                 steps_.push_back(low);
                 steps_.push_back(high);
             }
+        }
         std::sort(steps_.begin(), steps_.end());
         steps_.erase(std::unique(steps_.begin(), steps_.end()), steps_.end());
     }
@@ -218,7 +221,7 @@ inline std::vector<Offset> place_in_order(const std::vector<Offset>& nbytes, con
     for (std::size_t i = 0; i < count; ++i)
         if (offsets[i] >= 0) put(i, ranked(rank, active[i]));
     for (int record : sequence) {
-        if (offsets[record] >= 0) continue;
+        if (offsets.at(record) >= 0) continue;
         const auto pieces = ranked(rank, active[record]);
         offsets[record] = gap_for(placed, pieces, nbytes[record], alignment[record], lowest);
         put(record, pieces);

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 
-__all__ = ["ABSENT", "Graph", "Op", "Role", "Source", "Tensor", "dtype_bits", "tensor_bytes"]
+__all__ = ["ABSENT", "LARGEST_BYTES", "Graph", "Op", "Role", "Source", "Tensor", "dtype_bits", "tensor_bytes"]
 
 ABSENT = -1
 """In `Op.inputs`: an optional input that is not given."""
@@ -24,7 +24,7 @@ Role = Literal["activation", "constant", "state"]
 """`constant`: weights and whatever is computed from weights alone. `state`: survives from one run to the next.
 Only activations take part in planning."""
 
-_LARGEST = 1 << 60
+LARGEST_BYTES = 1 << 60
 """All tensors of a graph together stay below this: sums of bytes fit into 64 bits everywhere."""
 
 _BITS = {
@@ -159,10 +159,10 @@ class Graph:
         for tensor in self.tensors:
             if tensor.nbytes < 0 or any(extent < 0 for extent in tensor.shape):
                 raise LoadError(f"tensor {tensor.name!r}: negative size or dimension {tensor.shape}")
-        if sum(tensor.nbytes for tensor in self.tensors) >= _LARGEST:
+        if sum(tensor.nbytes for tensor in self.tensors) >= LARGEST_BYTES:
             name, nbytes = max(((tensor.name, tensor.nbytes) for tensor in self.tensors), key=lambda item: item[1])
             raise LoadError(
-                f"the tensors add up to more than {_LARGEST} bytes; the largest is {name!r}, {nbytes} bytes"
+                f"the tensors add up to more than {LARGEST_BYTES} bytes; the largest is {name!r}, {nbytes} bytes"
             )
         made_by = [-1] * count
         given = set(self.inputs)

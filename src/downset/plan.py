@@ -11,7 +11,7 @@ from downset.arenas import ARENAS, SHARED
 from downset.arenas.capacity import within, within_objects
 from downset.errors import UsageError
 from downset.graph import Graph
-from downset.liveness import Lifetimes, OrderProblem, lifetimes, order_problem, peak_bytes
+from downset.liveness import Lifetimes, OrderProblem, check_problem, lifetimes, order_problem, peak_bytes
 from downset.memory_models import MemoryModel, memory_model
 from downset.orders import ORDERS
 from downset.plans import Arena, Evidence, Found, Order, SharedObjects
@@ -50,11 +50,14 @@ def plan_order(
     """An order of all operators of low peak memory.
 
     With method "optimal" the least peak of all orders under the memory model, proven, if the search ends within
-    `time_limit_s`; else the best order found with a bound below it. Raises UsageError for an unknown method or model.
+    `time_limit_s`; else the best order found with a bound below it. Raises UsageError for an unknown method or model
+    and for a bare problem that breaks a law of `liveness.check_problem`.
     """
     model = memory_model(memory)
     if isinstance(problem, Graph):
         problem = order_problem(problem, model)
+    else:
+        check_problem(problem)
     name, planner = _planner(method, ORDERS, "orders")
     begin = time.perf_counter()
     found = planner(problem, time_limit_s=time_limit_s, engine=engine)
@@ -129,6 +132,7 @@ def plan_arena(
             raise UsageError("plan_arena of a graph needs the order its operators run in")
         model = memory_model(memory or (order.memory if isinstance(order, Order) else "live"))
         steps = order.steps if isinstance(order, Order) else tuple(order)
+        verify_steps(graph.predecessors(), steps)
         living = lifetimes(graph, steps, model)
         records = living.records
     else:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import gcd
+from numbers import Integral
 
 import numpy as np
 
@@ -29,6 +30,9 @@ __all__ = [
     "offsets_bound",
     "positional_maxima",
 ]
+
+
+_WHOLE = ("start", "stop", "nbytes", "alignment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,14 @@ def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
     seen: dict[str, int] = {}
     pinned: list[int] = []
     for index, record in enumerate(records):
+        fractional = next((name for name in _WHOLE if not isinstance(getattr(record, name), Integral)), None)
+        if fractional is not None:
+            yield (
+                index,
+                fractional,
+                f"{getattr(record, fractional)!r} as {fractional} of {record.id!r} is no whole number",
+            )
+            continue
         if record.id in seen:
             yield index, "id", f"id {record.id!r} is taken by record {seen[record.id]}"
         seen.setdefault(record.id, index)
