@@ -130,6 +130,7 @@ def _least_carrying(carrying: _Carrying, before: int, piece: int, state_limit: i
     heap = [(0, 0, before)]
     came: dict[int, tuple[int, int]] = {before: (0, -1)}  # downset -> least sum, last vertex
     carried = {before: carrying.nbytes(before)}
+    ready = {before: sum(1 << v for v in bits(piece) if not predecessors[v] & ~before)}
     done: set[int] = set()
     while heap:
         total, _, cut = heapq.heappop(heap)
@@ -140,15 +141,17 @@ def _least_carrying(carrying: _Carrying, before: int, piece: int, state_limit: i
             break
         if len(done) > state_limit:
             return _greedy(carrying, before, piece), False
-        for v in bits(goal & ~cut):
-            if not predecessors[v] & ~cut:
-                larger = cut | 1 << v
-                if larger not in carried:
-                    carried[larger] = carried[cut] + carrying.change(cut, v)
-                reached = total + carried[larger]
-                if larger not in came or reached < came[larger][0]:
-                    came[larger] = (reached, v)
-                    heapq.heappush(heap, (reached, count - larger.bit_count(), larger))
+        may = ready.pop(cut)
+        for v in bits(may):
+            larger = cut | 1 << v
+            if larger not in carried:
+                carried[larger] = carried[cut] + carrying.change(cut, v)
+                opened = sum(1 << w for w in bits(carrying.after[v] & piece) if not predecessors[w] & ~larger)
+                ready[larger] = (may & ~(1 << v)) | opened
+            reached = total + carried[larger]
+            if larger not in came or reached < came[larger][0]:
+                came[larger] = (reached, v)
+                heapq.heappush(heap, (reached, count - larger.bit_count(), larger))
     order, cut = [], goal
     while cut != before:
         v = came[cut][1]
