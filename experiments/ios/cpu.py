@@ -15,6 +15,7 @@ from typing import Any
 from downset.run.device import open_device
 from downset.stage import Limits, stage
 from downset.staged import prepare
+from experiments.ios.against import against
 from experiments.rows import save_rows
 from experiments.zoo import graph as zoo_graph
 
@@ -64,6 +65,8 @@ def show(row: dict[str, Any]) -> None:
             f"  {c['name']:19} {c['p10_s'] * 1e3:8.2f} {c['p50_s'] * 1e3:8.2f} {c['p90_s'] * 1e3:8.2f}    "
             f"{base / c['p50_s']:5.2f}x     {best / c['p50_s']:.2f}{mark}"
         )
+    if row["network"] == "resnet50":
+        print("  " + against("ResNet-50 over sequential", (1.02, 1.05), row["speedup"], "measured, CPU"))
     met = "met" if row["speedup"] >= GOAL else "missed"
     print(f"  chosen {row['chosen']}: {row['speedup']:.2f}x of sequential, goal {GOAL}x {met}; {row['why']}")
 

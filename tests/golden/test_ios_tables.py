@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.ios.against import against
 from experiments.ios.networks import blocks_of, network, paper_units
 from experiments.ios.table1 import row_of, schedules
 
@@ -45,3 +46,10 @@ def test_counts_beyond_64_bits_are_whole():
             return 2, 3
 
     assert schedules(Wide()) == (2 << 64) + 3
+
+
+def test_the_paper_s_figures_stand_beside_ours():
+    line = against("Figure 9", 1.59, 1.749, "simulated")
+    assert line == "Figure 9: paper (V100, measured) 1.59 | ours (simulated) 1.75 | ratio 1.10"
+    line = against("ResNet-50", (1.02, 1.05), 1.02, "measured, CPU")
+    assert line == "ResNet-50: paper (V100, measured) 1.02 to 1.05 | ours (measured, CPU) 1.02 | ratio 0.97 to 1.00"
