@@ -115,6 +115,17 @@ def test_replays_in_any_order_that_the_edges_allow_compute_the_same(tmp_path, st
     assert stand_in.replays == 8
 
 
+def test_inputs_given_are_never_written(tmp_path, stand_in):
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    units, binder = group_units(graph), Binder(graph, device="cuda")
+    given = [binder.place(value) for value in seeded_inputs(graph)]
+    before = [value.clone() for value in given]
+    options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": given}
+    engine = cuda.CudaEngine(binder, units, lower(units, in_order(graph, units), barriers=False), **options)
+    engine([torch.zeros_like(value) for value in given])
+    assert all(torch.equal(value, old) for value, old in zip(given, before, strict=True))
+
+
 def test_replays_without_an_edge_do_not(tmp_path, stand_in):
     def without_waits(program):
         return replace(program, steps=tuple(replace(step, waits=()) for step in program.steps))
@@ -152,11 +163,11 @@ def test_algorithms_are_chosen_before_the_capture_and_never_in_it(tmp_path, stan
         execute(calls, table)
 
     monkeypatch.setattr(cuda, "_run", run)
-    before = torch.backends.cudnn.benchmark, gc.isenabled()
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit, gc.isenabled()
     engine_of(branchy(tmp_path / "m.onnx"), all_at_once)
     assert {(benchmark, collected) for capturing, benchmark, collected in seen if not capturing} == {(True, True)}
     assert {(benchmark, collected) for capturing, benchmark, collected in seen if capturing} == {(False, False)}
-    assert (torch.backends.cudnn.benchmark, gc.isenabled()) == before
+    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit, gc.isenabled()) == before
 
 
 @pytest.mark.parametrize("when", ["warming up", "capturing"])

@@ -22,6 +22,8 @@ from downset.stages.unit_graph import UnitGraph
 __all__ = ["CudaEngine", "need_cuda"]
 
 _WARM_UP = 3
+_ALGORITHMS = 4
+"""Of cuDNN, timed for each convolution, the likeliest first: some are compiled when they are tried."""
 
 
 def need_cuda() -> Any:
@@ -63,7 +65,7 @@ class CudaEngine:
         try:
             # cuDNN chooses algorithms where calls are bound and warmed up, by timing them; the capture looks them up.
             with torch.no_grad(), _choosing(torch):
-                self.static = [binder.place(value) for value in values]
+                self.static = [binder.place(value).clone() for value in values]  # never the caller's own memory
                 self._fixed = binder.fixed_outputs(outputs)
                 self._calls = [self._bind(binder, units, at) for at in range(len(program.steps))]
                 self._warm_up()
@@ -154,12 +156,13 @@ def _names(binder: Binder, units: UnitGraph, members: Sequence[int]) -> str:
 
 @contextmanager
 def _choosing(torch: Any) -> Iterator[None]:
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.benchmark_limit
+    cudnn.benchmark, cudnn.benchmark_limit = True, _ALGORITHMS
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = before
+        cudnn.benchmark, cudnn.benchmark_limit = before
 
 
 @contextmanager
