@@ -12,15 +12,15 @@ from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pico import pico
 from downset.pipelines.problem import price
 from downset.pipelines.strips import equal_rows, tiles
-from downset.pipelines.timing import stage_of
+from downset.pipelines.timing import period_and_latency, stage_of, stages_of
 from downset.split import plan_pipeline
 from experiments.zoo import graph
 from tests.strategies_pipeline import random_chain, random_graph
 
 
-def printed(problem, cluster):
-    """[(first piece, last piece, devices)], pieces from 1: DP(1, L, D, no limit) and BuildStrategy; then Algorithm 3,
-    its stage of most average requirement: [(first piece, last piece, set of devices)]."""
+def printed(problem, cluster, t_lim=math.inf):
+    """[(first piece, last piece, set of devices)], pieces from 1: DP(1, L, D, T_lim) and BuildStrategy, T_lim less the
+    last stage's time for each candidate by itself; then Algorithm 3, its stage of most average requirement."""
     count = len(cluster.devices)
     mean = sum(device.mac_per_s / device.alpha for device in cluster.devices) / count
     equal = Cluster(tuple(Device(f"{k}", mean) for k in range(count)), cluster.network)
@@ -34,7 +34,7 @@ def printed(problem, cluster):
         stage = StageDraft(leader, (Split(i - 1, j, tiles(range(p), rows)),))
         return stage_of(problem, equal, stage, comm="paper").seconds
 
-    def search(i, j, p, t_lim):
+    def search(i, j, p, left):
         if (i, j, p) in period:
             return period[i, j, p], latency[i, j, p]
         period[i, j, p] = latency[i, j, p] = seconds(i, j, p)
@@ -44,9 +44,11 @@ def printed(problem, cluster):
         for s in range(i, j):
             for m in range(1, p):
                 last = seconds(s + 1, j, m)
-                if t_lim - last < 0:
+                if left - last < 0:
                     continue
-                search(i, s, p - m, t_lim - last)
+                search(i, s, p - m, left - last)
+                if left - last < latency[i, s, p - m]:
+                    continue
                 longest = max(period[i, s, p - m], last)
                 if longest < period[i, j, p]:
                     period[i, j, p] = longest
@@ -55,7 +57,7 @@ def printed(problem, cluster):
                     built[i, j, p] = (s + 1, j, m)
         return period[i, j, p], latency[i, j, p]
 
-    search(1, problem.cuts, count, math.inf)
+    search(1, problem.cuts, count, t_lim)
     stages, key = [], (1, problem.cuts, count)
     while key is not None:
         stages.insert(0, built[key])
@@ -83,12 +85,14 @@ def test_pico_is_the_printed_algorithm(seed):
     problem = random_chain(random, rows=16) if seed % 2 else random_graph(random, units=5, rows=16)
     devices = tuple(Device(f"d{k}", random.choice([10.0, 20.0, 30.0, 50.0])) for k in range(random.randint(1, 5)))
     cluster = Cluster(devices, Network("links", random.choice([1.0, 20.0, 1e6])))
-    expected = printed(problem, cluster)
-    for (i, j, devices_), (first, last, wanted) in zip(
-        of(pico(problem, cluster, comm="paper").stages), expected, strict=True
-    ):
-        assert (i, j) == (first, last)
-        assert devices_ <= wanted  # a device whose strip has no row is left out
+    stages = stages_of(problem, cluster, pico(problem, cluster, comm="paper").stages, comm="paper")
+    latency = period_and_latency(cluster, stages)[1]
+    for limit in (None, latency * 0.9, latency * 0.6):
+        expected = printed(problem, cluster, math.inf if limit is None else limit)
+        found = of(pico(problem, cluster, comm="paper", max_latency_s=limit).stages)
+        for (i, j, devices_), (first, last, wanted) in zip(found, expected, strict=True):
+            assert (i, j) == (first, last)
+            assert devices_ <= wanted  # a device whose strip has no row is left out
 
 
 def test_ties_decide_what_vgg16_gets():

@@ -29,7 +29,7 @@ def planned(problem, cluster, comm, limit):
 def test_a_limit_is_kept_or_refused_rightly(kind):
     """`least_period` enumerates one fused block a stage; rivals and stages of several blocks may have less latency."""
     refused = missed = 0
-    for seed in range(2000, 2060):
+    for seed in range(2000, 2040):
         problem, cluster, comm = instance(kind, seed)
         latency = least_period(problem, cluster, comm=comm)[1]
         for factor in (0.95, 1.0, 1.2):
@@ -48,7 +48,7 @@ def test_a_limit_is_kept_or_refused_rightly(kind):
             if found.evidence.proven:
                 assert found.period_s <= period * (1 + 1e-7), seed
             missed += found.period_s > period * (1 + 1e-7)
-    assert refused > 40
+    assert refused > 25
     # Trades of period against latency are sampled where computing and sending overlap; they are all kept elsewhere.
     assert missed <= (0 if kind == "links" else 3)
 
