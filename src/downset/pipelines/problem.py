@@ -73,6 +73,7 @@ class SplitProblem:
     _facts: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _needs: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(default_factory=dict, compare=False, repr=False)
     _crossing: dict[int, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _covered: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _sinks: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -135,6 +136,14 @@ class SplitProblem:
         made_after = {tensor for op in after for tensor in self.ops[op].outputs}
         read_after = {tensor for op in after for tensor in self.ops[op].inputs}
         return tuple(sorted((read_after - made_after) | (self.kept & made_before)))
+
+    def covered(self, start: int, stop: int) -> tuple[int, ...]:
+        """The graph's operators of units [start, stop)."""
+        if (start, stop) not in self._covered:
+            ops = [op for unit in self.units[start:stop] for op in unit]
+            stands_for = self.source_ops or [(op,) for op in range(len(self.ops))]
+            self._covered[start, stop] = tuple(sorted(source for op in ops for source in stands_for[op]))
+        return self._covered[start, stop]
 
     def sinks(self, start: int, stop: int) -> frozenset[int]:
         """Tensors that units [start, stop) make and that are read later, kept, or read by nobody."""

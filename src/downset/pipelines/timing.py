@@ -76,7 +76,7 @@ def stage_of(
     seconds = max(compute_s, transfer_s) if cluster.network.overlap else compute_s + transfer_s
     members = {strip.device for block in blocks for strip in block.strips} | {draft.leader}
     return PipelineStage(
-        ops=_ops(problem, start, stop),
+        ops=problem.covered(start, stop),
         leader=draft.leader,
         devices=tuple(sorted(members)),
         blocks=tuple(blocks),
@@ -131,14 +131,8 @@ def _block(
         after = tuple(Transfer(strip.device, leader, strip.out_bytes) for strip in others if strip.out_bytes)
         owners.clear()
     seconds = round_seconds(cluster, before) + round_seconds(cluster, after)
-    ops = _ops(problem, split.start, split.stop)
+    ops = problem.covered(split.start, split.stop)
     return Block(split.start, split.stop, ops, segment.rows, tuple(strips), before, after, max(busy), seconds)
-
-
-def _ops(problem: SplitProblem, start: int, stop: int) -> tuple[int, ...]:
-    """The graph's operators of units [start, stop)."""
-    covered = [op for unit in problem.units[start:stop] for op in unit]
-    return tuple(sorted(s for op in covered for s in (problem.source_ops[op] if problem.source_ops else (op,))))
 
 
 def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
