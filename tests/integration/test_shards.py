@@ -178,6 +178,26 @@ def test_rows_are_stated(tmp_path):
     assert extent(graph, stem.outputs[0]) == 8
 
 
+def test_devices_with_names_that_files_cannot_have_keep_their_shards(tmp_path):
+    graph = load(branchy_model(tmp_path / "m.onnx"))
+    everything = tuple(range(len(graph.ops)))
+    shards = write_shards(tmp_path / "s", graph, [ShardBlock(0, 0, everything, 8, (("d 1", 0, 4), ("d/1", 4, 8)))])
+    assert [shard.device for shard in shards] == ["d 1", "d/1"]
+    rows = [onnx.load(tmp_path / "s" / shard.file).graph.input[0].type.tensor_type.shape.dim[2] for shard in shards]
+    assert len({shard.file for shard in shards}) == 2
+    assert [row.dim_value for row in rows] == [stop - start for start, stop in (s.inputs["x"] for s in shards)]
+
+
+def test_exported_programs_are_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    from downset.load.torch import load_exported
+
+    graph = load_exported(torch.export.export(torch.nn.Conv2d(3, 4, 3).eval(), (torch.zeros(1, 3, 8, 8),)))
+    with pytest.raises(UnsupportedError, match=r"torch\.onnx\.export"):
+        export_shards(tmp_path / "s", graph, plan_pipeline(graph, QUICK, method="single"))
+    assert not (tmp_path / "s").exists()
+
+
 def test_an_earlier_export_leaves_nothing_behind(tmp_path):
     graph = load(branchy_model(tmp_path / "m.onnx"))
     everything = tuple(range(len(graph.ops)))

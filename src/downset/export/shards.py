@@ -82,8 +82,13 @@ def _blocks(plan: Pipeline) -> list[ShardBlock]:
 def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
     """Write `stageN_blockM_DEVICE.onnx` for every strip that is not empty, and `shards.json`.
 
-    Raises UnsupportedError for channels-last graphs, UsageError for a folder that cannot be made.
+    Raises UnsupportedError for graphs channels-last or not written as ONNX, UsageError for a folder that cannot be made.
     """
+    if graph.source.format == "torch":
+        raise UnsupportedError(
+            f"{graph.name} comes from torch.export, without ONNX's attributes; write it with torch.onnx.export, and "
+            "split that"
+        )
     if channels_last(graph):
         raise UnsupportedError(f"{graph.name} is channels-last; shards are ONNX, which is channels-first")
     folder = Path(folder)
@@ -101,6 +106,8 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
             part, inputs, outputs = found
             safe = re.sub(r"[^\w.-]", "_", device)
             name = f"stage{block.stage}_block{block.block}_{safe}.onnx"
+            if any(shard.file == name for shard in shards):  # names that differ in what files may not be called
+                name = f"stage{block.stage}_block{block.block}_{safe}_{len(shards)}.onnx"
             write_whole(folder / name, _model(part, opsets).SerializeToString())
             shards.append(Shard(block.stage, block.block, device, name, inputs, outputs))
     _forget(folder, {shard.file for shard in shards})
@@ -233,7 +240,10 @@ def _model(part: Graph, opsets: dict[str, int]) -> Any:
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=8, producer_name="downset")
-    onnx.checker.check_model(model)
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise UnsupportedError(f"{part.name} is no valid ONNX: {str(error).splitlines()[0]}") from None
     return model
 
 
