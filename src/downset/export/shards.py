@@ -82,7 +82,7 @@ def _blocks(plan: Pipeline) -> list[ShardBlock]:
 def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
     """Write `stageN_blockM_DEVICE.onnx` for every strip that is not empty, and `shards.json`.
 
-    Raises UnsupportedError for graphs channels-last or not written as ONNX, UsageError for a folder that cannot be made.
+    Raises UnsupportedError for graphs that are channels-last or no ONNX, UsageError for a folder that cannot be made.
     """
     if graph.source.format == "torch":
         raise UnsupportedError(
