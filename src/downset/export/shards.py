@@ -97,7 +97,7 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
     form, opsets = row_form(graph, strict=False), _opsets(graph)
-    shards = []
+    shards: list[Shard] = []
     for block in blocks:
         for device, start, stop in block.strips:
             found = shard_graph(graph, form, block.ops, (start, stop), block.frame_rows)
