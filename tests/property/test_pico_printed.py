@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from itertools import combinations
 from random import Random
 
 import pytest
@@ -105,3 +106,36 @@ def test_ties_decide_what_vgg16_gets():
         for ties in ("printed", "last devices first")
     ]
     assert periods == pytest.approx([0.43352064, 0.462422016], rel=1e-9)
+
+
+def test_theorem_4():
+    """On equal devices with equal strips no division of units and devices among stages is faster, all devices used."""
+    for seed in range(40):
+        random = Random(f"theorem/{seed}")
+        problem = random_chain(random, layers=4, rows=24)
+        count = random.randint(1, 4)
+        cluster = Cluster(tuple(Device(f"d{k}", 20.0) for k in range(count)), Network("links", 30.0))
+        best = math.inf
+        for stages in range(1, min(count, problem.cuts) + 1):
+            for inner in combinations(range(1, problem.cuts), stages - 1):
+                for shares in combinations(range(1, count), stages - 1):
+                    cuts, given = [0, *inner, problem.cuts], [0, *shares, count]
+                    drafts = tuple(
+                        equal_stage(problem, cuts[k], cuts[k + 1], range(given[k], given[k + 1])) for k in range(stages)
+                    )
+                    period, _ = period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))
+                    best = min(best, period)
+        shape = [(i, j, len(devices)) for i, j, devices in printed(problem, cluster)]
+        used, drafts = 0, []
+        for i, j, number in shape:
+            drafts.append(equal_stage(problem, i - 1, j, range(used, used + number)))
+            used += number
+        period, _ = period_and_latency(cluster, stages_of(problem, cluster, tuple(drafts), comm="paper"))
+        assert period == pytest.approx(best, rel=1e-9)
+
+
+def equal_stage(problem, start, stop, devices):
+    segment = problem.segment(start, stop)
+    parts = tiles(devices, equal_rows(segment.rows, len(devices)))
+    leader = max(parts, key=lambda tile: sum(price(segment, tile.start, tile.stop)[1:])).device
+    return StageDraft(leader, (Split(start, stop, parts),))
