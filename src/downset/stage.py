@@ -98,8 +98,11 @@ def stage(
     candidates: dict[tuple[object, ...], Candidate] = {}
     for candidate in found:
         flat = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
-        # Chains of one unit and one group after another are the same program with barriers and without.
-        candidates.setdefault((candidate.variant, candidate.stages, candidate.barriers and not flat), candidate)
+        single = all(len(stage.units) == 1 for stage in candidate.stages)
+        # Chains of groups one after another are the same program with barriers and without, and those of single units
+        # are sequential, in whatever order blocks have them.
+        stages = () if single else candidate.stages
+        candidates.setdefault((candidate.variant, stages, candidate.barriers and not flat), candidate)
     values = seeded_inputs(graph, seed=seed)
     timed = timed_candidates(variants, device, list(candidates.values()), values, runs, progress)
     chosen, speedup, why = choose(timed)
