@@ -215,7 +215,7 @@ def _executed_file(job: Job) -> Path:
     """The file whose operators the runtime executes: for ONNX Runtime its own optimised form, else the model."""
     if job.target != "ort":
         return job.path
-    from downset.load.onnx import check_onnx
+    from downset.load.onnx_file import check_onnx
     from downset.run import ort
 
     check_readable(job.path)

@@ -9,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+import onnx
 import pytest
 
 from downset.cli import main
@@ -172,3 +173,36 @@ def test_an_interrupted_run_says_so_and_leaves_nothing(tmp_path, number):
     assert stderr.strip() == "downset: stopped"
     assert [path.name for path in tmp_path.iterdir()] == ["scratch"]
     assert not list(scratch.iterdir())
+
+
+def external(model, location="weights.bin"):
+    loaded = onnx.load(model)
+    onnx.save(loaded, model, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    loaded = onnx.load(model, load_external_data=False)
+    for weight in loaded.graph.initializer:
+        for entry in weight.external_data:
+            if entry.key == "location":
+                entry.value = location
+    model.write_bytes(loaded.SerializeToString())
+    return model.with_name("weights.bin")
+
+
+@pytest.mark.parametrize("location", ["../weights.bin", "a/../../weights.bin", "/etc/hostname", "..\\weights.bin"])
+def test_weights_outside_the_models_folder_are_refused(fails, model, tmp_path, location):
+    """They are linked into scratch folders and copied beside outputs: a file could name any path to write to."""
+    external(model, location)
+    for command in (["fit", model, "-o", tmp_path / "out.onnx"], ["inspect", model], ["verify", model, model]):
+        fails(5, *command, says="not beside the file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "weights.bin"]
+
+
+def test_weights_that_are_missing_or_cut_off(fails, run, model, tmp_path):
+    weights = external(model)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    assert run("fit", model, "-o", folder / "out.onnx", "--time-limit", "2s")[0] == 0
+    weights.write_bytes(weights.read_bytes()[:100])
+    fails(5, "fit", model, "-o", tmp_path / "out.onnx", says="m.onnx")
+    weights.unlink()
+    fails(5, "fit", model, "-o", tmp_path / "out.onnx", says="weights.bin")
+    assert not (tmp_path / "out.onnx").exists()

@@ -39,7 +39,7 @@ def numbers(text):
 
 FITTED = {
     "openWakeWord embedding": "pyopen-wakeword: embedding_model.tflite",
-    "basic-pitch (TFLite": "basic-pitch: nmp.tflite",
+    "basic-pitch, rewritten (TFLite": "basic-pitch: nmp.tflite",
     "MediaPipe hand_recrop": "mediapipe: hand_recrop.tflite",
     "SwiftNet cast to int8": "shared: swiftnet_as_int8.tflite",
     "NASNet-A Mobile int8": "shared: nasnet_mobile_keras_rand_int8.tflite",

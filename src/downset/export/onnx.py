@@ -14,6 +14,7 @@ from typing import Any
 from downset.errors import UnsupportedError
 from downset.export.write import write_whole
 from downset.graph import ABSENT, Graph, Op
+from downset.load.onnx_file import subgraphs
 
 __all__ = ["export_onnx", "external_files"]
 
@@ -105,9 +106,8 @@ def _all_names(graph: Any) -> Iterator[str]:
     for node in graph.node:
         yield from node.input
         yield from node.output
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.type == 5 else attribute.graphs if attribute.type == 10 else ():
-                yield from _all_names(inner)
+        for inner in subgraphs(node):
+            yield from _all_names(inner)
 
 
 def _node(onnx: Any, op: Op, names: dict[int, str]) -> Any:
@@ -138,9 +138,8 @@ def _drop_unused(model: Any) -> None:
     read = {value.name for value in graph.output}
     for node in graph.node:
         read.update(node.input)
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.type == 5 else attribute.graphs if attribute.type == 10 else ():
-                read.update(_all_names(inner))
+        for inner in subgraphs(node):
+            read.update(_all_names(inner))
     made = {name for node in graph.node for name in node.output}
     dropped = {value.name for value in graph.initializer if value.name not in read}
     _keep(graph.initializer, [value.name not in dropped for value in graph.initializer])

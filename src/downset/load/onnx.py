@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import LoadError, UnsupportedError
+from downset.errors import LoadError
 from downset.graph import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+from downset.load.onnx_file import captures, infer, is_fixed, onnx_library, read_model
 
-__all__ = ["check_onnx", "load_onnx"]
+__all__ = ["load_onnx"]
 
 _DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
@@ -21,16 +22,6 @@ _DTYPES = {
     17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz", 21: "uint4", 22: "int4",
     23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2",
 }  # fmt: skip
-_SAME_SHAPE = {
-    "FusedConv": "Conv",
-    "FusedGemm": "Gemm",
-    "Gelu": "Relu",
-    "FastGelu": "Relu",
-    "BiasGelu": "Relu",
-    "QuickGelu": "Relu",
-    "SkipLayerNormalization": "Relu",
-}
-"""Operators of ONNX Runtime (domain com.microsoft) whose result has the shape of this standard one's."""
 _LARGEST = 1 << 48
 
 
@@ -41,120 +32,12 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
     without `downset[onnx]`.
     """
     path = Path(path)
-    onnx = _library()
-    model = _read(onnx, path)
-    _fix_inputs(path, model, dict(shapes or {}))
-    inferred = _infer(onnx, path, model)
+    onnx = onnx_library()
+    inferred = infer(onnx, path, read_model(onnx, path, shapes or {}))
     try:
         return _Reader(onnx, path, inferred).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
-
-
-def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
-    """Raise what `load_onnx` would raise about the file itself and its inputs, without inferring the rest, and where
-    `shapes` contradict the file: ONNX Runtime runs it at no other sizes than its own."""
-    onnx = _library()
-    model = _read(onnx, Path(path))
-    for value in model.graph.input:
-        given, dims = (shapes or {}).get(value.name, ()), value.type.tensor_type.shape.dim
-        if any(_is_fixed(dim) and dim.dim_value != extent for dim, extent in zip(dims, given, strict=False)):
-            fixed = ",".join(str(dim.dim_value) if _is_fixed(dim) else "?" for dim in dims)
-            raise LoadError(f"--shape gives {value.name!r} other sizes than {path}, which fixes them to {fixed}")
-    _fix_inputs(Path(path), model, dict(shapes or {}))
-
-
-def _library() -> Any:
-    try:
-        import onnx
-        import onnx.shape_inference
-    except ImportError:
-        raise UnsupportedError("reading .onnx files needs an extra: pip install 'downset[onnx]'") from None
-    return onnx
-
-
-def _read(onnx: Any, path: Path) -> Any:
-    from google.protobuf.message import DecodeError
-
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except (DecodeError, ValueError, UnicodeDecodeError) as error:
-        raise LoadError(f"{path} is not an ONNX model or is damaged ({str(error)[:100]})") from None
-    except OSError as error:
-        raise LoadError(f"cannot read {path}: {error.strerror}") from None
-    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise LoadError(f"{path} holds no ONNX graph; is the file complete?")
-    return model
-
-
-def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Write the given shapes into the graph's inputs; complain about inputs that stay open."""
-    graph = model.graph
-    weights = {initializer.name for initializer in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]
-    names = [value.name for value in inputs]
-    unknown = next((name for name in shapes if name not in names), None)
-    if unknown is not None:
-        raise LoadError(f"--shape names {unknown!r}, but the inputs of {path} are {', '.join(names) or 'none'}")
-    open_inputs: list[tuple[str, str]] = []
-    for value in inputs:
-        if not value.type.HasField("tensor_type"):
-            continue
-        shape = value.type.tensor_type.shape
-        if value.name in shapes:
-            given = shapes[value.name]
-            if value.type.tensor_type.HasField("shape") and len(shape.dim) not in (0, len(given)):
-                raise LoadError(f"--shape gives {value.name!r} {len(given)} dimensions, the file {len(shape.dim)}")
-            del shape.dim[:]
-            for extent in given:
-                shape.dim.add().dim_value = extent
-        elif not value.type.tensor_type.HasField("shape") or not all(map(_is_fixed, shape.dim)):
-            dims = ",".join(str(dim.dim_value) if _is_fixed(dim) else "?" for dim in shape.dim) or "?"
-            open_inputs.append((value.name, dims))
-    if open_inputs:
-        listed = ", ".join(f"{name!r} [{dims}]" for name, dims in open_inputs)
-        example = " ".join(f"--shape '{name}={dims.replace('?', '1')}'" for name, dims in open_inputs)
-        raise LoadError(f"{path}: the size of input {listed} is left open; add {example} with the sizes you run")
-
-
-def _is_fixed(dim: Any) -> bool:
-    return bool(dim.HasField("dim_value")) and dim.dim_value >= 0
-
-
-def _infer(onnx: Any, path: Path, model: Any) -> Any:
-    """The model with the shape of every value that ONNX can infer."""
-    standing = type(model)()
-    standing.CopyFrom(model)
-    for position, node in [*enumerate(standing.graph.node)][::-1]:
-        if node.domain == "com.microsoft" and node.op_type in _SAME_SHAPE:
-            if node.op_type == "SkipLayerNormalization":
-                _stand_for_sum(standing.graph, position)
-            node.op_type, node.domain = _SAME_SHAPE[node.op_type], ""
-            known = {"Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
-                     "Gemm": ("alpha", "beta", "transA", "transB")}.get(node.op_type, ())  # fmt: skip
-            kept = [attribute for attribute in node.attribute if attribute.name in known]
-            del node.attribute[:]
-            node.attribute.extend(kept)
-            del node.input[(3 if known else 1) :]
-    try:
-        found = onnx.shape_inference.infer_shapes(standing, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
-        raise LoadError(f"{path}: ONNX's shape inference refuses it: {' '.join(str(error).split())[:200]}") from None
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(found.graph.value_info)
-    for ours, theirs in zip(model.graph.output, found.graph.output, strict=True):
-        ours.CopyFrom(theirs)
-    return model
-
-
-def _stand_for_sum(graph: Any, position: int) -> None:
-    """The fourth result of a SkipLayerNormalization, the sum that it normalises, has its input's shape too. The second
-    and third are for training."""
-    node = graph.node[position]
-    if len(node.output) > 3 and node.output[3]:
-        summed = type(node)(op_type="Relu", input=node.input[:1], output=node.output[3:4])
-        graph.node.insert(position + 1, summed)
-    del graph.node[position].output[1:]
 
 
 class _Reader:
@@ -256,8 +139,8 @@ class _Reader:
             self._tensors.append(Tensor(name, (), "opaque", 0))  # sequences, maps and optionals are not planned
             return self._number[name]
         shape = kind.tensor_type.shape
-        if not kind.tensor_type.HasField("shape") or not all(map(_is_fixed, shape.dim)):
-            dims = ",".join(str(dim.dim_value) if _is_fixed(dim) else "?" for dim in shape.dim)
+        if not kind.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
+            dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim)
             raise LoadError(
                 f"{self._path}: the shape [{dims}] of {what} stays open: it depends on values or sizes known only at "
                 "run time; export the model with fixed sizes"
@@ -303,18 +186,3 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     except TypeError:
         return repr(value)
-
-
-def captures(node: Any) -> Iterator[str]:
-    """Names that a node's subgraphs use from outside, in order of first use."""
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.type == 5 else attribute.graphs if attribute.type == 10 else ():
-            own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
-            for inner in graph.node:
-                for name in (*inner.input, *captures(inner)):
-                    if name and name not in own:
-                        yield name
-                own.update(inner.output)
-            for value in graph.output:
-                if value.name and value.name not in own:
-                    yield value.name

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import UnsupportedError
+from downset.errors import LoadError, UnsupportedError
 from downset.run.worker import isolated
 
 __all__ = ["PeakMeasurement", "how_to_run", "least_region", "measure_peak", "optimise_offline", "run", "run_on"]
@@ -103,18 +103,25 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 4)
-    for initializer in weights.values():
-        for entry in initializer.external_data:
-            link = folder / entry.value
-            if entry.key == "location" and not link.exists():
-                link.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    os.link(path.parent / entry.value, link)  # ONNX Runtime does not follow symbolic links
-                except OSError:
-                    shutil.copyfile(path.parent / entry.value, link)
+    locations = (
+        entry.value for weight in weights.values() for entry in weight.external_data if entry.key == "location"
+    )
+    for location in dict.fromkeys(locations):
+        _link(path, location, folder / location)
     fixed = folder / path.name
     fixed.write_bytes(model.SerializeToString())
     return fixed
+
+
+def _link(path: Path, location: str, link: Path) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        try:
+            os.link(path.parent / location, link)  # ONNX Runtime does not follow symbolic links
+        except OSError:
+            shutil.copyfile(path.parent / location, link)
+    except OSError as error:
+        raise LoadError(f"{path}: its weights in {location} cannot be read: {error.strerror or error}") from None
 
 
 def run(
