@@ -94,7 +94,8 @@ std::tuple<double, double, bool, std::int64_t, StageTables> pipeline_search(
         const auto size = static_cast<std::size_t>(rows) + 1;
         if (rows > 0)
             for (const auto* list : {&a, &b, &c, &d, &e, &f}) lawful &= list->size() == size;
-        problem.segments.push_back({rows, std::move(a), std::move(b), std::move(c), std::move(d), std::move(e), std::move(f)});
+        const auto real = [](const Sizes& whole) { return std::vector<double>(whole.begin(), whole.end()); };
+        problem.segments.push_back({rows, real(a), real(b), real(c), real(d), real(e), real(f)});
     }
     if (!lawful) throw std::invalid_argument("pipeline problem: lists of different lengths");
     problem.macs_before = std::move(macs_before);
