@@ -17,11 +17,11 @@ from typing import Any
 
 from downset.cluster import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import proportional_rows, tiles
 from downset.pipelines.timing import needs, round_seconds, stage_of
 
-__all__ = ["coedge"]
+__all__ = ["coedge", "least_compute_s"]
 
 
 def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPipeline:
@@ -33,8 +33,13 @@ def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPip
     best: dict[int, tuple[float, tuple[int, ...]]] = {-1: (0.0, ())}
     for unit in range(problem.cuts):
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
+        # The shortest ways first: behind them most others are too long by their computing alone.
+        ways = sorted(best.items(), key=lambda way: way[1][0])
         for count, split in splits[unit].items():
-            for before, (seconds, path) in best.items():
+            compute = _compute_s(problem, cluster, split)
+            for before, (seconds, path) in ways:
+                if count in following and seconds + compute >= following[count][0]:
+                    break
                 if before == count and not _neighbours_suffice(problem, splits[unit - 1][count], split):
                     continue
                 history = tuple(splits[u][n] for u, n in enumerate(path[-1:], unit - len(path[-1:])))
@@ -46,6 +51,22 @@ def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPip
     path = min(best.values())[1]
     chosen = tuple(splits[unit][count] for unit, count in enumerate(path))
     return FoundPipeline((StageDraft(leader, chosen),), 0.0)
+
+
+def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
+    """No plan of `coedge` has a shorter period: each unit with the number of devices that computes it fastest."""
+    speeds = [device.speed for device in cluster.devices]
+    order = sorted(range(len(speeds)), key=lambda device: (-speeds[device], device))
+    return sum(
+        min(_compute_s(problem, cluster, split) for split in _choices(problem, unit, order, speeds).values())
+        for unit in range(problem.cuts)
+    )
+
+
+def _compute_s(problem: SplitProblem, cluster: Cluster, split: Split) -> float:
+    segment = problem.segment(split.start, split.stop)
+    strips = ((price(segment, tile.start, tile.stop)[0], tile.device) for tile in split.tiles)
+    return max(macs / cluster.devices[device].speed for macs, device in strips)
 
 
 def _choices(problem: SplitProblem, unit: int, order: list[int], speeds: list[float]) -> dict[int, Split]:

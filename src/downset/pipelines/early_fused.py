@@ -19,7 +19,7 @@ from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.timing import stage_of
 
-__all__ = ["early_fused", "grid_of"]
+__all__ = ["early_fused", "grid_of", "least_compute_s"]
 
 
 def grid_of(count: int) -> tuple[int, int]:
@@ -41,6 +41,13 @@ def early_fused(
         return FoundPipeline((StageDraft(leader, (rest,)),), 0.0, note="no early layer has a row for every tile")
     best = min(drafts, key=lambda draft: stage_of(problem, cluster, draft, comm=comm).seconds)
     return FoundPipeline((best,), 0.0)
+
+
+def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
+    """No plan of `early_fused` has a shorter period: the first units on all devices, the rest on the fastest."""
+    speeds = [device.speed for device in cluster.devices]
+    macs = problem.least_macs_before()
+    return min(fused / sum(speeds) + (macs[-1] - fused) / max(speeds) for fused in macs[1:])
 
 
 def _draft(problem: SplitProblem, cluster: Cluster, leader: int, fused: int) -> StageDraft | None:

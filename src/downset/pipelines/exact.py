@@ -14,7 +14,7 @@ meets the bound that holds for every plan. Tiles with columns and halo exchange 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.native import native_module
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft, on_cuts
 from downset.pipelines.problem import SplitProblem, joined
+from downset.pipelines.rivals import INSIDE, OUTSIDE, QUICK, rivals
 from downset.pipelines.strips import tiles
 from downset.pipelines.timing import period_and_latency, stages_of
 from downset.units import format_bytes
@@ -30,8 +31,6 @@ from downset.units import format_bytes
 __all__ = ["Canonical", "canonical", "exact", "least_latency"]
 
 _STATES = 200_000_000
-_OUTSIDE = ("coedge", "early_fused")
-"""Rivals whose plans are not in the space searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +89,36 @@ def exact(
 
     `strict`: the cuts that the rivals plan on, where they know no relays. Raises InfeasibleError, with the least
     latency, where no plan is within the limit."""
-    from downset.pipelines.rivals import rivals
-
     cuts = strict or tuple(range(problem.cuts + 1))
     coarse = problem if strict is None else joined(problem, strict)
     everything = total_bound_s(problem, cluster)
     best: tuple[float, Drafted] = (math.inf, ())
     outside = False
-    for name, found in rivals(coarse, cluster, comm=comm):
-        drafts = on_cuts(found.stages, cuts)
+
+    def rival(planner: Callable[..., FoundPipeline]) -> None:
+        nonlocal best, outside
+        drafts = on_cuts(planner(coarse, cluster, comm=comm).stages, cuts)
         stages = stages_of(problem, cluster, drafts, comm=comm)
         period, latency = period_and_latency(cluster, stages)
         if any(
             not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices) for stage in stages
         ):
-            continue
-        within = max_latency_s is None or latency <= max_latency_s
-        # Among equals a plan of the searched space: of it something can be proven.
-        if within and (period < best[0] or (period == best[0] and outside and name not in _OUTSIDE)):
-            best, outside = (period, drafts), name in _OUTSIDE
-    incumbent = math.nextafter(best[0], math.inf) if outside else best[0]
+            return
+        if (max_latency_s is None or latency <= max_latency_s) and period < best[0]:
+            best, outside = (period, drafts), planner in OUTSIDE
+
+    for planner in QUICK:
+        rival(planner)
     period, bound, finished, states, drafts = _search(
-        problem, cluster, comm, max_latency_s, incumbent, time_limit_s, engine, several_blocks, forbidden=forbidden
+        problem, cluster, comm, max_latency_s, best[0], time_limit_s, engine, several_blocks, forbidden=forbidden
     )
-    if period < best[0] or (outside and drafts and period == best[0]):
-        best, outside = (period, drafts), False
+    if period < best[0]:
+        best = (period, drafts)
+    # What a search that is whole has covered need not be planned; of the others only what could be shorter.
+    covered = finished and not cluster.network.links and max_latency_s is None
+    for planner in (*(() if covered else INSIDE), *OUTSIDE):
+        if planner not in OUTSIDE or OUTSIDE[planner](coarse, cluster) < best[0]:
+            rival(planner)
     if not best[1]:
         if max_latency_s is None and finished:
             needed = format_bytes(least_weights(problem, len(cluster.devices)))
@@ -175,8 +179,6 @@ def least_latency(
 ) -> tuple[float, Drafted]:  # fmt: skip
     """The least latency of any pipeline of the space or a rival (or what is known in the time), and its stages.
     `strict`: the cuts that the rivals plan on, as for `exact`."""
-    from downset.pipelines.rivals import rivals
-
     cuts = strict or tuple(range(problem.cuts + 1))
     coarse = problem if strict is None else joined(problem, strict)
     _, _, _, _, drafts = _search(problem, cluster, comm, None, math.inf, time_limit_s, engine, True, least=True)

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from downset.cluster import Cluster
 from downset.pipelines.coedge import coedge
+from downset.pipelines.coedge import least_compute_s as coedge_bound_s
 from downset.pipelines.drafts import FoundPipeline
 from downset.pipelines.early_fused import early_fused
+from downset.pipelines.early_fused import least_compute_s as early_fused_bound_s
 from downset.pipelines.layerwise import layerwise
 from downset.pipelines.optimal_fused import optimal_fused
 from downset.pipelines.pico import pico
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.single import single
 
-__all__ = ["rivals"]
+__all__ = ["INSIDE", "OUTSIDE", "QUICK", "rivals"]
+
+Rival = Callable[..., FoundPipeline]
+
+QUICK: tuple[Rival, ...] = (single, layerwise, optimal_fused)
+"""Planned before any search, in milliseconds."""
+INSIDE: tuple[Rival, ...] = (pico,)
+"""Plans of strips in one block a stage: a whole search has seen them."""
+OUTSIDE: dict[Rival, Callable[[SplitProblem, Cluster], float]] = {
+    early_fused: early_fused_bound_s,
+    coedge: coedge_bound_s,
+}
+"""Plans of tiles and halo exchange, outside of what is searched, each with a quick bound on its period."""
 
 
 def rivals(problem: SplitProblem, cluster: Cluster, *, comm: str) -> Iterator[tuple[str, FoundPipeline]]:
     """Every other planner's plan of the same problem."""
-    for planner in (single, layerwise, early_fused, optimal_fused, coedge, pico):
+    for planner in (*QUICK, *INSIDE, *OUTSIDE):
         yield planner.__name__, planner(problem, cluster, comm=comm)
