@@ -61,6 +61,20 @@ def test_native_is_its_python_twin(kind):
             assert native == pytest.approx(python, rel=1e-7), seed
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pairs"])
+def test_minimal_sets_find_what_labels_of_all_sets_find(kind):
+    """Two searches of the same space: a latency limit that never binds asks for labels of period and latency."""
+    for seed in range(2000, 2060):
+        random = Random(f"{kind}/{seed}")
+        problem = random_chain(random, layers=7, rows=12)
+        cluster = random_cluster(random, kind, devices=7)
+        comm, several = random.choice(["paper", "full"]), kind == "links"
+        minimal = searched(problem, cluster, comm=comm, several=several)
+        labelled = searched(problem, cluster, comm=comm, several=several, limit=1e30)
+        assert minimal <= labelled * (1 + 1e-7), seed
+        assert minimal == pytest.approx(labelled, rel=1e-7) or kind != "links", seed
+
+
 def test_prices_are_what_the_rows_need():
     """Tables against a walk over the rows of every strip."""
     for seed in range(120):

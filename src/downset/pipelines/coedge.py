@@ -19,7 +19,7 @@ from downset.cluster import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import proportional_rows, tiles
-from downset.pipelines.timing import needs, round_seconds, stage_of
+from downset.pipelines.timing import halo_block_after, needs
 
 __all__ = ["coedge", "least_compute_s"]
 
@@ -42,8 +42,8 @@ def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPip
                     break
                 if before == count and not _neighbours_suffice(problem, splits[unit - 1][count], split):
                     continue
-                history = tuple(splits[u][n] for u, n in enumerate(path[-1:], unit - len(path[-1:])))
-                alone = _seconds(problem, cluster, leader, history, split)
+                last = splits[unit - 1][path[-1]] if path else None
+                alone = halo_block_after(problem, cluster, last, split, leader).transfer_s + compute
                 total = seconds + alone
                 if count not in following or total < following[count][0]:
                     following[count] = (total, (*path, count))
@@ -94,10 +94,3 @@ def _neighbours_suffice(problem: SplitProblem, before: Split, split: Split) -> b
             if low < low_tile.start * extent // rows_before or high > high_tile.stop * extent // rows_before:
                 return False
     return True
-
-
-def _seconds(problem: SplitProblem, cluster: Cluster, leader: int, history: tuple[Split, ...], split: Split) -> float:
-    """Time of a block that finds its input where the block before it left it."""
-    block = stage_of(problem, cluster, StageDraft(leader, (*history, split)), comm="paper").blocks[-1]
-    last = split.stop == problem.cuts
-    return block.compute_s + round_seconds(cluster, block.before) + (round_seconds(cluster, block.after) if last else 0)

@@ -17,6 +17,7 @@ sends. Without overlap that is a lower bound of what a shared network can do, wi
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -26,7 +27,16 @@ from downset.pipelines.drafts import Drafted, Split, StageDraft, Tile
 from downset.pipelines.problem import SplitProblem, SplitTensor, price
 from downset.plans import Block, PipelineStage, Strip, Transfer
 
-__all__ = ["COMM", "check_comm", "medium_seconds", "period_and_latency", "round_seconds", "stage_of", "stages_of"]
+__all__ = [
+    "COMM",
+    "check_comm",
+    "halo_block_after",
+    "medium_seconds",
+    "period_and_latency",
+    "round_seconds",
+    "stage_of",
+    "stages_of",
+]
 
 COMM = ("full", "paper")
 
@@ -202,16 +212,39 @@ def _fetches(
             if tensor in made:
                 continue
             row_bytes = problem.tensors[tensor].row_bytes
-            for owner, begin, end in owners.get(tensor, [(leader, 0, problem.tensors[tensor].rows)]):
-                nbytes = max(0, min(high, end) - max(low, begin)) * row_bytes
-                if owner != tile.device and nbytes:
+            shares = owners.get(tensor, [(leader, 0, problem.tensors[tensor].rows)])
+            for place in range(bisect_right(shares, low, key=_end), len(shares)):  # shares lie in order of rows
+                owner, begin, end = shares[place]
+                if begin >= high:
+                    break
+                if owner != tile.device:
+                    nbytes = (min(high, end) - max(low, begin)) * row_bytes
                     moved[owner, tile.device] = moved.get((owner, tile.device), 0) + nbytes
-    for tensor in made:
-        shares = [
-            (tile.device, *_rows_of(problem.tensors[tensor], tile.start, tile.stop, rows)) for tile in split.tiles
-        ]
-        owners[tensor] = [share for share in shares if share[1] < share[2]]
+    _own(problem, split, rows, owners)
     return tuple(Transfer(source, target, nbytes) for (source, target), nbytes in sorted(moved.items()))
+
+
+def _own(problem: SplitProblem, split: Split, rows: int, owners: dict[int, list[tuple[int, int, int]]]) -> None:
+    """Every device of a halo block has the rows that it made."""
+    for unit in problem.units[split.start : split.stop]:
+        for op in unit:
+            for tensor in problem.ops[op].outputs:
+                held = problem.tensors[tensor]
+                shares = ((tile.device, *_rows_of(held, tile.start, tile.stop, rows)) for tile in split.tiles)
+                owners[tensor] = [share for share in shares if share[1] < share[2]]
+
+
+def _end(share: tuple[int, int, int]) -> int:
+    return share[2]
+
+
+def halo_block_after(problem: SplitProblem, cluster: Cluster, before: Split | None, split: Split, leader: int) -> Block:
+    """A halo block that finds what the block before it made where that was made, and the rest with the leader."""
+    owners: dict[int, list[tuple[int, int, int]]] = {}
+    if before is not None:
+        _own(problem, before, problem.segment(before.start, before.stop).rows, owners)
+    block = _block(problem, cluster, split, leader, owners)
+    return _gathered(problem, cluster, block, leader, owners) if split.stop == problem.cuts else block
 
 
 def _gathered(
