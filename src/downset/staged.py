@@ -24,7 +24,7 @@ __all__ = ["PlannedEngine", "check_plan", "fingerprint", "planned_graph", "prepa
 
 def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
     """What is staged and run: for this batch, what is known before any run as constants, batch normalisation folded."""
-    graph = with_known_values(graph, shapes=False)
+    graph = with_known_values(graph, sized=False)
     if batch is not None:
         graph = rebatch(graph, batch)
     return fold_batch_norm(with_known_values(graph))

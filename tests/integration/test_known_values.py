@@ -85,11 +85,32 @@ def test_values_are_ort_s(tmp_path):
 
 def test_shapes_are_left_while_the_batch_may_change(tmp_path):
     graph = load(computed_weights(tmp_path / "m.onnx"))
-    early, late = with_known_values(graph, shapes=False), with_known_values(graph)
+    early, late = with_known_values(graph, sized=False), with_known_values(graph)
     (extents,) = [op.outputs[0] for op in graph.ops if op.kind == "Shape"]
     assert extents not in early.constants
     assert late.constant(extents).tolist() == [5]
     assert with_known_values(late) is late
+
+
+def test_what_is_spread_out_over_the_batch_grows_with_it(tmp_path):
+    """A token of constants put in front of every sample."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "flat"], ["rows"], name="rows"),
+        helper.make_node("Expand", ["token", "spread"], ["tokens"], name="tokens"),
+        helper.make_node("Concat", ["tokens", "rows"], ["y"], name="join", axis=1),
+    ]
+    constants = {
+        "flat": np.array([-1, 8, 24], np.int64),
+        "token": np.arange(24, dtype=np.float32).reshape(1, 1, 24),
+        "spread": np.array([1, 1, 24], np.int64),
+    }
+    path = model(tmp_path / "m.onnx", nodes, constants)
+    graph = prepare(load(path), batch=3)
+    values = seeded_inputs(graph)
+    plan = stage(graph, open_device("cpu", threads=1), runs=1).plan
+    engine = stage_engine(graph, plan, open_device("cpu", threads=1), values)
+    close([value.numpy() for value in engine.outputs()], expected(path, graph, values, 3))
+    engine.close()
 
 
 def test_what_is_drawn_at_random_is_not_known(tmp_path):

@@ -17,19 +17,23 @@ from downset.run.library import torch_library
 __all__ = ["with_known_values"]
 
 Array = npt.NDArray[Any]
+_SIZED = frozenset({"Expand", "Shape", "Tile"})
 _AT_RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
 
-def with_known_values(graph: Graph, *, shapes: bool = True) -> Graph:
+def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
     """The same graph that has as constants what its operators make of constants, computed by the kernel table when it
-    is asked for. `shapes`: of an operator Shape too (not where the batch is still to change). O(operators)."""
+    is asked for. `sized`: what may follow the batch too, shapes and what is spread out to them (not where the batch is
+    still to change). O(operators)."""
     constants = dict(graph.constants)
     for op in graph.ops:
         made = [tensor for tensor in op.outputs if tensor != ABSENT]
         if op.kind not in KERNELS or op.kind.startswith(_AT_RANDOM) or all(tensor in constants for tensor in made):
             continue
+        if op.kind in _SIZED and not sized:
+            continue
         given = [tensor for tensor in op.inputs if tensor != ABSENT]
-        if op.kind == "Shape" and shapes:
+        if op.kind == "Shape":
             first, stop = int(op.attrs.get("start", 0)), op.attrs.get("end")
             constants[made[0]] = partial(np.array, graph.tensors[op.inputs[0]].shape[first:stop], np.int64)
         elif given and all(tensor in constants for tensor in given):
