@@ -236,7 +236,7 @@ def table(arguments: argparse.Namespace) -> None:
     """All networks, each in a process of its own and within its share of the time; rows are saved one by one."""
     names = ["squeezenet"] if arguments.quick else arguments.networks.split(",")
     todo = [(name, batch) for batch in map(int, arguments.batches.split(",")) for name in names]
-    recorded, rows = load_rows(NAME), []
+    rows = []
     ends = time.monotonic() + arguments.seconds
     with tempfile.TemporaryDirectory() as folder:
         for at, (name, batch) in enumerate(todo):
@@ -250,9 +250,7 @@ def table(arguments: argparse.Namespace) -> None:
             rows.append(measured(command, path, start, seconds))
             show(rows[-1])
             if not arguments.quick:
-                fresh = {(row["network"], row["batch"], row["dtype"]) for row in rows}
-                kept = [row for row in recorded if (row["network"], row["batch"], row["dtype"]) not in fresh]
-                save_rows(NAME, [*kept, *rows])
+                save_rows(NAME, rows, by=["network", "batch", "dtype"])
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from downset.run.library import torch_library
 from downset.stage import Limits, stage
 from downset.staged import prepare, stage_engine
 from experiments.ios.plain import network_function
-from experiments.rows import load_rows, save_rows
+from experiments.rows import save_rows
 from experiments.zoo import ZOO
 
 NAME = "ios_peers"
@@ -136,8 +136,7 @@ def main() -> None:
             row = row_of(name, batch, rounds=rounds, timings=timings, compile_too=not arguments.quick)
             rows.append(row)
             if not arguments.quick:
-                fresh = {(done["network"], done["batch"]) for done in rows}
-                save_rows(NAME, [old for old in load_rows(NAME) if (old["network"], old["batch"]) not in fresh] + rows)
+                save_rows(NAME, rows, by=["network", "batch"])
             ours = row["p50_s"]["downset"]
             shown = [f"{peer} {batch / s:.1f} ({ours / s:.2f}x)" for peer, s in row["p50_s"].items()]
             shown += [f"{peer}: {why}" for peer, why in row["failed"].items()]
