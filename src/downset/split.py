@@ -70,9 +70,9 @@ def plan_pipeline(
         except (InfeasibleError, LimitReached) as error:
             if name != "exact":
                 raise
-            found, lean = (
-                _fallback(problem, graph, cluster, comm, max_latency_s, time_limit_s, strict, bool(forbidden), error),
-                True,
+            lean = True
+            found = _fallback(
+                problem, graph, cluster, comm, max_latency_s, time_limit_s, strict, bool(forbidden), error
             )
         stages = stages_of(problem, cluster, found.stages, comm=comm)
         if graph is not None:

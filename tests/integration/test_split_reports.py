@@ -99,7 +99,9 @@ def cluster_with(folder, memories):
 
 
 def numbers(text):
-    said = re.search(r"; ([\d,]+) bytes on each of \d+ devices would do, or ([\d,]+) on one .* need ([\d,]+) on", text)
+    said = re.search(
+        r"; ([\d,]+) bytes on each of \d+ devices would do, or ([\d,]+) on one .* holds ([\d,]+) bytes of", text
+    )
     return [int(number.replace(",", "")) for number in said.groups()]
 
 

@@ -43,13 +43,10 @@ class LeanPlan:
 
 
 def weights_floor(problem: SplitProblem, devices: int) -> int:
-    """No division into stages on so many devices has less weights on the device that holds most."""
-    costs = np.full((problem.cuts + 1, problem.cuts + 1, 2), math.inf)
-    for start in range(problem.cuts):
-        for stop in range(start + 1, problem.cuts + 1):
-            costs[start, stop, 1] = problem.weight_bytes(start, stop)
-    path = _bottleneck(costs, devices)
-    return max(problem.weight_bytes(start, stop) for start, stop, _ in path)
+    """No plan has less weights on the device that holds most: a unit's are together, and all are somewhere. (Stages of
+    several blocks may leave a device out of some of them, so that what it holds need not be consecutive.)"""
+    largest = max(problem.weight_bytes(unit, unit + 1) for unit in range(problem.cuts))
+    return max(largest, -(-problem.weight_bytes(0, problem.cuts) // devices))
 
 
 def least_memory(problem: SplitProblem, graph: Graph, cluster: Cluster, *, devices: int, seconds: float) -> LeanPlan:
@@ -90,7 +87,7 @@ def lean_pipeline(problem: SplitProblem, graph: Graph, cluster: Cluster, *, seco
     other = f", or {format_bytes(alone.nbytes)} on one" if used > 1 else ""
     raise InfeasibleError(
         f"no pipeline fits the devices' memory; {needed} bytes on each of {used} devices would do{other} (the least "
-        f"found; weights alone need {floor} on some device)"
+        f"found; in every plan some device holds {floor} bytes of weights or more)"
     )
 
 
