@@ -4,7 +4,8 @@
 
 Measured on this machine's CPU: batch 1, 8 and 32, and 1 and 2 threads in place of the paper's two GPUs; each column is
 one setting in which all plans take turns. The paper's statement, for batch 1, 32 and 128 and for a K80 and a V100: the
-plan made for a batch or device is the fastest there. Batch 128 is in experiments/ios/gpu.py (`--batches 128`).
+plan made for a batch or device is the fastest there. Batch 128 is simulated in table3_simulated.py beside this, and
+measured by gpu.py where there is a GPU (`--batches 128`).
 """
 
 from __future__ import annotations

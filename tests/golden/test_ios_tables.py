@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.ios import table3_simulated
 from experiments.ios.against import against
 from experiments.ios.networks import blocks_of, network, paper_units
 from experiments.ios.table1 import row_of, schedules
@@ -53,3 +54,11 @@ def test_the_paper_s_figures_stand_beside_ours():
     assert line == "Figure 9: paper (V100, measured) 1.59 | ours (simulated) 1.75 | ratio 1.10"
     line = against("ResNet-50", (1.02, 1.05), 1.02, "measured, CPU")
     assert line == "ResNet-50: paper (V100, measured) 1.02 to 1.05 | ours (measured, CPU) 1.02 | ratio 0.97 to 1.00"
+
+
+def test_a_plan_made_for_a_batch_is_the_cheapest_there():
+    rows = table3_simulated.rows_of("squeezenet", (1, 8))
+    for row in rows:
+        times = row["simulated_s"]
+        assert times[row["on"]] <= min(times.values()) * (1 + 1e-6)
+    assert rows[0]["simulated_s"]["batch 8"] > rows[0]["simulated_s"]["batch 1"] * 1.001, "one plan for all"
