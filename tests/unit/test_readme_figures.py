@@ -21,9 +21,9 @@ def rows(name):
     return json.loads((ROOT / "experiments" / "results" / f"{name}.json").read_text())
 
 
-def table(first_header):
+def table(first_header, text=README):
     """The rows of the table whose header starts with these words, each a list of cells."""
-    lines = README.splitlines()
+    lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith(f"| {first_header}"))
     found = []
     for line in [lines[at], *lines[at + 2 :]]:
@@ -108,6 +108,20 @@ def test_minimalloc():
     assert f"published seconds add up to {theirs:.0f})" in sentence
     proven = next(row for row in rows("arenas_minimalloc") if row["instance"] == "C" and row["capacity"] < 1 << 20)
     assert f"proves C at its bound of {proven['capacity']:,}" in sentence
+
+
+def test_peers_on_minimallocs_instances():
+    _, lines = table("planner | bytes by the bound", (ROOT / "docs" / "arenas.md").read_text())
+    for planner, mean, worst, seconds in lines:
+        name = planner.removesuffix(", 500 rounds")
+        recorded = [row for row in rows("speed_arena") if row["part"] == "peers" and row["planner"] == name]
+        recorded = [row for row in recorded if row["records"].endswith(".1048576")]
+        over = [row["over_bound"] for row in recorded if "over_bound" in row]
+        assert len(recorded) == 8
+        assert ("none found for one" in mean) == (len(over) == 7)
+        assert numbers(mean)[:1] == [round(sum(over) / len(over), 3)], planner
+        assert numbers(worst) == [round(max(over), 3)], planner
+        assert numbers(seconds) == [round(sum(row["cpu_s"] for row in recorded), 2)], planner
 
 
 REWRITTEN = {
