@@ -86,8 +86,8 @@ def lean_pipeline(problem: SplitProblem, graph: Graph, cluster: Cluster, *, seco
     needed, floor = format_bytes(plans[0].nbytes), format_bytes(weights_floor(problem, count))
     other = f", or {format_bytes(alone.nbytes)} on one" if used > 1 else ""
     raise InfeasibleError(
-        f"no pipeline fits the devices' memory; {needed} bytes on each of {used} devices would do{other} (the least "
-        f"found; in every plan some device holds {floor} bytes of weights or more)"
+        f"no pipeline found fits the devices' memory; {needed} bytes on each of {used} devices would do{other} (the "
+        f"least found; in every plan some device holds {floor} bytes of weights or more)"
     )
 
 
