@@ -20,8 +20,9 @@ lint: $(VENV)/dev.stamp  ## formatting, lint and types
 native: $(VENV)/bin/pip  ## rebuild the native module after a change in native/
 	flock /tmp/downset-build.lock $(BIN)/pip install -q --no-build-isolation --no-deps -e .
 
-bench-fit: $(VENV)/dev.stamp  ## fit every real model, write experiments/results/fit_wheels.json
+bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's memory model to its measurements
 	$(BIN)/python -m experiments.fit.wheels
+	$(BIN)/python -m experiments.ort.memory
 
 bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order
@@ -33,22 +34,10 @@ bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, mea
 	for name in table1 table2 search fig6 fig10 fig10_measured fig16 cpu peers table3_simulated table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
 
 bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and what exact planning is worth: analytic
-	$(BIN)/python -m experiments.pico.table4
-	$(BIN)/python -m experiments.pico.figure2
-	$(BIN)/python -m experiments.pico.figure5
-	$(BIN)/python -m experiments.pico.cuts
-	$(BIN)/python -m experiments.pico.numbers
-	$(BIN)/python -m experiments.pico.table5
-	$(BIN)/python -m experiments.pico.tables6_7
-	$(BIN)/python -m experiments.pico.figures12_16
+	for name in table4 figure2 figure5 cuts numbers table5 tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
-	$(BIN)/python -m experiments.tflite_memory.tables
-	$(BIN)/python -m experiments.tflite_memory.shares
-	$(BIN)/python -m experiments.arenas.objects
-	$(BIN)/python -m experiments.arenas.minimalloc
-	$(BIN)/python -m experiments.speed.arena
-	$(BIN)/python -m experiments.arenas.executorch_peer
+	for name in tflite_memory.tables tflite_memory.shares arenas.objects arenas.minimalloc speed.arena arenas.executorch_peer; do $(BIN)/python -m experiments.$$name || exit 1; done
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

@@ -1,11 +1,38 @@
-"""No test asserts a time: the machines are shared. CI draws the same examples every time, so that a red run is news.
-Threads of OpenMP sleep while they wait: on a shared machine those that spin wait for each other."""
+"""The command line in this process, as several tests call it."""
 
-import os
+import sys
 
-from hypothesis import settings
+import pytest
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-settings.register_profile("downset", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "downset")
+from downset.cli import main
+
+
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """`run("fit", path, …)` -> (exit status, what went to stdout, what went to stderr)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["downset", *map(str, arguments)])
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code or 0
+        said = capfd.readouterr()
+        return status, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def fails(run):
+    """`fails(5, "fit", path, says="…")`: that exit status, nothing on stdout, and one line on stderr that says so."""
+
+    def call(expected, *arguments, says):
+        status, out, err = run(*arguments)
+        assert (status, out) == (expected, ""), err
+        assert err.startswith("downset: error: ")
+        assert err.count("\n") == 1, err
+        assert says in err
+
+    return call

@@ -1,13 +1,11 @@
 """`downset arena`, as a person with a file of records meets it: figures, files, exit codes, one line for a mistake."""
 
 import json
-import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from downset.cli import main
 from downset.plan import plan_arena
 from downset.records_csv import read_records
 from downset.verify_records import check_objects, check_placement
@@ -19,31 +17,8 @@ TIGHT = "id,lower,upper,size\na,3,5,4\nb,4,8,4\nc,7,9,3\nd,3,7,2\ne,6,9,4\nf,3,4
 
 
 @pytest.fixture
-def arena(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["downset", "arena", *map(str, arguments)])
-        status = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
-def fails(arena):
-    def run(expected, *arguments, says):
-        status, out, err = arena(*arguments)
-        assert status == expected, err
-        assert out == ""
-        assert err.startswith("downset: error: ")
-        assert err.count("\n") == 1
-        assert says in err
-
-    return run
+def arena(run):
+    return lambda *arguments: run("arena", *arguments)
 
 
 @pytest.fixture
@@ -150,16 +125,25 @@ def test_a_capacity_is_met_by_search_where_heuristics_miss_it(arena, file):
 
 def test_a_capacity_below_the_bound_is_exit_3_and_names_where_it_binds(arena, fails, file, tmp_path):
     path, out = file("id,lower,upper,size\na,0,5,10\nb,3,6,20\nc,5,9,4\n"), tmp_path / "out.csv"
-    fails(3, path, "--capacity", "29", "-o", out, says="30 bytes are live at step 3 (2 records, the largest 'b', 'a')")
-    fails(3, path, "--capacity", "29", "--form", "objects", says="shared objects take 30 bytes at least")
+    fails(
+        3,
+        "arena",
+        path,
+        "--capacity",
+        "29",
+        "-o",
+        out,
+        says="30 bytes are live at step 3 (2 records, the largest 'b', 'a')",
+    )
+    fails(3, "arena", path, "--capacity", "29", "--form", "objects", says="shared objects take 30 bytes at least")
     assert not out.exists()
-    fails(3, file("id,lower,upper,size,offset\np,0,1,4,60\n"), "--capacity", "63", says="'p' ends at 64")
+    fails(3, "arena", file("id,lower,upper,size,offset\np,0,1,4,60\n"), "--capacity", "63", says="'p' ends at 64")
 
 
 def test_a_capacity_above_the_largest_breadth_that_nothing_meets_is_exit_3(fails, file):
     """Alignment: 3 bytes at 0, 3 bytes at 4: six bytes live, seven needed."""
     path = file("id,lower,upper,size,alignment\na,0,2,3,4\nb,0,2,3,4\n")
-    fails(3, path, "--capacity", "6", says="proven: nothing fits into 6 bytes; 7 is the least")
+    fails(3, "arena", path, "--capacity", "6", says="proven: nothing fits into 6 bytes; 7 is the least")
 
 
 @pytest.mark.parametrize(
@@ -178,20 +162,20 @@ def test_a_capacity_above_the_largest_breadth_that_nothing_meets_is_exit_3(fails
     ],
 )
 def test_a_bad_file_is_one_line_and_exit_5(fails, file, text, says):
-    fails(5, file(text), says=says)
+    fails(5, "arena", file(text), says=says)
 
 
 def test_bad_options_are_one_line_and_exit_2(fails, file, tmp_path):
     path = file("id,lower,upper,size,offset\na,0,1,4,4\nb,0,1,4,\n")
-    fails(2, path, "--align", "8", says="'a' is pinned at 4, not at a multiple of 8")
-    fails(2, path, "--align", "0", says="--align")
-    fails(2, path, "--form", "objects", says="'a' is pinned at 4: shared objects have no offsets")
-    fails(2, path, "--method", "magic", says="choose one of naive")
-    fails(2, path, "--capacity", "-5", says="not a size")
-    fails(2, path, "--form", "heaps", says="heaps")
-    fails(2, path, "-o", path, says="choose another name")
-    fails(2, path, "-o", tmp_path / "no" / "out.csv", says="does not exist")
-    fails(5, tmp_path / "none.csv", says="No such file")
+    fails(2, "arena", path, "--align", "8", says="'a' is pinned at 4, not at a multiple of 8")
+    fails(2, "arena", path, "--align", "0", says="--align")
+    fails(2, "arena", path, "--form", "objects", says="'a' is pinned at 4: shared objects have no offsets")
+    fails(2, "arena", path, "--method", "magic", says="choose one of naive")
+    fails(2, "arena", path, "--capacity", "-5", says="not a size")
+    fails(2, "arena", path, "--form", "heaps", says="heaps")
+    fails(2, "arena", path, "-o", path, says="choose another name")
+    fails(2, "arena", path, "-o", tmp_path / "no" / "out.csv", says="does not exist")
+    fails(5, "arena", tmp_path / "none.csv", says="No such file")
 
 
 def test_every_method_has_a_name_on_the_command_line(arena, file):

@@ -2,13 +2,11 @@
 
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 import downset
-from downset.cli import main
 from downset.cluster import load_cluster
 from downset.load import load
 from tests.models import branchy_model, installed_model
@@ -21,14 +19,13 @@ def block(page, language, number=0):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def shown(run):
     def call(line):
-        monkeypatch.setattr(sys, "argv", line.removeprefix("$ ").split())
-        try:
-            main()
-        except SystemExit as end:
-            assert not end.code, capsys.readouterr().err
-        return capsys.readouterr().out
+        program, *arguments = line.removeprefix("$ ").split()
+        assert program == "downset"
+        status, out, err = run(*arguments)
+        assert status == 0, err
+        return out
 
     return call
 
@@ -44,11 +41,11 @@ def embedding(here):
     return shutil.copy(installed_model("pyopen-wakeword", "embedding_model.tflite"), here / "embedding_model.tflite")
 
 
-def test_the_screen_that_the_readme_opens_with(run, embedding):
-    command, *shown = block("README.md", "").splitlines()
+def test_the_screen_that_the_readme_opens_with(shown, embedding):
+    command, *lines = block("README.md", "").splitlines()
     assert command.startswith("$ downset fit")
-    printed = [line.rstrip() for line in run(command).splitlines()]
-    for line in shown:
+    printed = [line.rstrip() for line in shown(command).splitlines()]
+    for line in lines:
         assert line.rstrip() in printed
 
 
@@ -61,7 +58,7 @@ def test_the_readme_from_python(embedding, here):
     assert load(here / "fitted.tflite").ops
 
 
-def test_a_cluster_and_a_pipeline(run, here):
+def test_a_cluster_and_a_pipeline(shown, here):
     (here / "home.toml").write_text(block("docs/pipelines.md", "toml"))
     cluster = load_cluster(here / "home.toml")
     assert [device.name for device in cluster.devices] == ["d0", "d1"]
@@ -70,8 +67,8 @@ def test_a_cluster_and_a_pipeline(run, here):
     exec(block("docs/pipelines.md", "python"), names)
     assert names["plan"].latency_s <= 2.0
     split, simulate = block("docs/pipelines.md", "console").splitlines()
-    assert "exact: period" in run(f"{split} --time-limit 1s")
-    assert "simulated: 1000 of 1000 frames" in run(simulate)
+    assert "exact: period" in shown(f"{split} --time-limit 1s")
+    assert "simulated: 1000 of 1000 frames" in shown(simulate)
 
 
 def test_how_to_run_in_onnx_runtime(here, capsys):

@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import pytest
 
-from downset.cli import main
 from downset.compare import compare_arrays
 from downset.errors import LoadError, UsageError
 from downset.fit import fit
@@ -26,33 +25,6 @@ GRAPH = {
     "inputs": [0],
     "outputs": [2],
 }
-
-
-@pytest.fixture
-def run(monkeypatch, capfd):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["downset", *map(str, arguments)])
-        status = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        said = capfd.readouterr()
-        return status, said.out, said.err
-
-    return call
-
-
-@pytest.fixture
-def fails(run):
-    def call(expected, *arguments, says):
-        status, out, err = run(*arguments)
-        assert (status, out) == (expected, ""), err
-        assert err.startswith("downset: error: ")
-        assert err.count("\n") == 1, err
-        assert says in err
-
-    return call
 
 
 @pytest.fixture

@@ -2,32 +2,15 @@
 
 import os
 import shutil
-import sys
 
 import pytest
 
-from downset.cli import main
 from downset.errors import UsageError
 from downset.export.write import check_output, copy_whole, write_whole
 from downset.records_csv import read_records
 from tests.models import branchy_model
 
 RECORDS = "id,lower,upper,size\na,0,2,4\nb,1,3,6\nc,2,4,4\n"
-
-
-@pytest.fixture
-def run(monkeypatch, capfd):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["downset", *map(str, arguments)])
-        status = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        said = capfd.readouterr()
-        return status, said.out, said.err
-
-    return call
 
 
 @pytest.fixture
