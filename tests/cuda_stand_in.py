@@ -150,7 +150,7 @@ def standing_in(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "stand-in")
     monkeypatch.setattr(torch, "cudnn_convolution_relu", fused)
-    execute = cuda._run
+    execute = made.execute = cuda._run
 
     def run(calls, table):
         execute(calls, table)

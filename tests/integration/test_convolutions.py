@@ -126,12 +126,14 @@ def test_a_real_channels_last_network_computes_what_litert_does():
 
 def fused_by(monkeypatch, stand_in):
     monkeypatch.setattr(torch, "cudnn_convolution_relu", stand_in)
+    before = torch.backends.cudnn.enabled
     weights, bias = torch.randn(5, 3, 3, 3), torch.randn(5)
     geometry = Geometry((1, 3, 8, 8), (1, 1, 1, 1), (2, 2), (1, 1), 1, (0.0, float("inf")))
     bound = Convolutions("stand-in")
     run = bound.bind(("w",), weights, bias, geometry, threads=1)
     image = torch.randn(1, 3, 8, 8)
     (result,) = run([image])
+    assert torch.backends.cudnn.enabled == before
     expected = torch.nn.functional.conv2d(image, weights, bias, 2, 1).relu()
     assert torch.allclose(result, expected, atol=1e-5)
     return bound

@@ -2,6 +2,7 @@
 ordered behind what makes it by streams and events alone, for nothing else survives in a CUDA graph."""
 
 import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -113,6 +114,31 @@ def test_replays_in_any_order_that_the_edges_allow_compute_the_same(tmp_path, st
         for ours, theirs in zip(engine(values), expected, strict=True):
             np.testing.assert_allclose(ours.numpy(), theirs, atol=2e-5 * np.abs(theirs).max())
     assert stand_in.replays == 8
+
+
+def test_intermediates_are_held_until_the_capture_ends_and_no_longer(tmp_path, stand_in, monkeypatch):
+    """The allocator would hand out again what is let go of, though another lane may still read it."""
+    made, alive = [], []
+    join = cuda.CudaEngine._join
+
+    def run(calls, table):
+        stand_in.execute(calls, table)
+        if stand_in.capturing is not None:
+            stand_in.add(stand_in.current)
+            made.extend(weakref.ref(table[tensor]) for call in calls for tensor in call.outputs)
+
+    def joined(engine, main):
+        join(engine, main)
+        alive.append([ref() is not None for ref in made])
+
+    monkeypatch.setattr(cuda, "_run", run)
+    monkeypatch.setattr(cuda.CudaEngine, "_join", joined)
+    engine, program = engine_of(branchy(tmp_path / "m.onnx"), all_at_once)
+    assert len(alive[-1]) >= len(program.steps) > 5
+    assert all(alive[-1])
+    gc.collect()
+    left = [ref() for ref in made if ref() is not None]
+    assert [id(tensor) for tensor in left] == [id(tensor) for tensor in engine.results]
 
 
 def test_inputs_given_are_never_written(tmp_path, stand_in):

@@ -162,9 +162,7 @@ class Convolutions:
                 try:
                     image = torch.randn(geometry.shape, device=weights.device, dtype=weights.dtype)
                     image = image.contiguous(memory_format=torch.channels_last)
-                    expected = torch.nn.functional.conv2d(
-                        image, weights, bias, geometry.strides, geometry.padding, geometry.dilations, geometry.groups
-                    ).relu_()
+                    expected = self._without_cudnn(image, weights, bias, rest).relu_()
                     left_over = torch.full_like(expected, math.nan)
                     del left_over  # the allocator hands its block out next
                     found = torch.cudnn_convolution_relu(image, weights, bias, *rest)
@@ -173,6 +171,16 @@ class Convolutions:
                 except RuntimeError:  # no engine for it, or no cuDNN
                     self._fusing[where] = False
         return self._fusing[where]
+
+    def _without_cudnn(self, image: Any, weights: Any, bias: Any, rest: Sequence[Any]) -> Any:
+        """By PyTorch itself: cuDNN would time algorithms for a convolution that is not to be run."""
+        cudnn = self._torch.backends.cudnn
+        before = cudnn.enabled
+        cudnn.enabled = False
+        try:
+            return self._torch.nn.functional.conv2d(image, weights, bias, *rest)
+        finally:
+            cudnn.enabled = before
 
 
 def _with_pads_done(geometry: Geometry) -> Geometry:
