@@ -6,8 +6,8 @@ Complexity: O(units · devices²) prices.
 Deviations: rows in proportion to speed. How many devices work is chosen for every unit (PICO: "a dynamic number of
 devices to process different layers") by dynamic programming over (unit, number), a change of number charged with the
 rows that change hands. A number at which a device would need rows beyond its neighbours is not allowed (CoEdge limits
-communication to neighbours), except right after a change. The programme prices each tensor as lying where its producer
-unit left it.
+communication to neighbours), except right after a change. The programme prices what the unit before made where that
+left it, and older tensors as if the leader had them; the plan's times are those of where they really are.
 """
 
 from __future__ import annotations
