@@ -6,9 +6,12 @@ or unsupported, 6 a limit was reached before it was known.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -52,8 +55,10 @@ def downset() -> None:
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and a documented exit code, never a traceback."""
     signal.signal(signal.SIGTERM, _stop)
+    _settle_streams()
     try:
         downset.main(standalone_mode=False)
+        sys.stdout.flush()
     except DownsetError as error:
         _complain(str(error))
         sys.exit(error.exit_code)
@@ -67,7 +72,28 @@ def main() -> None:
         _complain("out of memory; give a smaller model or a shorter --time-limit")
         sys.exit(6)
     except BrokenPipeError:
-        sys.exit(141)
+        _abandon_stdout()
+        sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:  # what a command reads or writes it reports itself; this is the output being full or gone
+        _abandon_stdout()
+        _complain(f"cannot go on: {error.strerror or error}")
+        sys.exit(2)
+
+
+def _settle_streams() -> None:
+    """Names of tensors are printed whatever the terminal's encoding; what was closed swallows."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  it stays open as long as the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _abandon_stdout() -> None:
+    """What is still buffered cannot be written: at exit Python would try, and complain once more."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(message: str) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -178,3 +179,19 @@ def test_weights_that_are_missing_or_cut_off(fails, run, model, tmp_path):
     weights.unlink()
     fails(5, "fit", model, "-o", tmp_path / "out.onnx", says="weights.bin")
     assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_full_or_closed_stdout_is_no_traceback(tmp_path, options):
+    path = tmp_path / "ñ 模型.json"
+    path.write_text(json.dumps(GRAPH))
+    command = [sys.executable, "-c", "from downset.cli import main; main()", "inspect", str(path), *options]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "downset: error: cannot go on: No space left on device\n")
+    shell = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (shell.returncode, shell.stderr) == (0, "")
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, env=plain, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("模型" if options else "\\u6a21") in done.stdout  # JSON is UTF-8 whatever the terminal
