@@ -7,7 +7,7 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shapes, print_json
+from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shapes, print_json, shape_option
 from downset.fitted import Figure, Fit
 from downset.report.text import peak_cause
 from downset.traffic import Traffic
@@ -25,7 +25,7 @@ __all__ = ["fit", "fit_json"]
 @click.option(
     "--target", type=click.Choice(["tflm", "litert", "ort", "torch"]), help="tflm for .tflite, ort for .onnx."
 )
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@shape_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/fit.json) instead of the screen.")
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the searches together.")
 @click.option("--map", "map_path", type=click.Path(), help="Also draw the arenas before and after into this SVG file.")

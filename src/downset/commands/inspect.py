@@ -8,7 +8,7 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import console, parse_shapes, print_json
+from downset.commands.options import console, parse_shapes, print_json, shape_option
 from downset.graph import Graph
 from downset.units import format_bytes, printable
 
@@ -25,7 +25,7 @@ _WALKED = 200_000
 @click.option(
     "--memory", "--target", "memory", help="Memory model; default tflm for .tflite, ort for .onnx, else live."
 )
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@shape_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/inspect.json).")
 def inspect(model: str, memory: str | None, shapes: tuple[str, ...], as_json: bool) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""

@@ -10,7 +10,7 @@ import rich_click as click
 from downset.errors import UsageError
 from downset.units import parse_bytes, parse_seconds
 
-__all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json"]
+__all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json", "shape_option"]
 
 
 class _Bytes(click.ParamType[int]):
@@ -43,6 +43,9 @@ class _Sizes(click.ParamType[tuple[int, ...]]):
             self.fail(str(error), param, ctx)
 
 
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable."
+)
 BYTES = _Bytes()
 SIZES = _Sizes()
 SECONDS = _Seconds()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, parse_shapes, print_json
+from downset.commands.options import SECONDS, console, parse_shapes, print_json, shape_option
 
 __all__ = ["order"]
 
@@ -19,7 +19,7 @@ __all__ = ["order"]
 )
 @click.option("--memory", default="live", show_default=True, help="live, paper, serenity, tflm, litert, ort or torch.")
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@shape_option
 @click.option(
     "--engine",
     type=click.Choice(["native", "python"]),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from downset.commands.options import console, parse_shapes, print_json
+from downset.commands.options import console, parse_shapes, print_json, shape_option
 
 __all__ = ["verify"]
 
@@ -18,7 +18,7 @@ _RUNTIMES = {".tflite": ("litert", "tflm"), ".onnx": ("ort",)}
 @click.argument("first", type=click.Path())
 @click.argument("second", type=click.Path())
 @click.option("--runtime", type=click.Choice(["litert", "tflm", "ort"]), help="litert for .tflite, ort for .onnx.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@shape_option
 @click.option(
     "--tolerance", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Largest difference allowed."
 )
