@@ -16,8 +16,8 @@ __all__ = ["inspect"]
 
 _DOWNSET_LIMIT = 100_000
 """Downsets are counted exactly up to here (about a second); beyond it the number is estimated."""
-_WALKED = 200_000
-"""Operators that the random walks of the estimate add in all (a few seconds)."""
+_WALKED = 100_000
+"""Operators that the random walks of the estimate add in all (a second or two)."""
 
 
 @click.command()
