@@ -134,3 +134,15 @@ def test_a_real_model_with_computed_weights(tmp_path):
     names = [graph.tensors[tensor].name for tensor in graph.inputs]
     close([value.numpy() for value in engine.outputs()], ort.run_on(path, dict(zip(names, values, strict=True))))
     engine.close()
+
+
+def test_a_shard_keeps_the_number_that_is_filled_in(tmp_path):
+    from downset.export.shards import _model, _opsets
+
+    graph = load(computed_weights(tmp_path / "m.onnx"))
+    written = _model(graph, _opsets(graph))
+    (node,) = [node for node in written.graph.node if node.op_type == "ConstantOfShape"]
+    assert numpy_helper.to_array(node.attribute[0].t).tolist() == [0.25]
+    onnx.save(written, str(tmp_path / "shard.onnx"))
+    values = seeded_inputs(graph)
+    close(ort.run_on(tmp_path / "shard.onnx", {"x": values[0]}), ort.run_on(tmp_path / "m.onnx", {"x": values[0]}))

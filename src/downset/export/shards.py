@@ -229,7 +229,11 @@ def _model(part: Graph, opsets: dict[str, int]) -> Any:
             op = _old_slice(part, op)
         domain, _, kind = op.kind.rpartition("::")
         names = [["" if t == ABSENT else part.tensors[t].name for t in side] for side in (op.inputs, op.outputs)]
-        nodes.append(helper.make_node(kind, *names, name=op.name, domain=domain, **op.attrs))
+        attrs = dict(op.attrs)
+        if "fill" in attrs:
+            number = np.array([attrs.pop("fill")], part.tensors[op.outputs[0]].dtype)
+            attrs["value"] = numpy_helper.from_array(number)
+        nodes.append(helper.make_node(kind, *names, name=op.name, domain=domain, **attrs))
     initializers = []
     for tensor in sorted(part.constants):
         value = part.constant(tensor)
