@@ -193,6 +193,35 @@ def test_pipelines():
             assert numbers(name.split("alone")[1]) == [round(row["single_s"], 3)]
 
 
+def words_of(page):
+    return " ".join((ROOT / "docs" / page).read_text().split())
+
+
+def test_strips_in_the_page_on_rewriting():
+    limits = {row["limit"]: row for row in rows("serenity_row_strips") if row["network"] == "MobileNet v2, float .onnx"}
+    few, many = limits[0.02], limits[0.1]
+    share = 100 * few["extra_macs"] / few["macs"]
+    assert (
+        f"MobileNet v2 at {few['peak_before']:,} B planned, {few['peak']:,} B with {share:.1f} % more arithmetic and "
+        f"{many['peak']:,} B with {100 * many['extra_macs'] / many['macs']:.0f} %"
+    ) in words_of("rewriting.md")
+
+
+def test_what_is_measured_beside_the_model_of_tflite_micro():
+    (row,) = (row for row in rows("fit_wheels") if row["model"] == "pyopen-wakeword: hey_jarvis.tflite")
+    measured, planned = row["measured_details"]["original"]["head_bytes"], row["arena_bytes"]["before"]
+    assert f"{measured:,} B measured against {planned:,} planned" in words_of("memory-models.md")
+
+
+def test_shares_of_orders_in_serenitys_evaluation():
+    counted = {(row["memory"], row["nodes"][:2], row["drawn"]): row for row in rows("serenity_figure3")}
+    all_orders, walks = (counted["serenity", "20", drawn] for drawn in ("all orders", "random walks"))
+    said = words_of("serenity-evaluation.md")
+    assert f"{100 * all_orders['under']:.1f} % and {100 * all_orders['optimal']:.3f} % of all" in said
+    assert f"{all_orders['orders'] / 1e9:.1f} billion orders" in said
+    assert f"{100 * walks['under']:.1f} % of walks" in said
+
+
 @pytest.mark.parametrize("command", [name for name in _COMMANDS if name != "profiles"])
 def test_options_of_commands_exist(command):
     _, lines = table("command | what it does")
