@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from downset.errors import UnsupportedError
 from downset.graph import ABSENT
 from downset.load import load
 from downset.run import ort
@@ -146,3 +147,14 @@ def test_a_shard_keeps_the_number_that_is_filled_in(tmp_path):
     onnx.save(written, str(tmp_path / "shard.onnx"))
     values = seeded_inputs(graph)
     close(ort.run_on(tmp_path / "shard.onnx", {"x": values[0]}), ort.run_on(tmp_path / "m.onnx", {"x": values[0]}))
+
+
+@pytest.mark.parametrize("value", [np.zeros(0, np.float32), np.zeros(2, np.float32), np.array(["a"], object)])
+def test_a_number_that_is_none_is_said_when_it_is_needed(tmp_path, value):
+    path = computed_weights(tmp_path / "m.onnx")
+    damaged = onnx.load(str(path))
+    damaged.graph.node[0].attribute[0].t.CopyFrom(numpy_helper.from_array(value))
+    onnx.save(damaged, str(path))
+    graph = load(path)
+    with pytest.raises(UnsupportedError, match="'ones': the number"):
+        stage(prepare(graph), open_device("cpu", threads=1), runs=1)

@@ -85,8 +85,7 @@ class _Reader:
         constant = constant and not kind.startswith("Random") and kind not in ("Bernoulli", "Multinomial")
         outputs = tuple(self._value(item, name, constant) if item else ABSENT for item in node.output)
         if kind == "ConstantOfShape":
-            value = self._constant_value(node)
-            attrs["fill"] = 0.0 if value is None else value().reshape(-1)[0].item()
+            attrs |= self._fill(node)
         if kind == "Constant" and outputs:
             value = self._constant_value(node)
             if value is not None:
@@ -164,6 +163,15 @@ class _Reader:
                 dtype = np.int64 if "int" in attribute.name else np.float32
                 return lambda: np.asarray(value, dtype)
         return None
+
+    def _fill(self, node: Any) -> dict[str, float]:
+        """A ConstantOfShape's number; nothing where the file has none that can be read: plans need none."""
+        value = self._constant_value(node)
+        try:
+            numbers = [0.0] if value is None else value().reshape(-1).tolist()
+        except Exception:  # of a damaged tensor: protobuf's and numpy's
+            return {}
+        return {"fill": numbers[0]} if len(numbers) == 1 and isinstance(numbers[0], (int, float)) else {}
 
     def _attributes(self, node: Any) -> dict[str, Any]:
         attrs: dict[str, Any] = {}

@@ -121,7 +121,9 @@ def _none(device: Any) -> Any:
 
 
 def constant_of_shape(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    return [torch_library().full(shapes[0], op.attrs.get("fill", 0.0), device=inputs[0].device)]
+    if "fill" not in op.attrs:
+        raise UnsupportedError(f"operator {op.name!r}: the number that it fills in cannot be read from the file")
+    return [torch_library().full(shapes[0], op.attrs["fill"], device=inputs[0].device)]
 
 
 def expand(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
