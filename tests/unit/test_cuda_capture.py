@@ -180,7 +180,9 @@ def test_half_precision_is_kept_throughout(tmp_path, stand_in, dtype):
     assert engine.static[0].is_contiguous(memory_format=torch.channels_last)
 
 
-def test_algorithms_are_chosen_before_the_capture_and_never_in_it(tmp_path, stand_in, monkeypatch):
+@pytest.mark.parametrize("asked", [False, True])
+def test_algorithms_are_chosen_before_the_capture_and_never_in_it(tmp_path, stand_in, monkeypatch, asked):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", asked)
     seen = []
     execute = cuda._run
 

@@ -64,12 +64,12 @@ class CudaEngine:
         self._streams = [torch.cuda.Stream(priority=-1 if lane == first else 0) for lane in range(program.lanes)]
         try:
             # cuDNN chooses algorithms where calls are bound and warmed up, by timing them; the capture looks them up.
-            with torch.no_grad(), _choosing(torch):
+            with torch.no_grad(), _choosing(torch, True):
                 self.static = [binder.place(value).clone() for value in values]  # never the caller's own memory
                 self._fixed = binder.fixed_outputs(outputs)
                 self._calls = [self._bind(binder, units, at) for at in range(len(program.steps))]
                 self._warm_up()
-            with torch.no_grad(), _uncollected():
+            with torch.no_grad(), _choosing(torch, False), _uncollected():
                 self._capture(copies, self._streams[first])
         except RuntimeError as error:  # of PyTorch: no memory, no kernel, nothing that a capture allows
             # The end of a capture that failed fails as well, and says less than what went before.
@@ -155,10 +155,10 @@ def _names(binder: Binder, units: UnitGraph, members: Sequence[int]) -> str:
 
 
 @contextmanager
-def _choosing(torch: Any) -> Iterator[None]:
+def _choosing(torch: Any, choose: bool) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark, cudnn.benchmark_limit
-    cudnn.benchmark, cudnn.benchmark_limit = True, _ALGORITHMS
+    cudnn.benchmark, cudnn.benchmark_limit = choose, _ALGORITHMS
     try:
         yield
     finally:
