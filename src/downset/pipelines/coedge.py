@@ -19,7 +19,7 @@ from downset.cluster import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import proportional_rows, tiles
-from downset.pipelines.timing import halo_block_after, needs
+from downset.pipelines.timing import Owners, halo_transfer_s, needs, owned
 
 __all__ = ["coedge", "least_compute_s"]
 
@@ -31,6 +31,7 @@ def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPip
     splits = [_choices(problem, unit, order, speeds) for unit in range(problem.cuts)]
     leader = order[0]
     best: dict[int, tuple[float, tuple[int, ...]]] = {-1: (0.0, ())}
+    owners: dict[int, Owners] = {}  # what each number of devices left where
     for unit in range(problem.cuts):
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
         # The shortest ways first: behind them most others are too long by their computing alone.
@@ -42,12 +43,13 @@ def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPip
                     break
                 if before == count and not _neighbours_suffice(problem, splits[unit - 1][count], split):
                     continue
-                last = splits[unit - 1][path[-1]] if path else None
-                alone = halo_block_after(problem, cluster, last, split, leader).transfer_s + compute
+                alone = compute + halo_transfer_s(problem, cluster, owners[path[-1]] if path else {}, split, leader)
                 total = seconds + alone
                 if count not in following or total < following[count][0]:
                     following[count] = (total, (*path, count))
         best = following
+        rows = problem.segment(unit, unit + 1).rows
+        owners = {count: owned(problem, split, rows) for count, split in splits[unit].items()}
     path = min(best.values())[1]
     chosen = tuple(splits[unit][count] for unit, count in enumerate(path))
     return FoundPipeline((StageDraft(leader, chosen),), 0.0)

@@ -39,15 +39,26 @@ def early_fused(
     if not drafts:
         rest = Split(0, problem.cuts, (Tile(leader, 0, problem.segment(0, problem.cuts).rows),))
         return FoundPipeline((StageDraft(leader, (rest,)),), 0.0, note="no early layer has a row for every tile")
-    best = min(drafts, key=lambda draft: stage_of(problem, cluster, draft, comm=comm).seconds)
+    seconds, best = float("inf"), drafts[0]
+    # Those first that compute least at best: behind them most others need not be priced.
+    for floor, draft in sorted(((_floor_s(problem, cluster, d.splits[0].stop), d) for d in drafts), key=lambda p: p[0]):
+        if floor >= seconds:
+            break
+        found = stage_of(problem, cluster, draft, comm=comm).seconds
+        if found < seconds:
+            seconds, best = found, draft
     return FoundPipeline((best,), 0.0)
 
 
 def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
     """No plan of `early_fused` has a shorter period: the first units on all devices, the rest on the fastest."""
+    return min(_floor_s(problem, cluster, fused) for fused in range(1, problem.cuts + 1))
+
+
+def _floor_s(problem: SplitProblem, cluster: Cluster, fused: int) -> float:
     speeds = [device.speed for device in cluster.devices]
     macs = problem.least_macs_before()
-    return min(fused / sum(speeds) + (macs[-1] - fused) / max(speeds) for fused in macs[1:])
+    return macs[fused] / sum(speeds) + (macs[-1] - macs[fused]) / max(speeds)
 
 
 def _draft(problem: SplitProblem, cluster: Cluster, leader: int, fused: int) -> StageDraft | None:

@@ -18,7 +18,7 @@ sends. Without overlap that is a lower bound of what a shared network can do, wi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from downset.cluster import Cluster
@@ -30,8 +30,9 @@ from downset.plans import Block, PipelineStage, Strip, Transfer
 __all__ = [
     "COMM",
     "check_comm",
-    "halo_block_after",
+    "halo_transfer_s",
     "medium_seconds",
+    "owned",
     "period_and_latency",
     "round_seconds",
     "stage_of",
@@ -39,6 +40,8 @@ __all__ = [
 ]
 
 COMM = ("full", "paper")
+Owners = dict[int, list[tuple[int, int, int]]]
+"""By tensor: (device, first row, row behind the last) of every share, in order of rows."""
 
 
 def check_comm(comm: str) -> str:
@@ -72,7 +75,7 @@ def stage_of(
     problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1
 ) -> PipelineStage:
     """One stage; `sender` is the leader of the stage before it, -1 for the first."""
-    owners: dict[int, list[tuple[int, int, int]]] = {}
+    owners: Owners = {}
     blocks = [_block(problem, cluster, split, draft.leader, owners) for split in draft.splits]
     start, stop = draft.splits[0].start, draft.splits[-1].stop
     if draft.splits[-1].halo:
@@ -113,9 +116,7 @@ def period_and_latency(cluster: Cluster, stages: Sequence[PipelineStage]) -> tup
     )
 
 
-def _block(
-    problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: dict[int, list[tuple[int, int, int]]]
-) -> Block:
+def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: Owners) -> Block:
     segment = problem.segment(split.start, split.stop)
     least = problem.least_macs_before()
     needed = least[split.stop] - least[split.start]
@@ -134,6 +135,7 @@ def _block(
         busy[strip.device] += strip.macs / cluster.devices[strip.device].speed
     if split.halo:
         before = _fetches(problem, split, leader, owners, segment.rows)
+        owners.update(owned(problem, split, segment.rows))
         after: tuple[Transfer, ...] = ()
     else:
         others = [strip for strip in strips if strip.device != leader]
@@ -201,10 +203,8 @@ def _rows_of(tensor: SplitTensor, lo: int, hi: int, rows: int) -> tuple[int, int
     return (lo * tensor.rows // rows, hi * tensor.rows // rows)
 
 
-def _fetches(
-    problem: SplitProblem, split: Split, leader: int, owners: dict[int, list[tuple[int, int, int]]], rows: int
-) -> tuple[Transfer, ...]:
-    """What each device lacks of the block's inputs, from whoever holds it; then the devices own what they made."""
+def _fetches(problem: SplitProblem, split: Split, leader: int, owners: Owners, rows: int) -> tuple[Transfer, ...]:
+    """What each device lacks of the block's inputs, from whoever holds it."""
     made = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
     moved: dict[tuple[int, int], int] = {}
     for tile in split.tiles:
@@ -220,45 +220,50 @@ def _fetches(
                 if owner != tile.device:
                     nbytes = (min(high, end) - max(low, begin)) * row_bytes
                     moved[owner, tile.device] = moved.get((owner, tile.device), 0) + nbytes
-    _own(problem, split, rows, owners)
     return tuple(Transfer(source, target, nbytes) for (source, target), nbytes in sorted(moved.items()))
 
 
-def _own(problem: SplitProblem, split: Split, rows: int, owners: dict[int, list[tuple[int, int, int]]]) -> None:
+def owned(problem: SplitProblem, split: Split, rows: int) -> Owners:
     """Every device of a halo block has the rows that it made."""
+    owners = {}
     for unit in problem.units[split.start : split.stop]:
         for op in unit:
             for tensor in problem.ops[op].outputs:
                 held = problem.tensors[tensor]
                 shares = ((tile.device, *_rows_of(held, tile.start, tile.stop, rows)) for tile in split.tiles)
                 owners[tensor] = [share for share in shares if share[1] < share[2]]
+    return owners
 
 
 def _end(share: tuple[int, int, int]) -> int:
     return share[2]
 
 
-def halo_block_after(problem: SplitProblem, cluster: Cluster, before: Split | None, split: Split, leader: int) -> Block:
-    """A halo block that finds what the block before it made where that was made, and the rest with the leader."""
-    owners: dict[int, list[tuple[int, int, int]]] = {}
-    if before is not None:
-        _own(problem, before, problem.segment(before.start, before.stop).rows, owners)
-    block = _block(problem, cluster, split, leader, owners)
-    return _gathered(problem, cluster, block, leader, owners) if split.stop == problem.cuts else block
+def halo_transfer_s(problem: SplitProblem, cluster: Cluster, owners: Owners, split: Split, leader: int) -> float:
+    """Seconds of a halo block's transfers, given who holds which rows (else the leader); of the last block's with the
+    gathering behind it."""
+    rows = problem.segment(split.start, split.stop).rows
+    seconds = round_seconds(cluster, _fetches(problem, split, leader, owners, rows))
+    if split.stop == problem.cuts:
+        gathered = _gathers(problem, split.stop, leader, owners | owned(problem, split, rows))
+        seconds += round_seconds(cluster, gathered)
+    return seconds
 
 
-def _gathered(
-    problem: SplitProblem, cluster: Cluster, block: Block, leader: int, owners: Mapping[int, list[tuple[int, int, int]]]
-) -> Block:
+def _gathered(problem: SplitProblem, cluster: Cluster, block: Block, leader: int, owners: Owners) -> Block:
     """The last halo block of a stage: its leader gathers every tensor that crosses the cut."""
+    after = _gathers(problem, block.stop, leader, owners)
+    seconds = round_seconds(cluster, block.before) + round_seconds(cluster, after)
+    return replace(block, after=after, transfer_s=seconds)
+
+
+def _gathers(problem: SplitProblem, cut: int, leader: int, owners: Owners) -> tuple[Transfer, ...]:
     moved: dict[int, int] = {}
-    for tensor in problem.crossing(block.stop):
+    for tensor in problem.crossing(cut):
         for owner, begin, end in owners.get(tensor, []):
             if owner != leader:
                 moved[owner] = moved.get(owner, 0) + (end - begin) * problem.tensors[tensor].row_bytes
-    after = tuple(Transfer(owner, leader, nbytes) for owner, nbytes in sorted(moved.items()))
-    seconds = round_seconds(cluster, block.before) + round_seconds(cluster, after)
-    return replace(block, after=after, transfer_s=seconds)
+    return tuple(Transfer(owner, leader, nbytes) for owner, nbytes in sorted(moved.items()))
 
 
 def _tile_price(problem: SplitProblem, split: Split, tile: Tile, rows: int) -> tuple[int, int, int, float]:
