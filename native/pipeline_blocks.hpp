@@ -35,7 +35,7 @@ class PipelineBlocks {
         : problem_(problem), sets_(sets), state_limit_(state_limit),
           deadline_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                            std::chrono::duration<double>(std::max(0.0, seconds)))),
-          known_(problem.segments.size()), byte_seconds_per_mac_(problem.segments.size(), -1.0) {}
+          known_(sets.count), byte_seconds_per_mac_(problem.segments.size(), -1.0) {}
 
     std::int64_t states() const { return states_; }
     bool stopped() const { return stopped_; }
@@ -136,8 +136,8 @@ class PipelineBlocks {
     Known& known_of(int start, int stop, int set, int leader) {
         const int at = problem_.index(start, stop);
         if (leader == kAnyLeader) {
-            if (known_[at].empty()) known_[at].resize(sets_.count);
-            return known_[at][set];
+            if (known_[set].empty()) known_[set].resize(problem_.segments.size());
+            return known_[set][at];
         }
         return known_led_[(static_cast<std::int64_t>(at) * sets_.count + set) * static_cast<int>(problem_.speed.size()) + leader];
     }
@@ -155,6 +155,30 @@ class PipelineBlocks {
         }
         return best;
     }
+
+    // No stage of several blocks on the set sums to less, as far as is known: the shortest path over bounds. Worked out
+    // once for a set, and again after `forget_bounds`.
+    double several_bound(int start, int stop, int set) {
+        if (several_bounds_.empty()) several_bounds_.resize(sets_.count);
+        auto& bounds = several_bounds_[set];
+        if (bounds.empty()) {
+            const int lines = problem_.cuts + 1;
+            std::vector<double> one(lines * lines, kNever), any(lines * lines, kNever);
+            bounds.assign(lines * lines, kNever);
+            for (int from = problem_.cuts - 1; from >= 0; --from)
+                for (int to = from + 1; to <= problem_.cuts; ++to) {
+                    double least = kNever;
+                    for (int middle = from + 1; middle < to; ++middle)
+                        least = std::min(least, one[from * lines + middle] + any[middle * lines + to]);
+                    bounds[from * lines + to] = least;
+                    one[from * lines + to] = std::max(known_of(from, to, set, kAnyLeader).above,
+                                                      sum_bound(from, to, sets_.speed[set], sets_.fastest[set]));
+                    any[from * lines + to] = std::min(one[from * lines + to], least);
+                }
+        }
+        return bounds[problem_.index(start, stop)];
+    }
+    void forget_bounds() { several_bounds_.clear(); }
 
     // Seconds on the network for each MAC that is not the leader's, at least: the best ratio of any strip.
     double seconds_per_mac(int start, int stop) {
@@ -178,12 +202,13 @@ class PipelineBlocks {
     std::int64_t state_limit_, states_ = 0;
     std::chrono::steady_clock::time_point deadline_;
     bool stopped_ = false;
-    std::vector<std::vector<Known>> known_;  // by segment, set: any leader
+    std::vector<std::vector<Known>> known_;  // by set, segment: any leader
     std::unordered_map<std::int64_t, Known> known_led_;
     std::vector<double> byte_seconds_per_mac_;
+    std::vector<std::vector<double>> several_bounds_;  // by set, segment
     // by layer: 1 where the leader has been named
     std::vector<double> now_[2], next_[2], window_value_;
-    std::vector<int> window_row_;
+    std::vector<int> window_row_, low_, high_;
     struct Step {
         int row, layer;
     };
@@ -194,21 +219,24 @@ class PipelineBlocks {
     double divided(const PipelineSegment& seg, const std::vector<int>& devices, int leader, double limit, Division* found, bool bounds) {
         const int rows = seg.rows, n = static_cast<int>(devices.size());
         const bool any = leader == kAnyLeader;
+        if (!reach(seg, devices, limit)) return kNever;
         for (int layer = any ? 0 : 1; layer < 2; ++layer) {
-            now_[layer].assign(rows + 1, kNever);
+            now_[layer].resize(rows + 1), next_[layer].resize(rows + 1);
             if (static_cast<int>(from_[layer].size()) < n) from_[layer].resize(n);
+            now_[layer][0] = layer == (any ? 0 : 1) ? 0 : kNever;
         }
-        now_[any ? 0 : 1][0] = 0;
         for (int k = 0; k < n; ++k) {
             const int device = devices[k], head = any ? (device == 0 ? 1 : 0) : devices[leader];
             const double room = capacity(problem_.speed[device], limit);
             const double cost = device == head ? 0 : problem_.per_byte[head][device];
             const double fixed = device == head ? 0 : 2 * problem_.latency[head][device];
             for (int layer = any ? 0 : 1; layer < 2; ++layer) {
-                next_[layer] = now_[layer];
                 auto& from = from_[layer][k];
                 from.resize(rows + 1);
-                for (int r = 0; r <= rows; ++r) from[r] = {r, layer};
+                for (int r = low_[k + 1]; r <= high_[k + 1]; ++r) {
+                    next_[layer][r] = r <= high_[k] ? now_[layer][r] : kNever;
+                    from[r] = {r, layer};
+                }
                 extend(seg, room, cost, fixed, k, layer, layer);
             }
             if (any) extend(seg, room, 0, 0, k, 0, 1);
@@ -234,19 +262,52 @@ class PipelineBlocks {
         return result;
     }
 
+    // By k: the rows [low, high] at which the first k devices can end, so that those behind them can do the rest.
+    bool reach(const PipelineSegment& seg, const std::vector<int>& devices, double limit) {
+        const int rows = seg.rows, n = static_cast<int>(devices.size());
+        low_.assign(n + 1, rows), high_.assign(n + 1, 0);
+        for (int k = n - 1; k >= 0; --k) {
+            const double room = capacity(problem_.speed[devices[k]], limit);
+            const int stop = low_[k + 1];
+            if (stop == rows) {
+                const auto begin = seg.macs_final.begin();
+                low_[k] = static_cast<int>(std::partition_point(begin, begin + rows, [&](double macs) { return macs > room; }) - begin);
+            } else {
+                const auto begin = seg.macs_lower.begin();
+                const double made = seg.macs_upper[stop];
+                low_[k] = static_cast<int>(std::partition_point(begin, begin + stop, [&](double macs) { return made - macs > room; }) - begin);
+            }
+        }
+        if (low_[0] > 0) return false;
+        for (int k = 0; k < n; ++k) {
+            const double room = capacity(problem_.speed[devices[k]], limit);
+            const int start = high_[k];
+            if (start == rows || seg.macs_final[start] <= room) {
+                high_[k + 1] = rows;
+                continue;
+            }
+            const auto begin = seg.macs_upper.begin();
+            const double lower = seg.macs_lower[start];
+            high_[k + 1] = static_cast<int>(std::partition_point(begin + start + 1, begin + rows,
+                                                                 [&](double macs) { return macs - lower <= room; }) - begin) - 1;
+        }
+        return high_[n] == rows;
+    }
+
     // Gives device k a strip behind every division in now_[source], into next_[target].
     void extend(const PipelineSegment& seg, double room, double cost, double fixed, int k, int source, int target) {
         const auto& now = now_[source];
         auto& next = next_[target];
         auto& from = from_[target][k];
-        const int rows = seg.rows;
+        const int rows = seg.rows, last = std::min(high_[k], rows - 1);
         window_row_.resize(rows + 1), window_value_.resize(rows + 1);
-        int head = 0, tail = 0;
-        for (int r = 1; r < rows; ++r) {
-            if (now[r - 1] < kNever) {
-                const double value = now[r - 1] - cost * seg.io_lower[r - 1];
+        int head = 0, tail = 0, row = low_[k];
+        for (int r = std::max(low_[k + 1], low_[k] + 1); r <= std::min(high_[k + 1], rows - 1); ++r) {
+            for (; row < r && row <= last; ++row) {
+                if (now[row] == kNever) continue;
+                const double value = now[row] - cost * seg.io_lower[row];
                 while (tail > head && window_value_[tail - 1] >= value) --tail;
-                window_row_[tail] = r - 1, window_value_[tail] = value;
+                window_row_[tail] = row, window_value_[tail] = value;
                 ++tail;
             }
             while (head < tail && seg.macs_upper[r] - seg.macs_lower[window_row_[head]] > room) ++head;
@@ -254,7 +315,8 @@ class PipelineBlocks {
             const double value = window_value_[head] + cost * seg.io_upper[r] + fixed;
             if (value < next[r]) next[r] = value, from[r] = {window_row_[head], source};
         }
-        for (int r = rows - 1; r >= 0 && seg.macs_final[r] <= room; --r) {
+        if (high_[k + 1] < rows) return;
+        for (int r = last; r >= low_[k] && seg.macs_final[r] <= room; --r) {
             const double value = now[r] + cost * seg.io_final[r] + fixed;
             if (value < next[rows]) next[rows] = value, from[rows] = {r, source};
         }

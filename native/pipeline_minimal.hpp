@@ -39,6 +39,7 @@ class MinimalSets {
     // The stages of a pipeline within the period, none if there is none (or the time is up).
     std::vector<StageChoice> within(double period, bool several) {
         period_ = period, several_ = several;
+        blocks_.forget_bounds();
         measure_rest();
         const int cuts = problem_.cuts;
         labels_.assign(1, {0, 0, -1, {}});
@@ -202,6 +203,7 @@ class MinimalSets {
                 blocks_.sum_within(start, stop, set, kAnyLeader, left) < kNever)
                 return 0;
             if (!several_ || sets_.members[set].size() < 2 || stop - start < 2) return kNever;
+            if (blocks_.several_bound(start, stop, set) > left) return kNever;
             int leader = kAnyLeader;
             several = blocks_.several(start, stop, set, leader, left, nullptr) < kNever;
             return several ? 0 : kNever;
