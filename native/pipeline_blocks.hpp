@@ -156,6 +156,11 @@ class PipelineBlocks {
         return best;
     }
 
+    // Likewise with a leader for each block: a bound.
+    double several_led_freely(int start, int stop, int set, double cutoff) {
+        return path_sum(start, stop, set, kAnyLeader, cutoff, nullptr);
+    }
+
     // No stage of several blocks on the set sums to less, as far as is known: the shortest path over bounds. Worked out
     // once for a set, and again after `forget_bounds`.
     double several_bound(int start, int stop, int set) {

@@ -36,9 +36,11 @@ class MinimalSets {
             }
     }
 
-    // The stages of a pipeline within the period, none if there is none (or the time is up).
-    std::vector<StageChoice> within(double period, bool several) {
-        period_ = period, several_ = several;
+    // The stages of a pipeline within the period, none if there is none (or the time is up). Where computing and
+    // communication are not summed, stages of several blocks are only bounded: what is found with them need not exist,
+    // but where nothing is found nothing does.
+    std::vector<StageChoice> within(double period, bool several, std::int64_t last_state = INT64_MAX) {
+        period_ = period, several_ = several, given_up_ = false;
         blocks_.forget_bounds();
         measure_rest();
         const int cuts = problem_.cuts;
@@ -54,18 +56,23 @@ class MinimalSets {
                 const double ceiling = (sets_.speed[sets_.all] - least_used - rest_speed_[stop]) * kLoose;
                 const double floor = need(cut, stop);
                 if (floor <= ceiling) extend(cut, stop, floor / kLoose, ceiling, reached);
-                if (blocks_.stopped()) return {};
+                given_up_ = blocks_.states() > last_state;
+                if (blocks_.stopped() || given_up_) return {};
             }
         }
         if (reached[cuts].empty()) return {};
         int best = reached[cuts][0];
+        const auto rank = [&](int label) { return std::pair(labels_[label].medium, sets_.speed[labels_[label].used]); };
         for (int label : reached[cuts])
-            if (labels_[label].medium < labels_[best].medium) best = label;
+            if (rank(label) < rank(best)) best = label;
         std::vector<StageChoice> stages;
         for (; labels_[best].parent >= 0; best = labels_[best].parent) stages.push_back(labels_[best].stage);
         std::reverse(stages.begin(), stages.end());
         return stages;
     }
+
+    // Whether the last search ended at its last state.
+    bool given_up() const { return given_up_; }
 
     // The computing limit within which a stage sends least, as found by a search within this period.
     double limit_of(const StageChoice& stage, double period) {
@@ -94,7 +101,7 @@ class MinimalSets {
     const DeviceSets& sets_;
     PipelineBlocks& blocks_;
     double period_ = 0;
-    bool several_ = false;
+    bool several_ = false, given_up_ = false;
     std::vector<int> by_speed_;
     std::vector<double> speeds_;
     std::vector<std::vector<std::array<Step, 2>>> steps_;  // by segment, set
@@ -139,7 +146,8 @@ class MinimalSets {
     // Seconds that a stage sends at least, led by a device of this speed.
     double sent(int start, int stop, double leader) const {
         if (!problem_.shared) return 0;
-        return ratio_[problem_.index(start, stop)] * std::max(0.0, problem_.macs(start, stop) - leader * budget(start));
+        const auto& ratio = several_ ? least_ratio_ : ratio_;
+        return ratio[problem_.index(start, stop)] * std::max(0.0, problem_.macs(start, stop) - leader * budget(start));
     }
 
     bool allowed(int start, int stop, int set) const {
@@ -208,9 +216,21 @@ class MinimalSets {
             several = blocks_.several(start, stop, set, leader, left, nullptr) < kNever;
             return several ? 0 : kNever;
         }
-        const double transfer = step_of(start, stop, set).transfer;
+        double transfer = step_of(start, stop, set).transfer;
+        if (several_ && stop - start > 1 && transfer > 0 && sets_.members[set].size() > 1)
+            transfer = std::min(transfer, several_bound(start, stop, set, std::min(transfer, period_ - wait)));
         if (problem_.shared) return transfer;
         return transfer <= (period_ - wait) * kAbout ? 0 : kNever;
+    }
+
+    // No stage of several blocks within the budget sends less, if it sends less than `transfer`: computing and sending
+    // together take it the least sum of several blocks, and computing alone no more than the budget.
+    double several_bound(int start, int stop, int set, double transfer) {
+        const double left = budget(start), together = problem_.overlap ? left + transfer : left;
+        if (blocks_.several_bound(start, stop, set) > together * kLoose) return kNever;
+        const double sum = blocks_.several_led_freely(start, stop, set, together * kLoose);
+        const double least = sent(start, stop, sets_.fastest[set]);
+        return sum == kNever ? kNever : problem_.overlap ? std::max(least, sum - left) : least;
     }
 
     Step step_of(int start, int stop, int set) {

@@ -15,7 +15,7 @@ class PipelineSearch {
         : problem_(problem), sets_(problem), blocks_(problem_, sets_, seconds, state_limit) {}
 
     // Finds the least period below `incumbent`. {period (infinity: none below), stages}; bound() holds for every plan of
-    // the space searched, finished() tells whether the search ended.
+    // one block a stage, or of several if asked for; finished() tells whether the search ended.
     Found run(double incumbent) {
         const double speed = sets_.speed[sets_.all];
         bound_ = speed > 0 ? problem_.macs(0, problem_.cuts) / speed : kNever;
@@ -34,8 +34,26 @@ class PipelineSearch {
             narrow(low, high, best, true);
         }
         finished_ = !blocks_.stopped();
-        bound_ = finished_ ? high : twice ? bound_ : low;
+        if (problem_.several_blocks && !twice) bound_ = finished_ && minimal_ ? bounded(bound_, high) : bound_;
+        else bound_ = finished_ ? high : twice ? bound_ : low;
         return best;
+    }
+
+    // What stages of several blocks might reach at best, where they are not searched: proof that they reach no less, or a
+    // bound to a hundredth, a tenth below the period first. The plan is found by then, so that no more is spent on it
+    // than a large search.
+    double bounded(double low, double high) {
+        const std::int64_t last = blocks_.states() + kBoundStates;
+        double top = high;
+        for (int round = 0; low < top * 0.99; ++round) {
+            const double limit = round == 0 ? 0.9 * high : top == high ? high * kBelow : (low + top) / 2;
+            if (limit <= low) continue;
+            const bool none = minimal_->within(limit, true, last).empty();
+            if (blocks_.stopped() || minimal_->given_up()) break;
+            if (none && limit == high * kBelow) return high;
+            (none ? low : top) = limit;
+        }
+        return low;
     }
 
     // The plan of least latency, whatever its period.
@@ -49,6 +67,7 @@ class PipelineSearch {
     std::int64_t states() const { return blocks_.states(); }
 
   private:
+    static constexpr std::int64_t kBoundStates = 150'000;
     const PipelineProblem problem_;
     const DeviceSets sets_;
     PipelineBlocks blocks_;

@@ -90,7 +90,7 @@ def plan_pipeline(
     seconds = time.perf_counter() - begin
     return judge_pipeline(
         problem, cluster, stages, found, name, comm, seconds, max_latency_s=max_latency_s, proof=proof,
-        notes=[*notes, *([f"stopped at the limit of {time_limit_s:g} s"] if _stopped(found, name) else [])],
+        notes=[*notes, *([f"stopped at the limit of {time_limit_s:g} s"] if found.stopped else [])],
     )  # fmt: skip
 
 
@@ -114,14 +114,7 @@ def judge_pipeline(
     evidence = Evidence(name, period, bound, proven, found.states, seconds)
     medium = medium_seconds(cluster, stages)
     note = "; ".join([*notes, *([found.note] if found.note else [])])
-    return Pipeline(
-        cluster, comm, stages, period, latency, medium, evidence, note, _stopped(found, name) and not proven
-    )
-
-
-def _stopped(found: FoundPipeline, name: str) -> bool:
-    """Whether the search ended at its limit. An exact plan that is neither proven nor explained did."""
-    return found.stopped or (name == "exact" and not found.proven and not found.note)
+    return Pipeline(cluster, comm, stages, period, latency, medium, evidence, note, found.stopped and not proven)
 
 
 def _problem(

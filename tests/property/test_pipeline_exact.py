@@ -75,6 +75,19 @@ def test_minimal_sets_find_what_labels_of_all_sets_find(kind):
         assert minimal == pytest.approx(labelled, rel=1e-7) or kind != "links", seed
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bound_holds_for_stages_of_several_blocks(kind):
+    """Where they are not searched they are bounded; the Python twin searches them on every kind of network."""
+    met = 0
+    for seed in range(3000, 3040):
+        random, problem, cluster, comm = instance(kind, seed)
+        period, bound, finished, *_ = exact._search(problem, cluster, comm, None, math.inf, 30.0, "native", True)
+        least = searched(problem, cluster, comm=comm, several=True, engine="python")
+        assert finished and bound <= least * (1 + 1e-7) <= period * (1 + 2e-7), seed
+        met += bound >= least * (1 - 1e-7)
+    assert met >= (40 if kind == "links" else 20)
+
+
 def test_prices_are_what_the_rows_need():
     """Tables against a walk over the rows of every strip."""
     for seed in range(120):

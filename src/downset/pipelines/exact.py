@@ -127,25 +127,22 @@ def exact(
                 f"than it has; weights alone need {needed} bytes on one of them"
             )
         if not finished:
-            raise LimitReached(
-                f"no plan within {max_latency_s} s found in {time_limit_s:g} s; allow more time or latency"
-            )
+            wanted = "" if max_latency_s is None else f" of latency {max_latency_s:g} s or less"
+            raise LimitReached(f"no pipeline{wanted} found in {time_limit_s:g} s; allow more time")
         known_s = max(time_limit_s, 1.0)
         least = least_latency(problem, cluster, comm=comm, engine=engine, time_limit_s=known_s, strict=strict)[0]
         raise InfeasibleError(
             f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least:.6g} s (--max-latency)"
         )
-    # The search is whole only where every stage is summed; elsewhere just the bound that holds for all plans counts.
-    summed = not cluster.network.overlap and cluster.network.kind == "links"
-    whole = finished and summed and not outside
     value = best[0]
-    bound = min(value, max(everything, bound if whole else 0.0))
+    bound = min(value, max(everything, 0.0 if outside else bound))
+    proven = finished and not outside and bound >= value * (1 - 1e-9)
     note = ""
     if outside and bound < value:
         note = "a rival's plan of halo exchange or tiles beats all plans of fused strips; of its like nothing is proven"
-    elif finished and not whole:
+    elif finished and not proven:
         note = "stages of several blocks are not searched on such a network; the bound holds for them too"
-    return FoundPipeline(best[1], bound, whole and finished, states, note)
+    return FoundPipeline(best[1], bound, proven, states, note, stopped=not finished)
 
 
 def least_weights(problem: SplitProblem, devices: int) -> int:
