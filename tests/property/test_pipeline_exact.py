@@ -80,7 +80,7 @@ def test_the_bound_holds_for_stages_of_several_blocks(kind):
     """Where they are not searched they are bounded; the Python twin searches them on every kind of network."""
     met = 0
     for seed in range(3000, 3040):
-        random, problem, cluster, comm = instance(kind, seed)
+        _, problem, cluster, comm = instance(kind, seed)
         period, bound, finished, *_ = exact._search(problem, cluster, comm, None, math.inf, 30.0, "native", True)
         least = searched(problem, cluster, comm=comm, several=True, engine="python")
         assert finished and bound <= least * (1 + 1e-7) <= period * (1 + 2e-7), seed
