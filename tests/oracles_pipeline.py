@@ -6,8 +6,8 @@ import itertools
 import math
 from itertools import pairwise
 
+from downset.pipelines.device_order import canonical
 from downset.pipelines.drafts import Split, StageDraft, Tile
-from downset.pipelines.exact import canonical
 from downset.pipelines.timing import round_seconds, stage_of
 from downset.plans import Transfer
 

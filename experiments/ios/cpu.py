@@ -86,7 +86,7 @@ def main() -> None:
         rows.append(row_of(name, arguments.threads, rounds=rounds, timings=timings))
         show(rows[-1])
     if not arguments.quick:
-        save_rows(NAME, rows)
+        save_rows(NAME, rows, by=("network", "device", "batch"))
 
 
 if __name__ == "__main__":

@@ -1,25 +1,25 @@
 """Exact pipelines held to full enumeration of cuts, device assignments and integer rows; the engines to each other."""
 
-import math
-import sys
 from itertools import pairwise
 from random import Random
 
 import pytest
 
 from downset.pipelines.drafts import Split
+from downset.pipelines.exact_search import search
 from downset.pipelines.problem import price
 from downset.pipelines.timing import needs
 from tests.oracles_pipeline import least_period
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 
-exact = sys.modules["downset.pipelines.exact"]  # the package's name for it is the function
 COUNT = 500
 
 
 def searched(problem, cluster, *, comm, limit=None, engine="native", several=False, forbidden=frozenset()):
-    found = exact._search(problem, cluster, comm, limit, math.inf, 30.0, engine, several, forbidden=forbidden)
-    return found[0]
+    return search(
+        problem, cluster, comm=comm, max_latency_s=limit, time_limit_s=30.0, engine=engine, several_blocks=several,
+        forbidden=forbidden,
+    ).period_s  # fmt: skip
 
 
 def instance(kind, seed):
@@ -81,7 +81,7 @@ def test_the_bound_holds_for_stages_of_several_blocks(kind):
     met = 0
     for seed in range(3000, 3040):
         _, problem, cluster, comm = instance(kind, seed)
-        period, bound, finished, *_ = exact._search(problem, cluster, comm, None, math.inf, 30.0, "native", True)
+        period, bound, finished, *_ = search(problem, cluster, comm=comm, time_limit_s=30.0)
         least = searched(problem, cluster, comm=comm, several=True, engine="python")
         assert finished and bound <= least * (1 + 1e-7) <= period * (1 + 2e-7), seed
         met += bound >= least * (1 - 1e-7)

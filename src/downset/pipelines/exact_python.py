@@ -11,12 +11,10 @@ import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from downset.pipelines.device_order import Canonical
 from downset.pipelines.problem import Segment, SplitProblem, price
-
-if TYPE_CHECKING:
-    from downset.pipelines.exact import Canonical
 
 __all__ = ["search"]
 

@@ -1,0 +1,107 @@
+"""How long exact planning takes: networks of up to 40 cuts, eight and sixteen devices, every kind of network.
+
+    python -m experiments.pico.speed [--quick]
+
+CPU seconds of this machine, measured, once each; periods are analytic. `search` is the compiled search for the least
+period, `plan` all of `exact`: the rivals it compares itself with, and on overlapping or shared networks a bound for
+stages of several blocks, which are not searched there. Goal: a second for at most eight distinct devices, or sixteen
+of four types, at 40 cuts. `chain of 40` is synthetic: layers of 1 to 6 MMAC a row, kernels of 1, 3 and 5, 224 rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from downset.cluster import Cluster, Device, load_cluster
+from downset.pipelines import exact as plan_exact
+from downset.pipelines.exact_search import search
+from downset.pipelines.network import block_units, pipeline_units, split_problem
+from downset.pipelines.problem import SplitProblem, chain_problem
+from downset.pipelines.timing import period_and_latency, stages_of
+from experiments.pico.setups import network
+from experiments.rows import save_rows
+from experiments.zoo import graph
+
+NAME = "pico_speed"
+SPEEDS = (2.2e9, 1.5e9, 1.2e9, 0.8e9)
+KINDS = {
+    "links": {"kind": "links", "overlap": False},
+    "links, overlapping": {"kind": "links", "overlap": True},
+    "shared": {"kind": "shared", "overlap": True},
+    "shared, no overlap": {"kind": "shared", "overlap": False},
+}
+
+
+def problems(*, quick: bool) -> dict[str, SplitProblem]:
+    found = {}
+    for name in ("vgg16",) if quick else ("vgg16", "yolov2"):
+        built = network(name)
+        found[name] = split_problem(built, block_units(built))
+    if quick:
+        return found
+    for name in ("resnet34", "inception_v3", "mobilenet_v3_large"):
+        built = graph(name, weights=False)
+        found[name] = split_problem(built, pipeline_units(built))
+    random = Random(1)
+    layers = [
+        (random.randint(1, 6) * 10**6, random.choice([1, 3, 3, 5]), 2 if unit in (5, 12, 20, 28) else 1,
+         random.randint(4, 64) * 1000)
+        for unit in range(40)
+    ]  # fmt: skip
+    found["chain of 40"] = chain_problem(layers, rows=224, row_bytes=2688)
+    return found
+
+
+def devices(name: str) -> tuple[Device, ...]:
+    if name == "8 of 4 types":
+        return tuple(Device(f"d{k}", SPEEDS[k // 2]) for k in range(8))
+    if name == "8 distinct":
+        return tuple(Device(f"d{k}", (0.8 + 0.2 * k) * 1e9) for k in range(8))
+    return tuple(Device(f"d{k:02}", SPEEDS[k // 4]) for k in range(16))
+
+
+def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> dict[str, Any]:
+    cluster = Cluster(devices(members), replace(load_cluster("pico_1mac").network, **KINDS[kind]))
+    begin = time.process_time()
+    search(problem, cluster, several_blocks=kind == "links", time_limit_s=60.0)
+    searched = time.process_time()
+    found = plan_exact(problem, cluster, comm="full", time_limit_s=60.0)
+    planned = time.process_time()
+    period = period_and_latency(cluster, stages_of(problem, cluster, found.stages, comm="full"))[0]
+    return {
+        "network": name, "cuts": problem.cuts, "devices": members, "kind": kind, "period_s": period,
+        "bound_s": found.bound_s, "proven": found.proven, "search_cpu_s": round(searched - begin, 3),
+        "plan_cpu_s": round(planned - searched, 3),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="VGG16 on eight devices, nothing written")
+    options = parser.parse_args()
+    rows = []
+    print("| network | cuts | devices | kind | period s | proof | search CPU s | plan CPU s |")
+    print("|" + "---|" * 8)
+    for name, problem in problems(quick=options.quick).items():
+        for members in ("8 of 4 types",) if options.quick else ("8 of 4 types", "8 distinct", "16 of 4 types"):
+            for kind in KINDS:
+                row = row_of(name, problem, members, kind)
+                rows.append(row)
+                gap = 1 - row["bound_s"] / row["period_s"]
+                proof = "proven" if row["proven"] else f"within {math.ceil(gap * 1000) / 10} %"
+                print(
+                    f"| {name} | {row['cuts']} | {members} | {kind} | {row['period_s']:.4f} | {proof} | "
+                    f"{row['search_cpu_s']:.2f} | {row['plan_cpu_s']:.2f} |",
+                    flush=True,
+                )
+    if not options.quick:
+        print("written:", save_rows(NAME, rows))
+
+
+if __name__ == "__main__":
+    main()
