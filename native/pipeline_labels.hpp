@@ -15,7 +15,7 @@ struct PlannedStage {
 };
 
 // The stage with its devices and row boundaries.
-inline PipelineStage rows_of(const PipelineProblem& problem, const DeviceSets& sets, PipelineBlocks& blocks, const PlannedStage& planned) {
+inline PipelineStage rows_of(const DeviceSets& sets, PipelineBlocks& blocks, const PlannedStage& planned) {
     PipelineStage stage;
     for (std::size_t type = 0; type < sets.have.size(); ++type)
         for (int k = 0; k < sets.counts[planned.set][type]; ++k)
@@ -26,13 +26,12 @@ inline PipelineStage rows_of(const PipelineProblem& problem, const DeviceSets& s
     for (auto [start, stop] : path) {
         double limit = planned.limit;
         if (planned.several) limit = blocks.least_sum(start, stop, planned.set, leader, kNever).limit;
-        PipelineBlocks::Division found;
+        Division found;
         blocks.least_transfer(start, stop, planned.set, leader, limit, &found, true);
         stage.blocks.emplace_back(start, stop, found.bounds);
         if (!planned.several) leader = found.leader;
     }
     stage.leader = stage.devices[leader];
-    (void)problem;
     return stage;
 }
 
@@ -79,7 +78,7 @@ class PipelineLabels {
         const double period = std::max(labels_[best].period, problem_.shared ? labels_[best].medium : 0.0);
         std::vector<PipelineStage> stages;
         for (; labels_[best].parent >= 0; best = labels_[best].parent)
-            stages.push_back(rows_of(problem_, sets_, blocks_, labels_[best].stage));
+            stages.push_back(rows_of(sets_, blocks_, labels_[best].stage));
         std::reverse(stages.begin(), stages.end());
         return {period, std::move(stages)};
     }
@@ -139,7 +138,7 @@ class PipelineLabels {
             if (best.compute < kNever) found.push_back(best);
             return;
         }
-        PipelineBlocks::Division division;
+        Division division;
         const auto transfer_at = [&](double at) {
             return blocks_.least_transfer(start, stop, set, leader, at, &division);
         };

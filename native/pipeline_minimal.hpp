@@ -245,7 +245,7 @@ class MinimalSets {
     }
 
     Step worked_out(int start, int stop, int set, double left) {
-        PipelineBlocks::Division found;
+        Division found;
         double limit = left;
         while (!blocks_.out_of_time()) {
             const double transfer = blocks_.least_transfer(start, stop, set, kAnyLeader, limit, &found);

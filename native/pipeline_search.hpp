@@ -118,7 +118,7 @@ class PipelineSearch {
             medium += times.transfer + wait;
             found.first = std::max(found.first, problem_.overlap ? std::max(times.compute, times.transfer + wait)
                                                                  : times.compute + times.transfer + wait);
-            found.second.push_back(rows_of(problem_, sets_, blocks_, planned));
+            found.second.push_back(rows_of(sets_, blocks_, planned));
         }
         if (problem_.shared) found.first = std::max(found.first, medium);
         return found;
@@ -131,7 +131,7 @@ class PipelineSearch {
     // The stage as good as it can be within the limit: on links the least of its seconds, else the least it sends.
     StageTimes timed(PlannedStage& stage, double limit, double wait) {
         const auto ask = [&](double at, StageTimes& times) {
-            PipelineBlocks::Division found;
+            Division found;
             times.transfer = blocks_.least_transfer(stage.start, stage.stop, stage.set, kAnyLeader, at, &found);
             times.compute = found.longest;
             return times.transfer;

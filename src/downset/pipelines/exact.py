@@ -3,7 +3,7 @@
 Source: ours; what PICO's conclusion asks for ("balance the workload across different stages").
 Names: cut, units → the chain of `SplitProblem`; set → a multiset of device types.
 Complexity: a period P is tried by asking of every segment which smallest sets of devices can run it within P; states
-are (cut, set used), at most (units + 1) · Π(devices of a type + 1), of which those are kept that no smaller set matches.
+are (cut, set used), at most (units + 1) · Π(devices of a type + 1), those kept that no smaller set matches.
 The least P is found by bisection, down to the period of a plan that none is below. Under a latency limit, or where
 links differ, states are labels of (cut, set, leader) that no other beats.
 Space: stages of consecutive units; any device may stay idle; in a stage the devices lie in order of falling speed (then
