@@ -26,11 +26,12 @@ class PipelineSearch {
         if (twice && !blocks_.stopped()) {
             low = bound_;
             for (double part : {0.9, 0.97, 0.99}) {
-                if (high == kNever || part * high <= low) continue;
+                if (labelled() || high == kNever || part * high <= low) continue;
                 Found found = pass(part * high, true);
                 if (blocks_.stopped() || found.first < kNever) break;
                 bound_ = low = part * high;
             }
+            if (labelled() && high < kNever) low = high * (1 - 2e-9);  // at once: what is found is the least
             narrow(low, high, best, true);
         }
         finished_ = !blocks_.stopped();
@@ -75,6 +76,9 @@ class PipelineSearch {
     double bound_ = 0;
     bool finished_ = false;
 
+    // Whether a latency limit, or links that differ, ask for labels instead of minimal sets.
+    bool labelled() const { return !problem_.uniform || problem_.latency_limit < kNever; }
+
     // Brings low, below which no plan is, and high, the period of the best, together.
     void narrow(double& low, double& high, Found& best, bool several) {
         double step = 0.01;
@@ -91,6 +95,7 @@ class PipelineSearch {
             if (found.first < kNever && found.first <= limit * kAbout) {
                 high = std::min(found.first, high);
                 best = std::move(found);
+                if (labelled() && !problem_.shared) return;  // no better one is within the limit
             } else {
                 low = limit;
                 if (limit == kNever) return;
@@ -101,7 +106,7 @@ class PipelineSearch {
     // A plan with every stage (and the medium) within the limit; where devices are alike in pairs and no latency limits
     // it, any such, else the best.
     Found pass(double limit, bool several) {
-        if (!problem_.uniform || problem_.latency_limit < kNever || limit == kNever) {
+        if (labelled() || limit == kNever) {
             PipelineLabels labels(problem_, sets_, blocks_, false);
             return labels.pass(limit, several);
         }
