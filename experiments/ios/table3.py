@@ -66,13 +66,13 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     plans = {f"batch {batch}": plan_of(graph, 2, timings, rounds) for batch, graph in graphs.items()}
     for batch, graph in graphs.items():
-        rows.append({"on": f"batch {batch}", "p50_s": run_all(graph, plans, 2, rounds)})
+        rows.append({"network": name, "on": f"batch {batch}", "p50_s": run_all(graph, plans, 2, rounds)})
     table(f"{name}, 2 threads", rows)
     plans = {f"{threads} thread(s)": plan_of(graphs[1], threads, timings, rounds) for threads in (1, 2)}
-    devices = [{"on": f"{t} thread(s)", "p50_s": run_all(graphs[1], plans, t, rounds)} for t in (1, 2)]
+    devices = [{"network": name, "on": f"{t} thread(s)", "p50_s": run_all(graphs[1], plans, t, rounds)} for t in (1, 2)]
     table(f"{name}, batch 1", devices)
     if not arguments.quick:
-        save_rows(NAME, rows + devices)
+        save_rows(NAME, rows + devices, by=("network", "on"))
 
 
 if __name__ == "__main__":
