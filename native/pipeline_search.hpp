@@ -42,9 +42,9 @@ class PipelineSearch {
 
     // What stages of several blocks might reach at best, where they are not searched: proof that they reach no less, or a
     // bound to a hundredth, a tenth below the period first. The plan is found by then, so that no more is spent on it
-    // than a large search.
+    // than a search; with thousands of sets of devices it seldom pays.
     double bounded(double low, double high) {
-        const std::int64_t last = blocks_.states() + kBoundStates;
+        const std::int64_t last = blocks_.states() + kBoundStates / (sets_.count > 256 ? 4 : 1);
         double top = high;
         for (int round = 0; low < top * 0.99; ++round) {
             const double limit = round == 0 ? 0.9 * high : top == high ? high * kBelow : (low + top) / 2;
