@@ -1,8 +1,6 @@
 """Laws of pipeline plans: of every method, of exact ones, of the simulator."""
 
 import json
-import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,6 +12,7 @@ from downset.cluster import Cluster, Device, Network, load_cluster
 from downset.errors import InfeasibleError, InvalidPlan, LoadError, UsageError
 from downset.export.plan_json import decode_plan, encode_plan, pipeline_schema
 from downset.pipelines import PIPELINERS
+from downset.pipelines.exact_search import search
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.problem import chain_problem
 from downset.pipelines.simulate import Disturbance, simulate
@@ -23,7 +22,6 @@ from downset.verify_pipeline import verify_pipeline, verify_stages_cover
 from experiments.zoo import graph
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 
-search = sys.modules["downset.pipelines.exact"]._search
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "pipeline.schema.json"
 
 
@@ -234,9 +232,9 @@ def test_several_fused_blocks_in_a_stage_can_be_best():
     """Deep kernels make fusing dear; on quick links a stage of two devices scatters again instead."""
     problem = chain_problem([(100, 9, 1, 1), (100, 9, 1, 1), (100, 9, 1, 1)], rows=24, row_bytes=1)
     cluster = Cluster((Device("a", 100.0), Device("b", 100.0)), Network("links", 1e6))
-    several, one = (search(problem, cluster, "paper", None, math.inf, 10.0, "native", both) for both in (True, False))
-    assert several[0] < one[0] * 0.95
-    assert max(len(stage.splits) for stage in several[4]) > 1
-    assert all(len(stage.splits) == 1 for stage in one[4])
-    stages = stages_of(problem, cluster, several[4], comm="paper")
-    assert period_and_latency(cluster, stages)[0] == pytest.approx(several[0], rel=1e-9)
+    several, one = (search(problem, cluster, comm="paper", several_blocks=both) for both in (True, False))
+    assert several.period_s < one.period_s * 0.95
+    assert max(len(stage.splits) for stage in several.stages) > 1
+    assert all(len(stage.splits) == 1 for stage in one.stages)
+    stages = stages_of(problem, cluster, several.stages, comm="paper")
+    assert period_and_latency(cluster, stages)[0] == pytest.approx(several.period_s, rel=1e-9)
