@@ -60,7 +60,7 @@ class PipelineSearch {
     // The plan of least latency, whatever its period.
     Found least_latency() {
         PipelineLabels labels(problem_, sets_, blocks_, true);
-        return labels.pass(kNever, problem_.several_blocks && problem_.summed());
+        return labels.pass(kNever, problem_.several_blocks);
     }
 
     double bound() const { return bound_; }
