@@ -46,7 +46,7 @@ def test_the_row_of_a_network(stand_in, monkeypatch, capsys, dtype, most):
     row = json.loads(json.dumps(found[-1], allow_nan=False))
     names = [candidate["name"] for candidate in row["candidates"]]
     assert names[0] == "sequential"
-    assert {"greedy", "merge"} <= set(names)
+    assert "greedy" in names  # whether merging differs from sequential is for the timings to say
     assert row["chosen"] in names
     assert row["device"] == "stand-in"
     assert 0.0 <= row["difference"] <= most
