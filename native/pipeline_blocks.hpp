@@ -1,11 +1,11 @@
 // What a block, or several one after another on the same devices, takes at least; remembered, and bounded before that.
 //
-// Communication C falls in the limit T on computing (pipeline_rows.hpp). So T + C(T) is bounded on every interval of T and its least value found by bisection; and whether it can
-// be had within B is told by T = B, B - C(B), …, which falls to the largest T with T + C(T) <= B, or below all divisions.
+// Communication C falls in the limit T on computing (pipeline_rows.hpp). So T + C(T) is bounded on every interval of T and
+// its least value found by bisection; and whether it can be had within B is told by T = B, B - C(B), …, which falls to the
+// largest T with T + C(T) <= B, or below all divisions.
 #pragma once
 
 #include <chrono>
-#include <unordered_map>
 
 #include "pipeline_rows.hpp"
 
@@ -23,7 +23,11 @@ class PipelineBlocks : public RowDivision {
         : RowDivision(problem, sets), state_limit_(state_limit),
           deadline_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                            std::chrono::duration<double>(std::max(0.0, seconds)))),
-          known_(sets.count), byte_seconds_per_mac_(problem.segments.size(), -1.0) {}
+          known_(sets.led_count), bytes_per_mac_(problem.segments.size(), -1.0), least_rate_(sets.led_count, 0.0) {
+        for (int set = 1; set < sets.count; ++set)
+            for (int leader = kAnyLeader; leader < static_cast<int>(sets.members[set].size()); ++leader)
+                least_rate_[sets.led(set, leader)] = problem.least_rate(sets.members[set], leader);
+    }
 
     std::int64_t states() const { return states_; }
     bool stopped() const { return stopped_; }
@@ -32,6 +36,39 @@ class PipelineBlocks : public RowDivision {
         if ((states_ & 63) == 0 && std::chrono::steady_clock::now() > deadline_) stopped_ = true;
         if (states_ > state_limit_) stopped_ = true;
         return stopped_;
+    }
+
+    // Whether no device of the set is forbidden to run the segment (any of a type: all of it).
+    bool allowed(int start, int stop, int set) const {
+        for (int device : problem_.forbidden[problem_.index(start, stop)])
+            for (int member : sets_.members[set])
+                if (problem_.type[member] == problem_.type[device]) return false;
+        return true;
+    }
+
+    // The largest T with T + C(T) within the budget: the limit, and its division. False: there is none (or no time).
+    bool largest_within(int start, int stop, int set, int leader, double budget, double& limit, Division& found) {
+        limit = budget;
+        while (!out_of_time()) {
+            const double transfer = least_transfer(start, stop, set, leader, limit, &found);
+            if (transfer == kNever) return false;
+            if (found.longest + transfer <= budget * kAbout) return true;
+            const double next = budget - transfer;
+            if (next >= limit) return false;  // rounding
+            limit = next;
+        }
+        return false;
+    }
+
+    // The limits around the least of max(T, C(T) + wait), none above `high`: C falls.
+    std::pair<double, double> around_crossing(int start, int stop, int set, int leader, double high, double wait) {
+        double low = 0;
+        for (int i = 0; i < 60 && low < high * kBelow; ++i) {
+            const double middle = (low + high) / 2;
+            if (least_transfer(start, stop, set, leader, middle, nullptr) + wait <= middle) high = middle;
+            else low = middle;
+        }
+        return {low, high};
     }
 
     // The least T + C(T) below the cutoff, exactly; value infinite: none below.
@@ -50,8 +87,7 @@ class PipelineBlocks : public RowDivision {
             if (transfer == kNever) found.longest = limit;
             return transfer;
         };
-        const double alone = problem_.segment(start, stop).macs_final[0] /
-                             (leader == kAnyLeader ? sets_.fastest[set] : problem_.speed[sets_.members[set][leader]]);
+        const double alone = problem_.segment(start, stop).macs_final[0] / speed_of(set, leader);
         if (alone < best) best = best_limit = alone;
         if (sets_.members[set].size() > 1) {
             const double end = std::min(best, alone);
@@ -85,30 +121,20 @@ class PipelineBlocks : public RowDivision {
         Known& known = known_of(start, stop, set, leader);
         if (known.value <= budget) return known.value;
         if (known.above >= budget) return kNever;
-        double limit = budget;
+        double limit;
         Division found;
-        while (!out_of_time()) {
-            const double transfer = least_transfer(start, stop, set, leader, limit, &found);
-            if (transfer == kNever) break;
-            if (found.longest + transfer <= budget * kAbout) {
-                known.value = found.longest + transfer, known.limit = limit;
-                return known.value;
-            }
-            const double next = budget - transfer;
-            if (next >= limit) break;  // rounding
-            limit = next;
+        if (largest_within(start, stop, set, leader, budget, limit, found)) {
+            known.value = found.longest + found.transfer, known.limit = limit;
+            return known.value;
         }
         if (!stopped_) known.above = std::max(known.above, budget);
         return kNever;
     }
 
     Known& known_of(int start, int stop, int set, int leader) {
-        const int at = problem_.index(start, stop);
-        if (leader == kAnyLeader) {
-            if (known_[set].empty()) known_[set].resize(problem_.segments.size());
-            return known_[set][at];
-        }
-        return known_led_[(static_cast<std::int64_t>(at) * sets_.count + set) * static_cast<int>(problem_.speed.size()) + leader];
+        auto& known = known_[sets_.led(set, leader)];
+        if (known.empty()) known.resize(problem_.segments.size());
+        return known[problem_.index(start, stop)];
     }
 
     // The least sum of several blocks (two at least), one after another on the same devices under one leader, if it is
@@ -125,16 +151,16 @@ class PipelineBlocks : public RowDivision {
         return best;
     }
 
-    // Likewise with a leader for each block: a bound.
-    double several_led_freely(int start, int stop, int set, double cutoff) {
-        return path_sum(start, stop, set, kAnyLeader, cutoff, nullptr);
+    // Likewise under this leader, or with a leader for each block: a bound.
+    double several_led(int start, int stop, int set, int leader, double cutoff) {
+        return path_sum(start, stop, set, leader, cutoff, nullptr);
     }
 
     // No stage of several blocks on the set sums to less, as far as is known: the shortest path over bounds. Worked out
-    // once for a set, and again after `forget_bounds`.
-    double several_bound(int start, int stop, int set) {
-        if (several_bounds_.empty()) several_bounds_.resize(sets_.count);
-        auto& bounds = several_bounds_[set];
+    // once for a set and leader, and again after `forget_bounds`.
+    double several_bound(int start, int stop, int set, int leader) {
+        if (several_bounds_.empty()) several_bounds_.resize(sets_.led_count);
+        auto& bounds = several_bounds_[sets_.led(set, leader)];
         if (bounds.empty()) {
             const int lines = problem_.cuts + 1;
             std::vector<double> one(lines * lines, kNever), any(lines * lines, kNever);
@@ -145,8 +171,7 @@ class PipelineBlocks : public RowDivision {
                     for (int middle = from + 1; middle < to; ++middle)
                         least = std::min(least, one[from * lines + middle] + any[middle * lines + to]);
                     bounds[from * lines + to] = least;
-                    one[from * lines + to] = std::max(known_of(from, to, set, kAnyLeader).above,
-                                                      sum_bound(from, to, sets_.speed[set], sets_.fastest[set]));
+                    one[from * lines + to] = std::max(known_of(from, to, set, leader).above, sum_bound(from, to, set, leader));
                     any[from * lines + to] = std::min(one[from * lines + to], least);
                 }
         }
@@ -154,40 +179,45 @@ class PipelineBlocks : public RowDivision {
     }
     void forget_bounds() { several_bounds_.clear(); }
 
-    // Seconds on the network for each MAC that is not the leader's, at least: the best ratio of any strip.
-    double seconds_per_mac(int start, int stop) {
-        double& ratio = byte_seconds_per_mac_[problem_.index(start, stop)];
+    // Bytes on the network for each MAC that is not the leader's, at least: the best ratio of any strip.
+    double bytes_per_mac(int start, int stop) {
+        double& ratio = bytes_per_mac_[problem_.index(start, stop)];
         if (ratio >= 0) return ratio;
         const auto& seg = problem_.segment(start, stop);
-        ratio = problem_.per_byte.size() > 1 && seg.macs_final[0] > 0 ? strip_ratio(seg) * problem_.per_byte[0][1] : 0;
+        ratio = problem_.speed.size() > 1 && seg.macs_final[0] > 0 ? strip_ratio(seg) : 0;
         return ratio;
     }
 
-    // No division of the segment over devices of this speed together, the fastest of them leading, sums to less.
-    double sum_bound(int start, int stop, double speed, double fastest) {
-        const double macs = problem_.macs(start, stop);
-        if (!problem_.uniform) return macs / speed;
-        return std::min(macs / fastest, macs / speed + seconds_per_mac(start, stop) * macs * (1 - fastest / speed));
+    // No division of the segment over the set sums to less.
+    double sum_bound(int start, int stop, int set, int leader) {
+        const double macs = problem_.macs(start, stop), together = sets_.speed[set], alone = speed_of(set, leader);
+        const double ratio = bytes_per_mac(start, stop) * least_rate_[sets_.led(set, leader)];
+        return std::min(macs / alone, macs / together + ratio * macs * (1 - alone / together));
     }
 
   private:
     std::int64_t state_limit_, states_ = 0;
     std::chrono::steady_clock::time_point deadline_;
     bool stopped_ = false;
-    std::vector<std::vector<Known>> known_;  // by set, segment: any leader
-    std::unordered_map<std::int64_t, Known> known_led_;
-    std::vector<double> byte_seconds_per_mac_;
-    std::vector<std::vector<double>> several_bounds_;  // by set, segment
+    std::vector<std::vector<Known>> known_;            // by set and leader, segment
+    std::vector<double> bytes_per_mac_, least_rate_;   // by segment; by set and leader: seconds a byte
+    std::vector<std::vector<double>> several_bounds_;  // by set and leader, segment
+
+    // Of the leader, or the fastest.
+    double speed_of(int set, int leader) const {
+        return leader == kAnyLeader ? sets_.fastest[set] : problem_.speed[sets_.members[set][leader]];
+    }
+
     double path_sum(int start, int stop, int set, int leader, double cutoff, std::vector<std::pair<int, int>>* path) {
         const int length = stop - start, line = length + 1;
-        const double fastest = leader == kAnyLeader ? sets_.fastest[set] : problem_.speed[sets_.members[set][leader]];
         std::vector<double> weight(line * line, kNever);
         std::vector<char> exact(weight.size(), 0);
         for (int a = 0; a < length; ++a)
             for (int b = a + 1; b <= length; ++b) {
                 if (a == 0 && b == length) continue;
-                const auto& known = known_of(start + a, start + b, set, kAnyLeader);
-                weight[a * line + b] = std::max(known.above, sum_bound(start + a, start + b, sets_.speed[set], fastest));
+                double& least = weight[a * line + b];
+                least = std::max(known_of(start + a, start + b, set, leader).above, sum_bound(start + a, start + b, set, leader));
+                if (problem_.uniform) least = std::max(least, known_of(start + a, start + b, set, kAnyLeader).above);
             }
         std::vector<double> distance(line);
         std::vector<int> previous(line);
@@ -220,7 +250,34 @@ class PipelineBlocks : public RowDivision {
             return distance[length];
         }
     }
-
 };
+
+struct PlannedStage {
+    int start, stop, set, used, leader;
+    double limit;  // on computing; of several blocks: on their sum
+    bool several;
+    double wait = 0;  // seconds, for its input
+};
+
+// The stage with its devices and row boundaries.
+inline PipelineStage rows_of(const DeviceSets& sets, PipelineBlocks& blocks, const PlannedStage& planned) {
+    PipelineStage stage;
+    for (std::size_t type = 0; type < sets.have.size(); ++type)
+        for (int k = 0; k < sets.counts[planned.set][type]; ++k)
+            stage.devices.push_back(sets.first[type] + sets.counts[planned.used][type] + k);
+    std::vector<std::pair<int, int>> path{{planned.start, planned.stop}};
+    int leader = planned.leader;
+    if (planned.several) blocks.several(planned.start, planned.stop, planned.set, leader, planned.limit, &path);
+    for (auto [start, stop] : path) {
+        double limit = planned.limit;
+        if (planned.several) limit = blocks.least_sum(start, stop, planned.set, leader, kNever).limit;
+        Division found;
+        blocks.least_transfer(start, stop, planned.set, leader, limit, &found, true);
+        stage.blocks.emplace_back(start, stop, found.bounds);
+        if (!planned.several) leader = found.leader;
+    }
+    stage.leader = stage.devices[leader];
+    return stage;
+}
 
 }  // namespace downset

@@ -1,39 +1,12 @@
-// Pipelines under a latency limit, or on links that differ: labels by (devices used, cut, last leader), each a trade of
+// Pipelines under a latency limit: labels by (devices used, cut, last leader), each a trade of
 // period, seconds of the medium and latency that no other beats.
 #pragma once
 
-#include <memory>
+#include <unordered_map>
 
 #include "pipeline_blocks.hpp"
 
 namespace downset {
-
-struct PlannedStage {
-    int start, stop, set, used, leader;
-    double limit;  // on computing; of several blocks: on their sum
-    bool several;
-};
-
-// The stage with its devices and row boundaries.
-inline PipelineStage rows_of(const DeviceSets& sets, PipelineBlocks& blocks, const PlannedStage& planned) {
-    PipelineStage stage;
-    for (std::size_t type = 0; type < sets.have.size(); ++type)
-        for (int k = 0; k < sets.counts[planned.set][type]; ++k)
-            stage.devices.push_back(sets.first[type] + sets.counts[planned.used][type] + k);
-    std::vector<std::pair<int, int>> path{{planned.start, planned.stop}};
-    int leader = planned.leader;
-    if (planned.several) blocks.several(planned.start, planned.stop, planned.set, leader, planned.limit, &path);
-    for (auto [start, stop] : path) {
-        double limit = planned.limit;
-        if (planned.several) limit = blocks.least_sum(start, stop, planned.set, leader, kNever).limit;
-        Division found;
-        blocks.least_transfer(start, stop, planned.set, leader, limit, &found, true);
-        stage.blocks.emplace_back(start, stop, found.bounds);
-        if (!planned.several) leader = found.leader;
-    }
-    stage.leader = stage.devices[leader];
-    return stage;
-}
 
 class PipelineLabels {
   public:
@@ -62,7 +35,7 @@ class PipelineLabels {
                     for (int stop = cut + 1; stop <= cuts; ++stop) {
                         if (problem_.macs(cut, stop) > slack * sets_.speed[set] + 1) break;
                         if (problem_.macs(stop, cuts) > slack * left + 1) continue;
-                        if (!allowed(cut, stop, set)) continue;
+                        if (!blocks_.allowed(cut, stop, set)) continue;
                         if (blocks_.out_of_time()) return {kNever, {}};
                         expand(used, cut, set, stop);
                         if (blocks_.stopped()) return {kNever, {}};
@@ -110,13 +83,6 @@ class PipelineLabels {
         return slots_[(static_cast<std::size_t>(used) * (problem_.cuts + 1) + cut) * heads_ + head];
     }
 
-    bool allowed(int start, int stop, int set) const {
-        for (int device : problem_.forbidden[problem_.index(start, stop)])
-            for (int member : sets_.members[set])
-                if (problem_.type[member] == problem_.type[device]) return false;
-        return true;
-    }
-
     double key(const Label& label) const {
         if (by_latency_) return label.latency;
         return std::max(label.period, problem_.shared ? label.medium : 0.0);
@@ -150,14 +116,10 @@ class PipelineLabels {
         };
         if (problem_.overlap && problem_.shared) {
             offer(limit);
-        } else if (problem_.overlap) {  // the least of max(T, C(T) + hand): C falls
-            double low = 0, high = limit;
-            if (high == kNever) high = problem_.segment(start, stop).macs_final[0] / sets_.fastest[set] + hand + 1;
-            for (int i = 0; i < 60 && low < high * kBelow; ++i) {
-                const double middle = (low + high) / 2;
-                if (transfer_at(middle) + hand <= middle) high = middle;
-                else low = middle;
-            }
+        } else if (problem_.overlap) {
+            double most = limit;
+            if (most == kNever) most = problem_.segment(start, stop).macs_final[0] / sets_.fastest[set] + hand + 1;
+            const auto [low, high] = blocks_.around_crossing(start, stop, set, leader, most, hand);
             offer(high);
             offer(low);
         } else {  // the largest T with T + C(T) + hand within the limit has the least C

@@ -1,57 +1,62 @@
-// Whether a pipeline exists with every stage (and the medium) within a period, where all pairs of devices are alike.
+// Whether a pipeline exists with every stage (and the medium) within a period.
 //
 // A stage that more devices can run within the period, fewer may as well: of the sets that can run a segment only those
 // matter that no smaller one matches in what it sends. So for every cut the search keeps the multisets of devices used
 // to get there, on a shared network with the seconds the medium was busy, and only those that no other beats in both.
 // Sets are tried in order of speed, from what the MACs and the bytes per MAC of the segment need at least, to what the
-// devices used before and the need of the units behind leave.
+// devices used before and the need of the units behind leave. Where links differ from pair to pair, all this is asked of
+// each leader by itself, and kept for each device that leads the stage in front of the cut (its head).
 #pragma once
 
 #include <array>
+#include <numeric>
 
 #include "pipeline_blocks.hpp"
 
 namespace downset {
 
-struct StageChoice {
-    int start = 0, stop = 0, set = 0, used = 0;
-    bool several = false;
-};
-
 class MinimalSets {
   public:
     MinimalSets(const PipelineProblem& problem, const DeviceSets& sets, PipelineBlocks& blocks)
-        : problem_(problem), sets_(sets), blocks_(blocks), steps_(problem.segments.size()),
-          ratio_(problem.segments.size(), 0.0), least_ratio_(problem.segments.size(), 0.0) {
+        : problem_(problem), sets_(sets), blocks_(blocks), heads_(problem.uniform ? 1 : static_cast<int>(problem.speed.size())),
+          steps_(sets.led_count), least_ratio_(problem.segments.size(), 0.0), least_wait_(problem.cuts + 1, kNever) {
         for (int set = 1; set < sets.count; ++set) by_speed_.push_back(set);
         std::stable_sort(by_speed_.begin(), by_speed_.end(), [&](int a, int b) { return sets.speed[a] < sets.speed[b]; });
         for (int set : by_speed_) speeds_.push_back(sets.speed[set]);
         for (int length = 1; length <= problem.cuts; ++length)
             for (int start = 0; start + length <= problem.cuts; ++start) {
                 const int at = problem.index(start, start + length);
-                ratio_[at] = least_ratio_[at] = blocks.seconds_per_mac(start, start + length);
+                least_ratio_[at] = blocks.bytes_per_mac(start, start + length);
                 if (length > 1)
-                    least_ratio_[at] = std::min({ratio_[at], least_ratio_[problem.index(start + 1, start + length)],
+                    least_ratio_[at] = std::min({least_ratio_[at], least_ratio_[problem.index(start + 1, start + length)],
                                                  least_ratio_[problem.index(start, start + length - 1)]});
             }
+        std::vector<int> devices(problem.speed.size());
+        std::iota(devices.begin(), devices.end(), 0);
+        rate_ = problem.least_rate(devices, kAnyLeader);
+        for (int cut = 0; cut <= problem.cuts; ++cut)
+            for (int from : devices)
+                for (int to : devices)
+                    if (from != to || devices.size() == 1)
+                        least_wait_[cut] = std::min(least_wait_[cut], problem.hand_over(cut, from, to));
     }
 
     // The stages of a pipeline within the period, none if there is none (or the time is up). Where computing and
     // communication are not summed, stages of several blocks are only bounded: what is found with them need not exist,
     // but where nothing is found nothing does.
-    std::vector<StageChoice> within(double period, bool several, std::int64_t last_state = INT64_MAX) {
+    std::vector<PlannedStage> within(double period, bool several, std::int64_t last_state = INT64_MAX) {
         period_ = period, several_ = several, given_up_ = false;
         blocks_.forget_bounds();
         measure_rest();
         const int cuts = problem_.cuts;
         labels_.assign(1, {0, 0, -1, {}});
-        std::vector<std::vector<int>> reached(cuts + 1);
-        reached[0] = {0};
+        Reached reached(cuts + 1, std::vector<std::vector<int>>(heads_));
+        reached[0][0] = {0};
         if (rest_speed_[0] > sets_.speed[sets_.all] * kLoose || rest_medium_[0] > medium_limit()) return {};
         for (int cut = 0; cut < cuts; ++cut) {
-            if (reached[cut].empty()) continue;
             double least_used = kNever;
-            for (int label : reached[cut]) least_used = std::min(least_used, sets_.speed[labels_[label].used]);
+            for (const auto& behind : reached[cut])
+                for (int label : behind) least_used = std::min(least_used, sets_.speed[labels_[label].used]);
             for (int stop = cut + 1; stop <= cuts; ++stop) {
                 const double ceiling = (sets_.speed[sets_.all] - least_used - rest_speed_[stop]) * kLoose;
                 const double floor = need(cut, stop);
@@ -60,12 +65,13 @@ class MinimalSets {
                 if (blocks_.stopped() || given_up_) return {};
             }
         }
-        if (reached[cuts].empty()) return {};
-        int best = reached[cuts][0];
+        int best = -1;
         const auto rank = [&](int label) { return std::pair(labels_[label].medium, sets_.speed[labels_[label].used]); };
-        for (int label : reached[cuts])
-            if (rank(label) < rank(best)) best = label;
-        std::vector<StageChoice> stages;
+        for (const auto& last : reached[cuts])
+            for (int label : last)
+                if (best < 0 || rank(label) < rank(best)) best = label;
+        if (best < 0) return {};
+        std::vector<PlannedStage> stages;
         for (; labels_[best].parent >= 0; best = labels_[best].parent) stages.push_back(labels_[best].stage);
         std::reverse(stages.begin(), stages.end());
         return stages;
@@ -75,9 +81,9 @@ class MinimalSets {
     bool given_up() const { return given_up_; }
 
     // The computing limit within which a stage sends least, as found by a search within this period.
-    double limit_of(const StageChoice& stage, double period) {
+    double limit_of(const PlannedStage& stage, double period) {
         period_ = period;
-        return step_of(stage.start, stage.stop, stage.set).limit;
+        return step_of(stage.start, stage.stop, stage.set, stage.leader, budget(stage.wait)).limit;
     }
 
   private:
@@ -86,43 +92,52 @@ class MinimalSets {
         int used;
         double medium;
         int parent;
-        StageChoice stage;
+        PlannedStage stage{};
     };
     // Budgets in [low, high] have the same least communication, had within `limit` of computing.
     struct Step {
         double low = 1, high = 0, transfer = 0, limit = 0;
     };
+    // A set that can run the segment, led by this device (-1: by any) and waiting so long for its input.
     struct Found {
-        int set;
-        double cost;
+        int set, leader;
+        double wait, cost;
     };
+    using Reached = std::vector<std::vector<std::vector<int>>>;  // labels, by cut and head
 
     const PipelineProblem& problem_;
     const DeviceSets& sets_;
     PipelineBlocks& blocks_;
-    double period_ = 0;
+    int heads_;
+    double period_ = 0, rate_ = 0;
     bool several_ = false, given_up_ = false;
     std::vector<int> by_speed_;
     std::vector<double> speeds_;
-    std::vector<std::vector<std::array<Step, 2>>> steps_;  // by segment, set
-    std::vector<double> ratio_, least_ratio_;              // by segment: seconds a MAC, of it and of any block in it
+    std::vector<std::vector<std::array<Step, 2>>> steps_;  // by set and leader, segment
+    std::vector<double> least_ratio_;                      // by segment: bytes a MAC of any block in it, at least
+    std::vector<double> least_wait_;                       // by cut: for the input, between any two devices
     std::vector<double> rest_speed_, rest_medium_;         // by cut: what the units behind it need at least
     std::vector<Label> labels_;
     std::vector<Found> found_;
 
     double medium_limit() const { return problem_.shared ? period_ * kAbout : kNever; }
-    double hand(int cut) const { return problem_.hand_over(cut, 0, 1); }
     // What a stage's computing may take, with its communication or beside it.
-    double budget(int cut) const { return problem_.overlap ? period_ : period_ - hand(cut); }
+    double budget(double wait) const { return problem_.overlap ? period_ : period_ - wait; }
+
+    // Of the segment as one block or, with several, of any block in it, at least.
+    double seconds_per_mac(int start, int stop) const {
+        return rate_ * (several_ ? least_ratio_[problem_.index(start, stop)] : blocks_.bytes_per_mac(start, stop));
+    }
 
     // The least speed of devices that can run units [start, stop) within the period; no set below it can.
     double need(int start, int stop) const {
-        const double macs = problem_.macs(start, stop), left = budget(start), fastest = problem_.speed[0];
+        const double wait = least_wait_[start], left = budget(wait);
+        const double macs = problem_.macs(start, stop), fastest = problem_.speed[0];
         if (left <= 0) return macs > 0 || left < 0 ? kNever : 0;
         if (macs <= fastest * left) return macs / left;
-        const double ratio = (several_ ? least_ratio_ : ratio_)[problem_.index(start, stop)];
+        const double ratio = seconds_per_mac(start, stop);
         if (problem_.overlap) {
-            const bool heard = problem_.shared || ratio * (macs - fastest * left) <= (period_ - hand(start)) * kLoose;
+            const bool heard = problem_.shared || ratio * (macs - fastest * left) <= (period_ - wait) * kLoose;
             return heard ? macs / left : kNever;
         }
         if (ratio * fastest >= 1 || left <= ratio * macs) return kNever;
@@ -137,7 +152,7 @@ class MinimalSets {
                 rest_speed_[cut] = std::min(rest_speed_[cut], need(cut, stop) + rest_speed_[stop]);
                 if (problem_.shared)
                     rest_medium_[cut] = std::min(rest_medium_[cut],
-                                                 hand(cut) + sent(cut, stop, problem_.speed[0]) + rest_medium_[stop]);
+                                                 least_wait_[cut] + sent(cut, stop, problem_.speed[0]) + rest_medium_[stop]);
                 else
                     rest_medium_[cut] = 0;
             }
@@ -146,39 +161,42 @@ class MinimalSets {
     // Seconds that a stage sends at least, led by a device of this speed.
     double sent(int start, int stop, double leader) const {
         if (!problem_.shared) return 0;
-        const auto& ratio = several_ ? least_ratio_ : ratio_;
-        return ratio[problem_.index(start, stop)] * std::max(0.0, problem_.macs(start, stop) - leader * budget(start));
+        return seconds_per_mac(start, stop) * std::max(0.0, problem_.macs(start, stop) - leader * budget(least_wait_[start]));
     }
 
-    bool allowed(int start, int stop, int set) const {
-        for (int device : problem_.forbidden[problem_.index(start, stop)])
-            for (int member : sets_.members[set])
-                if (problem_.type[member] == problem_.type[device]) return false;
-        return true;
-    }
-
-    void extend(int cut, int stop, double floor, double ceiling, std::vector<std::vector<int>>& reached) {
+    void extend(int cut, int stop, double floor, double ceiling, Reached& reached) {
         found_.clear();
-        const double wait = hand(cut);
         auto at = std::lower_bound(speeds_.begin(), speeds_.end(), floor) - speeds_.begin();
         for (; at < static_cast<std::ptrdiff_t>(speeds_.size()) && speeds_[at] <= ceiling; ++at) {
             const int set = by_speed_[at];
-            double cheapest = kNever;
-            for (const Found& smaller : found_)
-                if (smaller.cost < cheapest && sets_.within(smaller.set, set)) cheapest = smaller.cost;
-            const double least = sent(cut, stop, sets_.fastest[set]);
-            if (least >= cheapest || !wanted(cut, stop, set, wait + least, reached) || !allowed(cut, stop, set)) continue;
-            bool several = false;
-            const double cost = cost_of(cut, stop, set, several);
+            if (!blocks_.allowed(cut, stop, set)) continue;
+            if (problem_.uniform) extend_by(cut, 0, stop, set, kAnyLeader, reached);
+            for (int leader = 0; !problem_.uniform && leader < static_cast<int>(sets_.members[set].size()); ++leader)
+                for (int head = 0; head < heads_; ++head) extend_by(cut, head, stop, set, leader, reached);
             if (blocks_.stopped()) return;
-            if (cost >= cheapest) continue;
-            found_.push_back({set, cost});
-            for (int parent : reached[cut]) {
-                const Label before = labels_[parent];
-                if (!fits(before, stop, set, cost + wait)) continue;
-                insert(reached[stop], {before.used + set, before.medium + (problem_.shared ? cost + wait : 0), parent,
-                                       {cut, stop, set, before.used, several}});
-            }
+        }
+    }
+
+    void extend_by(int cut, int head, int stop, int set, int leader, Reached& reached) {
+        const int device = leader == kAnyLeader ? kAnyLeader : sets_.members[set][leader];
+        const double wait = problem_.uniform ? least_wait_[cut] : problem_.hand_over(cut, head, device);
+        double cheapest = kNever;
+        for (const Found& smaller : found_)
+            if (smaller.cost < cheapest && smaller.leader == device && smaller.wait >= wait && smaller.set != set &&
+                sets_.within(smaller.set, set))
+                cheapest = smaller.cost;
+        const double least = sent(cut, stop, sets_.fastest[set]);
+        if (least >= cheapest || !wanted(reached[cut][head], stop, set, wait + least)) return;
+        bool several = false;
+        const double cost = cost_of(cut, stop, set, leader, wait, several);
+        if (cost >= cheapest || blocks_.stopped()) return;
+        found_.push_back({set, device, wait, cost});
+        for (int parent : reached[cut][head]) {
+            const Label before = labels_[parent];
+            if (!fits(before, stop, set, cost + wait)) continue;
+            insert(reached[stop][problem_.uniform ? 0 : device],
+                   {before.used + set, before.medium + (problem_.shared ? cost + wait : 0), parent,
+                    {cut, stop, set, before.used, leader, 0, several, wait}});
         }
     }
 
@@ -188,9 +206,8 @@ class MinimalSets {
                (!problem_.shared || before.medium + cost + rest_medium_[stop] <= medium_limit() * kLoose);
     }
 
-    bool wanted(int cut, int stop, int set, double cost, const std::vector<std::vector<int>>& reached) const {
-        return std::any_of(reached[cut].begin(), reached[cut].end(),
-                           [&](int label) { return fits(labels_[label], stop, set, cost); });
+    bool wanted(const std::vector<int>& labels, int stop, int set, double cost) const {
+        return std::any_of(labels.begin(), labels.end(), [&](int label) { return fits(labels_[label], stop, set, cost); });
     }
 
     void insert(std::vector<int>& labels, const Label& label) {
@@ -203,59 +220,55 @@ class MinimalSets {
     }
 
     // Seconds of communication inside a stage on a shared network, 0 on links; infinite where the period is too short.
-    double cost_of(int start, int stop, int set, bool& several) {
-        const double wait = hand(start);
+    double cost_of(int start, int stop, int set, int leader, double wait, bool& several) {
         if (problem_.summed()) {
             const double left = period_ - wait;
-            if (blocks_.sum_bound(start, stop, sets_.speed[set], sets_.fastest[set]) <= left * kLoose &&
-                blocks_.sum_within(start, stop, set, kAnyLeader, left) < kNever)
+            if (blocks_.sum_bound(start, stop, set, leader) <= left * kLoose &&
+                blocks_.sum_within(start, stop, set, leader, left) < kNever)
                 return 0;
             if (!several_ || sets_.members[set].size() < 2 || stop - start < 2) return kNever;
-            if (blocks_.several_bound(start, stop, set) > left) return kNever;
-            int leader = kAnyLeader;
-            several = blocks_.several(start, stop, set, leader, left, nullptr) < kNever;
+            if (blocks_.several_bound(start, stop, set, leader) > left) return kNever;
+            int leads = leader;
+            several = blocks_.several(start, stop, set, leads, left, nullptr) < kNever;
             return several ? 0 : kNever;
         }
-        double transfer = step_of(start, stop, set).transfer;
+        double transfer = step_of(start, stop, set, leader, budget(wait)).transfer;
         if (several_ && stop - start > 1 && transfer > 0 && sets_.members[set].size() > 1)
-            transfer = std::min(transfer, several_bound(start, stop, set, std::min(transfer, period_ - wait)));
+            transfer = std::min(transfer, several_bound(start, stop, set, leader, budget(wait), std::min(transfer, period_ - wait)));
         if (problem_.shared) return transfer;
         return transfer <= (period_ - wait) * kAbout ? 0 : kNever;
     }
 
     // No stage of several blocks within the budget sends less, if it sends less than `transfer`: computing and sending
     // together take it the least sum of several blocks, and computing alone no more than the budget.
-    double several_bound(int start, int stop, int set, double transfer) {
-        const double left = budget(start), together = problem_.overlap ? left + transfer : left;
-        if (blocks_.several_bound(start, stop, set) > together * kLoose) return kNever;
-        const double sum = blocks_.several_led_freely(start, stop, set, together * kLoose);
+    double several_bound(int start, int stop, int set, int leader, double left, double transfer) {
+        const double together = problem_.overlap ? left + transfer : left;
+        if (blocks_.several_bound(start, stop, set, leader) > together * kLoose) return kNever;
+        const double sum = blocks_.several_led(start, stop, set, leader, together * kLoose);
         const double least = sent(start, stop, sets_.fastest[set]);
         return sum == kNever ? kNever : problem_.overlap ? std::max(least, sum - left) : least;
     }
 
-    Step step_of(int start, int stop, int set) {
-        auto& line = steps_[problem_.index(start, stop)];
-        if (line.empty()) line.resize(sets_.count);
-        auto& known = line[set];
-        const double left = budget(start);
+    Step step_of(int start, int stop, int set, int leader, double left) {
+        auto& line = steps_[sets_.led(set, leader)];
+        if (line.empty()) line.resize(problem_.segments.size());
+        auto& known = line[problem_.index(start, stop)];
         for (const Step& step : known)
             if (step.low <= left && left <= step.high) return step;
         std::swap(known[0], known[1]);
-        return known[0] = worked_out(start, stop, set, left);
+        return known[0] = worked_out(start, stop, set, leader, left);
     }
 
-    Step worked_out(int start, int stop, int set, double left) {
+    Step worked_out(int start, int stop, int set, int leader, double left) {
         Division found;
         double limit = left;
-        while (!blocks_.out_of_time()) {
-            const double transfer = blocks_.least_transfer(start, stop, set, kAnyLeader, limit, &found);
-            if (transfer == kNever) return {0, left, kNever, 0};
-            const double taken = problem_.overlap ? found.longest : found.longest + transfer;
-            if (taken <= left * kAbout) return {std::min(taken, left), left, transfer, limit};
-            const double next = left - transfer;
-            if (next >= limit) return {left, left, transfer, limit};  // rounding
-            limit = next;
+        if (problem_.overlap) {
+            const double transfer = blocks_.out_of_time() ? kNever : blocks_.least_transfer(start, stop, set, leader, left, &found);
+            if (transfer < kNever) return {std::min(found.longest, left), left, transfer, left};
+        } else if (blocks_.largest_within(start, stop, set, leader, left, limit, found)) {
+            return {std::min(found.longest + found.transfer, left), left, found.transfer, limit};
         }
+        if (!blocks_.stopped()) return {0, left, kNever, 0};
         return {1, 0, kNever, 0};
     }
 };

@@ -12,6 +12,7 @@
 
 namespace downset {
 
+constexpr int kAnyLeader = -1;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kBelow = 1.0 - 1e-9;   // values closer than this are equal
 constexpr double kAbout = 1.0 + 1e-12;  // room for rounding
@@ -42,6 +43,19 @@ struct PipelineProblem {
     const PipelineSegment& segment(int start, int stop) const { return segments[index(start, stop)]; }
     double macs(int start, int stop) const { return static_cast<double>(macs_before[stop] - macs_before[start]); }
     bool summed() const { return !overlap && !shared; }
+
+    // Seconds a byte between the leader and whichever of the devices it is nearest to; of all pairs alike, of these.
+    double least_rate(const std::vector<int>& devices, int leader) const {
+        if (speed.size() < 2) return 0;
+        if (uniform) return per_byte[0][1];
+        double least = kNever;
+        for (int second : devices) {
+            if (leader != kAnyLeader && second != devices[leader]) least = std::min(least, per_byte[devices[leader]][second]);
+            for (int first : devices)
+                if (leader == kAnyLeader && first != second) least = std::min(least, per_byte[first][second]);
+        }
+        return least == kNever ? 0 : least;
+    }
 
     // Seconds that the stage behind a cut waits for its input.
     double hand_over(int cut, int from, int to) const {
@@ -87,19 +101,25 @@ class DeviceSets {
                 if (used) fastest[set] = std::max(fastest[set], problem.speed[first[type]]);
             }
         all = count - 1;
+        led_count = count;
+        for (const auto& devices : members) first_led_.push_back(led_count), led_count += static_cast<int>(devices.size());
     }
 
     bool within(int part, int whole) const { return (((packed[whole] | guards) - packed[part]) & guards) == guards; }
     // Whether both can be had at once; then their union is numbered a + b.
     bool disjoint(int a, int b) const { return (((packed[all] | guards) - packed[a] - packed[b]) & guards) == guards; }
 
-    int count = 1, all = 0;
+    // Numbers sets with their leader, a position among the set's devices; with any leader, as the set alone.
+    int led(int set, int leader) const { return leader == kAnyLeader ? set : first_led_[set] + leader; }
+
+    int count = 1, all = 0, led_count = 0;
     std::vector<int> first, have;               // by type: its first device, how many there are
     std::vector<std::vector<int>> counts;       // by set: of each type
     std::vector<std::vector<int>> members;      // by set: devices
     std::vector<double> speed, fastest;         // by set: together, and of the fastest
 
   private:
+    std::vector<int> first_led_;
     std::vector<std::uint64_t> packed;  // by set: counts, each with a free bit above it
     std::uint64_t guards = 0;
 };

@@ -10,8 +10,6 @@
 
 namespace downset {
 
-constexpr int kAnyLeader = -1;
-
 struct Division {
     double transfer = kNever, longest = 0;  // seconds of communication, and of the busiest device's computing
     int leader = 0;                         // position among the set's devices

@@ -2,6 +2,8 @@
 // Specified by its Python twin in downset/pipelines/exact_python.py. MACs and bytes are whole numbers, seconds double.
 #pragma once
 
+#include <memory>
+
 #include "pipeline_labels.hpp"
 #include "pipeline_minimal.hpp"
 
@@ -76,8 +78,8 @@ class PipelineSearch {
     double bound_ = 0;
     bool finished_ = false;
 
-    // Whether a latency limit, or links that differ, ask for labels instead of minimal sets.
-    bool labelled() const { return !problem_.uniform || problem_.latency_limit < kNever; }
+    // Whether a latency limit asks for labels instead of minimal sets.
+    bool labelled() const { return problem_.latency_limit < kNever; }
 
     // Brings low, below which no plan is, and high, the period of the best, together.
     void narrow(double& low, double& high, Found& best, bool several) {
@@ -103,27 +105,25 @@ class PipelineSearch {
         }
     }
 
-    // A plan with every stage (and the medium) within the limit; where devices are alike in pairs and no latency limits
-    // it, any such, else the best.
+    // A plan with every stage (and the medium) within the limit; where no latency limits it, any such, else the best.
     Found pass(double limit, bool several) {
         if (labelled() || limit == kNever) {
             PipelineLabels labels(problem_, sets_, blocks_, false);
             return labels.pass(limit, several);
         }
         if (!minimal_) minimal_ = std::make_unique<MinimalSets>(problem_, sets_, blocks_);
-        const auto stages = minimal_->within(limit, several);
+        auto stages = minimal_->within(limit, several);
         if (stages.empty()) return {kNever, {}};
         Found found{0, {}};
         double medium = 0;
-        for (const StageChoice& stage : stages) {
-            PlannedStage planned{stage.start, stage.stop, stage.set, stage.used, kAnyLeader, 0, stage.several};
-            const double wait = problem_.hand_over(stage.start, 0, 1);
-            const StageTimes times = timed(planned, limit, wait);
+        for (PlannedStage& stage : stages) {
+            const StageTimes times = timed(stage, limit);
+            const double wait = stage.wait;
             if (blocks_.stopped() && times.compute == kNever) return {kNever, {}};
             medium += times.transfer + wait;
             found.first = std::max(found.first, problem_.overlap ? std::max(times.compute, times.transfer + wait)
                                                                  : times.compute + times.transfer + wait);
-            found.second.push_back(rows_of(sets_, blocks_, planned));
+            found.second.push_back(rows_of(sets_, blocks_, stage));
         }
         if (problem_.shared) found.first = std::max(found.first, medium);
         return found;
@@ -134,17 +134,19 @@ class PipelineSearch {
     };
 
     // The stage as good as it can be within the limit: on links the least of its seconds, else the least it sends.
-    StageTimes timed(PlannedStage& stage, double limit, double wait) {
+    StageTimes timed(PlannedStage& stage, double limit) {
+        const double wait = stage.wait;
         const auto ask = [&](double at, StageTimes& times) {
             Division found;
-            times.transfer = blocks_.least_transfer(stage.start, stage.stop, stage.set, kAnyLeader, at, &found);
+            times.transfer = blocks_.least_transfer(stage.start, stage.stop, stage.set, stage.leader, at, &found);
             times.compute = found.longest;
             return times.transfer;
         };
         StageTimes times;
         if (problem_.summed()) {
             const double cutoff = (limit - wait) * (1 + 1e-11);
-            const auto one = blocks_.least_sum(stage.start, stage.stop, stage.set, kAnyLeader, cutoff);
+            const int leader = stage.leader;
+            const auto one = blocks_.least_sum(stage.start, stage.stop, stage.set, leader, cutoff);
             times.compute = one.value;
             stage.limit = one.limit;
             if (stage.several) {
@@ -152,24 +154,19 @@ class PipelineSearch {
                 const double value = blocks_.several(stage.start, stage.stop, stage.set, stage.leader, stage.limit, nullptr);
                 stage.several = value < one.value;
                 times.compute = std::min(value, one.value);
-                if (!stage.several) stage.leader = kAnyLeader, stage.limit = one.limit;
+                if (!stage.several) stage.leader = leader, stage.limit = one.limit;
             }
             return times;
         }
-        stage.limit = minimal_->limit_of({stage.start, stage.stop, stage.set, stage.used, false}, limit);
+        stage.limit = minimal_->limit_of(stage, limit);
         ask(stage.limit, times);
-        if (problem_.overlap && !problem_.shared) {  // the least of max(T, C(T) + wait): C falls
-            double low = 0, high = stage.limit;
-            StageTimes middle;
-            for (int i = 0; i < 60 && low < high * kBelow; ++i) {
-                const double at = (low + high) / 2;
-                if (ask(at, middle) + wait <= at) high = at;
-                else low = at;
-            }
+        if (problem_.overlap && !problem_.shared) {
+            const auto [low, high] = blocks_.around_crossing(stage.start, stage.stop, stage.set, stage.leader, stage.limit, wait);
+            StageTimes other;
             for (double at : {low, high})
-                if (ask(at, middle) < kNever &&
-                    std::max(middle.compute, middle.transfer + wait) < std::max(times.compute, times.transfer + wait))
-                    times = middle, stage.limit = at;
+                if (ask(at, other) < kNever &&
+                    std::max(other.compute, other.transfer + wait) < std::max(times.compute, times.transfer + wait))
+                    times = other, stage.limit = at;
         }
         return times;
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 from downset.cluster import Cluster, Device, Link, Network
 from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, chain_problem, window_tables
 
-KINDS = ("links", "pairs", "overlapping links", "shared", "shared without overlap")
+KINDS = ("links", "pairs", "overlapping links", "overlapping pairs", "shared", "shared without overlap")
 
 
 def random_chain(random, *, layers=3, rows=6):
@@ -58,9 +60,13 @@ def random_cluster(random, kind, *, devices=3):
     count = random.randint(1, devices)
     members = tuple(Device(f"d{k}", random.choice([1, 1, 2, 3, 5]) * 10.0) for k in range(count))
     shared = kind.startswith("shared")
-    overlap = kind in ("overlapping links", "shared")
+    overlap = kind in ("overlapping links", "overlapping pairs", "shared")
     links = ()
-    if kind == "pairs" and count > 1:
-        links = (Link((0, 1), random.choice([1.0, 20.0]), 0.0), *((Link((0, 2), 5.0, 0.1),) if count > 2 else ()))
+    if kind.endswith("pairs"):
+        links = tuple(
+            Link(pair, random.choice([1.0, 5.0, 20.0]), random.choice([0.0, 0.1]))
+            for pair in combinations(range(count), 2)
+            if pair == (0, 1) or random.random() < 0.5
+        )
     rate, latency = random.choice([3.0, 10.0, 50.0]), random.choice([0.0, 0.0, 0.1])
     return Cluster(members, Network("shared" if shared else "links", rate, latency, overlap, links))

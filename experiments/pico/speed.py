@@ -5,7 +5,8 @@
 CPU seconds of this machine, measured, once each; periods are analytic. `search` is the compiled search for the least
 period, `plan` all of `exact`: the rivals it compares itself with, and on overlapping or shared networks a bound for
 stages of several blocks, which are not searched there. Goal: a second for at most eight distinct devices, or sixteen
-of four types, at 40 cuts. `chain of 40` is synthetic: layers of 1 to 6 MMAC a row, kernels of 1, 3 and 5, 224 rows.
+of four types, at 40 cuts. `pairs`: links whose rates differ from pair to pair, half to twice the cluster's, with eight
+distinct devices only. `chain of 40` is synthetic: layers of 1 to 6 MMAC a row, kernels of 1, 3 and 5, 224 rows.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import argparse
 import math
 import time
 from dataclasses import replace
+from itertools import combinations
 from random import Random
 from typing import Any
 
-from downset.cluster import Cluster, Device, load_cluster
+from downset.cluster import Cluster, Device, Link, load_cluster
 from downset.pipelines import exact as plan_exact
 from downset.pipelines.exact_search import search
 from downset.pipelines.network import block_units, pipeline_units, split_problem
@@ -32,6 +34,8 @@ SPEEDS = (2.2e9, 1.5e9, 1.2e9, 0.8e9)
 KINDS = {
     "links": {"kind": "links", "overlap": False},
     "links, overlapping": {"kind": "links", "overlap": True},
+    "pairs": {"kind": "links", "overlap": False},
+    "pairs, overlapping": {"kind": "links", "overlap": True},
     "shared": {"kind": "shared", "overlap": True},
     "shared, no overlap": {"kind": "shared", "overlap": False},
 }
@@ -66,9 +70,15 @@ def devices(name: str) -> tuple[Device, ...]:
 
 
 def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> dict[str, Any]:
-    cluster = Cluster(devices(members), replace(load_cluster("pico_1mac").network, **KINDS[kind]))
+    network = replace(load_cluster("pico_1mac").network, **KINDS[kind])
+    if kind.startswith("pairs"):
+        random = Random(5)
+        pairs = list(combinations(range(len(devices(members))), 2))
+        rates = [network.bytes_per_s * random.uniform(0.5, 2) for _ in pairs]
+        network = replace(network, links=tuple(Link(p, rate, 0.0) for p, rate in zip(pairs, rates, strict=True)))
+    cluster = Cluster(devices(members), network)
     begin = time.process_time()
-    search(problem, cluster, several_blocks=kind == "links", time_limit_s=60.0)
+    search(problem, cluster, several_blocks=kind in ("links", "pairs"), time_limit_s=60.0)
     searched = time.process_time()
     found = plan_exact(problem, cluster, comm="full", time_limit_s=60.0)
     planned = time.process_time()
@@ -90,6 +100,8 @@ def main() -> None:
     for name, problem in problems(quick=options.quick).items():
         for members in ("8 of 4 types",) if options.quick else ("8 of 4 types", "8 distinct", "16 of 4 types"):
             for kind in KINDS:
+                if kind.startswith("pairs") and members != "8 distinct":
+                    continue
                 row = row_of(name, problem, members, kind)
                 rows.append(row)
                 gap = 1 - row["bound_s"] / row["period_s"]

@@ -6,12 +6,11 @@ from pathlib import Path
 import jsonschema
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import TensorProto, helper
 
-from downset.cli import downset
 from downset.errors import DownsetError
 from experiments.zoo import ZOO
+from tests.command import output_of as run
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 CLUSTER = """[network]
@@ -36,15 +35,6 @@ def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("split") / "net.onnx"
     onnx.save(ZOO["squeezenet1_0"](image=96), path)
     return path
-
-
-def run(*arguments):
-    """The command inside this process: its JSON or text, its notes; a user's mistake raises its DownsetError."""
-    done = CliRunner().invoke(downset, [str(argument) for argument in arguments])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def cluster_file(folder, *, kind="links", memory="2GB", **changed):

@@ -8,11 +8,10 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import TensorProto, helper
 
-from downset.cli import downset
 from downset.errors import DownsetError
+from tests.command import output_of as run
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
@@ -42,15 +41,6 @@ def small(tmp_path_factory):
     graph = helper.make_graph(nodes, "small", [given], [made], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
-
-
-def run(*arguments):
-    """The command inside this process: its output; a user's mistake raises its DownsetError."""
-    done = CliRunner().invoke(downset, [str(argument) for argument in arguments])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def test_methods_that_stop_at_their_limit_are_marked(small):

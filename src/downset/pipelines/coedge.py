@@ -26,9 +26,8 @@ __all__ = ["coedge", "least_compute_s"]
 
 def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPipeline:
     """One stage whose units are blocks of halo exchange, with the number of working devices chosen for each."""
-    speeds = [device.speed for device in cluster.devices]
-    order = sorted(range(len(speeds)), key=lambda device: (-speeds[device], device))
-    splits = [_choices(problem, unit, order, speeds) for unit in range(problem.cuts)]
+    order = _by_speed(cluster)
+    splits = [_choices(problem, cluster, unit, order) for unit in range(problem.cuts)]
     leader = order[0]
     best: dict[int, tuple[float, tuple[int, ...]]] = {-1: (0.0, ())}
     owners: dict[int, Owners] = {}  # what each number of devices left where
@@ -57,10 +56,9 @@ def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPip
 
 def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
     """No plan of `coedge` has a shorter period: each unit with the number of devices that computes it fastest."""
-    speeds = [device.speed for device in cluster.devices]
-    order = sorted(range(len(speeds)), key=lambda device: (-speeds[device], device))
+    order = _by_speed(cluster)
     return sum(
-        min(_compute_s(problem, cluster, split) for split in _choices(problem, unit, order, speeds).values())
+        min(_compute_s(problem, cluster, split) for split in _choices(problem, cluster, unit, order).values())
         for unit in range(problem.cuts)
     )
 
@@ -71,12 +69,16 @@ def _compute_s(problem: SplitProblem, cluster: Cluster, split: Split) -> float:
     return max(macs / cluster.devices[device].speed for macs, device in strips)
 
 
-def _choices(problem: SplitProblem, unit: int, order: list[int], speeds: list[float]) -> dict[int, Split]:
+def _by_speed(cluster: Cluster) -> list[int]:
+    return sorted(range(len(cluster.devices)), key=lambda device: (-cluster.devices[device].speed, device))
+
+
+def _choices(problem: SplitProblem, cluster: Cluster, unit: int, order: list[int]) -> dict[int, Split]:
     rows = problem.segment(unit, unit + 1).rows
     found = {}
     for count in range(1, min(len(order), rows) + 1):
         working = order[:count]
-        bounds = proportional_rows(rows, [speeds[device] for device in working])
+        bounds = proportional_rows(rows, [cluster.devices[device].speed for device in working])
         if count == 1 or all(low < high for low, high in pairwise(bounds)):
             found[count] = Split(unit, unit + 1, tiles(working, bounds), halo=True)
     return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass
 
 from downset.cluster import Cluster
 
-__all__ = ["Canonical", "canonical"]
+__all__ = ["Canonical", "canonical", "rounded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,10 @@ class Canonical:
     per_byte: tuple[tuple[float, ...], ...]
     latency: tuple[tuple[float, ...], ...]
     uniform: bool
+
+    def sets(self) -> int:
+        """How many multisets of devices there are."""
+        return math.prod(count + 1 for count in Counter(self.type).values())
 
 
 def canonical(cluster: Cluster) -> Canonical:
@@ -45,4 +51,32 @@ def canonical(cluster: Cluster) -> Canonical:
         tuple(tuple(1.0 / rate for rate, _ in line) for line in pairs),
         tuple(tuple(latency for _, latency in line) for line in pairs),
         uniform,
+    )
+
+
+def rounded(form: Canonical, sets: int, *, faster: bool) -> Canonical:
+    """At most so many multisets: neighbours in speed taken as alike, the most like first, all as fast as the fastest of
+    them (or as slow as the slowest), and links as the best pair (or the worst).
+
+    What is feasible on the slower devices is on the real ones, and what is not on the faster ones is not."""
+    groups = [[place] for place in range(len(form.speed))]
+    for place in range(len(groups) - 1, 0, -1):
+        if form.type[place] == form.type[place - 1]:
+            groups[place - 1] += groups.pop(place)
+    while len(groups) > 1 and math.prod(len(group) + 1 for group in groups) > sets:
+        spreads = [form.speed[groups[k][0]] / form.speed[groups[k + 1][-1]] for k in range(len(groups) - 1)]
+        like = spreads.index(min(spreads))
+        groups[like] += groups.pop(like + 1)
+    choose = min if faster else max
+    pairs = [(a, b) for a in range(len(form.speed)) for b in range(len(form.speed)) if a != b]
+    per_byte = choose((form.per_byte[a][b] for a, b in pairs), default=0.0)
+    latency = choose((form.latency[a][b] for a, b in pairs), default=0.0)
+    line = range(len(form.speed))
+    return Canonical(
+        form.order,
+        tuple(form.speed[group[0 if faster else -1]] for group in groups for _ in group),
+        tuple(kind for kind, group in enumerate(groups) for _ in group),
+        tuple(tuple(per_byte for _ in line) for _ in line),
+        tuple(tuple(latency for _ in line) for _ in line),
+        uniform=True,
     )

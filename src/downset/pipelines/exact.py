@@ -4,8 +4,11 @@ Source: ours; what PICO's conclusion asks for ("balance the workload across diff
 Names: cut, units → the chain of `SplitProblem`; set → a multiset of device types.
 Complexity: a period P is tried by asking of every segment which smallest sets of devices can run it within P; states
 are (cut, set used), at most (units + 1) · Π(devices of a type + 1), those kept that no smaller set matches.
-The least P is found by bisection, down to the period of a plan that none is below. Under a latency limit, or where
-links differ, states are labels of (cut, set, leader) that no other beats.
+The least P is found by bisection, down to the period of a plan that none is below. Where links differ from pair to
+pair a state also names the leader in front of the cut; under a latency limit it is a label of period and latency that
+no other beats.
+With more than 4096 multisets devices of like speed are first taken as alike, all as slow as the slowest (a plan) and
+all as fast as the fastest (a bound); with more than 65536 that is all.
 Space: stages of consecutive units; any device may stay idle; in a stage the devices lie in order of falling speed (then
 of name) from the top row down, each with any number of rows, none included; any of them leads. On links without overlap
 a stage may be several fused blocks one after another. On overlapping or shared networks stages of several blocks are
@@ -68,7 +71,7 @@ def exact(
 
     for planner in QUICK:
         rival(planner)
-    period, bound, finished, states, drafts = search(
+    searched = search(
         problem,
         cluster,
         comm=comm,
@@ -79,8 +82,9 @@ def exact(
         several_blocks=several_blocks,
         forbidden=forbidden,
     )
-    if period < best[0]:
-        best = (period, drafts)
+    bound, finished = searched.bound_s, searched.finished
+    if searched.period_s < best[0]:
+        best = (searched.period_s, searched.stages)
     # What a search that is whole has covered need not be planned; of the others only what could be shorter.
     covered = finished and not cluster.network.links and max_latency_s is None
     for planner in (*(() if covered else INSIDE), *OUTSIDE):
@@ -109,7 +113,9 @@ def exact(
         note = "a rival's plan of halo exchange or tiles beats all plans of fused strips; of its like nothing is proven"
     elif finished and not proven:
         note = "stages of several blocks are not searched on such a network; the bound holds for them too"
-    return FoundPipeline(best[1], bound, proven, states, note, stopped=not finished)
+    elif searched.rounded:
+        note = "many different devices: planned as if those of like speed were alike, and bounded likewise"
+    return FoundPipeline(best[1], bound, proven, searched.states, note, stopped=not (finished or searched.rounded))
 
 
 def least_weights(problem: SplitProblem, devices: int) -> int:

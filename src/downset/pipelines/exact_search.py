@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from downset.cluster import Cluster
 from downset.errors import UsageError
 from downset.native import native_module
 from downset.pipelines import exact_python
-from downset.pipelines.device_order import canonical
+from downset.pipelines.device_order import Canonical, canonical, rounded
 from downset.pipelines.drafts import Drafted, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.strips import tiles
+from downset.pipelines.strips import balanced_rows, tiles
+from downset.pipelines.timing import period_and_latency, stages_of
 
 __all__ = ["Searched", "search"]
 
 _STATES = 200_000_000
+# Multisets of devices: so many are searched at once; up to so many, after others of rounded speeds; how many of those.
+_MANY, _TOO_MANY = 4096, 1 << 16
+_ROUNDED = (256, 1024, 4096)
 
 
 class Searched(NamedTuple):
@@ -29,6 +35,8 @@ class Searched(NamedTuple):
     finished: bool
     states: int
     stages: Drafted
+    rounded: bool = False
+    """Too many different devices: only plans of devices taken as alike, and bounds from such."""
 
 
 def search(
@@ -49,31 +57,105 @@ def search(
     `several_blocks`: stages may be several fused blocks; the compiled search finds such on links without overlap and
     bounds them elsewhere. `forbidden`: (start, stop, device) that no stage may be."""
     form = canonical(cluster)
-    handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
+    banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
     limit = math.inf if max_latency_s is None else max_latency_s
-    shared = cluster.network.kind == "shared"
-    banned = sorted((start, stop, form.order.index(device)) for start, stop, device in forbidden)
+
+    def asked(form: Canonical, banned: frozenset[tuple[int, int, int]], incumbent: float, seconds: float) -> Searched:
+        return _run(
+            problem, cluster, form, comm, limit, incumbent, seconds, engine, several_blocks, least_latency, banned
+        )
+
+    if form.sets() <= (_TOO_MANY if least_latency else _MANY):
+        return asked(form, banned, incumbent_s, time_limit_s)
+    if least_latency:
+        slower = asked(rounded(form, _MANY, faster=False), banned, incumbent_s, time_limit_s)
+        return slower._replace(finished=False, rounded=True)
+    # Rounded speeds first, finer and finer as far as the time goes, for a plan and a bound; then the real ones.
+    begin = time.monotonic()
+    best = Searched(math.inf, 0.0, False, 0, (), rounded=True)
+    for sets in _ROUNDED:
+        left = time_limit_s - (time.monotonic() - begin)
+        if left <= 0:
+            return best
+        slower = asked(rounded(form, sets, faster=False), banned, min(incumbent_s, best.period_s), left / 4)
+        slower = _at_real_speeds(problem, cluster, slower, comm, max_latency_s)
+        best = best._replace(states=best.states + slower.states)
+        if slower.period_s < best.period_s:
+            best = best._replace(period_s=slower.period_s, stages=slower.stages)
+        alike = rounded(form, sets, faster=True)
+        faster = asked(alike, _all_banned(alike, banned), min(incumbent_s, best.period_s), left / 4)
+        best = best._replace(bound_s=max(best.bound_s, faster.bound_s), states=best.states + faster.states)
+        if faster.finished and faster.period_s == math.inf:
+            return best._replace(finished=True, rounded=False)
+    left = time_limit_s - (time.monotonic() - begin)
+    if form.sets() > _TOO_MANY or not form.uniform or left <= 0:
+        return best
+    whole = asked(form, banned, min(incumbent_s, best.period_s), left)
+    if whole.period_s < best.period_s:
+        best = best._replace(period_s=whole.period_s, stages=whole.stages)
+    bound, states = max(whole.bound_s, best.bound_s), whole.states + best.states
+    return best._replace(bound_s=bound, finished=whole.finished, states=states, rounded=False)
+
+
+def _all_banned(form: Canonical, banned: frozenset[tuple[int, int, int]]) -> frozenset[tuple[int, int, int]]:
+    """What none of the devices taken as alike may run."""
+    alike = {kind: [k for k, other in enumerate(form.type) if other == kind] for kind in form.type}
+    return frozenset(
+        (start, stop, place)
+        for start, stop, place in banned
+        if all((start, stop, k) in banned for k in alike[form.type[place]])
+    )
+
+
+def _at_real_speeds(
+    problem: SplitProblem, cluster: Cluster, found: Searched, comm: str, max_latency_s: float | None
+) -> Searched:
+    """The plan made for slower devices, timed on the real ones, rows balanced for them where that is better."""
+    if not found.stages:
+        return found
+    balanced = tuple(
+        StageDraft(stage.leader, tuple(_balanced(problem, cluster, split) for split in stage.splits))
+        for stage in found.stages
+    )
+    kept, other = (stages_of(problem, cluster, drafts, comm=comm) for drafts in (found.stages, balanced))
+    mixed = tuple(
+        after if new.seconds < old.seconds else before
+        for before, after, old, new in zip(found.stages, balanced, kept, other, strict=True)
+    )
+    limit = math.inf if max_latency_s is None else max_latency_s
+    plans = []
+    for drafts in (found.stages, balanced, mixed):
+        period, latency = period_and_latency(cluster, stages_of(problem, cluster, drafts, comm=comm))
+        if latency <= limit or drafts is found.stages:
+            plans.append((period, drafts))
+    period, stages = min(plans, key=lambda plan: plan[0])
+    return found._replace(period_s=period, stages=stages)
+
+
+def _balanced(problem: SplitProblem, cluster: Cluster, split: Split) -> Split:
+    devices = [tile.device for tile in split.tiles]
+    speeds = [cluster.devices[device].speed for device in devices]
+    return replace(split, tiles=tiles(devices, balanced_rows(problem.segment(split.start, split.stop), speeds)))
+
+
+def _run(
+    problem: SplitProblem, cluster: Cluster, form: Canonical, comm: str, limit_s: float, incumbent_s: float,
+    time_limit_s: float, engine: str, several_blocks: bool, least_latency: bool,
+    banned: frozenset[tuple[int, int, int]],
+) -> Searched:  # fmt: skip
+    handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
+    overlap, shared = cluster.network.overlap, cluster.network.kind == "shared"
     if engine == "python":
         found = exact_python.search(
-            problem,
-            form,
-            handover,
-            cluster.network.overlap,
-            shared,
-            limit,
-            several_blocks,
-            least_latency,
-            incumbent_s,
-            time_limit_s,
-            banned,
-        )
+            problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
+            sorted(banned),
+        )  # fmt: skip
     elif engine == "native":
         found = native_module().pipeline_search(
             problem.cuts, _tables(problem), list(problem.least_macs_before()), handover,
             list(form.speed), list(form.type),
             [list(line) for line in form.per_byte], [list(line) for line in form.latency], form.uniform,
-            cluster.network.overlap, shared, limit, several_blocks, least_latency, incumbent_s, time_limit_s, _STATES,
-            banned,
+            overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s, _STATES, sorted(banned),
         )  # fmt: skip
     else:
         raise UsageError(f"unknown engine {engine!r}; choose native or python")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from downset.cluster import Cluster
 from downset.graph import Graph, Op, Tensor
@@ -12,7 +11,7 @@ from downset.pipelines.problem import SplitProblem
 from downset.pipelines.timing import needs
 from downset.plans import Block, PipelineStage, Strip
 
-__all__ = ["activation_bytes", "stage_memory", "weight_floor"]
+__all__ = ["activation_bytes", "stage_memory"]
 
 
 def stage_memory(
@@ -50,11 +49,6 @@ def activation_bytes(
     if quick <= room_bytes or quick == order.peak_bytes:
         return quick
     return min(quick, plan_arena(shard, order, method="best", time_limit_s=0.5).arena_bytes)
-
-
-def weight_floor(problem: SplitProblem, stages: Sequence[PipelineStage]) -> int:
-    """The most weights that any device of the stages must hold."""
-    return max((problem.weight_bytes(s.blocks[0].start, s.blocks[-1].stop) for s in stages), default=0)
 
 
 def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip) -> Graph:
