@@ -19,7 +19,7 @@ from downset.cluster import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import proportional_rows, tiles
-from downset.pipelines.timing import Owners, halo_transfer_s, needs, owned
+from downset.pipelines.timing import Owners, halo_transfer_s, needs, owned, reads_of
 
 __all__ = ["coedge", "least_compute_s"]
 
@@ -35,19 +35,19 @@ def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPip
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
         # The shortest ways first: behind them most others are too long by their computing alone.
         ways = sorted(best.items(), key=lambda way: way[1][0])
+        rows = problem.segment(unit, unit + 1).rows
         for count, split in splits[unit].items():
-            compute = _compute_s(problem, cluster, split)
+            compute, reads = _compute_s(problem, cluster, split), reads_of(problem, split, rows)
             for before, (seconds, path) in ways:
                 if count in following and seconds + compute >= following[count][0]:
                     break
                 if before == count and not _neighbours_suffice(problem, splits[unit - 1][count], split):
                     continue
-                alone = compute + halo_transfer_s(problem, cluster, owners[path[-1]] if path else {}, split, leader)
-                total = seconds + alone
+                held = owners[path[-1]] if path else {}
+                total = seconds + (compute + halo_transfer_s(problem, cluster, held, split, reads, leader))
                 if count not in following or total < following[count][0]:
                     following[count] = (total, (*path, count))
         best = following
-        rows = problem.segment(unit, unit + 1).rows
         owners = {count: owned(problem, split, rows) for count, split in splits[unit].items()}
     path = min(best.values())[1]
     chosen = tuple(splits[unit][count] for unit, count in enumerate(path))

@@ -29,9 +29,11 @@ def grid_of(count: int) -> tuple[int, int]:
 
 
 def early_fused(
-    problem: SplitProblem, cluster: Cluster, *, comm: str = "full", fused: int | None = None, **_: Any
-) -> FoundPipeline:
-    """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device."""
+    problem: SplitProblem, cluster: Cluster, *, comm: str = "full", fused: int | None = None,
+    below_s: float = float("inf"), **_: Any,
+) -> FoundPipeline:  # fmt: skip
+    """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is
+    not below `below_s` need not be compared: where all are such, any."""
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
     candidates = range(1, problem.cuts + 1) if fused is None else (fused,)
@@ -39,7 +41,7 @@ def early_fused(
     if not drafts:
         rest = Split(0, problem.cuts, (Tile(leader, 0, problem.segment(0, problem.cuts).rows),))
         return FoundPipeline((StageDraft(leader, (rest,)),), 0.0, note="no early layer has a row for every tile")
-    seconds, best = float("inf"), drafts[0]
+    seconds, best = below_s, drafts[0]
     # Those first that compute least at best: behind them most others need not be priced.
     for floor, draft in sorted(((_floor_s(problem, cluster, d.splits[0].stop), d) for d in drafts), key=lambda p: p[0]):
         if floor >= seconds:

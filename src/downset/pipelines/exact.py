@@ -28,6 +28,7 @@ from downset.pipelines.drafts import Drafted, FoundPipeline, on_cuts
 from downset.pipelines.exact_search import search
 from downset.pipelines.problem import SplitProblem, joined
 from downset.pipelines.rivals import INSIDE, OUTSIDE, QUICK, rivals
+from downset.pipelines.strips import balanced_rows, slowest_strip_s
 from downset.pipelines.timing import period_and_latency, stages_of
 from downset.units import format_bytes
 
@@ -59,7 +60,7 @@ def exact(
 
     def rival(planner: Callable[..., FoundPipeline]) -> None:
         nonlocal best, outside
-        drafts = on_cuts(planner(coarse, cluster, comm=comm).stages, cuts)
+        drafts = on_cuts(planner(coarse, cluster, comm=comm, below_s=best[0]).stages, cuts)
         stages = stages_of(problem, cluster, drafts, comm=comm)
         period, latency = period_and_latency(cluster, stages)
         if any(
@@ -82,7 +83,7 @@ def exact(
         several_blocks=several_blocks,
         forbidden=forbidden,
     )
-    bound, finished = searched.bound_s, searched.finished
+    bound, finished = max(searched.bound_s, slowest_unit_s(problem, cluster)), searched.finished
     if searched.period_s < best[0]:
         best = (searched.period_s, searched.stages)
     # What a search that is whole has covered need not be planned; of the others only what could be shorter.
@@ -107,7 +108,7 @@ def exact(
         )
     value = best[0]
     bound = min(value, max(everything, 0.0 if outside else bound))
-    proven = finished and not outside and bound >= value * (1 - 1e-9)
+    proven = not outside and bound >= value * (1 - 1e-9)
     note = ""
     if outside and bound < value:
         note = "a rival's plan of halo exchange or tiles beats all plans of fused strips; of its like nothing is proven"
@@ -115,7 +116,8 @@ def exact(
         note = "stages of several blocks are not searched on such a network; the bound holds for them too"
     elif searched.rounded:
         note = "many different devices: planned as if those of like speed were alike, and bounded likewise"
-    return FoundPipeline(best[1], bound, proven, searched.states, note, stopped=not (finished or searched.rounded))
+    stopped = not (proven or finished or searched.rounded)
+    return FoundPipeline(best[1], bound, proven, searched.states, note, stopped)
 
 
 def least_weights(problem: SplitProblem, devices: int) -> int:
@@ -141,6 +143,19 @@ def _allowed(forbidden: frozenset[tuple[int, int, int]], start: int, stop: int, 
 def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
     """No pipeline is faster than all MACs at the speed of all devices together."""
     return problem.least_macs_before()[-1] / sum(device.speed for device in cluster.devices)
+
+
+def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
+    """No pipeline of strips is faster than all devices together compute a single unit: in any block that it is part of
+    its strips cover it. (Units that make several tensors are left out: a block may divide these differently.)"""
+    speeds = sorted((device.speed for device in cluster.devices), reverse=True)
+    slowest = 0.0
+    for unit in range(problem.cuts):
+        if len(problem.sinks(unit, unit + 1)) == 1:
+            segment = problem.segment(unit, unit + 1)
+            bounds = balanced_rows(segment, speeds)
+            slowest = max(slowest, slowest_strip_s(segment, speeds, bounds))
+    return slowest * (1 - 1e-10)
 
 
 def least_latency(

@@ -10,11 +10,13 @@ the programme still sums each block's computing and communication, as AOFL's doe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 from downset.cluster import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import equal_rows, tiles
 from downset.pipelines.timing import stage_of
 
@@ -25,25 +27,35 @@ def optimal_fused(problem: SplitProblem, cluster: Cluster, **_: Any) -> FoundPip
     """One stage of all devices with the fused blocks of least total time."""
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
-    best = [0.0] + [float("inf")] * problem.cuts
-    chosen: list[Split | None] = [None] * (problem.cuts + 1)
+    best = [0.0]
+    chosen: list[Split] = []
     for stop in range(1, problem.cuts + 1):
-        for start in range(stop):
-            rows = problem.segment(start, stop).rows
-            devices = range(len(speeds))
-            for split in (
-                Split(start, stop, tiles(devices, equal_rows(rows, len(speeds)))),
-                Split(start, stop, (Tile(leader, 0, rows),)),
-            ):
-                stage = stage_of(problem, cluster, StageDraft(leader, (split,)), comm="paper")
-                seconds = best[start] + stage.compute_s + stage.transfer_s
-                if seconds < best[stop]:
-                    best[stop], chosen[stop] = seconds, split
+        found: tuple[float, int, int] = (float("inf"), 0, 0)
+        chosen.append(Split(0, stop, ()))
+        # Those first that compute least: behind them most blocks need not be priced.
+        for floor, start, order, split in sorted(_blocks(problem, speeds, leader, stop, best), key=itemgetter(0, 1, 2)):
+            if floor > found[0]:
+                break
+            stage = stage_of(problem, cluster, StageDraft(leader, (split,)), comm="paper")
+            seconds = best[start] + stage.compute_s + stage.transfer_s
+            if (seconds, start, order) < found:
+                found, chosen[-1] = (seconds, start, order), split
+        best.append(found[0])
     splits: list[Split] = []
     cut = problem.cuts
     while cut > 0:
-        split_ = chosen[cut]
-        assert split_ is not None
-        splits.insert(0, split_)
-        cut = split_.start
+        splits.insert(0, chosen[cut - 1])
+        cut = splits[0].start
     return FoundPipeline((StageDraft(leader, tuple(splits)),), 0.0)
+
+
+def _blocks(
+    problem: SplitProblem, speeds: list[float], leader: int, stop: int, best: list[float]
+) -> Iterator[tuple[float, int, int, Split]]:
+    """(least seconds up to `stop`, start, 0 in strips or 1 on the leader alone, block) for every last block."""
+    for start in range(stop):
+        segment = problem.segment(start, stop)
+        strips = tiles(range(len(speeds)), equal_rows(segment.rows, len(speeds)))
+        for order, parts in enumerate((strips, (Tile(leader, 0, segment.rows),))):
+            computing = max(price(segment, tile.start, tile.stop)[0] / speeds[tile.device] for tile in parts)
+            yield best[start] + computing, start, order, Split(start, stop, parts)

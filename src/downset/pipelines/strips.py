@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from downset.pipelines.drafts import Tile
 from downset.pipelines.problem import Segment, price
 
-__all__ = ["balanced_rows", "equal_rows", "proportional_rows", "tiles"]
+__all__ = ["balanced_rows", "equal_rows", "proportional_rows", "slowest_strip_s", "tiles"]
 
 
 def tiles(devices: Sequence[int], bounds: Sequence[int]) -> tuple[Tile, ...]:
@@ -38,14 +38,14 @@ def balanced_rows(segment: Segment, speeds: Sequence[float]) -> list[int]:
     low, high = 0.0, max(price(segment, 0, segment.rows)[0] / speed for speed in speeds)
     best = _filled(segment, speeds, high)
     assert best is not None
-    high = _slowest(segment, speeds, best)
+    high = slowest_strip_s(segment, speeds, best)
     while low < high * (1 - 1e-12):
         middle = (low + high) / 2
         found = _filled(segment, speeds, middle)
         if found is None:
             low = middle
         else:
-            best, high = found, min(middle, _slowest(segment, speeds, found))
+            best, high = found, min(middle, slowest_strip_s(segment, speeds, found))
     return best
 
 
@@ -65,5 +65,6 @@ def _filled(segment: Segment, speeds: Sequence[float], limit_s: float) -> list[i
     return bounds if row == segment.rows else None
 
 
-def _slowest(segment: Segment, speeds: Sequence[float], bounds: Sequence[int]) -> float:
+def slowest_strip_s(segment: Segment, speeds: Sequence[float], bounds: Sequence[int]) -> float:
+    """Seconds of the busiest device."""
     return max(price(segment, bounds[k], bounds[k + 1])[0] / speed for k, speed in enumerate(speeds))

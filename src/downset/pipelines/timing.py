@@ -34,6 +34,7 @@ __all__ = [
     "medium_seconds",
     "owned",
     "period_and_latency",
+    "reads_of",
     "round_seconds",
     "stage_of",
     "stages_of",
@@ -42,6 +43,8 @@ __all__ = [
 COMM = ("full", "paper")
 Owners = dict[int, list[tuple[int, int, int]]]
 """By tensor: (device, first row, row behind the last) of every share, in order of rows."""
+Reads = list[tuple[int, int, int, int]]
+"""(device, tensor, first row, row behind the last)."""
 
 
 def check_comm(comm: str) -> str:
@@ -134,7 +137,7 @@ def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, o
     for strip in strips:
         busy[strip.device] += strip.macs / cluster.devices[strip.device].speed
     if split.halo:
-        before = _fetches(problem, split, leader, owners, segment.rows)
+        before = _fetches(problem, reads_of(problem, split, segment.rows), leader, owners)
         owners.update(owned(problem, split, segment.rows))
         after: tuple[Transfer, ...] = ()
     else:
@@ -203,23 +206,30 @@ def _rows_of(tensor: SplitTensor, lo: int, hi: int, rows: int) -> tuple[int, int
     return (lo * tensor.rows // rows, hi * tensor.rows // rows)
 
 
-def _fetches(problem: SplitProblem, split: Split, leader: int, owners: Owners, rows: int) -> tuple[Transfer, ...]:
-    """What each device lacks of the block's inputs, from whoever holds it."""
+def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
+    """What the strips of a halo block read that the block does not make."""
     made = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
+    return [
+        (tile.device, tensor, low, high)
+        for tile in split.tiles
+        for tensor, (low, high) in needs(problem, split, tile.start, tile.stop, rows).items()
+        if tensor not in made
+    ]
+
+
+def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -> tuple[Transfer, ...]:
+    """What each device lacks of what it reads, from whoever holds it."""
     moved: dict[tuple[int, int], int] = {}
-    for tile in split.tiles:
-        for tensor, (low, high) in needs(problem, split, tile.start, tile.stop, rows).items():
-            if tensor in made:
-                continue
-            row_bytes = problem.tensors[tensor].row_bytes
-            shares = owners.get(tensor, [(leader, 0, problem.tensors[tensor].rows)])
-            for place in range(bisect_right(shares, low, key=_end), len(shares)):  # shares lie in order of rows
-                owner, begin, end = shares[place]
-                if begin >= high:
-                    break
-                if owner != tile.device:
-                    nbytes = (min(high, end) - max(low, begin)) * row_bytes
-                    moved[owner, tile.device] = moved.get((owner, tile.device), 0) + nbytes
+    for device, tensor, low, high in reads:
+        row_bytes = problem.tensors[tensor].row_bytes
+        shares = owners.get(tensor, [(leader, 0, problem.tensors[tensor].rows)])
+        for place in range(bisect_right(shares, low, key=_end), len(shares)):  # shares lie in order of rows
+            owner, begin, end = shares[place]
+            if begin >= high:
+                break
+            if owner != device:
+                nbytes = (min(high, end) - max(low, begin)) * row_bytes
+                moved[owner, device] = moved.get((owner, device), 0) + nbytes
     return tuple(Transfer(source, target, nbytes) for (source, target), nbytes in sorted(moved.items()))
 
 
@@ -239,12 +249,14 @@ def _end(share: tuple[int, int, int]) -> int:
     return share[2]
 
 
-def halo_transfer_s(problem: SplitProblem, cluster: Cluster, owners: Owners, split: Split, leader: int) -> float:
+def halo_transfer_s(
+    problem: SplitProblem, cluster: Cluster, owners: Owners, split: Split, reads: Reads, leader: int
+) -> float:
     """Seconds of a halo block's transfers, given who holds which rows (else the leader); of the last block's with the
     gathering behind it."""
-    rows = problem.segment(split.start, split.stop).rows
-    seconds = round_seconds(cluster, _fetches(problem, split, leader, owners, rows))
+    seconds = round_seconds(cluster, _fetches(problem, reads, leader, owners))
     if split.stop == problem.cuts:
+        rows = problem.segment(split.start, split.stop).rows
         gathered = _gathers(problem, split.stop, leader, owners | owned(problem, split, rows))
         seconds += round_seconds(cluster, gathered)
     return seconds
