@@ -75,45 +75,51 @@ class PipelineBlocks : public RowDivision {
     Known least_sum(int start, int stop, int set, int leader, double cutoff) {
         Known& known = known_of(start, stop, set, leader);
         if (known.above >= cutoff || known.exact()) return known.value < cutoff ? known : Known{kNever, kNever, known.above};
+        double best = std::min(cutoff, known.value), limit = known.value < cutoff ? known.limit : kNever;
+        best = lightest(start, stop, set, leader, 1, kBelow, best, limit);
+        if (stopped_) return {kNever, kNever, 0};
+        known.above = best;
+        if (best < cutoff) known.value = best, known.limit = limit;
+        return best < cutoff ? known : Known{kNever, kNever, best};
+    }
+
+    // The least T + weight · C(T), or the cutoff where none is below; none is below `below` times what is returned.
+    // `limit` receives the T of what is returned, if that is below the cutoff.
+    double lightest(int start, int stop, int set, int leader, double weight, double below, double cutoff, double& limit) {
         struct Span {
             double low, low_cost, high, high_cost;
         };
-        double best = cutoff, best_limit = kNever;
-        if (known.value < best) best = known.value, best_limit = known.limit;
+        double best = cutoff;
         Division found;
-        const auto look = [&](double limit) {
-            const double transfer = least_transfer(start, stop, set, leader, limit, &found);
-            if (transfer < kNever && found.longest + transfer < best * kBelow) best = found.longest + transfer, best_limit = limit;
-            if (transfer == kNever) found.longest = limit;
+        const auto look = [&](double at) {
+            const double transfer = least_transfer(start, stop, set, leader, at, &found);
+            if (transfer < kNever && found.longest + weight * transfer < best * kBelow) best = found.longest + weight * transfer, limit = at;
+            if (transfer == kNever) found.longest = at;
             return transfer;
         };
         const double alone = problem_.segment(start, stop).macs_final[0] / speed_of(set, leader);
-        if (alone < best) best = best_limit = alone;
-        if (sets_.members[set].size() > 1) {
-            const double end = std::min(best, alone);
-            const double end_cost = look(end);
-            const double end_really = found.longest;
-            const double least = problem_.macs(start, stop) / sets_.speed[set];
-            if (end_cost < kNever && least + end_cost < best * kBelow) {
-                const double start_cost = look(least);
-                std::vector<Span> spans{{least, start_cost, end_really, end_cost}};
-                while (!spans.empty()) {
-                    const Span span = spans.back();
-                    spans.pop_back();
-                    if (span.low + span.high_cost >= best * kBelow || span.high <= span.low * kAbout) continue;
-                    if (span.low_cost == span.high_cost) continue;
-                    if (out_of_time()) return {kNever, kNever, 0};
-                    const double middle = (span.low + span.high) / 2;
-                    const double cost = look(middle);
-                    const double really = found.longest;
-                    spans.push_back({middle, cost, span.high, span.high_cost});
-                    spans.push_back({span.low, span.low_cost, std::min(really, middle), cost});
-                }
-            }
+        if (alone < best) best = limit = alone;
+        if (sets_.members[set].size() < 2) return best;
+        const double end = std::min(best, alone);
+        const double end_cost = look(end);
+        const double end_really = found.longest;
+        const double least = problem_.macs(start, stop) / sets_.speed[set];
+        if (end_cost == kNever || least + weight * end_cost >= best * below) return best;
+        const double start_cost = look(least);
+        std::vector<Span> spans{{least, start_cost, end_really, end_cost}};
+        while (!spans.empty()) {
+            const Span span = spans.back();
+            spans.pop_back();
+            if (span.low + weight * span.high_cost >= best * below || span.high <= span.low * kAbout) continue;
+            if (span.low_cost == span.high_cost) continue;
+            if (out_of_time()) return best;
+            const double middle = (span.low + span.high) / 2;
+            const double cost = look(middle);
+            const double really = found.longest;
+            spans.push_back({middle, cost, span.high, span.high_cost});
+            spans.push_back({span.low, span.low_cost, std::min(really, middle), cost});
         }
-        known.above = best;
-        if (best < cutoff) known.value = best, known.limit = best_limit;
-        return best < cutoff ? known : Known{kNever, kNever, best};
+        return best;
     }
 
     // Whether some division has T + C(T) within the budget: the value of one, or infinity.
@@ -188,10 +194,15 @@ class PipelineBlocks : public RowDivision {
         return ratio;
     }
 
-    // No division of the segment over the set sums to less.
-    double sum_bound(int start, int stop, int set, int leader) {
+    // Of the leader, or the fastest.
+    double speed_of(int set, int leader) const {
+        return leader == kAnyLeader ? sets_.fastest[set] : problem_.speed[sets_.members[set][leader]];
+    }
+
+    // No division of the segment over the set sums to less, communication weighted.
+    double sum_bound(int start, int stop, int set, int leader, double weight = 1) {
         const double macs = problem_.macs(start, stop), together = sets_.speed[set], alone = speed_of(set, leader);
-        const double ratio = bytes_per_mac(start, stop) * least_rate_[sets_.led(set, leader)];
+        const double ratio = bytes_per_mac(start, stop) * least_rate_[sets_.led(set, leader)] * weight;
         return std::min(macs / alone, macs / together + ratio * macs * (1 - alone / together));
     }
 
@@ -202,11 +213,6 @@ class PipelineBlocks : public RowDivision {
     std::vector<std::vector<Known>> known_;            // by set and leader, segment
     std::vector<double> bytes_per_mac_, least_rate_;   // by segment; by set and leader: seconds a byte
     std::vector<std::vector<double>> several_bounds_;  // by set and leader, segment
-
-    // Of the leader, or the fastest.
-    double speed_of(int set, int leader) const {
-        return leader == kAnyLeader ? sets_.fastest[set] : problem_.speed[sets_.members[set][leader]];
-    }
 
     double path_sum(int start, int stop, int set, int leader, double cutoff, std::vector<std::pair<int, int>>* path) {
         const int length = stop - start, line = length + 1;
@@ -259,21 +265,32 @@ struct PlannedStage {
     double wait = 0;  // seconds, for its input
 };
 
-// The stage with its devices and row boundaries.
-inline PipelineStage rows_of(const DeviceSets& sets, PipelineBlocks& blocks, const PlannedStage& planned) {
+// A block and its limit on computing.
+struct LimitedBlock {
+    int start, stop;
+    double limit;
+};
+
+// The stage with its devices and row boundaries; of the blocks given, if any.
+inline PipelineStage rows_of(const DeviceSets& sets, PipelineBlocks& blocks, const PlannedStage& planned,
+                             std::vector<LimitedBlock> parts = {}) {
     PipelineStage stage;
     for (std::size_t type = 0; type < sets.have.size(); ++type)
         for (int k = 0; k < sets.counts[planned.set][type]; ++k)
             stage.devices.push_back(sets.first[type] + sets.counts[planned.used][type] + k);
-    std::vector<std::pair<int, int>> path{{planned.start, planned.stop}};
     int leader = planned.leader;
-    if (planned.several) blocks.several(planned.start, planned.stop, planned.set, leader, planned.limit, &path);
-    for (auto [start, stop] : path) {
-        double limit = planned.limit;
-        if (planned.several) limit = blocks.least_sum(start, stop, planned.set, leader, kNever).limit;
+    if (parts.empty() && planned.several) {
+        std::vector<std::pair<int, int>> path;
+        blocks.several(planned.start, planned.stop, planned.set, leader, planned.limit, &path);
+        for (auto [start, stop] : path)
+            parts.push_back({start, stop, blocks.least_sum(start, stop, planned.set, leader, kNever).limit});
+    } else if (parts.empty()) {
+        parts.push_back({planned.start, planned.stop, planned.limit});
+    }
+    for (const LimitedBlock& part : parts) {
         Division found;
-        blocks.least_transfer(start, stop, planned.set, leader, limit, &found, true);
-        stage.blocks.emplace_back(start, stop, found.bounds);
+        blocks.least_transfer(part.start, part.stop, planned.set, leader, part.limit, &found, true);
+        stage.blocks.emplace_back(part.start, part.stop, found.bounds);
         if (!planned.several) leader = found.leader;
     }
     stage.leader = stage.devices[leader];

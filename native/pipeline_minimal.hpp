@@ -11,15 +11,19 @@
 #include <array>
 #include <numeric>
 
-#include "pipeline_blocks.hpp"
+#include "pipeline_trades.hpp"
 
 namespace downset {
 
 class MinimalSets {
   public:
+    // What a stage may be: one block; several (where computing and sending are not summed: as far as bounds tell, so that
+    // what is found need not exist, but where nothing is found nothing does); or several as known to exist.
+    enum class Blocks { one, several, known };
+
     MinimalSets(const PipelineProblem& problem, const DeviceSets& sets, PipelineBlocks& blocks)
-        : problem_(problem), sets_(sets), blocks_(blocks), heads_(problem.uniform ? 1 : static_cast<int>(problem.speed.size())),
-          steps_(sets.led_count), least_ratio_(problem.segments.size(), 0.0), least_wait_(problem.cuts + 1, kNever) {
+        : problem_(problem), sets_(sets), blocks_(blocks), trades_(problem, sets, blocks), heads_(problem.uniform ? 1 : static_cast<int>(problem.speed.size())),
+          steps_(sets.led_count), sums_(sets.led_count), least_ratio_(problem.segments.size(), 0.0), least_wait_(problem.cuts + 1, kNever) {
         for (int set = 1; set < sets.count; ++set) by_speed_.push_back(set);
         std::stable_sort(by_speed_.begin(), by_speed_.end(), [&](int a, int b) { return sets.speed[a] < sets.speed[b]; });
         for (int set : by_speed_) speeds_.push_back(sets.speed[set]);
@@ -41,12 +45,10 @@ class MinimalSets {
                         least_wait_[cut] = std::min(least_wait_[cut], problem.hand_over(cut, from, to));
     }
 
-    // The stages of a pipeline within the period, none if there is none (or the time is up). Where computing and
-    // communication are not summed, stages of several blocks are only bounded: what is found with them need not exist,
-    // but where nothing is found nothing does.
-    std::vector<PlannedStage> within(double period, bool several, std::int64_t last_state = INT64_MAX) {
-        period_ = period, several_ = several, given_up_ = false;
-        blocks_.forget_bounds();
+    // The stages of a pipeline within the period, none if there is none (or the time is up).
+    std::vector<PlannedStage> within(double period, Blocks stages_of, std::int64_t last_state = INT64_MAX) {
+        if (period != bounded_at_) blocks_.forget_bounds();
+        bounded_at_ = period_ = period, stages_of_ = stages_of, several_ = stages_of != Blocks::one, given_up_ = false;
         measure_rest();
         const int cuts = problem_.cuts;
         labels_.assign(1, {0, 0, -1, {}});
@@ -86,6 +88,20 @@ class MinimalSets {
         return step_of(stage.start, stage.stop, stage.set, stage.leader, budget(stage.wait)).limit;
     }
 
+    // Works out a stage of several blocks that was only bounded. Whether the bound was too low.
+    bool learn(const PlannedStage& stage, double period) {
+        period_ = period;
+        const auto* bounds = trades_.learn(stage.start, stage.stop, stage.set, stage.leader, budget(stage.wait));
+        return bounds && bounds->lower > stage.limit * kLoose;
+    }
+
+    // The stage of several blocks that is known to send least within the period; null: none is.
+    const StageTrades::Way* way_of(const PlannedStage& stage, double period) {
+        period_ = period;
+        const auto* bounds = trades_.known(stage.start, stage.stop, stage.set, stage.leader, budget(stage.wait));
+        return bounds ? &bounds->way : nullptr;
+    }
+
   private:
     static constexpr double kLoose = 1 + 1e-9;
     struct Label {
@@ -98,6 +114,10 @@ class MinimalSets {
     struct Step {
         double low = 1, high = 0, transfer = 0, limit = 0;
     };
+    // The bound on what several blocks send within a budget, if less than `transfer`.
+    struct SumBound {
+        double left = -1, transfer = -1, bound = 0;
+    };
     // A set that can run the segment, led by this device (-1: by any) and waiting so long for its input.
     struct Found {
         int set, leader;
@@ -108,12 +128,15 @@ class MinimalSets {
     const PipelineProblem& problem_;
     const DeviceSets& sets_;
     PipelineBlocks& blocks_;
+    StageTrades trades_;
     int heads_;
-    double period_ = 0, rate_ = 0;
+    double period_ = 0, rate_ = 0, bounded_at_ = -1;
+    Blocks stages_of_ = Blocks::one;
     bool several_ = false, given_up_ = false;
     std::vector<int> by_speed_;
     std::vector<double> speeds_;
     std::vector<std::vector<std::array<Step, 2>>> steps_;  // by set and leader, segment
+    std::vector<std::vector<SumBound>> sums_;              // by set and leader, segment
     std::vector<double> least_ratio_;                      // by segment: bytes a MAC of any block in it, at least
     std::vector<double> least_wait_;                       // by cut: for the input, between any two devices
     std::vector<double> rest_speed_, rest_medium_;         // by cut: what the units behind it need at least
@@ -178,7 +201,7 @@ class MinimalSets {
     }
 
     void extend_by(int cut, int head, int stop, int set, int leader, Reached& reached) {
-        const int device = leader == kAnyLeader ? kAnyLeader : sets_.members[set][leader];
+        const int device = sets_.device(set, leader);
         const double wait = problem_.uniform ? least_wait_[cut] : problem_.hand_over(cut, head, device);
         double cheapest = kNever;
         for (const Found& smaller : found_)
@@ -188,7 +211,8 @@ class MinimalSets {
         const double least = sent(cut, stop, sets_.fastest[set]);
         if (least >= cheapest || !wanted(reached[cut][head], stop, set, wait + least)) return;
         bool several = false;
-        const double cost = cost_of(cut, stop, set, leader, wait, several);
+        double sending = 0;
+        const double cost = cost_of(cut, stop, set, leader, wait, several, sending);
         if (cost >= cheapest || blocks_.stopped()) return;
         found_.push_back({set, device, wait, cost});
         for (int parent : reached[cut][head]) {
@@ -196,7 +220,7 @@ class MinimalSets {
             if (!fits(before, stop, set, cost + wait)) continue;
             insert(reached[stop][problem_.uniform ? 0 : device],
                    {before.used + set, before.medium + (problem_.shared ? cost + wait : 0), parent,
-                    {cut, stop, set, before.used, leader, 0, several, wait}});
+                    {cut, stop, set, before.used, leader, sending, several, wait}});
         }
     }
 
@@ -220,7 +244,7 @@ class MinimalSets {
     }
 
     // Seconds of communication inside a stage on a shared network, 0 on links; infinite where the period is too short.
-    double cost_of(int start, int stop, int set, int leader, double wait, bool& several) {
+    double cost_of(int start, int stop, int set, int leader, double wait, bool& several, double& transfer) {
         if (problem_.summed()) {
             const double left = period_ - wait;
             if (blocks_.sum_bound(start, stop, set, leader) <= left * kLoose &&
@@ -232,9 +256,12 @@ class MinimalSets {
             several = blocks_.several(start, stop, set, leads, left, nullptr) < kNever;
             return several ? 0 : kNever;
         }
-        double transfer = step_of(start, stop, set, leader, budget(wait)).transfer;
-        if (several_ && stop - start > 1 && transfer > 0 && sets_.members[set].size() > 1)
-            transfer = std::min(transfer, several_bound(start, stop, set, leader, budget(wait), std::min(transfer, period_ - wait)));
+        transfer = step_of(start, stop, set, leader, budget(wait)).transfer;
+        if (several_ && stop - start > 1 && transfer > 0 && sets_.members[set].size() > 1) {
+            const double other = sent_by_several(start, stop, set, leader, budget(wait), std::min(transfer, period_ - wait));
+            several = other < transfer * kBelow;
+            if (several) transfer = other;
+        }
         if (problem_.shared) return transfer;
         return transfer <= (period_ - wait) * kAbout ? 0 : kNever;
     }
@@ -242,11 +269,29 @@ class MinimalSets {
     // No stage of several blocks within the budget sends less, if it sends less than `transfer`: computing and sending
     // together take it the least sum of several blocks, and computing alone no more than the budget.
     double several_bound(int start, int stop, int set, int leader, double left, double transfer) {
+        auto& line = sums_[sets_.led(set, leader)];
+        if (line.empty()) line.resize(problem_.segments.size());
+        auto& sum = line[problem_.index(start, stop)];
+        if (sum.left != left || sum.transfer != transfer) sum = {left, transfer, bound_by_sum(start, stop, set, leader, left, transfer)};
+        return sum.bound;
+    }
+
+    double bound_by_sum(int start, int stop, int set, int leader, double left, double transfer) {
         const double together = problem_.overlap ? left + transfer : left;
         if (blocks_.several_bound(start, stop, set, leader) > together * kLoose) return kNever;
         const double sum = blocks_.several_led(start, stop, set, leader, together * kLoose);
         const double least = sent(start, stop, sets_.fastest[set]);
         return sum == kNever ? kNever : problem_.overlap ? std::max(least, sum - left) : least;
+    }
+
+    // What a stage of several blocks sends within the budget, at least or as known; only below `transfer` does it matter.
+    double sent_by_several(int start, int stop, int set, int leader, double left, double transfer) {
+        if (stages_of_ == Blocks::known) {
+            const auto* bounds = trades_.known(start, stop, set, leader, left);
+            return bounds ? bounds->upper : kNever;
+        }
+        const double least = trades_.lower(start, stop, set, leader, left);
+        return least >= transfer ? kNever : std::max(least, several_bound(start, stop, set, leader, left, transfer));
     }
 
     Step step_of(int start, int stop, int set, int leader, double left) {

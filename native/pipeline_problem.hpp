@@ -112,6 +112,9 @@ class DeviceSets {
     // Numbers sets with their leader, a position among the set's devices; with any leader, as the set alone.
     int led(int set, int leader) const { return leader == kAnyLeader ? set : first_led_[set] + leader; }
 
+    // The device that leads, or any.
+    int device(int set, int leader) const { return leader == kAnyLeader ? kAnyLeader : members[set][leader]; }
+
     int count = 1, all = 0, led_count = 0;
     std::vector<int> first, have;               // by type: its first device, how many there are
     std::vector<std::vector<int>> counts;       // by set: of each type

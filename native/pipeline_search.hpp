@@ -14,7 +14,8 @@ class PipelineSearch {
     using Found = std::pair<double, std::vector<PipelineStage>>;
 
     PipelineSearch(const PipelineProblem& problem, double seconds, std::int64_t state_limit)
-        : problem_(problem), sets_(problem), blocks_(problem_, sets_, seconds, state_limit) {}
+        : problem_(problem), sets_(problem), blocks_(problem_, sets_, seconds, state_limit),
+          bound_states_(static_cast<std::int64_t>(kBoundStatesPerSecond * std::clamp(seconds, 0.0, 1e6))) {}
 
     // Finds the least period below `incumbent`. {period (infinity: none below), stages}; bound() holds for every plan of
     // one block a stage, or of several if asked for; finished() tells whether the search ended.
@@ -37,23 +38,44 @@ class PipelineSearch {
             narrow(low, high, best, true);
         }
         finished_ = !blocks_.stopped();
-        if (problem_.several_blocks && !twice) bound_ = finished_ && minimal_ ? bounded(bound_, high) : bound_;
+        if (problem_.several_blocks && !twice) bound_ = finished_ && minimal_ ? bounded(bound_, high, best) : bound_;
         else bound_ = finished_ ? high : twice ? bound_ : low;
         return best;
     }
 
-    // What stages of several blocks might reach at best, where they are not searched: proof that they reach no less, or a
-    // bound to a hundredth, a tenth below the period first. The plan is found by then, so that no more is spent on it
-    // than a search; with thousands of sets of devices it seldom pays.
-    double bounded(double low, double high) {
-        const std::int64_t last = blocks_.states() + kBoundStates / (sets_.count > 256 ? 4 : 1);
-        double top = high;
-        for (int round = 0; low < top * 0.99; ++round) {
+    // Stages of several blocks where computing and sending are not summed: they are bounded, and worked out where the
+    // bounds leave a plan. Betters the best; returns proof that no plan is below it, or a bound close to it.
+    double bounded(double low, double& high, Found& best) {
+        low = bounds(low, high, best);
+        double least = low;  // no plan of the stages known by now is below it
+        while (least < high * 0.999 && !blocks_.stopped()) {
+            const double limit = (least + high) / 2;
+            Found found = realised(minimal_->within(limit, MinimalSets::Blocks::known), limit);
+            if (found.first < high * kBelow) high = found.first, best = std::move(found);
+            else least = limit;
+        }
+        return std::min(low, high);
+    }
+
+    double bounds(double low, double& high, Found& best) {
+        std::int64_t last = blocks_.states() + bound_states_;
+        double top = high;  // bounds leave a plan within it
+        for (int round = 0; low < std::min(top, high) * 0.999; ++round) {
+            top = std::min(top, high);
             const double limit = round == 0 ? 0.9 * high : top == high ? high * kBelow : (low + top) / 2;
             if (limit <= low) continue;
-            const bool none = minimal_->within(limit, true, last).empty();
-            if (blocks_.stopped() || minimal_->given_up()) break;
-            if (none && limit == high * kBelow) return high;
+            bool none = false, learnt = true;
+            while (learnt && !none) {
+                const auto stages = minimal_->within(limit, MinimalSets::Blocks::several, last);
+                last -= kPassStates * sets_.count;
+                if (blocks_.stopped() || minimal_->given_up()) return low;
+                none = stages.empty(), learnt = false;
+                for (const PlannedStage& stage : stages)
+                    if (stage.several) learnt |= minimal_->learn(stage, limit);
+                Found found = realised(stages, limit);
+                if (found.first < high * kBelow) high = found.first, best = std::move(found);
+            }
+            if (none && limit >= high * kBelow) return high;
             (none ? low : top) = limit;
         }
         return low;
@@ -70,10 +92,14 @@ class PipelineSearch {
     std::int64_t states() const { return blocks_.states(); }
 
   private:
-    static constexpr std::int64_t kBoundStates = 150'000;
+    // Stages of several blocks get so many states for each second of the limit, a pass of the search counted as so many
+    // for each set: less time than that, and what they give does not depend on the clock.
+    static constexpr double kBoundStatesPerSecond = 40'000;
+    static constexpr std::int64_t kPassStates = 8;
     const PipelineProblem problem_;
     const DeviceSets sets_;
     PipelineBlocks blocks_;
+    const std::int64_t bound_states_;
     std::unique_ptr<MinimalSets> minimal_;
     double bound_ = 0;
     bool finished_ = false;
@@ -112,18 +138,31 @@ class PipelineSearch {
             return labels.pass(limit, several);
         }
         if (!minimal_) minimal_ = std::make_unique<MinimalSets>(problem_, sets_, blocks_);
-        auto stages = minimal_->within(limit, several);
+        return realised(minimal_->within(limit, several ? MinimalSets::Blocks::several : MinimalSets::Blocks::one), limit);
+    }
+
+    // The plan of stages found within the limit, if each exists.
+    Found realised(std::vector<PlannedStage> stages, double limit) {
         if (stages.empty()) return {kNever, {}};
         Found found{0, {}};
         double medium = 0;
         for (PlannedStage& stage : stages) {
-            const StageTimes times = timed(stage, limit);
-            const double wait = stage.wait;
+            StageTimes times;
+            std::vector<LimitedBlock> parts;
+            if (stage.several && !problem_.summed()) {
+                const StageTrades::Way* way = minimal_->way_of(stage, limit);
+                if (!way) return {kNever, {}};
+                times = {way->compute, way->transfer};
+                stage.leader = way->leader;
+                parts = way->blocks;
+            } else {
+                times = timed(stage, limit);
+            }
             if (blocks_.stopped() && times.compute == kNever) return {kNever, {}};
-            medium += times.transfer + wait;
-            found.first = std::max(found.first, problem_.overlap ? std::max(times.compute, times.transfer + wait)
-                                                                 : times.compute + times.transfer + wait);
-            found.second.push_back(rows_of(sets_, blocks_, stage));
+            medium += times.transfer + stage.wait;
+            found.first = std::max(found.first, problem_.overlap ? std::max(times.compute, times.transfer + stage.wait)
+                                                                 : times.compute + times.transfer + stage.wait);
+            found.second.push_back(rows_of(sets_, blocks_, stage, std::move(parts)));
         }
         if (problem_.shared) found.first = std::max(found.first, medium);
         return found;

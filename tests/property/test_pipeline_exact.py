@@ -80,16 +80,26 @@ def test_minimal_sets_find_what_labels_of_all_sets_find(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_bound_holds_for_stages_of_several_blocks(kind):
-    """Where they are not searched they are bounded; the Python twin searches them on every kind of network."""
-    met = 0
-    for seed in range(3000, 3040):
-        _, problem, cluster, comm = instance(kind, seed)
-        period, bound, finished, *_ = search(problem, cluster, comm=comm, time_limit_s=30.0)
+def test_stages_of_several_blocks(kind):
+    """On links without overlap the search is whole, elsewhere it bounds and finds most; the Python twin is whole."""
+    instances = found_least = bound_least = gained = 0
+    for seed in range(3000, 3060):
+        random = Random(f"{kind}/{seed}")
+        problem = random_chain(random, layers=4, rows=9) if seed % 4 else random_graph(random, units=3, rows=6)
+        cluster, comm = random_cluster(random, kind), random.choice(["paper", "full"])
+        found = search(problem, cluster, comm=comm, time_limit_s=30.0)
         least = searched(problem, cluster, comm=comm, several=True, engine="python")
-        assert finished and bound <= least * (1 + 1e-7) <= period * (1 + 2e-7), seed
-        met += bound >= least * (1 - 1e-7)
-    assert met >= (40 if kind in ("links", "pairs") else 20)
+        assert found.finished and found.bound_s <= least * (1 + 1e-7) <= found.period_s * (1 + 2e-7), seed
+        stages = stages_of(problem, cluster, found.stages, comm=comm)
+        assert period_and_latency(cluster, stages)[0] == pytest.approx(found.period_s, rel=1e-9), seed
+        instances += 1
+        found_least += found.period_s <= least * (1 + 1e-7)
+        bound_least += found.bound_s >= least * (1 - 1e-7)
+        gained += found.period_s < searched(problem, cluster, comm=comm) * (1 - 1e-7)
+    whole = kind in ("links", "pairs")
+    assert found_least >= (instances if whole else 0.9 * instances)
+    assert bound_least >= (instances if whole else 0.6 * instances)
+    assert gained or kind in ("links", "pairs", "shared without overlap")
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["then searched whole", "too many for that"])

@@ -12,8 +12,8 @@ all as fast as the fastest (a bound); with more than 65536 that is all.
 Space: stages of consecutive units; any device may stay idle; in a stage the devices lie in order of falling speed (then
 of name) from the top row down, each with any number of rows, none included; any of them leads. On links without overlap
 a stage may be several fused blocks one after another. On overlapping or shared networks stages of several blocks are
-bounded, not searched: there the better of the best one-block plan and the rivals' is returned, called proven where no
-stage of several blocks could make a better one. Tiles with columns and halo exchange (rivals) lie outside everywhere.
+bounded first and worked out, by Lagrangian relaxation, where the bounds leave a plan: what they gain is taken, and a
+plan is called proven where the bounds leave none below it. Tiles with columns and halo exchange (rivals) lie outside.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def exact(
     if outside and bound < value:
         note = "a rival's plan of halo exchange or tiles beats all plans of fused strips; of its like nothing is proven"
     elif finished and not proven:
-        note = "stages of several blocks are not searched on such a network; the bound holds for them too"
+        note = "stages of several blocks are worked out only in part on such a network; the bound holds for all of them"
     elif searched.rounded:
         note = "many different devices: planned as if those of like speed were alike, and bounded likewise"
     stopped = not (proven or finished or searched.rounded)

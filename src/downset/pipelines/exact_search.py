@@ -54,8 +54,9 @@ def search(
 ) -> Searched:
     """The pipeline of least period below the incumbent's, or with `least_latency` that of least latency.
 
-    `several_blocks`: stages may be several fused blocks; the compiled search finds such on links without overlap and
-    bounds them elsewhere. `forbidden`: (start, stop, device) that no stage may be."""
+    `several_blocks`: stages may be several fused blocks; on links without overlap the compiled search is whole for
+    them, elsewhere it bounds them and works some of them out, the more the longer the limit. `forbidden`: (start, stop,
+    device) that no stage may be."""
     form = canonical(cluster)
     banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
     limit = math.inf if max_latency_s is None else max_latency_s
