@@ -97,7 +97,7 @@ def test_weights_are_packed_once_for_each_number_of_threads():
     binder = Binder(build.graph((image,)))
     for threads in (1, 2, 1, 2):
         binder.bind([0], threads=threads)
-    assert sorted(key[2] for key in binder.convolutions._packed) == [1, 2]
+    assert sorted(key[-2] for key in binder.convolutions._packed) == [1, 2]
 
 
 def test_what_the_table_must_do():

@@ -167,6 +167,7 @@ class Binder:
         geometry = geometry_of(op, self.graph.tensors[op.inputs[0]].shape, weights.shape[2:])
         if geometry is None:
             return None
-        key = (op.inputs[1], bias)
+        # The same weights, channels last, are another kernel where they are depthwise.
+        key = (op.inputs[1], bias, op.attrs.get("layout"), bool(op.attrs.get("depthwise")))
         offset = None if bias is None else self.constant(bias)
         return self.convolutions.bind(key, weights, offset, geometry, threads=threads)

@@ -74,7 +74,8 @@ def weights_first(op: Op, weights: Any) -> Any:
 
 
 class Convolutions:
-    """Of one device and element type. Weights are packed once for all calls that share them; `key` names them."""
+    """Of one device and element type. Weights are packed once for all calls that share them; `key` names them: their
+    values and their shape, whatever these were made of."""
 
     def __init__(self, device: str) -> None:
         self._torch, self._device = torch_library(), device

@@ -13,7 +13,7 @@ from downset.run.bound import Binder, Call
 from downset.run.convolutions import Geometry
 from downset.run.library import torch_library
 from downset.stages.merge import CONVOLUTIONS, mergeable
-from downset.stages.merge_window import joined_conv
+from downset.stages.merge_window import joined_conv, windows
 
 __all__ = ["bind_merged", "why_not_merged"]
 
@@ -58,7 +58,8 @@ def bind_merged(binder: Binder, units: Sequence[Sequence[int]], *, threads: int)
         1,
         (0.0, math.inf) if all(relus) else None,
     )
-    key = ("merged", *(graph.ops[op].inputs[1] for op in ops))
+    # Where the taps of each kernel lie in the joined one is said by its own pads and dilations: weights may be shared.
+    key = ("merged", *((graph.ops[op].inputs[1], windows(graph, op)) for op in ops))
     convolve = binder.convolutions.bind(key, weights, bias[0] if bias else None, geometry, threads=threads)
     parts = [graph.tensors[result].shape[1] for result in results]
     behind = sum(part for part, relu in zip(parts, relus, strict=True) if relu)
