@@ -8,9 +8,9 @@
 // each leader by itself, and kept for each device that leads the stage in front of the cut (its head).
 #pragma once
 
-#include <array>
 #include <numeric>
 
+#include "pipeline_sending.hpp"
 #include "pipeline_trades.hpp"
 
 namespace downset {
@@ -22,8 +22,8 @@ class MinimalSets {
     enum class Blocks { one, several, known };
 
     MinimalSets(const PipelineProblem& problem, const DeviceSets& sets, PipelineBlocks& blocks)
-        : problem_(problem), sets_(sets), blocks_(blocks), trades_(problem, sets, blocks), heads_(problem.uniform ? 1 : static_cast<int>(problem.speed.size())),
-          steps_(sets.led_count), sums_(sets.led_count), least_ratio_(problem.segments.size(), 0.0), least_wait_(problem.cuts + 1, kNever) {
+        : problem_(problem), sets_(sets), blocks_(blocks), steps_(problem, sets, blocks), trades_(problem, sets, blocks), heads_(problem.uniform ? 1 : static_cast<int>(problem.speed.size())),
+          sums_(sets.led_count), least_ratio_(problem.segments.size(), 0.0), least_wait_(problem.cuts + 1, kNever) {
         for (int set = 1; set < sets.count; ++set) by_speed_.push_back(set);
         std::stable_sort(by_speed_.begin(), by_speed_.end(), [&](int a, int b) { return sets.speed[a] < sets.speed[b]; });
         for (int set : by_speed_) speeds_.push_back(sets.speed[set]);
@@ -85,7 +85,7 @@ class MinimalSets {
     // The computing limit within which a stage sends least, as found by a search within this period.
     double limit_of(const PlannedStage& stage, double period) {
         period_ = period;
-        return step_of(stage.start, stage.stop, stage.set, stage.leader, budget(stage.wait)).limit;
+        return steps_.least(stage.start, stage.stop, stage.set, stage.leader, budget(stage.wait)).limit;
     }
 
     // Works out a stage of several blocks that was only bounded. Whether the bound was too low.
@@ -110,10 +110,6 @@ class MinimalSets {
         int parent;
         PlannedStage stage{};
     };
-    // Budgets in [low, high] have the same least communication, had within `limit` of computing.
-    struct Step {
-        double low = 1, high = 0, transfer = 0, limit = 0;
-    };
     // The bound on what several blocks send within a budget, if less than `transfer`.
     struct SumBound {
         double left = -1, transfer = -1, bound = 0;
@@ -128,6 +124,7 @@ class MinimalSets {
     const PipelineProblem& problem_;
     const DeviceSets& sets_;
     PipelineBlocks& blocks_;
+    BlockSending steps_;
     StageTrades trades_;
     int heads_;
     double period_ = 0, rate_ = 0, bounded_at_ = -1;
@@ -135,7 +132,6 @@ class MinimalSets {
     bool several_ = false, given_up_ = false;
     std::vector<int> by_speed_;
     std::vector<double> speeds_;
-    std::vector<std::vector<std::array<Step, 2>>> steps_;  // by set and leader, segment
     std::vector<std::vector<SumBound>> sums_;              // by set and leader, segment
     std::vector<double> least_ratio_;                      // by segment: bytes a MAC of any block in it, at least
     std::vector<double> least_wait_;                       // by cut: for the input, between any two devices
@@ -256,7 +252,7 @@ class MinimalSets {
             several = blocks_.several(start, stop, set, leads, left, nullptr) < kNever;
             return several ? 0 : kNever;
         }
-        transfer = step_of(start, stop, set, leader, budget(wait)).transfer;
+        transfer = steps_.least(start, stop, set, leader, budget(wait)).transfer;
         if (several_ && stop - start > 1 && transfer > 0 && sets_.members[set].size() > 1) {
             const double other = sent_by_several(start, stop, set, leader, budget(wait), std::min(transfer, period_ - wait));
             several = other < transfer * kBelow;
@@ -292,29 +288,6 @@ class MinimalSets {
         }
         const double least = trades_.lower(start, stop, set, leader, left);
         return least >= transfer ? kNever : std::max(least, several_bound(start, stop, set, leader, left, transfer));
-    }
-
-    Step step_of(int start, int stop, int set, int leader, double left) {
-        auto& line = steps_[sets_.led(set, leader)];
-        if (line.empty()) line.resize(problem_.segments.size());
-        auto& known = line[problem_.index(start, stop)];
-        for (const Step& step : known)
-            if (step.low <= left && left <= step.high) return step;
-        std::swap(known[0], known[1]);
-        return known[0] = worked_out(start, stop, set, leader, left);
-    }
-
-    Step worked_out(int start, int stop, int set, int leader, double left) {
-        Division found;
-        double limit = left;
-        if (problem_.overlap) {
-            const double transfer = blocks_.out_of_time() ? kNever : blocks_.least_transfer(start, stop, set, leader, left, &found);
-            if (transfer < kNever) return {std::min(found.longest, left), left, transfer, left};
-        } else if (blocks_.largest_within(start, stop, set, leader, left, limit, found)) {
-            return {std::min(found.longest + found.transfer, left), left, found.transfer, limit};
-        }
-        if (!blocks_.stopped()) return {0, left, kNever, 0};
-        return {1, 0, kNever, 0};
     }
 };
 
