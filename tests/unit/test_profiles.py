@@ -79,6 +79,78 @@ def test_damage_inside_is_found(tmp_path):
     assert kept.get(KEY) == 2.0
 
 
+def ask_everything(kept):
+    """(name, what is asked, the answer of a file that knows nothing)."""
+    yield "get", lambda: kept.get(KEY), None
+    yield "matching", lambda: kept.matching(*KEY[:4]), {}
+    yield "put", lambda: kept.put([(KEY, 3.0)]), None
+    yield "summary", kept.summary, []
+    yield "clear", kept.clear, 0
+
+
+def wrecked(content, how):
+    if how == "garbage":
+        return b"garbage" * 500
+    if how == "inside":  # header and schema are sound
+        return content[:4096] + b"\xff" * (len(content) - 4096)
+    return content[: len(content) // 2]
+
+
+@pytest.mark.parametrize("how", ["garbage", "inside", "short"])
+@pytest.mark.parametrize("asked", ["get", "matching", "put", "summary", "clear"])
+def test_damage_after_it_was_opened_is_survived(tmp_path, asked, how):
+    """By whatever is asked first: the file is moved aside, and a new one answers."""
+    path = tmp_path / "profiles.sqlite"
+    kept = Profiles(path)
+    kept.put([(KEY._replace(signature=f"s{number}"), 1.0) for number in range(200)])
+    before = wrecked(path.read_bytes(), how)
+    path.write_bytes(before)
+    question, answer = next((ask, answer) for name, ask, answer in ask_everything(kept) if name == asked)
+    assert question() == answer
+    (note,) = kept.notes
+    assert "was damaged" in note
+    (aside,) = tmp_path.glob("profiles.damaged-*.sqlite")
+    assert aside.name in note
+    assert aside.read_bytes() == before
+    kept.put([(KEY, 2.0)])
+    assert Profiles(path).get(KEY) == kept.get(KEY) == 2.0
+    assert len(kept.notes) == 1
+
+
+def test_a_file_that_cannot_be_mended_is_named(tmp_path, monkeypatch):
+    """A new file that is damaged at once as well is not begun for ever."""
+    path = tmp_path / "profiles.sqlite"
+    kept = Profiles(path)
+    monkeypatch.setattr(Profiles, "_move_aside", lambda self, why: self.notes.append(why))
+    path.write_bytes(b"garbage" * 500)
+    with pytest.raises(UnsupportedError, match="--no-profiles"):
+        kept.get(KEY)
+    assert len(kept.notes) == 1
+
+
+def test_a_long_search_survives_damage(tmp_path):
+    from downset.load import load
+    from downset.run.device import open_device
+    from downset.stage import Limits, stage
+    from downset.staged import prepare
+    from tests.networks import branchy
+
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    kept = Profiles(tmp_path / "profiles.sqlite")
+    steps = []
+
+    def progress(what, done, total):
+        steps.append(what)
+        if len(steps) == 4:
+            kept.path.write_bytes(b"garbage" * 500)
+
+    result = stage(
+        graph, open_device("cpu", threads=1), limits=Limits(timings=1), runs=1, profiles=kept, progress=progress
+    )
+    assert any("was damaged" in note for note in result.notes)
+    assert kept.matching(result.plan.device_name, result.plan.versions, "float32", 1)
+
+
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UnsupportedError, match="DOWNSET_CACHE"):

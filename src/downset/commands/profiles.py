@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import rich_click as click
@@ -34,8 +35,7 @@ def list_profiles(as_json: bool) -> None:
             taken = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M")
             line = f"  {device}; {versions}; {dtype}; batch {batch}: {count} timings, the last {taken} UTC"
             out.print(line, markup=False, soft_wrap=True)
-    for note in kept.notes:
-        console(stderr=True).print(f"note: {note}", markup=False, soft_wrap=True)
+    _say(kept.notes)
 
 
 @profiles.command("clear")
@@ -45,3 +45,9 @@ def clear_profiles() -> None:
 
     kept = Profiles()
     console().print(f"{kept.path}: {kept.clear()} timings forgotten", markup=False, soft_wrap=True)
+    _say(kept.notes)
+
+
+def _say(notes: Sequence[str]) -> None:
+    for note in notes:
+        console(stderr=True).print(f"note: {note}", markup=False, soft_wrap=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from downset.errors import UnsupportedError
 
@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS timings (
 ) WITHOUT ROWID
 """
 _WAIT_S = 10.0
+_Answer = TypeVar("_Answer")
 
 
 class Key(NamedTuple):
@@ -52,9 +53,11 @@ def default_path() -> Path:
 def _is_damage(error: sqlite3.Error) -> bool:
     """Of the file itself; a file that is locked or cannot be written is sound."""
     code = getattr(error, "sqlite_errorcode", None)
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if code is None:
+        return isinstance(error, sqlite3.OperationalError)  # text that is none
+    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):  # what is above says more closely which
         return True
-    return code == sqlite3.SQLITE_ERROR  # another schema: no such column
+    return bool(code == sqlite3.SQLITE_ERROR)  # another schema: no such column
 
 
 class Profiles:
@@ -89,59 +92,53 @@ class Profiles:
         try:
             for suffix in ("-journal", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-            self.path.replace(aside)
+            with suppress(FileNotFoundError):  # another process was first
+                self.path.replace(aside)
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
                 connection.execute(_SCHEMA)
         except (OSError, sqlite3.Error) as worse:
             raise self._unusable(worse) from None
         self.notes.append(f"{self.path} was damaged ({why}); it lies now in {aside.name}, and a new one was begun")
 
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """Damage that shows only later moves the file aside too, and what was asked for is asked of a new one."""
-        try:
-            with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection, connection:
-                connection.execute(_SCHEMA)
-                yield connection
-        except sqlite3.Error as error:
-            if _is_damage(error):
+    def _ask(self, question: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
+        """Damage that shows only now moves the file aside too, and the new one is asked the same."""
+        for again in (False, True):
+            try:
+                with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection, connection:
+                    connection.execute(_SCHEMA)
+                    return question(connection)
+            except sqlite3.Error as error:
+                if again or not _is_damage(error):
+                    raise self._unusable(error) from None
                 self._move_aside(str(error))
-                raise UnsupportedError(f"{self.notes[-1]}; run it again") from None
-            raise self._unusable(error) from None
+        raise AssertionError("asked twice, and neither answered nor refused")
 
     def get(self, key: Key) -> float | None:
         """Seconds, or None where nothing is known."""
-        with self._open() as connection:
-            row = connection.execute(
-                "SELECT seconds FROM timings WHERE (device, versions, dtype, batch, signature) = (?, ?, ?, ?, ?)", key
-            ).fetchone()
+        text = "SELECT seconds FROM timings WHERE (device, versions, dtype, batch, signature) = (?, ?, ?, ?, ?)"
+        row = self._ask(lambda connection: connection.execute(text, key).fetchone())
         return None if row is None else float(row[0])
 
     def matching(self, device: str, versions: str, dtype: str, batch: int) -> dict[str, float]:
         """Seconds by signature."""
-        with self._open() as connection:
-            rows = connection.execute(
-                "SELECT signature, seconds FROM timings WHERE (device, versions, dtype, batch) = (?, ?, ?, ?)",
-                (device, versions, dtype, batch),
-            ).fetchall()
+        text = "SELECT signature, seconds FROM timings WHERE (device, versions, dtype, batch) = (?, ?, ?, ?)"
+        rows = self._ask(lambda connection: connection.execute(text, (device, versions, dtype, batch)).fetchall())
         return {str(signature): float(seconds) for signature, seconds in rows}
 
     def put(self, timings: Sequence[tuple[Key, float]]) -> None:
         """Keep these; what was known under the same key is replaced."""
         rows = [(*key, seconds, time.time()) for key, seconds in timings]
-        with self._open() as connection:
-            connection.executemany("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        text = "INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)"
+        self._ask(lambda connection: connection.executemany(text, rows))
 
     def summary(self) -> list[tuple[str, str, str, int, int, float]]:
         """By device, versions, dtype and batch: how many timings, and when the last was taken."""
-        with self._open() as connection:
-            rows = connection.execute(
-                "SELECT device, versions, dtype, batch, count(*), max(taken_at) FROM timings "
-                "GROUP BY device, versions, dtype, batch ORDER BY device, versions, dtype, batch"
-            ).fetchall()
-        return [tuple(row) for row in rows]
+        text = (
+            "SELECT device, versions, dtype, batch, count(*), max(taken_at) FROM timings "
+            "GROUP BY device, versions, dtype, batch ORDER BY device, versions, dtype, batch"
+        )
+        return [tuple(row) for row in self._ask(lambda connection: connection.execute(text).fetchall())]
 
     def clear(self) -> int:
         """Forget everything; how many timings that were."""
-        with self._open() as connection:
-            return connection.execute("DELETE FROM timings").rowcount
+        return self._ask(lambda connection: connection.execute("DELETE FROM timings").rowcount)
