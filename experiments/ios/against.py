@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-__all__ = ["against"]
+__all__ = ["BOTH_OVER_SEQUENTIAL", "NO_FIGURE", "RTX_2080TI", "V100", "against", "agreement"]
+
+NO_FIGURE = "no figure in the paper's text"
+V100 = "V100, measured"
+RTX_2080TI = "RTX 2080Ti, measured"
+BOTH_OVER_SEQUENTIAL = (1.1, 1.5)
+"""IOS-Both over sequential on the four networks at batch 1, the text to Figure 14: of an RTX 2080Ti. Of Figure 6, the
+same on a V100, the text has orderings and no figure."""
 
 
-def against(what: str, paper: float | tuple[float, float], ours: float, how: str) -> str:
-    """A line. `paper`: a figure, or the least and the most of a range; `how` ours came to be: measured or simulated."""
+def against(what: str, paper: float | tuple[float, float] | None, ours: float, how: str, *, where: str = V100) -> str:
+    """A line. `paper`: a figure, or the least and the most of a range, or None where it has none; `how` ours came to
+    be: measured or simulated; `where` the paper's was taken."""
+    figure = f"{ours:,}" if isinstance(ours, int) else f"{ours:.2f}"
+    if paper is None:
+        return f"{what}: {NO_FIGURE} | ours ({how}) {figure} | no ratio"
     low, high = paper if isinstance(paper, tuple) else (paper, paper)
     said = f"{low:g}" if low == high else f"{low:g} to {high:g}"
     ratio = f"{ours / low:.2f}" if low == high else f"{ours / high:.2f} to {ours / low:.2f}"
-    return f"{what}: paper (V100, measured) {said} | ours ({how}) {ours:.2f} | ratio {ratio}"
+    return f"{what}: paper ({where}) {said} | ours ({how}) {figure} | ratio {ratio}"
+
+
+def agreement(statement: str, ours: bool | None, how: str) -> str:
+    """A line for an ordering. `ours`: whether ours agrees, None where ours cannot tell."""
+    verdict = {True: "agrees", False: "does not agree", None: "cannot tell"}[ours]
+    return f"paper: {statement} | ours ({how}) {verdict}"

@@ -31,6 +31,7 @@ from downset.staged import prepare
 from downset.stages.lazy import lazy
 from downset.stages.problem import FoundStages, Stage, StageProblem
 from downset.stages.unit_graph import UnitGraph
+from experiments.ios.against import against
 from experiments.ios.networks import paper_units
 from experiments.rows import load_rows, save_rows
 from experiments.zoo import graph as zoo_graph
@@ -141,15 +142,15 @@ def show(rows: Sequence[dict[str, Any]], mark: str = "") -> None:
         seconds, batch = row["seconds"], row["batch"]
         load = f"machine's load {row['load_average']:.1f}"
         print(f"\nbatch {batch}, {row['about']}, {load}{mark}\n  found: {row['schedule']}")
-        print(f"  stages: paper {PAPER_STAGES.get(batch, '-')} | ours {row['stages']}")
+        print("  " + against("stages", PAPER_STAGES.get(batch), row["stages"], "measured"))
         for name, taken in seconds.items():
             print(f"  {name:20} {taken * 1e3:10.4f} ms")
         for other in (found["batch"] for found in rows if found["batch"] != batch and found["about"] == row["about"]):
             ours = seconds[f"found for {other}"] / seconds[f"found for {batch}"]
             paper = PAPER_OWN_OVER_OTHER.get(batch)
-            text = f"paper {paper} | ours {ours:.2f} | ratio {ours / paper:.2f}" if paper else f"ours {ours:.2f}"
-            print(f"  found for {batch} over found for {other}, times faster: {text}")
-        print(f"  1x3 and 3x1 merged: {seconds[WAYS[0]] / seconds['merged']:.2f}x of one after the other")
+            print("  " + against(f"found for {batch} over found for {other}, times faster", paper, ours, "measured"))
+        merged = seconds[WAYS[0]] / seconds["merged"]
+        print("  " + against("1x3 and 3x1 merged over one after the other", None, merged, "measured"))
 
 
 def main() -> None:

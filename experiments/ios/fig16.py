@@ -9,6 +9,7 @@ the later, wider blocks.
 from __future__ import annotations
 
 import argparse
+from statistics import median
 from typing import Any
 
 from downset.run.bound import Binder
@@ -18,7 +19,7 @@ from downset.stage_timer import StageTimer, block_problem, merge_families, renam
 from downset.staged import prepare
 from downset.stages.lazy import lazy
 from downset.stages.problem import Stage
-from experiments.ios.against import against
+from experiments.ios.against import against, agreement
 from experiments.ios.networks import blocks_of, paper_units
 from experiments.ios.search import Priced
 from experiments.rows import save_rows
@@ -76,7 +77,7 @@ def simulate(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one block, few rounds")
+    parser.add_argument("--quick", action="store_true", help="one block, few rounds; nothing is written")
     quick = parser.parse_args().quick
     rows = measured(*((3, 5, 1) if quick else (15, 40, None)))
     simulate(rows)
@@ -92,6 +93,11 @@ def main() -> None:
         best = max(row[f"{how}_s"]["sequential"] / row[f"{how}_s"]["stages"] for row in rows)
         device = "simulated" if how == "simulated" else "measured, CPU"
         print(against("the block that gains most", 2.3, best, device))
+        every = [row[f"{how}_s"]["sequential"] / row[f"{how}_s"]["stages"] for row in rows]
+        print(agreement("every block is faster than sequential", min(every) > 1.0, device))
+        half = len(every) // 2
+        later = median(every[half:]) > median(every[:half]) if half else None
+        print(agreement("later blocks gain more", later, device))
     if not quick:
         save_rows("ios_fig16", rows)
 

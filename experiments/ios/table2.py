@@ -23,18 +23,24 @@ PAPER = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the same; it takes a second")
-    parser.parse_args()
-    print("| network | blocks: paper | ours | operators: paper | ours | units by patterns | blocks are |")
-    print("|---|---|---|---|---|---|---|")
+    parser.add_argument("--quick", action="store_true", help="the same, in a second; nothing is written")
+    quick = parser.parse_args().quick
+    print(
+        "| network | blocks: paper | ours | ratio | operators: paper | ours | ratio | units by patterns | blocks are |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     rows = []
     for name, (blocks, operators, what) in PAPER.items():
         graph = network(name)
         units = paper_units(graph)
         ours, found = len(blocks_of(graph, units)), len(group_units(graph).units)
-        print(f"| {NETWORKS[name]} | {blocks} | {ours} | {operators} | {len(units.units)} | {found} | {what} |")
+        print(
+            f"| {NETWORKS[name]} | {blocks} | {ours} | {ours / blocks:.2f} | {operators} | {len(units.units)} "
+            f"| {len(units.units) / operators:.2f} | {found} | {what} |"
+        )
         rows.append({"network": name, "blocks": ours, "operators": len(units.units), "units_by_patterns": found})
-    save_rows("ios_table2", rows)
+    if not quick:
+        save_rows("ios_table2", rows)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from downset.cli import _COMMANDS
 from downset.orders import ORDERS
 from downset.pipelines import PIPELINERS
 from downset.stages import STAGERS
+from experiments.ios.networks import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -142,7 +143,7 @@ def test_rewriting():
 
 
 def test_stages():
-    networks = {"Inception V3": "inception_v3", "NASNet-A": "nasnet_large", "SqueezeNet": "squeezenet"}
+    networks = {title: name for name, title in NETWORKS.items()}
     simulated = {row["network"]: row["simulated_s"] for row in rows("ios_fig6")}
     searched = {
         row["network"]: row
@@ -151,6 +152,7 @@ def test_stages():
     }
     header, lines = table("method | what it is | Inception V3")
     assert [line[0].strip("`") for line in lines] == list(STAGERS)
+    assert set(header[2:]) == set(networks)
     for method, _, *cells in lines:
         for network, cell in zip(header[2:], cells, strict=True):
             name, row = method.strip("`"), searched[networks[network]]
@@ -163,18 +165,52 @@ def test_stages():
 
 
 def test_stages_on_a_cpu():
-    titles = {
-        "inception_v3": "Inception V3",
-        "nasnet_large": "NASNet-A",
-        "squeezenet": "SqueezeNet",
-        "resnet50": "ResNet-50",
-    }
+    titles = NETWORKS | {"resnet50": "ResNet-50"}
     sentence = " ".join(README[README.index("Measured on two cores") :].split("No GPU")[0].split())
-    for row in rows("ios_cpu"):
-        if row["chosen"] == "sequential":
-            assert titles[row["network"]] in sentence.split("sequential kept for")[1]
-        else:
-            assert f"{row['speedup']:.2f}x" in sentence.split("sequential kept for")[0]
+    won, kept = sentence.split("sequential kept for")
+    recorded = {titles[row["network"]]: row for row in rows("ios_cpu")}
+    assert set(recorded) == set(titles.values()), "a network without a recorded row"
+    for title, row in recorded.items():
+        assert (title in kept) == (row["chosen"] == "sequential"), title
+        if row["chosen"] != "sequential":
+            assert f"{title} {row['speedup']:.2f}x" in won
+
+
+def test_peers_of_stages_in_their_page():
+    _, lines = table("network | batch | downset", (ROOT / "docs" / "stages.md").read_text())
+    recorded = {(NETWORKS[row["network"]], row["batch"]): row["p50_s"] for row in rows("ios_peers")}
+    assert {(name, int(batch)) for name, batch, *_ in lines} == set(recorded)
+    for name, batch, *cells in lines:
+        times = recorded[name, int(batch)]
+        found = [1000 * times[peer] for peer in ("downset", "onnxruntime", "openvino", "torch.compile")]
+        assert [numbers(cell) for cell in cells[:4]] == [[round(taken, 1)] for taken in found], name
+        assert numbers(cells[4]) == [round(min(found[1:]) / found[0], 2)], name
+        fastest = list(times)[found.index(min(found))]
+        assert cells[5] == fastest, name
+
+
+def test_limits_of_stages_in_their_page():
+    _, lines = table("network | full, ms", (ROOT / "docs" / "stages.md").read_text())
+    recorded = {
+        NETWORKS[row["network"]]: row
+        for row in rows("ios_search")
+        if (row["max_ops"], row["max_groups"], row["strategy"]) == (3, 8, "both")
+    }
+    assert {line[0] for line in lines} == set(NETWORKS.values())
+    for name, *cells in lines:
+        row = recorded[name]
+        ratio = row["lazy_cost_s"] / row["full_cost_s"]
+        expected = [1000 * row["full_cost_s"], row["ios_timings"], row["once"], 1000 * row["lazy_cost_s"]]
+        found = [[round(figure, 3)] for figure in (*expected, row["lazy_timings"])]
+        assert [numbers(cell) for cell in cells] == [*found, [round(ratio, 4)]], name
+
+
+def test_every_experiment_of_stages_is_in_their_page():
+    page = (ROOT / "docs" / "stages.md").read_text()
+    scripts = [path for path in (ROOT / "experiments" / "ios").glob("*.py") if "def main(" in path.read_text()]
+    assert len(scripts) > 10
+    for path in scripts:
+        assert f"| `{path.stem}` |" in page, path.stem
 
 
 def test_pipelines():
