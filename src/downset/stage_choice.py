@@ -14,6 +14,7 @@ from downset.errors import UnsupportedError
 from downset.graph import Graph
 from downset.lattice import bits
 from downset.plans import Stage
+from downset.run.agreement import allowed_difference, as_array, difference
 from downset.run.device import Device
 from downset.run.program import lower, possibly_live_bytes
 from downset.stage_search import Progress, Variant
@@ -46,7 +47,7 @@ class Candidate:
 class Timed:
     """Candidates with their latencies, sequential first. `best`: the name of the best beside it, and `pairs` fresh
     rounds of the two, (sequential, best): a winner among several would be judged too kindly by the rounds that it was
-    chosen in. `notes`: candidates that this device cannot run."""
+    chosen in. `notes`: candidates that this device cannot run, or that gave other outputs than sequential."""
 
     candidates: tuple[Candidate, ...]
     best: str = ""
@@ -62,10 +63,14 @@ def timed_candidates(
     runs: int,
     progress: Progress,
 ) -> Timed:
-    """Raises UnsupportedError where not even the first, sequential, can be run."""
+    """Raises UnsupportedError where not even the first, sequential, can be run. Every other runs once before it is
+    timed: no schedule is taken whose outputs are not sequential's."""
     ready: dict[str, Candidate] = {}
     engines: dict[str, Any] = {}
     notes = []
+    placed = [variants[""].binder.place(value) for value in values]
+    outputs: list[Any] = []
+    allowed = allowed_difference(device.kind, device.dtype)
     try:
         for at, candidate in enumerate(candidates):
             progress("building candidates", at, len(candidates))
@@ -73,7 +78,7 @@ def timed_candidates(
             graph, units = variant.graph, variant.units
             program = lower(units, candidate.stages, barriers=candidate.barriers, max_lanes=device.max_lanes)
             try:
-                engines[candidate.name] = device.engine(
+                engine = device.engine(
                     variant.binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
                 )
             except UnsupportedError as error:
@@ -81,10 +86,20 @@ def timed_candidates(
                     raise
                 notes.append(f"candidate {candidate.name!r} was left out: {error}")
                 continue
+            engines[candidate.name] = engine
+            results = [as_array(value) for value in engine(placed)]
+            outputs = outputs or results
+            apart = difference(results, outputs)
+            if not apart <= allowed:
+                _close(engines.pop(candidate.name))
+                notes.append(
+                    f"candidate {candidate.name!r} was left out: its outputs differ from sequential's by {apart:.2g} "
+                    f"of the largest value (allowed: {allowed}); please report it"
+                )
+                continue
             live = possibly_live_bytes(graph, units, program, dtype=device.dtype)
             ready[candidate.name] = replace(candidate, live_bytes=live)
         progress("timing candidates", 0, 1)
-        placed = [variants[""].binder.place(value) for value in values]
         samples = device.time_whole(engines, placed, runs=runs)
         first, *others = engines
         best = min(others, key=lambda name: median(samples[name]), default=first)
@@ -95,12 +110,17 @@ def timed_candidates(
             pairs = list(zip(again[first], again[best], strict=True))
     finally:
         for engine in engines.values():
-            close = getattr(engine, "close", None)
-            if close is not None:
-                close()
+            _close(engine)
     progress("timing candidates", 1, 1)
     timed = tuple(replace(candidate, seconds=tuple(samples[name])) for name, candidate in ready.items())
     return Timed(timed, best, tuple(pairs), tuple(notes))
+
+
+def _close(engine: Any) -> None:
+    """An engine of threads ends them."""
+    close = getattr(engine, "close", None)
+    if close is not None:
+        close()
 
 
 def choose(timed: Timed) -> tuple[Candidate, float, str]:

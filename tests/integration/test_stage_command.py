@@ -128,12 +128,12 @@ def test_a_tampered_plan_is_refused(staged, tmp_path):
 
 
 def test_what_may_differ_from_onnx_runtime(monkeypatch):
-    from downset.commands.run import _allowed
+    from downset.run.agreement import allowed_difference
 
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    assert [_allowed("cpu", "float32"), _allowed("cuda", "float32")] == [1e-3, 2e-2]
+    assert [allowed_difference("cpu", "float32"), allowed_difference("cuda", "float32")] == [1e-3, 2e-2]
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert [_allowed("cuda", "float32"), _allowed("cuda", "float16")] == [1e-3, 5e-2]
+    assert [allowed_difference("cuda", "float32"), allowed_difference("cuda", "float16")] == [1e-3, 5e-2]
 
 
 def test_a_damaged_cache_is_moved_aside(staged, tmp_path):

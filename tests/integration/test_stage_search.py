@@ -10,6 +10,7 @@ from downset.run.arena import seeded_inputs
 from downset.run.device import open_device
 from downset.stage import Limits, stage
 from downset.stage_choice import Candidate, Timed, choose, noise
+from downset.stage_timer import StageTimer
 from downset.staged import check_plan, fingerprint, planned_graph, prepare, stage_engine
 from downset.stages import Stage
 from downset.stages.unit_graph import PATTERNS, group_units
@@ -165,6 +166,40 @@ def test_a_candidate_that_cannot_be_built_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(type(device), "engine", lambda self, *_, **__: engine_fails())
     with pytest.raises(UnsupportedError, match="nothing runs"):
         stage(graph, device, runs=3)
+
+
+@pytest.mark.parametrize("apart", [1.0, 0.01, float("nan"), 1e-5])
+def test_a_candidate_with_other_outputs_is_left_out(tmp_path, monkeypatch, apart):
+    """However fast it is. Rounding is not another output."""
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    device = open_device("cpu", threads=2)
+    build = type(device).engine
+
+    class Wrong:
+        def __init__(self, engine, scale):
+            self.engine, self.scale, self.close = engine, scale, engine.close
+
+        def __call__(self, values):
+            return [value * self.scale for value in self.engine(values)]
+
+    def engine(self, binder, units, program, **options):
+        whole = len(options["outputs"]) == len(graph.outputs) and sum(len(s.units) for s in program.steps) > 5
+        merged = any(len(step.units) > 1 for step in program.steps)
+        right = build(self, binder, units, program, **options)
+        return Wrong(right, 1.0 + apart) if whole and merged else right
+
+    monkeypatch.setattr(type(device), "engine", engine)
+    monkeypatch.setattr(StageTimer, "_measure", lambda self, stage: 1e-6 if stage.merged else float(len(stage.units)))
+    result = stage(graph, device, runs=3)
+    names = {candidate.name for candidate in result.candidates}
+    assert {"sequential", "greedy"} <= names
+    left_out = [note for note in result.notes if "outputs differ from sequential's" in note]
+    if apart == 1e-5:
+        assert not left_out
+        assert "merge" in names
+    else:
+        assert any("'merge'" in note for note in left_out)
+        assert not any(member.merged for candidate in result.candidates for member in candidate.stages)
 
 
 def engine_fails():

@@ -13,9 +13,6 @@ from downset.commands.options import console, parse_shapes, print_json
 
 __all__ = ["run"]
 
-_TOLERANCE = {"float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 2e-1}
-"""Of the largest value. `tf32`: float32 where cuDNN multiplies ten bits of it, as PyTorch lets it by default."""
-
 
 @click.command()
 @click.argument("model", type=click.Path())
@@ -44,6 +41,7 @@ def run(
     from downset.export.write import check_output
     from downset.load import load
     from downset.plans import StagePlan
+    from downset.run.agreement import allowed_difference, as_array
     from downset.run.arena import seeded_inputs
     from downset.run.device import open_device
     from downset.staged import check_plan, prepare, stage_engine
@@ -62,7 +60,7 @@ def run(
     values = _given(graph, inputs) if inputs else seeded_inputs(graph, seed=seed)
     engine = stage_engine(graph, plan, device, values)
     try:
-        results = [_array(value) for value in engine.outputs()]
+        results = [as_array(value) for value in engine.outputs()]
         seconds = engine.time(runs)
     finally:
         engine.close()
@@ -86,23 +84,11 @@ def run(
         for tensor, value in zip(graph.outputs, results, strict=True):
             summary = f"{graph.tensors[tensor].name}: {list(value.shape)}, from {value.min():.5g} to {value.max():.5g}"
             out.print(summary, markup=False, soft_wrap=True)
-    allowed = _allowed(plan.device, plan.dtype)
+    allowed = allowed_difference(plan.device, plan.dtype)
     if worst is not None and not worst <= allowed:
         raise InvalidPlan(f"outputs differ from ONNX Runtime's by {worst:.2g} of the largest value; allowed: {allowed}")
     if worst is not None and not as_json:
         console().print(f"equal to ONNX Runtime within {worst:.1e} of the largest value (allowed: {allowed})")
-
-
-def _allowed(device: str, dtype: str) -> float:
-    from downset.run.library import torch_library
-
-    short = device == "cuda" and dtype == "float32" and torch_library().backends.cudnn.allow_tf32
-    return _TOLERANCE["tf32" if short else dtype]
-
-
-def _array(value: Any) -> Any:
-    """As numpy has it: half floats as float32, everything else in its own type."""
-    return (value.float() if value.is_floating_point() else value).cpu().numpy()
 
 
 def _given(graph: Any, paths: Sequence[str]) -> list[Any]:
@@ -146,6 +132,7 @@ def _compare(model: str, values: Sequence[Any], results: Sequence[Any], shapes: 
     from downset.errors import InvalidPlan, UsageError
     from downset.load import load
     from downset.run import ort
+    from downset.run.agreement import difference
 
     if Path(model).suffix.lower() != ".onnx":
         raise UsageError(f"--check compares with ONNX Runtime, which runs .onnx files; {model} is none")
@@ -159,17 +146,8 @@ def _compare(model: str, values: Sequence[Any], results: Sequence[Any], shapes: 
             for tensor, value in zip(loaded.inputs, values, strict=True)
         }
         parts.append(ort.run_on(model, feeds))
-    worst = 0.0
-    for at, result in enumerate(results):
-        expected = np.concatenate([part[at] for part in parts]) if len(parts) > 1 else parts[0][at]
-        if result.shape != expected.shape:
-            raise InvalidPlan(f"output {at} has shape {list(result.shape)}; ONNX Runtime's has {list(expected.shape)}")
-        ours, theirs = np.asarray(result, np.float64), np.asarray(expected, np.float64)
-        known = np.isfinite(theirs)
-        # Where ONNX Runtime has no number (or an infinite one), ours must be the same.
-        if not np.array_equal(ours[~known], theirs[~known], equal_nan=True) or not np.isfinite(ours[known]).all():
-            return float("inf")
-        if known.any():
-            scale = float(np.abs(theirs[known]).max()) or 1.0
-            worst = max(worst, float(np.abs(ours[known] - theirs[known]).max()) / scale)
-    return worst
+    expected = [np.concatenate(outputs) if len(parts) > 1 else outputs[0] for outputs in zip(*parts, strict=True)]
+    for at, (ours, theirs) in enumerate(zip(results, expected, strict=True)):
+        if ours.shape != theirs.shape:
+            raise InvalidPlan(f"output {at} has shape {list(ours.shape)}; ONNX Runtime's has {list(theirs.shape)}")
+    return difference(results, expected)

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -92,10 +92,11 @@ class Profiles:
         try:
             for suffix in ("-journal", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-            with suppress(FileNotFoundError):  # another process was first
-                self.path.replace(aside)
+            self.path.replace(aside)
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
                 connection.execute(_SCHEMA)
+        except FileNotFoundError:  # another process was first, and begins a new one
+            return
         except (OSError, sqlite3.Error) as worse:
             raise self._unusable(worse) from None
         self.notes.append(f"{self.path} was damaged ({why}); it lies now in {aside.name}, and a new one was begun")
