@@ -2,23 +2,22 @@
 
     python -m experiments.ios.fig6 [--quick]
 
-Simulated device here; the measured figure is `python -m experiments.ios.cpu` (and `gpu` where there is one). Of Figure
-6 (V100, batch 1) the paper's text has orderings only: IOS-Both is the fastest on every network, greedy degrades
-SqueezeNet. Its 1.1x to 1.5x over sequential are of Figure 14, the same on an RTX 2080Ti.
+Simulated device here, schedules by the whole dynamic programming at r = 3 and s = 8; the measured figure is
+`python -m experiments.ios.cpu` (and `gpu` where there is one). Of Figure 6 (V100, batch 1) the paper's text has
+orderings only: IOS-Both is the fastest on every network, greedy degrades SqueezeNet. Its 1.1x to 1.5x over sequential
+are of Figure 14, the same on an RTX 2080Ti.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from downset.stage_timer import block_problem, renamed
 from downset.stages.greedy import greedy
-from downset.stages.lazy import lazy
 from experiments.ios.against import BOTH_OVER_SEQUENTIAL, RTX_2080TI, against, agreement
 from experiments.ios.networks import NETWORKS
-from experiments.ios.search import Priced
+from experiments.ios.search import Priced, full, sequential
 from experiments.rows import save_rows
 
 EQUAL = 1e-4
@@ -60,21 +59,15 @@ def _equal(one: float, other: float) -> bool:
 
 
 def cost_of(name: str, method: str) -> float:
+    if method == "sequential":
+        return sequential(name)
+    if method != "greedy":
+        return full(name, 3, 8, method)[0]
     priced = Priced(name)
     total = 0.0
     for block in priced.blocks:
         problem = block_problem(priced.units, priced.families, block)
-
-        def price(stage: Any, block: tuple[int, ...] = block) -> float:
-            return priced(renamed([stage], block)[0])
-
-        if method == "sequential":
-            # The same kernels one after another: no fork, no join.
-            total += sum(priced.alone(unit) for unit in block)
-        elif method == "greedy":
-            total += greedy(problem, price).cost_s
-        else:
-            total += lazy(problem, price, strategy=method, budget=400).cost_s
+        total += greedy(problem, lambda stage, block=block: priced(renamed([stage], block)[0])).cost_s
     return total
 
 

@@ -68,7 +68,7 @@ def main() -> None:
         agrees = "yes" if best == row["on"] else "no"
         print("| " + " | ".join([row["on"], *cells, best, row["on"], agrees, over]) + " |")
         own_best.append(best == row["on"])
-    print(agreement("the plan made for a batch is the fastest there", all(own_best), "simulated"))
+    print(agreement("the plan made for a batch is the fastest there, or as fast", all(own_best), "simulated"))
     if not quick:
         save_rows(NAME, rows)
 

@@ -24,8 +24,10 @@ PATTERNS: tuple[Pattern, ...] = (
     # a concatenation with the sums of its parts
     ("Add|Sum", "Concat"),
 )
-"""Kinds from first to last; alternatives by |, and of convolutions .depthwise or .pointwise. IOS's units (§6.1):
-Conv-ReLU, ReLU-SepConv; the sums of NASNet's and RandWire's inputs belong to the operator that reads them."""
+"""Kinds from first to last; alternatives by |, and of convolutions .depthwise or .pointwise. IOS's units are Conv-ReLU
+and ReLU-SepConv (Table 2), in its published networks also ReLU-Conv and the sums in front of a ReLU-SepConv or of a
+concatenation. Beyond it: a sum in front of any ReLU-Conv, and Clip, LeakyRelu, HardSwish, Sigmoid behind a convolution.
+"""
 
 
 @dataclass(frozen=True, slots=True)
