@@ -25,9 +25,8 @@ from downset.run.device import Device, open_device
 from downset.stage import Limits, stage
 from downset.staged import prepare, stage_engine
 from downset.stages.unit_graph import group_units
-from experiments.ios.against import BOTH_OVER_SEQUENTIAL, RTX_2080TI, against, agreement
-from experiments.ios.fig6 import statements
-from experiments.ios.networks import NETWORKS
+from experiments.ios.against import against
+from experiments.ios.fig6 import show_against
 from experiments.rows import save_rows
 from experiments.zoo import graph as zoo_graph
 
@@ -36,14 +35,6 @@ KEY = ("network", "device", "batch")
 ALL = ("squeezenet", "inception_v3", "randwire_large", "nasnet_large", "resnet50")
 GOAL = 0.98
 ROUNDS = 21
-PAPERS = {
-    "sequential": ("sequential",),
-    "greedy": ("greedy",),
-    "merge": ("merge",),
-    "parallel": ("parallel, barriers", "parallel"),
-    "both": ("both, barriers", "both"),
-}
-"""The paper's schedules, which have barriers, among ours; a schedule of one stage after another has none to have."""
 
 
 def sequential_plan(graph: Graph, plan: StagePlan) -> StagePlan:
@@ -139,30 +130,11 @@ def show(row: dict[str, Any]) -> None:
         )
     print(f"  chosen {row['chosen']}: {row['why']}")
     print(f"  {goal_line(row)}")
-    show_against(row)
-
-
-def show_against(row: dict[str, Any]) -> None:
-    """The paper's figures and orderings for this network beside ours."""
-    name = row["network"]
-    seconds = {candidate["name"]: candidate["p50_s"] for candidate in row["candidates"]}
-    known = {
-        method: next(seconds[ours] for ours in names if ours in seconds)
-        for method, names in PAPERS.items()
-        if any(ours in seconds for ours in names)
-    }
     found = row.get("judged")
     gain = found["ratio"] if found and not found["against_itself"] else row["speedup"]
-    if name == "resnet50":
+    if row["network"] == "resnet50":
         print("  " + against("ResNet-50, chosen over sequential", (1.02, 1.05), gain, "measured, CPU"))
-    if name not in NETWORKS:
-        return
-    print("  " + against("Figure 6, chosen over sequential", None, gain, "measured, CPU"))
-    print("  " + against("Figure 14, the same", BOTH_OVER_SEQUENTIAL, gain, "measured, CPU", where=RTX_2080TI))
-    if name == "inception_v3":
-        print("  " + against("Appendix C, the same", 1.6, gain, "measured, CPU"))
-    for statement, ours in statements(name, known):
-        print("  " + agreement(statement, ours, "measured, CPU"))
+    show_against(row, gain, "measured, CPU")
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from downset.stage_timer import block_problem, renamed
 from downset.stages.greedy import greedy
@@ -22,6 +23,14 @@ from experiments.rows import save_rows
 
 EQUAL = 1e-4
 """Costs are rounded to the nanosecond stage by stage: equal schedules differ by less than this share."""
+MEASURED = {
+    "sequential": ("sequential",),
+    "greedy": ("greedy",),
+    "merge": ("merge",),
+    "parallel": ("parallel, barriers", "parallel"),
+    "both": ("both, barriers", "both"),
+}
+"""The paper's schedules among ours: with its barriers where the same was timed with and without."""
 Statement = tuple[str, bool | None]
 
 
@@ -56,6 +65,25 @@ def statements(name: str, costs: Mapping[str, float]) -> list[Statement]:
 
 def _equal(one: float, other: float) -> bool:
     return abs(one - other) <= EQUAL * other
+
+
+def show_against(row: dict[str, Any], gain: float, how: str) -> None:
+    """The paper's figures and orderings beside measured candidates, at batch 1. `gain`: chosen over sequential."""
+    name = row["network"]
+    if name not in NETWORKS or row["batch"] != 1:
+        return
+    seconds = {candidate["name"]: candidate["p50_s"] for candidate in row["candidates"]}
+    known = {
+        method: next(seconds[ours] for ours in names if ours in seconds)
+        for method, names in MEASURED.items()
+        if any(ours in seconds for ours in names)
+    }
+    print("  " + against("Figure 6, chosen over sequential", None, gain, how))
+    print("  " + against("Figure 14, the same", BOTH_OVER_SEQUENTIAL, gain, how, where=RTX_2080TI))
+    if name == "inception_v3":
+        print("  " + against("Appendix C, the same", 1.6, gain, how))
+    for statement, ours in statements(name, known):
+        print("  " + agreement(statement, ours, how))
 
 
 def cost_of(name: str, method: str) -> float:

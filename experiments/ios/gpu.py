@@ -35,6 +35,7 @@ from downset.run.device import Device, open_device
 from downset.run.library import torch_library
 from downset.stage import Limits, StageResult, stage
 from downset.staged import prepare, stage_engine
+from experiments.ios.fig6 import show_against
 from experiments.ios.plain import network_function
 from experiments.rows import load_rows, save_rows
 from experiments.zoo import graph as zoo_graph
@@ -216,7 +217,9 @@ def show(row: Row, mark: str = "") -> None:
         print(f"  note: {note}")
     goal = GOALS.get(row["network"])
     reached = f"; goal at batch 1: {goal}x" if goal and row["batch"] == 1 else ""
-    print(f"  speed-up {row['speedup']:.2f}x{reached}; {row['why']}; bound {row['bound_s'] * 1e3:.3f} ms", flush=True)
+    print(f"  speed-up {row['speedup']:.2f}x{reached}; {row['why']}; bound {row['bound_s'] * 1e3:.3f} ms")
+    show_against(row, row["speedup"], f"measured, {row['dtype']}")
+    sys.stdout.flush()
 
 
 def one(arguments: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,19 @@ import pytest
 from downset.plans import Evidence, Stage, StagePlan
 from downset.stages.price import signature
 from experiments import rows as committed
-from experiments.ios import cpu, fig6, fig10, peers, search, table1, table2, table3, table3_simulated
+from experiments.ios import (
+    cpu,
+    fig6,
+    fig10,
+    fig10_measured,
+    fig16,
+    peers,
+    search,
+    table1,
+    table2,
+    table3,
+    table3_simulated,
+)
 from experiments.ios.against import agreement
 
 PARTS = {
@@ -124,6 +137,8 @@ def test_two_engines_take_turns_and_sequential_is_every_unit_alone(monkeypatch):
     alone = cpu.sequential_plan(graph, plan)
     assert (alone.variant, alone.barriers) == ("", False)
     assert alone.stages == tuple(Stage(((unit,),)) for unit in range(len(units)))
+    real = cpu.judged(graph, plan, device, 2)
+    assert real["rounds"] == 2 and real["ratio"] > 0 and not real["against_itself"]
     order, engines = [], []
 
     def engine(_graph, one, _device, _values):
@@ -214,6 +229,25 @@ def test_stages_named_by_their_groups_are_told_apart_as_by_their_signature():
     both = {(priced.name_of(stage), signature(priced.graph, priced.units, stage)) for stage in stages}
     assert len(both) == len({name for name, _ in both}) == len({name for _, name in both})
     assert len(both) < len(stages)
+
+
+def test_the_paper_stands_beside_every_recorded_measurement(capsys):
+    for module in (cpu, fig10_measured):
+        recorded = committed.load_rows(module.NAME)
+        for row in recorded if module is cpu else [recorded]:
+            module.show(row)
+            said = capsys.readouterr().out
+            assert "paper" in said and "ours" in said and ("goal 0.98x" in said) == (module is cpu)
+    fig16.show(committed.load_rows("ios_fig16"))
+    assert capsys.readouterr().out.count("the block that gains most: paper (V100, measured) 2.3 | ours (") == 2
+
+
+def test_the_recorded_peers_are_printed_as_their_page_has_them(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["peers", "--recorded"])
+    peers.main()
+    said = capsys.readouterr().out
+    assert said.count("\n") == len(committed.load_rows(peers.NAME))
+    assert said in (Path(__file__).resolve().parents[2] / "docs" / "stages.md").read_text()
 
 
 def test_rows_are_one_a_line():
