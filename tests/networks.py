@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["branchy", "random_network"]
+__all__ = ["branchy", "modules", "random_network"]
 
 
 class _Builder:
@@ -94,4 +94,32 @@ def random_network(path, *, seed, operators=12):
     ends = sorted(unread, key=values.index)
     result = net.op("Concat", ends, axis=1) if len(ends) > 1 else ends[0]
     onnx.save(net.model(result, 4, 7), str(path))
+    return path
+
+
+def modules(path, *, seed, depth=2):
+    """Modules as Inception has them: branches of one to three convolutions, several with their first on the module's
+    own input, of unequal kernels, pads before and behind, and dilations; a pool before some; joined or summed."""
+    net = _Builder(seed)
+    value = net.op("Relu", [net.conv("x", 4, 4, 3)])
+    for _ in range(depth):
+        ends = []
+        for _ in range(int(net.random.integers(3, 5))):
+            end = value
+            if net.random.random() < 0.25:
+                kind = str(net.random.choice(["MaxPool", "AveragePool"]))
+                end = net.op(kind, [end], kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1])
+            for _ in range(int(net.random.integers(1, 4))):
+                kernel = tuple(int(taps) for taps in net.random.integers(1, 4, 2))
+                dilation = int(net.random.integers(1, 3))
+                room = [(taps - 1) * dilation for taps in kernel]
+                before = [int(net.random.integers(0, total + 1)) for total in room]
+                pads = [*before, *(total - ahead for total, ahead in zip(room, before, strict=True))]
+                end = net.conv(end, 4, 4, kernel, pads=pads, dilation=dilation, relu=net.random.random() < 0.6)
+            ends.append(end)
+        if net.random.random() < 0.5:
+            value = net.conv(net.op("Concat", ends, axis=1), 4 * len(ends), 4, 1)
+        else:
+            value = net.op("Sum", ends)
+    onnx.save(net.model(value, 4, 7), str(path))
     return path

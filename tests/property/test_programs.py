@@ -13,6 +13,7 @@ from downset.run.program import concurrent_conflicts, lower, possibly_live_bytes
 from downset.stages import Stage, StageProblem
 from downset.stages.greedy import greedy
 from downset.stages.ios import ios
+from downset.stages.lazy import lazy
 from downset.stages.unit_graph import group_units, unit_predecessors
 from tests.property.test_stagers import arbitrary
 from tests.strategies import graphs
@@ -26,7 +27,7 @@ def programs(draw):
     if draw(st.booleans()) or not units.units:
         stages = greedy(problem, lambda _: 0.0, max_groups=draw(st.integers(1, 4))).stages
     else:
-        stages = ios(problem, arbitrary(draw(st.integers(0, 99)))).stages
+        stages = draw(st.sampled_from([ios, lazy]))(problem, arbitrary(draw(st.integers(0, 99)))).stages
     lanes = draw(st.sampled_from([None, 1, 2]))
     return graph, units, stages, lower(units, stages, barriers=draw(st.booleans()), max_lanes=lanes)
 
