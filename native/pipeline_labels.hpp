@@ -31,10 +31,10 @@ class PipelineLabels {
                 if (problem_.macs(cut, cuts) > slack * (together - sets_.speed[used]) + 1) continue;
                 for (int set = 1; set < count; ++set) {
                     if (!sets_.disjoint(set, used)) continue;
-                    const double left = together - sets_.speed[used] - sets_.speed[set];
+                    const double left = std::max(0.0, together - sets_.speed[used] - sets_.speed[set]);
                     for (int stop = cut + 1; stop <= cuts; ++stop) {
                         if (problem_.macs(cut, stop) > slack * sets_.speed[set] + 1) break;
-                        if (problem_.macs(stop, cuts) > slack * left + 1) continue;
+                        if (stop < cuts && problem_.macs(stop, cuts) > slack * left + 1) continue;
                         if (!blocks_.allowed(cut, stop, set)) continue;
                         if (blocks_.out_of_time()) return {kNever, {}};
                         expand(used, cut, set, stop);
@@ -57,6 +57,7 @@ class PipelineLabels {
     }
 
   private:
+    static constexpr double kLoose = 1 + 1e-9;
     struct Label {
         double period = 0, medium = 0, latency = 0;
         int parent = -1;
@@ -92,7 +93,7 @@ class PipelineLabels {
     void choices(int start, int stop, int set, int leader, double hand, double limit, std::vector<Choice>& found) {
         if (problem_.summed() || by_latency_) {
             Choice best;
-            const double cutoff = limit - hand;
+            const double cutoff = std::min(limit, problem_.latency_limit * kLoose) - hand;
             const auto known = blocks_.least_sum(start, stop, set, leader, cutoff);
             if (known.value < cutoff) best = {known.value, 0, known.limit, leader, false};
             if (several_ && sets_.members[set].size() > 1 && stop - start > 1) {
@@ -158,6 +159,9 @@ class PipelineLabels {
 
     void expand(int used, int cut, int set, int stop) {
         const auto& devices = sets_.members[set];
+        // Whatever runs the units behind takes them at least so long.
+        const double left = sets_.speed[sets_.all] - sets_.speed[used] - sets_.speed[set];
+        const double rest = stop < problem_.cuts ? problem_.macs(stop, problem_.cuts) / std::max(left, 1e-300) * (1 - 1e-9) : 0;
         for (int head = 0; head < heads_; ++head) {
             if (slot(used, cut, head).empty()) continue;
             for (const Choice& choice : ways(cut, stop, set, head)) {
@@ -170,7 +174,7 @@ class PipelineLabels {
                     const Label label{std::max(before.period, whole), before.medium + transfer,
                                       before.latency + choice.compute + transfer, parent,
                                       {cut, stop, set, used, choice.leader, choice.limit, choice.several}};
-                    if (label.latency > problem_.latency_limit * kAbout) continue;
+                    if (label.latency + rest > problem_.latency_limit * kAbout) continue;
                     if (problem_.shared && !by_latency_ && label.medium > limit_ * kAbout) continue;
                     insert(target, label);
                 }

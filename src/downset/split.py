@@ -10,6 +10,7 @@ from downset.cluster import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.graph import Graph
 from downset.pipelines import PIPELINERS
+from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import Drafted, FoundPipeline
 from downset.pipelines.exact import least_latency, total_bound_s
 from downset.pipelines.least_memory import lean_pipeline
@@ -42,14 +43,15 @@ def plan_pipeline(
     """Which device computes which operators on which rows, for the least period within the limits.
 
     `units`: the operators by unit, in order (default: `pipeline_units`). Stages of a Graph carry the memory that each
-    device needs; devices that state a memory are held to it. An operator whose halo is unknown is computed whole.
-    Raises UsageError for an unknown method or model, InfeasibleError where no plan is within the latency or memory
-    limit, with the least that would do."""
+    device needs; devices that state a memory are held to it. In the plan devices stand fastest first. An operator
+    whose halo is unknown is computed whole. Raises UsageError for an unknown method or model, InfeasibleError where no
+    plan is within the latency or memory limit, with the least that would do."""
     check_comm(comm)
     name = method if isinstance(method, str) else getattr(method, "__name__", "callable")
     if isinstance(method, str) and method not in PIPELINERS:
         raise UsageError(f"unknown pipeline method {method!r}; choose one of {', '.join(PIPELINERS)}")
     planner = PIPELINERS[method] if isinstance(method, str) else method
+    cluster = fastest_first(cluster)  # plans do not depend on the order of a file
     if name == "blocks" and units is None and isinstance(network, Graph):
         units = block_units(network)
     relays = name == "exact" and units is None
@@ -162,6 +164,8 @@ def _fallback(
     """A plan for latency alone, or for memory alone, where the search found none: it forbids more than memory does, and
     on shared networks it samples. Raises `error` where no plan is within the latency, InfeasibleError where those do
     not fit or take too long."""
+    if not heavy and isinstance(error, InfeasibleError):
+        raise error
     known_s = max(time_limit_s, 1.0)
     quickest: tuple[float, Drafted] = (0.0, ())
     if max_latency_s is not None:

@@ -12,10 +12,12 @@ left it, and older tensors as if the leader had them; the plan's times are those
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from typing import Any
 
 from downset.cluster import Cluster
+from downset.errors import LimitReached
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import proportional_rows, tiles
@@ -24,8 +26,11 @@ from downset.pipelines.timing import Owners, halo_transfer_s, needs, owned, read
 __all__ = ["coedge", "least_compute_s"]
 
 
-def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPipeline:
-    """One stage whose units are blocks of halo exchange, with the number of working devices chosen for each."""
+def coedge(
+    problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf"), **_options: Any
+) -> FoundPipeline:
+    """One stage whose units are blocks of halo exchange, with the number of working devices chosen for each. Raises
+    LimitReached after the deadline (of `time.monotonic`)."""
     order = _by_speed(cluster)
     splits = [_choices(problem, cluster, unit, order) for unit in range(problem.cuts)]
     leader = order[0]
@@ -37,6 +42,8 @@ def coedge(problem: SplitProblem, cluster: Cluster, **_options: Any) -> FoundPip
         ways = sorted(best.items(), key=lambda way: way[1][0])
         rows = problem.segment(unit, unit + 1).rows
         for count, split in splits[unit].items():
+            if time.monotonic() > deadline:
+                raise LimitReached("coedge: no pipeline within the time; allow more")
             compute, reads = _compute_s(problem, cluster, split), reads_of(problem, split, rows)
             for before, (seconds, path) in ways:
                 if count in following and seconds + compute >= following[count][0]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from downset.cluster import Cluster
+from downset.cluster import Cluster, Link
 
-__all__ = ["Canonical", "canonical", "rounded"]
+__all__ = ["Canonical", "canonical", "fastest_first", "rounded", "sub_cluster"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,23 @@ def canonical(cluster: Cluster) -> Canonical:
         tuple(tuple(latency for _, latency in line) for line in pairs),
         uniform,
     )
+
+
+def sub_cluster(cluster: Cluster, devices: Sequence[int]) -> Cluster:
+    """Only these devices, in this order."""
+    place = {device: k for k, device in enumerate(devices)}
+    links = tuple(
+        Link((min(place[a], place[b]), max(place[a], place[b])), link.bytes_per_s, link.latency_s)
+        for link in cluster.network.links
+        for a, b in [link.pair]
+        if a in place and b in place
+    )
+    return Cluster(tuple(cluster.devices[device] for device in devices), replace(cluster.network, links=links))
+
+
+def fastest_first(cluster: Cluster) -> Cluster:
+    """The same devices in the canonical order, whatever order a file lists them in."""
+    return sub_cluster(cluster, canonical(cluster).order)
 
 
 def rounded(form: Canonical, sets: int, *, faster: bool) -> Canonical:

@@ -57,3 +57,17 @@ def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:
         StageDraft(stage.leader, tuple(replace(s, start=cuts[s.start], stop=cuts[s.stop]) for s in stage.splits))
         for stage in stages
     )
+
+
+def on_devices(drafts: Drafted, devices: Sequence[int]) -> Drafted:
+    """Stages planned on some of the devices, numbered as among all."""
+    return tuple(
+        StageDraft(
+            devices[stage.leader],
+            tuple(
+                replace(split, tiles=tuple(replace(tile, device=devices[tile.device]) for tile in split.tiles))
+                for split in stage.splits
+            ),
+        )
+        for stage in drafts
+    )

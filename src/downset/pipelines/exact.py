@@ -19,12 +19,15 @@ plan is called proven where the bounds leave none below it. Tiles with columns a
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from downset.cluster import Cluster
 from downset.errors import InfeasibleError, LimitReached
-from downset.pipelines.drafts import Drafted, FoundPipeline, on_cuts
+from downset.pipelines.device_order import canonical, sub_cluster
+from downset.pipelines.drafts import Drafted, FoundPipeline, on_cuts, on_devices
+from downset.pipelines.early_fused import early_fused
 from downset.pipelines.exact_search import search
 from downset.pipelines.problem import SplitProblem, joined
 from downset.pipelines.rivals import INSIDE, OUTSIDE, QUICK, rivals
@@ -52,15 +55,20 @@ def exact(
 
     `strict`: the cuts that the rivals plan on, where they know no relays. Raises InfeasibleError, with the least
     latency, where no plan is within the limit."""
+    begin = time.monotonic()
     cuts = strict or tuple(range(problem.cuts + 1))
     coarse = problem if strict is None else joined(problem, strict)
     everything = total_bound_s(problem, cluster)
     best: tuple[float, Drafted] = (math.inf, ())
     outside = False
 
-    def rival(planner: Callable[..., FoundPipeline]) -> None:
+    def rival(planner: Callable[..., FoundPipeline], devices: Sequence[int]) -> None:
         nonlocal best, outside
-        drafts = on_cuts(planner(coarse, cluster, comm=comm, below_s=best[0]).stages, cuts)
+        some = sub_cluster(cluster, devices)
+        if planner in OUTSIDE and OUTSIDE[planner](coarse, some) >= best[0]:
+            return
+        found = planner(coarse, some, comm=comm, below_s=best[0], deadline=begin + max(time_limit_s, 1.0))
+        drafts = on_devices(on_cuts(found.stages, cuts), devices)
         stages = stages_of(problem, cluster, drafts, comm=comm)
         period, latency = period_and_latency(cluster, stages)
         if any(
@@ -70,8 +78,9 @@ def exact(
         if (max_latency_s is None or latency <= max_latency_s) and period < best[0]:
             best, outside = (period, drafts), planner in OUTSIDE
 
+    order = canonical(cluster).order
     for planner in QUICK:
-        rival(planner)
+        rival(planner, order)
     searched = search(
         problem,
         cluster,
@@ -88,9 +97,14 @@ def exact(
         best = (searched.period_s, searched.stages)
     # What a search that is whole has covered need not be planned; of the others only what could be shorter.
     covered = finished and not cluster.network.links and max_latency_s is None
+    late = False
     for planner in (*(() if covered else INSIDE), *OUTSIDE):
-        if planner not in OUTSIDE or OUTSIDE[planner](coarse, cluster) < best[0]:
-            rival(planner)
+        # Tiles are one for each device: of a slow one more may be too many.
+        for count in range(1, len(order) + 1) if planner is early_fused else (len(order),):
+            try:
+                rival(planner, order[:count])
+            except LimitReached:
+                late = True
     if not best[1]:
         if max_latency_s is None and finished:
             needed = format_bytes(least_weights(problem, len(cluster.devices)))
@@ -102,7 +116,9 @@ def exact(
             wanted = "" if max_latency_s is None else f" of latency {max_latency_s:g} s or less"
             raise LimitReached(f"no pipeline{wanted} found in {time_limit_s:g} s; allow more time")
         known_s = max(time_limit_s, 1.0)
-        least = least_latency(problem, cluster, comm=comm, engine=engine, time_limit_s=known_s, strict=strict)[0]
+        least, plan = least_latency(problem, cluster, comm=comm, engine=engine, time_limit_s=known_s, strict=strict)
+        if not forbidden and max_latency_s is not None and least <= max_latency_s:
+            return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
         raise InfeasibleError(
             f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least:.6g} s (--max-latency)"
         )
@@ -110,13 +126,13 @@ def exact(
     bound = min(value, max(everything, 0.0 if outside else bound))
     proven = not outside and bound >= value * (1 - 1e-9)
     note = ""
-    if outside and bound < value:
+    if outside and bound < value and finished:
         note = "a rival's plan of halo exchange or tiles beats all plans of fused strips; of its like nothing is proven"
     elif finished and not proven:
         note = "stages of several blocks are worked out only in part on such a network; the bound holds for all of them"
-    elif searched.rounded:
+    elif searched.rounded and not proven:
         note = "many different devices: planned as if those of like speed were alike, and bounded likewise"
-    stopped = not (proven or finished or searched.rounded)
+    stopped = not proven and (late or not (finished or searched.rounded))
     return FoundPipeline(best[1], bound, proven, searched.states, note, stopped)
 
 
@@ -147,11 +163,14 @@ def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
 
 def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
     """No pipeline of strips is faster than all devices together compute a single unit: in any block that it is part of
-    its strips cover it. (Units that make several tensors are left out: a block may divide these differently.)"""
+    its strips cover it. (Left out are units of which a stride passes rows over, and those that make several tensors: a
+    block may divide these differently.)"""
     speeds = sorted((device.speed for device in cluster.devices), reverse=True)
     slowest = 0.0
+    macs, least = problem.macs_before(), problem.least_macs_before()
     for unit in range(problem.cuts):
-        if len(problem.sinks(unit, unit + 1)) == 1:
+        whole = macs[unit + 1] - macs[unit] == least[unit + 1] - least[unit]
+        if whole and len(problem.sinks(unit, unit + 1)) == 1:
             segment = problem.segment(unit, unit + 1)
             bounds = balanced_rows(segment, speeds)
             slowest = max(slowest, slowest_strip_s(segment, speeds, bounds))
@@ -166,8 +185,13 @@ def least_latency(
     `strict`: the cuts that the rivals plan on, as for `exact`."""
     cuts = strict or tuple(range(problem.cuts + 1))
     coarse = problem if strict is None else joined(problem, strict)
-    drafts = search(problem, cluster, comm=comm, time_limit_s=time_limit_s, engine=engine, least_latency=True).stages
-    plans = [drafts] if drafts else []
-    plans += [on_cuts(found.stages, cuts) for _, found in rivals(coarse, cluster, comm=comm)]
-    timed = [(period_and_latency(cluster, stages_of(problem, cluster, plan, comm=comm))[1], plan) for plan in plans]
-    return min(timed, key=lambda item: item[0])
+
+    def timed(plan: Drafted) -> tuple[float, Drafted]:
+        return period_and_latency(cluster, stages_of(problem, cluster, plan, comm=comm))[1], plan
+
+    planned = [timed(on_cuts(found.stages, cuts)) for _, found in rivals(coarse, cluster, comm=comm)]
+    best = min(planned, key=lambda item: item[0])
+    drafts = search(
+        problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=time_limit_s, engine=engine, least_latency=True
+    ).stages
+    return min([best, *([timed(drafts)] if drafts else [])], key=lambda item: item[0])

@@ -12,8 +12,8 @@ from downset.cluster import Cluster
 from downset.errors import UsageError
 from downset.native import native_module
 from downset.pipelines import exact_python
-from downset.pipelines.device_order import Canonical, canonical, rounded
-from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
+from downset.pipelines.drafts import Drafted, Split, StageDraft, on_devices
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import balanced_rows, tiles
 from downset.pipelines.timing import period_and_latency, stages_of
@@ -89,13 +89,24 @@ def search(
         if faster.finished and faster.period_s == math.inf:
             return best._replace(finished=True, rounded=False)
     left = time_limit_s - (time.monotonic() - begin)
-    if form.sets() > _TOO_MANY or not form.uniform or left <= 0:
+    whole = form.uniform and form.sets() <= _TOO_MANY
+    if left <= 0 or not (whole or cluster.network.links):
         return best
-    whole = asked(form, banned, min(incumbent_s, best.period_s), left)
-    if whole.period_s < best.period_s:
-        best = best._replace(period_s=whole.period_s, stages=whole.stages)
-    bound, states = max(whole.bound_s, best.bound_s), whole.states + best.states
-    return best._replace(bound_s=bound, finished=whole.finished, states=states, rounded=False)
+    if whole:
+        last = asked(form, banned, min(incumbent_s, best.period_s), left)
+        best = best._replace(bound_s=max(last.bound_s, best.bound_s), finished=last.finished, rounded=False)
+    else:  # the fastest devices with the links that they have
+        some = form.order[: _MANY.bit_length() - 1]
+        few = frozenset((start, stop, some.index(device)) for start, stop, device in forbidden if device in some)
+        last = search(
+            problem, sub_cluster(cluster, some), comm=comm, max_latency_s=max_latency_s, engine=engine,
+            incumbent_s=min(incumbent_s, best.period_s), time_limit_s=left, several_blocks=several_blocks,
+            forbidden=few,
+        )  # fmt: skip
+        last = last._replace(stages=on_devices(last.stages, some))
+    if last.period_s < best.period_s:
+        best = best._replace(period_s=last.period_s, stages=last.stages)
+    return best._replace(states=last.states + best.states)
 
 
 def _all_banned(form: Canonical, banned: frozenset[tuple[int, int, int]]) -> frozenset[tuple[int, int, int]]:

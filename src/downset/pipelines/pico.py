@@ -23,11 +23,13 @@ Deviations, where the paper as printed is ambiguous or wrong:
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from downset.cluster import Cluster, Device
+from downset.errors import LimitReached
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import balanced_rows, equal_rows, tiles
@@ -44,10 +46,11 @@ def pico(
     max_latency_s: float | None = None,
     leader: str = "most bytes",
     ties: str = "printed",
+    deadline: float = float("inf"),
     **_options: Any,
 ) -> FoundPipeline:
     """Algorithm 2 on devices of average speed, then Algorithm 3. `leader`: "most bytes" or "first" (of the stage);
-    `ties`: "printed" or "last devices first"."""
+    `ties`: "printed" or "last devices first". Raises LimitReached after the deadline (of `time.monotonic`)."""
     limit = float("inf") if max_latency_s is None else max_latency_s
     count = len(cluster.devices)
     average = sum(device.speed for device in cluster.devices) / count  # eq. 14
@@ -56,6 +59,8 @@ def pico(
 
     @cache
     def stage_seconds(start: int, stop: int, devices: int) -> float:
+        if time.monotonic() > deadline:
+            raise LimitReached("pico: no pipeline within the time; allow more")
         rows = problem.segment(start, stop).rows
         draft = _stage(problem, start, stop, list(range(devices)), equal_rows(rows, devices), leader)
         sender = -1 if start == 0 else count - 1
