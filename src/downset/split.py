@@ -12,7 +12,7 @@ from downset.graph import Graph
 from downset.pipelines import PIPELINERS
 from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import Drafted, FoundPipeline
-from downset.pipelines.exact import least_latency, total_bound_s
+from downset.pipelines.exact import least_latency, rival_plans, total_bound_s
 from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import stage_memory
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
@@ -60,7 +60,7 @@ def plan_pipeline(
     graph = network if isinstance(network, Graph) else None
     begin = time.perf_counter()
     kept: dict[tuple[int, ...], int] = {}
-    proof, lean = True, False
+    proof, lean, least = True, False, 0.0
     for attempt in range(_TRIES + 1):
         try:
             if attempt == _TRIES or (attempt and time.perf_counter() - begin > time_limit_s):
@@ -76,29 +76,35 @@ def plan_pipeline(
             found = _fallback(
                 problem, graph, cluster, comm, max_latency_s, time_limit_s, strict, bool(forbidden), error
             )
+        least = max(least, found.bound_s if proof and name == "exact" and not lean else 0.0)
         stages = stages_of(problem, cluster, found.stages, comm=comm)
         if graph is not None:
             stages = _held(problem, graph, cluster, stages, kept)
         broken = _broken(cluster, stages)
         if not broken:
             break
-        if name != "exact" or lean:
+        if name not in ("exact", "single") or lean:
             raise _memory_error(name, cluster, stages, broken[0])
-        # A smaller strip of the same segment might fit: what is forbidden here is more than is known to be too much.
+        # A smaller strip of the same segment, or of a longer one, might fit: more is forbidden than is known to be too
+        # much.
         proof = False
         for place, device in broken:
-            blocks = stages[place].blocks
-            forbidden.add((blocks[0].start, blocks[-1].stop, device))
+            first, last = stages[place].blocks[0].start, stages[place].blocks[-1].stop
+            forbidden |= {(start, stop, device) for start in range(first + 1) for stop in range(last, problem.cuts + 1)}
+    if name == "exact" and graph is not None and (lean or not proof):
+        found, stages = _best_that_fits(problem, graph, cluster, found, stages, comm, max_latency_s, strict, kept)
+    if not proof:
+        found = replace(found, bound_s=least, proven=False)  # of the plans that any memory allows
     seconds = time.perf_counter() - begin
     return judge_pipeline(
-        problem, cluster, stages, found, name, comm, seconds, max_latency_s=max_latency_s, proof=proof,
+        problem, cluster, stages, found, name, comm, seconds, max_latency_s=max_latency_s,
         notes=[*notes, *([f"stopped at the limit of {time_limit_s:g} s"] if found.stopped else [])],
     )  # fmt: skip
 
 
 def judge_pipeline(
     problem: SplitProblem, cluster: Cluster, stages: tuple[PipelineStage, ...], found: FoundPipeline, name: str,
-    comm: str, seconds: float, *, max_latency_s: float | None = None, proof: bool = True, notes: Sequence[str] = (),
+    comm: str, seconds: float, *, max_latency_s: float | None = None, notes: Sequence[str] = (),
 ) -> Pipeline:  # fmt: skip
     """Stages as a plan with its evidence; checks the limit and that the stages cover the network once."""
     verify_stages_cover(problem, stages)
@@ -109,8 +115,8 @@ def judge_pipeline(
         raise InfeasibleError(
             f"{name}'s pipeline has a latency of {latency:.6g} s, above {max_latency_s:g} s; {advice} {least:.6g} s"
         )
-    bound = min(period, max(total_bound_s(problem, cluster), found.bound_s if proof else 0.0))
-    proven = (found.proven and proof) or bound >= period * (1 - 1e-12)
+    bound = min(period, max(total_bound_s(problem, cluster), found.bound_s))
+    proven = found.proven or bound >= period * (1 - 1e-12)
     if proven:
         bound = period
     evidence = Evidence(name, period, bound, proven, found.states, seconds)
@@ -185,6 +191,22 @@ def _fallback(
             f"latency of {latency:.6g} s"
         )
     return found
+
+
+def _best_that_fits(
+    problem: SplitProblem, graph: Graph, cluster: Cluster, found: FoundPipeline, stages: tuple[PipelineStage, ...],
+    comm: str, max_latency_s: float | None, strict: tuple[int, ...] | None, kept: dict[tuple[int, ...], int],
+) -> tuple[FoundPipeline, tuple[PipelineStage, ...]]:  # fmt: skip
+    """The plan found under memory limits, or a rival's that fits as well and is faster."""
+    limit = float("inf") if max_latency_s is None else max_latency_s
+    for drafts in rival_plans(problem, cluster, comm=comm, strict=strict):
+        other = stages_of(problem, cluster, drafts, comm=comm)
+        period, latency = period_and_latency(cluster, other)
+        if latency <= limit and period < period_and_latency(cluster, stages)[0]:
+            other = _held(problem, graph, cluster, other, kept)
+            if not _broken(cluster, other):
+                found, stages = replace(found, stages=drafts, note="faster plans that were found do not fit"), other
+    return found, stages
 
 
 def _held(

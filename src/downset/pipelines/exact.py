@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from downset.cluster import Cluster
@@ -31,6 +31,7 @@ from downset.pipelines.early_fused import early_fused
 from downset.pipelines.exact_search import search
 from downset.pipelines.problem import SplitProblem, joined
 from downset.pipelines.rivals import INSIDE, OUTSIDE, QUICK, rivals
+from downset.pipelines.single import single_draft
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
 from downset.pipelines.timing import period_and_latency, stages_of
 from downset.units import format_bytes
@@ -161,6 +162,17 @@ def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
     return problem.least_macs_before()[-1] / sum(device.speed for device in cluster.devices)
 
 
+def rival_plans(
+    problem: SplitProblem, cluster: Cluster, *, comm: str, strict: tuple[int, ...] | None
+) -> Iterator[Drafted]:
+    """What the other planners make of the problem, and every device by itself."""
+    cuts = strict or tuple(range(problem.cuts + 1))
+    coarse = problem if strict is None else joined(problem, strict)
+    yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
+    for _, found in rivals(coarse, cluster, comm=comm):
+        yield on_cuts(found.stages, cuts)
+
+
 def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
     """No pipeline of strips is faster than all devices together compute a single unit: in any block that it is part of
     its strips cover it. (Left out are units of which a stride passes rows over, and those that make several tensors: a
@@ -183,14 +195,13 @@ def least_latency(
 ) -> tuple[float, Drafted]:  # fmt: skip
     """The least latency of any pipeline of the space or a rival (or what is known in the time), and its stages.
     `strict`: the cuts that the rivals plan on, as for `exact`."""
-    cuts = strict or tuple(range(problem.cuts + 1))
-    coarse = problem if strict is None else joined(problem, strict)
 
     def timed(plan: Drafted) -> tuple[float, Drafted]:
         return period_and_latency(cluster, stages_of(problem, cluster, plan, comm=comm))[1], plan
 
-    planned = [timed(on_cuts(found.stages, cuts)) for _, found in rivals(coarse, cluster, comm=comm)]
-    best = min(planned, key=lambda item: item[0])
+    best = min(
+        (timed(plan) for plan in rival_plans(problem, cluster, comm=comm, strict=strict)), key=lambda item: item[0]
+    )
     drafts = search(
         problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=time_limit_s, engine=engine, least_latency=True
     ).stages

@@ -77,7 +77,7 @@ def search(
     for sets in _ROUNDED:
         left = time_limit_s - (time.monotonic() - begin)
         if left <= 0:
-            return best
+            return best._replace(rounded=False)  # but stopped
         slower = asked(rounded(form, sets, faster=False), banned, min(incumbent_s, best.period_s), left / 4)
         slower = _at_real_speeds(problem, cluster, slower, comm, max_latency_s)
         best = best._replace(states=best.states + slower.states)
