@@ -17,7 +17,7 @@ from downset.stages import Stage
 from downset.stages.unit_graph import UnitGraph, group_units
 from tests.property.test_programs import programs
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """For what a right engine does at once."""
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +127,23 @@ def test_a_file_that_cannot_be_mended_is_named(tmp_path, monkeypatch):
     with pytest.raises(UnsupportedError, match="--no-profiles"):
         kept.get(KEY)
     assert len(kept.notes) == 1
+
+
+def test_of_two_that_see_the_damage_one_moves_it_aside(tmp_path, monkeypatch):
+    path = tmp_path / "profiles.sqlite"
+    kept = Profiles(path)
+    path.write_bytes(b"garbage" * 500)
+    replace = Path.replace
+
+    def late(self, target):
+        replace(self, path.with_name("profiles.damaged-1.sqlite"))  # by the other
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", late)
+    kept.put([(KEY, 3.0)])
+    assert not kept.notes
+    assert len(list(tmp_path.glob("profiles.damaged-*.sqlite"))) == 1
+    assert Profiles(path).get(KEY) == 3.0
 
 
 def test_a_long_search_survives_damage(tmp_path):
