@@ -136,10 +136,15 @@ def _grow(draw, build, x, others):
         return build.op(kind, [x, pads], made, mode=draw(st.sampled_from(["constant", "edge"])))
     if kind == "Slice" and min(size) > 4:
         axis, step = (1 if build.last else 2), draw(st.integers(1, 2))
-        start = draw(st.integers(0, 2))
-        made = (channels, len(range(start, size[0] - 1, step)), size[1])
+        start = draw(st.sampled_from([0, 1, 2, 1 - size[0], -size[0], -3 - size[0]]))
+        made = (channels, len(range(size[0])[start : size[0] - 1 : step]), size[1])
         parts = [build.constant(np.array([value], np.int64)) for value in (start, size[0] - 1, axis, step)]
         return build.op(kind, [x, *parts], made)
+    if kind == "Constant":  # with rows, columns, both or none, and as many leading dimensions as it wants
+        full = [extent if draw(st.booleans()) else 1 for extent in build.full(build.sizes[x])]
+        value = build.weights(*full[draw(st.integers(0, 3)) :])
+        parts = [value, x] if draw(st.booleans()) else [x, value]
+        return build.op(draw(st.sampled_from(["Add", "Mul"])), parts, build.sizes[x])
     if kind == "Softmax":
         return build.op(kind, [x], build.sizes[x], axis=draw(st.integers(1, 3)))
     return None
@@ -151,7 +156,7 @@ def _mean(build, x):
 
 
 KINDS = ["Conv", "Conv", "Conv", "MaxPool", "AveragePool", "SamePadded", "Relu", "Concat", "Add", "Excite", "Resize",
-         "BatchNormalization", "SpaceToDepth", "DepthToSpace", "Pad", "Slice", "Softmax"]  # fmt: skip
+         "BatchNormalization", "SpaceToDepth", "DepthToSpace", "Pad", "Slice", "Softmax", "Constant"]  # fmt: skip
 
 
 @st.composite

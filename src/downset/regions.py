@@ -6,21 +6,21 @@ whole. Layout is the graph's: NCHW, or NHWC where its operators say so. Interval
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from downset.errors import UnsupportedError
 from downset.graph import ABSENT, Graph, Op
+from downset.region_maps import pad_map, resize_map, slice_map
 from downset.rows import SAME, AxisMap, Interval
 
 __all__ = [
     "Window",
+    "broadcast_axis",
     "channels_last",
     "extent",
     "input_interval",
     "input_map",
     "is_whole",
-    "pad_sides",
     "spatial_axis",
     "window",
 ]
@@ -50,6 +50,9 @@ _POINTWISE = {
     "Sub", "Sum", "Tanh", "Where", "Xor", "com.microsoft::Gelu", "com.microsoft::QuickGelu", "tflite::RSQRT",
     "tflite::SQUARE",
 }  # fmt: skip
+_OWN_PARAMETERS = {"BatchNormalization", "Clip", "Dropout", "LRN"}
+"""Pointwise kinds whose further inputs are no tensors of rows: values by channel, and numbers."""
+_QUANTIZERS = {"QuantizeLinear", "DequantizeLinear"}
 _WHOLE = {
     "ArgMax", "ArgMin", "Constant", "Expand", "Flatten", "Gather", "GatherElements", "Gemm", "GlobalAveragePool",
     "GlobalMaxPool", "InstanceNormalization", "MatMul", "Reshape", "Shape", "Squeeze", "Tile", "Transpose", "Unsqueeze",
@@ -107,6 +110,25 @@ def window(graph: Graph, op: Op, axis: int) -> Window:
     return Window(kernel, stride, dilation, begin, end)
 
 
+def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | None:
+    """The dimension of an input that must be cut with the rows (or columns) made although `input_map` says nothing
+    about it: a constant of rows, or a tensor of lower rank that is spread over rows from its last dimension on."""
+    tensor = op.inputs[position]
+    dimension = spatial_axis(graph, op.outputs[0], axis)
+    if tensor == ABSENT or dimension is None:
+        return None
+    meta = graph.tensors[tensor]
+    if meta.role == "activation" and len(meta.shape) == 4:
+        return None  # cut by its map
+    if op.kind in _QUANTIZERS and position > 0 and len(meta.shape) == 1:
+        at = 0 if int(op.attrs.get("axis", 1)) % 4 == dimension else -1
+    elif op.kind in ("Concat", "LayerNormalization") or (op.kind in _POINTWISE and op.kind not in _OWN_PARAMETERS):
+        at = dimension - 4 + len(meta.shape)
+    else:
+        return None
+    return at if at >= 0 and meta.shape[at] == extent(graph, op.outputs[0], axis) > 1 else None
+
+
 def is_whole(graph: Graph, op: Op, axis: int = 0) -> bool:
     """Whether the operator cannot be computed by rows: it is given everything and makes everything.
 
@@ -114,12 +136,34 @@ def is_whole(graph: Graph, op: Op, axis: int = 0) -> bool:
     """
     if not op.outputs or op.outputs[0] == ABSENT:
         return True
-    # Only pointwise kinds can be given all of a broadcast input and still make some rows.
-    return extent(graph, op.outputs[0], axis) > 1 and any(
-        input_map(graph, op, position, axis) is None and (op.kind not in _POINTWISE or extent(graph, tensor, axis) > 1)
+    read = [
+        (position, tensor)
         for position, tensor in enumerate(op.inputs)
         if tensor != ABSENT and graph.tensors[tensor].role == "activation"
+    ]
+    maps = [input_map(graph, op, position, axis) for position, _ in read]
+    if _mixes(graph, op, axis) or not read:
+        return extent(graph, op.outputs[0], axis) > 1
+    # Only pointwise kinds can be given all of a broadcast input and still make some rows.
+    return extent(graph, op.outputs[0], axis) > 1 and any(
+        found is None and (op.kind not in _POINTWISE or extent(graph, tensor, axis) > 1)
+        for found, (_, tensor) in zip(maps, read, strict=True)
     )
+
+
+def _mixes(graph: Graph, op: Op, axis: int) -> bool:
+    """Whether attributes or further outputs make an operator one that needs everything, of a kind that does not."""
+    more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT]
+    if op.kind == "MaxPool":  # its indices count from the first element of what it is given
+        return any(tensor in graph.outputs or any(tensor in other.inputs for other in graph.ops) for tensor in more)
+    if op.kind == "BatchNormalization":  # statistics of all rows; values for every position
+        return bool(more) or bool(op.attrs.get("training_mode", 0)) or not op.attrs.get("spatial", 1)
+    if op.kind == "Dropout" and len(op.inputs) > 2 and op.inputs[2] != ABSENT:
+        training = graph.constant(op.inputs[2])
+        return training is None or bool(training.any())
+    if op.kind in _QUANTIZERS and op.attrs.get("block_size", 0):
+        return int(op.attrs.get("axis", 1)) % 4 == spatial_axis(graph, op.outputs[0], axis)
+    return False
 
 
 def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | None:
@@ -135,9 +179,9 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
         if not known and kind not in _KNOWN:
             raise _unknown(graph, op)
         return None
+    if kind in _CONVOLUTIONS and position > 0:
+        return SAME if position == 3 else None  # ONNX Runtime's fused sum; weights that are computed
     if kind in _CONVOLUTIONS | _POOLS:
-        if kind in _CONVOLUTIONS and position == 3:
-            return SAME  # ONNX Runtime's fused sum
         found = window(graph, op, axis)
         return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)
     if kind in _ALONG_AXIS:
@@ -155,11 +199,11 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
     if kind == "DepthToSpace":
         return AxisMap(1, int(op.attrs["blocksize"]), 0, 0)
     if kind in ("Resize", "Upsample"):
-        return _resize_map(graph, op, position, dimension, rows, made)
+        return resize_map(graph, op, position, dimension, rows, made)
     if kind == "Pad":
-        return _pad_map(graph, op, position, dimension)
+        return pad_map(graph, op, position, dimension)
     if kind == "Slice":
-        return _slice_map(graph, op, position, dimension)
+        return slice_map(graph, op, position, dimension)
     raise _unknown(graph, op)
 
 
@@ -184,88 +228,6 @@ def _keeps(graph: Graph, op: Op, dimension: int) -> bool:
     if axes is None or not op.attrs.get("keepdims", 1):
         return False
     return dimension not in [int(reduced) % 4 for reduced in axes]
-
-
-def _resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, made: int) -> AxisMap | None:
-    """Integer factors; every other resize is computed whole."""
-    place = 2 if op.kind == "Resize" else 1
-    factor = made // rows
-    scales = op.attrs.get("scales")
-    if op.attrs.get("layout") != "NHWC" and len(op.inputs) > place and op.inputs[place] != ABSENT:
-        scales = graph.constant(op.inputs[place])
-    if position != 0 or (scales is not None and len(scales) and float(scales[dimension]) != factor):
-        return None
-    transform = op.attrs.get("coordinate_transformation_mode", "half_pixel" if op.kind == "Resize" else "asymmetric")
-    if factor * rows != made:
-        return None
-    if factor == 1:
-        return SAME
-    mode = op.attrs.get("mode", "nearest")
-    half = transform in ("half_pixel", "pytorch_half_pixel")
-    if (not half and transform != "asymmetric") or mode not in ("nearest", "linear", "bilinear"):
-        return None
-    if mode == "nearest":
-        rounding = op.attrs.get("nearest_mode", "round_prefer_floor")
-        if half or op.kind == "Upsample" or op.attrs.get("layout") == "NHWC" or rounding == "floor":
-            # Half-pixel centres fall inside the row they copy unless rounding is forced one way.
-            spread = factor if half and rounding in ("floor", "ceil") else 0
-            return AxisMap(1, factor, -spread, spread)
-        return AxisMap(1, factor, 0, factor - 1)
-    return AxisMap(2, 2 * factor, 1 - factor, 1 + factor) if half else AxisMap(1, factor, 0, factor)
-
-
-def _pad_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | None:
-    if position != 0:
-        return None
-    if op.attrs.get("mode", "constant") not in ("constant", "edge"):
-        return None
-    begin = pad_sides(graph, op)[dimension][0]
-    return AxisMap(1, 1, -begin, -begin)
-
-
-def pad_sides(graph: Graph, op: Op) -> list[tuple[int, int]]:
-    """(begin, end) of a Pad by dimension. Raises UnsupportedError where they are not constant."""
-    rank = len(graph.tensors[op.inputs[0]].shape)
-    given: Any = op.attrs.get("pads") or [0] * (2 * rank)
-    if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
-        value = graph.constant(op.inputs[1])
-        if value is None:
-            raise UnsupportedError(f"{graph.name}: the pads of operator {op.name!r} are not constant")
-        if value.ndim == 2:  # TFLite: a row [begin, end] a dimension
-            return [(int(begin), int(end)) for begin, end in value.tolist()]
-        given = value.tolist()
-    sides = [(0, 0)] * rank
-    axes: Sequence[int] = range(rank)
-    if len(op.inputs) > 3 and op.inputs[3] != ABSENT:
-        named = graph.constant(op.inputs[3])
-        axes = [] if named is None else [int(axis) % rank for axis in named.tolist()]
-    for place, axis in enumerate(axes):
-        sides[axis] = (int(given[place]), int(given[place + len(given) // 2]))
-    return sides
-
-
-def _slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | None:
-    if position != 0:
-        return None
-    if len(op.inputs) > 1:
-        values = [None if tensor == ABSENT else graph.constant(tensor) for tensor in op.inputs[1:]]
-        if any(value is None for value in values):
-            return None
-        lists = [value.reshape(-1).tolist() for value in values if value is not None]
-        starts = lists[0]
-        axes = lists[2] if len(lists) > 2 else list(range(len(starts)))
-        steps = lists[3] if len(lists) > 3 else [1] * len(starts)
-    else:
-        starts = op.attrs["starts"]
-        axes, steps = op.attrs.get("axes", list(range(len(starts)))), [1] * len(starts)
-    rows = graph.tensors[op.inputs[0]].shape[dimension]
-    for start, along, step in zip(starts, axes, steps, strict=True):
-        if along % 4 == dimension:
-            if step < 1:
-                return None
-            offset = min(start + rows if start < 0 else start, rows)
-            return AxisMap(step, 1, offset, offset)
-    return SAME
 
 
 def input_interval(op: Op, graph: Graph, position: int, wanted: Interval, axis: int = 0) -> Interval:

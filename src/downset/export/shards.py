@@ -82,7 +82,8 @@ def _blocks(plan: Pipeline) -> list[ShardBlock]:
 def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
     """Write `stageN_blockM_DEVICE.onnx` for every strip that is not empty, and `shards.json`.
 
-    Raises UnsupportedError for graphs that are channels-last or no ONNX, UsageError for a folder that cannot be made.
+    Raises UnsupportedError for graphs that are channels-last or no ONNX, or that would draw at random on several
+    devices, UsageError for a folder that cannot be made.
     """
     if graph.source.format == "torch":
         raise UnsupportedError(
@@ -96,6 +97,8 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
+    for block in blocks:
+        _refuse_chance(graph, block)
     form, opsets = row_form(graph, strict=False), _opsets(graph)
     shards: list[Shard] = []
     for block in blocks:
@@ -114,6 +117,22 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
     listed = [{field: getattr(shard, field) for field in Shard.__slots__} for shard in shards]
     write_whole(folder / "shards.json", (json.dumps({"kind": "shards", "shards": listed}, indent=1) + "\n").encode())
     return tuple(shards)
+
+
+def _refuse_chance(graph: Graph, block: ShardBlock) -> None:
+    """Devices that each drew their own numbers would not make rows of one tensor."""
+    if sum(start < stop for _, start, stop in block.strips) < 2:
+        return
+    for op in (graph.ops[index] for index in block.ops):
+        trained = None
+        if op.kind == "Dropout" and len(op.inputs) > 2 and op.inputs[2] != ABSENT:
+            trained = graph.constant(op.inputs[2])
+        draws = op.kind.startswith("Random") or op.kind in ("Bernoulli", "Multinomial")
+        if (draws or (trained is not None and trained.any())) and "seed" not in op.attrs:
+            raise UnsupportedError(
+                f"{graph.name}: operator {op.name!r} of kind {op.kind} draws at random, on every device anew; give it "
+                "a seed, or let one device compute it"
+            )
 
 
 def shard_graph(
@@ -228,6 +247,7 @@ def _model(part: Graph, opsets: dict[str, int]) -> Any:
         if op.kind == "Slice" and len(op.inputs) > 1 and opsets.get("", 1) < 10:
             op = _old_slice(part, op)
         domain, _, kind = op.kind.rpartition("::")
+        domain = "" if domain == "ai.onnx.12" else domain  # a Softmax of before opset 13, as this file's opset has it
         names = [["" if t == ABSENT else part.tensors[t].name for t in side] for side in (op.inputs, op.outputs)]
         attrs = dict(op.attrs)
         if "fill" in attrs:

@@ -99,6 +99,7 @@ class _Run:
         self.plan, self.env, self.simpy = plan, env, simpy
         self.jitter, self.random = jitter, random.Random(seed)
         self.disturbances = sorted(disturbances, key=lambda item: item.at_s)
+        self.dead = [_dead(self.disturbances, device) for device in range(len(plan.cluster.devices))]
         self.overlap = plan.cluster.network.overlap
         resource = simpy.PriorityResource
         self.medium = resource(env, 1) if plan.cluster.network.kind == "shared" else None
@@ -142,6 +143,7 @@ class _Run:
             tokens.release(token)
 
     def whole_stage(self, frame: int, stage: PipelineStage, sender: int) -> Iterator[Any]:
+        yield from self.reached([stage.leader], 0.0)
         for transfers, block in _steps(stage, sender):
             if transfers:
                 yield from self.transfer(frame, transfers)
@@ -149,6 +151,7 @@ class _Run:
                 yield from self.compute(block)
 
     def overlapped(self, frame: int, index: int, stage: PipelineStage, sender: int) -> Iterator[Any]:
+        yield from self.reached([stage.leader], 0.0)
         for transfers, block in _steps(stage, sender):
             if transfers:
                 with self.radios[index].request(priority=frame) as turn:
@@ -160,13 +163,44 @@ class _Run:
                     yield from self.compute(block)
 
     def transfer(self, frame: int, transfers: Sequence[Transfer]) -> Iterator[Any]:
+        ends = sorted({device for transfer in transfers for device in (transfer.source, transfer.target)})
         seconds = round_seconds(self.plan.cluster, transfers)
         if self.medium is None:
-            yield self.env.timeout(seconds)
+            yield from self.reached(ends, seconds)
             return
         with self.medium.request(priority=frame) as turn:
             yield turn
-            yield self.env.timeout(seconds)
+            done = self.while_alive(ends, self.env.now, seconds)
+            if done < math.inf:
+                yield self.env.timeout(done - self.env.now)
+                return
+            yield self.env.timeout(max(0.0, self.died(ends) - self.env.now))
+        yield from self.reached(ends, 0.0)  # never; the others have the network again
+
+    def reached(self, devices: Sequence[int], seconds: float) -> Iterator[Any]:
+        """Wait until all these devices were alive for so long."""
+        done = self.while_alive(devices, self.env.now, seconds)
+        if done == math.inf:
+            yield from self.stall(devices)
+        if done > self.env.now:
+            yield self.env.timeout(done - self.env.now)
+
+    def stall(self, devices: Sequence[int]) -> Iterator[Any]:
+        if self.stalled_at is None:
+            self.stalled_at = max(self.env.now, self.died(devices))
+        yield self.env.event()  # never comes
+
+    def died(self, devices: Sequence[int]) -> float:
+        return min(start for device in devices for start, stop in self.dead[device] if stop == math.inf)
+
+    def while_alive(self, devices: Sequence[int], begin: float, seconds: float) -> float:
+        """When something of `seconds` that starts at `begin`, and rests while one of the devices is dead, is done."""
+        now, left = begin, seconds
+        for start, stop in sorted(interval for device in devices for interval in self.dead[device]):
+            if stop <= now or (start > now and start >= now + left):
+                continue
+            now, left = stop, left - max(0.0, start - now)
+        return now + left
 
     def compute(self, block: Block) -> Iterator[Any]:
         by_device: dict[int, int] = {}
@@ -175,12 +209,9 @@ class _Run:
         longest = 0.0
         for device, macs in by_device.items():
             seconds = macs / self.plan.cluster.devices[device].speed * self.noise()
-            ends = self.ends(device, self.env.now, seconds)
+            ends = self.ends(device, self.while_alive([device], self.env.now, 0.0), seconds)
             if ends == math.inf:
-                if self.stalled_at is None:
-                    died = (d.at_s for d in self.disturbances if d.device == device and d.factor == math.inf)
-                    self.stalled_at = max(self.env.now, min(died))
-                yield self.env.event()  # never comes
+                yield from self.stall([device])
             self.busy[device] += ends - self.env.now
             longest = max(longest, ends - self.env.now)
         yield self.env.timeout(longest)
@@ -239,6 +270,14 @@ class _Run:
             frames, completed, period, (spans[0], spans[1], spans[2], spans[3]), utilisation, redundancy, energy, end,
             self.stalled_at, window,
         )  # fmt: skip
+
+
+def _dead(disturbances: Sequence[Disturbance], device: int) -> list[tuple[float, float]]:
+    """When a device is dead: from a factor of infinity to its next one, if there is any."""
+    own = [change for change in disturbances if change.device == device]
+    own = [change for at, change in enumerate(own) if not at or change.factor != own[at - 1].factor]
+    stops = [*(change.at_s for change in own[1:]), math.inf]
+    return [(change.at_s, stop) for change, stop in zip(own, stops, strict=False) if change.factor == math.inf]
 
 
 def _steps(stage: PipelineStage, sender: int) -> Iterator[tuple[tuple[Transfer, ...], Block | None]]:

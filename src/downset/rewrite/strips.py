@@ -7,6 +7,7 @@ resizes are computed on whole source rows and cropped. Nothing else changes, so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.graph import ABSENT, Graph, Op, Role, Tensor
-from downset.regions import Window, pad_sides, spatial_axis, window
+from downset.region_maps import pad_sides
+from downset.regions import Window, broadcast_axis, spatial_axis, window
 from downset.rows import Interval, RowForm, needed
 
 __all__ = ["AddTensor", "Held", "strip_ops", "strip_pads"]
@@ -66,6 +68,12 @@ def strip_ops(
     return strip.ops, found
 
 
+def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.NDArray[Any]:
+    value = graph.constant(tensor)
+    assert value is not None
+    return value[(slice(None),) * dimension + (slice(*rows),)]
+
+
 class _Strip:
     def __init__(
         self, graph: Graph, form: RowForm, add_tensor: AddTensor, suffix: str, axis: int, held: dict[int, Held]
@@ -74,6 +82,7 @@ class _Strip:
         self._add_tensor, self._suffix = add_tensor, suffix
         self._held = held
         self._cut: dict[tuple[int, Interval], int] = {}
+        self._met: dict[tuple[int, Interval, int], int] = {}
         self._int64 = Tensor("", (), "int64", 0)
         self.ops: list[Op] = []
 
@@ -94,6 +103,7 @@ class _Strip:
         inputs = tuple(self.rows(tensor, read[tensor]) if tensor in read else tensor for tensor in op.inputs)
         attrs, given = dict(op.attrs), made
         if not row_op.whole and (spatial_axis(self._graph, op.outputs[0], self._axis) is not None):
+            inputs = tuple(self._broadcast(op, position, tensor, made) for position, tensor in enumerate(inputs))
             inputs, attrs, given = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), made)
         outputs = [ABSENT if tensor == ABSENT else self._tensor(tensor, given) for tensor in op.outputs]
         self.ops.append(Op(f"{op.name}{self._suffix}", op.kind, inputs, tuple(outputs), attrs))
@@ -103,6 +113,23 @@ class _Strip:
                 self._held[tensor] = (result, whole if row_op.whole else given)
                 if not row_op.whole and given != made:
                     self._held[tensor] = (self.rows(tensor, made), made)
+
+    def _broadcast(self, op: Op, position: int, given: int, made: Interval) -> int:
+        """The rows of a constant, or of a tensor of lower rank, that meet the rows made; others as they are given."""
+        tensor = op.inputs[position]
+        dimension = broadcast_axis(self._graph, op, position, self._axis)
+        if dimension is None or made == (0, self._graph.tensors[tensor].shape[dimension]):
+            return given
+        if (tensor, made, dimension) not in self._met:
+            meta = self._graph.tensors[tensor]
+            name = f"{meta.name}{self._suffix}/rows{made[0]}to{made[1]}"
+            if tensor in self._graph.constants:
+                shape = (*meta.shape[:dimension], made[1] - made[0], *meta.shape[dimension + 1 :])
+                value = partial(_rows_of, self._graph, tensor, dimension, made)
+                self._met[tensor, made, dimension] = self._add_tensor(name, shape, meta, role="constant", value=value)
+            else:
+                self._met[tensor, made, dimension] = self._crop(given, tensor, made[0], made[1], name, dimension)
+        return self._met[tensor, made, dimension]
 
     def _read(self, tensor: int, row_map: Any, made: Interval) -> Interval:
         rows = self._form.rows[tensor]
@@ -143,7 +170,8 @@ class _Strip:
         """Sizes stated for the strip; scales stay as they are."""
         if op.kind == "Upsample" or op.attrs.get("layout") == "NHWC" or len(inputs) < 4 or inputs[3] == ABSENT:
             return inputs
-        shape = self._shape(op.outputs[0], given)
+        full = self._shape(op.outputs[0], given)
+        shape = [full[axis] for axis in op.attrs.get("axes") or range(len(full))]
         return (*inputs[:3], self._constant(f"{op.name}{self._suffix}/sizes", np.array(shape, np.int64)))
 
     def _padded(
@@ -190,12 +218,15 @@ class _Strip:
         ]
         return (inputs[0], *made), attrs
 
-    def _crop(self, source: int, like: int, start: int, stop: int, name: str) -> int:
-        dimension = spatial_axis(self._graph, like, self._axis)
+    def _crop(self, source: int, like: int, start: int, stop: int, name: str, dimension: int | None = None) -> int:
+        if dimension is None:
+            dimension = spatial_axis(self._graph, like, self._axis)
         assert dimension is not None
+        meta = self._graph.tensors[like]
+        shape = (*meta.shape[:dimension], stop - start, *meta.shape[dimension + 1 :])
         parts = {"starts": start, "ends": stop, "axes": dimension}
         bounds = [self._constant(f"{name}/{key}", np.array([value], np.int64)) for key, value in parts.items()]
-        result = self._add_tensor(name, self._shape(like, (start, stop)), self._graph.tensors[like])
+        result = self._add_tensor(name, shape, meta)
         self.ops.append(Op(name, "Slice", (source, *bounds), (result,)))
         return result
 
