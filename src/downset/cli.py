@@ -1,7 +1,7 @@
 """The command line: `downset COMMAND`. Thin: options in, library calls, tables or JSON out.
 
 stdout is data, stderr is talk. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification failed, 5 cannot load
-or unsupported, 6 a limit was reached before it was known.
+or unsupported, 6 a limit was reached before it was known, 128 and the signal's number where it was stopped.
 """
 
 from __future__ import annotations

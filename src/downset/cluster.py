@@ -22,16 +22,23 @@ from downset.units import parse_bytes
 __all__ = ["Cluster", "Device", "Link", "Network", "cluster_names", "load_cluster", "parse_cluster"]
 
 
+# The upper bounds keep infinities out; no device or link is near them. Plans hold them to their clusters too.
+_Positive = Annotated[float, msgspec.Meta(ge=1e-9, le=1e18)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+_Rate = Annotated[float, msgspec.Meta(gt=0, le=1e24)]
+_Memory = Annotated[int, msgspec.Meta(gt=0)]
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """`mac_per_s`: capacity ϑ of eq. 7; `alpha`: its regression's coefficient (time = alpha · MACs / mac_per_s)."""
 
     name: str
-    mac_per_s: float
-    alpha: float = 1.0
-    memory_bytes: int | None = None
-    power_busy_w: float | None = None
-    power_idle_w: float | None = None
+    mac_per_s: _Positive
+    alpha: _Positive = 1.0
+    memory_bytes: _Memory | None = None
+    power_busy_w: _NotNegative | None = None
+    power_idle_w: _NotNegative | None = None
 
     @property
     def speed(self) -> float:
@@ -44,8 +51,8 @@ class Link:
     """A pair of devices (by index, ascending) whose rate differs from the common one."""
 
     pair: tuple[int, int]
-    bytes_per_s: float
-    latency_s: float
+    bytes_per_s: _Rate
+    latency_s: _NotNegative
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,8 @@ class Network:
     of the sum (eq. 11). Default: shared networks overlap, links do not."""
 
     kind: Literal["links", "shared"]
-    bytes_per_s: float
-    latency_s: float = 0.0
+    bytes_per_s: _Rate
+    latency_s: _NotNegative = 0.0
     overlap: bool = False
     links: tuple[Link, ...] = ()
 
@@ -72,11 +79,6 @@ class Cluster:
             if link.pair == pair:
                 return link.bytes_per_s, link.latency_s
         return self.network.bytes_per_s, self.network.latency_s
-
-
-# The upper bound keeps infinities out; no device or link is near it.
-_Positive = Annotated[float, msgspec.Meta(ge=1e-9, le=1e18)]
-_NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
 
 class _Form(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -100,7 +102,7 @@ class _DeviceForm(_Form, frozen=True):
     name: Annotated[str, msgspec.Meta(min_length=1)]
     mac_per_s: _Positive
     alpha: _Positive = 1.0
-    memory: str | Annotated[int, msgspec.Meta(gt=0)] | None = None
+    memory: str | _Memory | None = None
     power_busy_w: _NotNegative | None = None
     power_idle_w: _NotNegative | None = None
 
@@ -126,7 +128,7 @@ def load_cluster(path: str | os.PathLike[str]) -> Cluster:
         entry = resources.files("downset") / "clusters" / f"{text}.toml"
         return parse_cluster(entry.read_text(encoding="utf-8"), text)
     try:
-        content = Path(path).read_bytes().decode()
+        content = Path(path).read_bytes().decode("utf-8-sig")  # Windows' editors begin a file with a mark
     except OSError as error:
         known = ", ".join(cluster_names())
         raise LoadError(f"cannot read cluster {text}: {error.strerror}; clusters that come along: {known}") from None
@@ -144,7 +146,8 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
     try:
         form = msgspec.convert(raw, _ClusterForm)
     except msgspec.ValidationError as error:
-        raise LoadError(_placed(str(error), text, where)) from None
+        said = re.sub(r"^Invalid enum value ('.*?')", r"\1 is no kind of network, write links or shared", str(error))
+        raise LoadError(_placed(said, text, where)) from None
     names = [device.name for device in form.device]
     devices = []
     for index, device in enumerate(form.device):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from downset.errors import UsageError
+from downset.errors import UnsupportedError
 from downset.graph import Graph
 from downset.plans import Evidence, Stage, StagePlan
 from downset.rewrite.rebatch import batch_or_one
@@ -55,17 +55,17 @@ def stage(
     """Search stages for a prepared graph, time whole candidates end to end, interleaved, and choose.
 
     `runs`: rounds in which each candidate runs once (at least 15 where the choice shall mean something). Raises
-    UnsupportedError for an operator without a kernel, UsageError for an empty graph or bad limits.
+    UnsupportedError for an operator without a kernel or an empty graph, UsageError for bad limits.
     """
     from downset.run.arena import seeded_inputs
 
     limits = limits or Limits()
     progress = progress or _silent
     if not graph.ops:
-        raise UsageError(f"{graph.name} has no operators: there is nothing to stage")
+        raise UnsupportedError(f"{graph.name} has no operators: there is nothing to stage")
     plain = Variant("", graph, device, profiles, limits, progress)
     if not plain.units.units:
-        raise UsageError(f"{graph.name} computes only constants: there is nothing to stage")
+        raise UnsupportedError(f"{graph.name} computes only constants: there is nothing to stage")
     alone = []
     for unit in range(len(plain.units.units)):
         progress("timing units", unit, len(plain.units.units))

@@ -20,13 +20,14 @@ def parse_bytes(text: str) -> int:
     return nbytes
 
 
-def parse_seconds(text: str) -> float:
-    """`10s`, `500ms`, `2min`, `1.5` -> seconds. Raises UsageError for anything else, zero and negatives too."""
+def parse_seconds(text: str, *, zero: bool = False) -> float:
+    """`10s`, `500ms`, `2min`, `1.5` -> seconds. Raises UsageError for anything else, negatives too, and for zero
+    unless `zero` (a moment, not a duration)."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?\s*", text)
     factor = {None: 1.0, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
-    seconds = float(match[1]) * factor[match[2]] if match else 0.0
-    if seconds <= 0:
-        raise UsageError(f"{text!r} is not a duration; write for example 10s, 500ms or 2min")
+    seconds = float(match[1]) * factor[match[2]] if match else -1.0
+    if seconds < 0 or (seconds == 0 and not zero):
+        raise UsageError(f"{text!r} is not a {'time' if zero else 'duration'}; write for example 10s, 500ms or 2min")
     return seconds
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from downset.cost import row_form, segment_macs
 from downset.errors import InvalidPlan, UnsupportedError
 from downset.graph import Graph
-from downset.plans import Block, Pipeline, PipelineStage
+from downset.plans import Block, Pipeline, PipelineStage, Transfer
 from downset.rows import Interval, RowForm
 
 if TYPE_CHECKING:
@@ -53,17 +53,33 @@ def verify_without_graph(plan: Pipeline) -> None:
 def _check_devices(plan: Pipeline) -> None:
     known = range(len(plan.cluster.devices))
     for place, stage in enumerate(plan.stages):
-        used = {stage.leader, *stage.devices, *(strip.device for block in stage.blocks for strip in block.strips)}
-        for device in sorted(used):
+        moves = _transfers(stage)
+        for device in sorted({*_working(stage), *stage.devices}):
             if device not in known:
                 raise InvalidPlan(f"stage {place} names device {device}; the cluster has {len(known)}")
+        if min([stage.handover_bytes, *(transfer.nbytes for transfer in moves)]) < 0:
+            raise InvalidPlan(f"stage {place}: a transfer of less than 0 bytes")
+        if min((strip.macs for block in stage.blocks for strip in block.strips), default=0) < 0:
+            raise InvalidPlan(f"stage {place}: a strip with less than 0 MACs")
     _disjoint(plan.stages)
     for place, stage in enumerate(plan.stages):
+        for device in sorted(_working(stage) - {*stage.devices}):
+            raise InvalidPlan(f"stage {place}: device {device} works in it and is none of its devices")
         for block in stage.blocks:
             _check_cover(block, place)
 
 
+def _transfers(stage: PipelineStage) -> list[Transfer]:
+    return [transfer for block in stage.blocks for transfer in (*block.before, *block.after)]
+
+
+def _working(stage: PipelineStage) -> set[int]:
+    ends = {device for transfer in _transfers(stage) for device in (transfer.source, transfer.target)}
+    return {stage.leader, *ends, *(strip.device for block in stage.blocks for strip in block.strips)}
+
+
 def _check_timing(plan: Pipeline) -> None:
+    _check_handovers(plan)
     for place, stage in enumerate(plan.stages):
         _check_times(plan, stage, place)
     _check_period(plan)
@@ -189,31 +205,68 @@ def _check_strips(form: RowForm, block: Block, place: int) -> None:
 
 def _check_times(plan: Pipeline, stage: PipelineStage, place: int) -> None:
     devices, network = plan.cluster.devices, plan.cluster.network
-    compute_s = 0.0
-    for block in stage.blocks:
+    compute_s = transfer_s = 0.0
+    for number, block in enumerate(stage.blocks):
         busy: dict[int, float] = {}
         for strip in block.strips:
             device = devices[strip.device]
             busy[strip.device] = busy.get(strip.device, 0.0) + device.alpha * strip.macs / device.mac_per_s
-        compute_s += max(busy.values(), default=0.0)
-    seconds = max(compute_s, stage.transfer_s) if network.overlap else compute_s + stage.transfer_s
-    if not _close(compute_s, stage.compute_s) or not _close(seconds, stage.seconds):
-        raise InvalidPlan(f"stage {place} states {stage.seconds} s, but its work takes {seconds} s")
-    moved = sum(t.nbytes for block in stage.blocks for t in (*block.before, *block.after)) + stage.handover_bytes
+        where = f"block {number} of stage {place}"
+        _equal(where, "compute_s", block.compute_s, max(busy.values(), default=0.0))
+        sent_s = _round_s(plan, block.before) + _round_s(plan, block.after)
+        _equal(where, "transfer_s", block.transfer_s, sent_s)
+        compute_s, transfer_s = compute_s + max(busy.values(), default=0.0), transfer_s + sent_s
+    if stage.handover_bytes:
+        sender = plan.stages[place - 1].leader
+        transfer_s += _round_s(plan, (Transfer(sender, stage.leader, stage.handover_bytes),))
+    where = f"stage {place}"
+    _equal(where, "compute_s", stage.compute_s, compute_s)
+    _equal(where, "transfer_s", stage.transfer_s, transfer_s)
+    _equal(where, "seconds", stage.seconds, max(compute_s, transfer_s) if network.overlap else compute_s + transfer_s)
+    moved = sum(transfer.nbytes for transfer in _transfers(stage)) + stage.handover_bytes
     if moved != stage.nbytes:
         raise InvalidPlan(f"stage {place} states {stage.nbytes} bytes, but {moved} are sent")
 
 
-def _check_period(plan: Pipeline) -> None:
-    period = max((stage.seconds for stage in plan.stages), default=0.0)
+def _check_handovers(plan: Pipeline) -> None:
+    """Between leaders the stage's input is charged, all of it, or with comm `paper` nothing."""
+    if plan.comm not in ("full", "paper"):
+        raise InvalidPlan(f"comm is {plan.comm!r}, not full or paper")
+    for place, stage in enumerate(plan.stages):
+        given = stage.handover_bytes
+        if given and (plan.comm == "paper" or not place):
+            why = "comm is paper, which charges none" if place else "there is no stage before it"
+            raise InvalidPlan(f"stage {place} states handover_bytes {given}, but {why}")
+        read = max((strip.in_bytes for block in stage.blocks[:1] for strip in block.strips), default=0)
+        if place and read and not given and plan.comm == "full":
+            raise InvalidPlan(f"stage {place} states handover_bytes 0, but it reads {read}, and comm is full")
+
+
+def _round_s(plan: Pipeline, transfers: Sequence[Transfer]) -> float:
+    """A round of transfers: on a shared network one after another, on links as long as the busiest device's."""
+    seconds = [t.nbytes / plan.cluster.link(t.source, t.target)[0] for t in transfers]
+    seconds = [s + plan.cluster.link(t.source, t.target)[1] for s, t in zip(seconds, transfers, strict=True)]
     if plan.cluster.network.kind == "shared":
-        period = max(period, sum(stage.transfer_s for stage in plan.stages))
+        return sum(seconds)
+    ends = {device for t in transfers for device in (t.source, t.target)}
+    return max(
+        (sum(s for s, t in zip(seconds, transfers, strict=True) if device in (t.source, t.target)) for device in ends),
+        default=0.0,
+    )
+
+
+def _equal(where: str, field: str, stated: float, found: float) -> None:
+    if not _close(stated, found):
+        raise InvalidPlan(f"{where} states {field} {stated:.9g}, but its work takes {found:.9g} s")
+
+
+def _check_period(plan: Pipeline) -> None:
+    shared = plan.cluster.network.kind == "shared"
+    medium = sum(stage.transfer_s for stage in plan.stages) if shared else 0.0
+    _equal("the plan", "medium_s", plan.medium_s, medium)
+    _equal("the plan", "period_s", plan.period_s, max([medium, *(stage.seconds for stage in plan.stages)]))
     latency = sum(stage.compute_s + stage.transfer_s for stage in plan.stages)
-    if not _close(period, plan.period_s) or not _close(latency, plan.latency_s):
-        raise InvalidPlan(
-            f"the plan states a period of {plan.period_s} s and a latency of {plan.latency_s} s; they are {period} and "
-            f"{latency}"
-        )
+    _equal("the plan", "latency_s", plan.latency_s, latency)
     evidence = plan.evidence
     if evidence.value != plan.period_s or evidence.bound > evidence.value:
         raise InvalidPlan(f"the bound {evidence.bound} is above the period {plan.period_s}, or the value is another")

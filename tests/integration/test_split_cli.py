@@ -234,6 +234,5 @@ def test_a_tampered_pipeline_is_refused(model, tmp_path):
         (tmp_path / "broken.json").write_text(json.dumps({**whole, **change}))
         with pytest.raises(DownsetError, match=r"broken\.json"):
             run("simulate", tmp_path / "broken.json")
-    for jitter in ("nan", "1e300"):
-        with pytest.raises(DownsetError, match="jitter"):
-            run("simulate", tmp_path / "plan.json", "--jitter", jitter)
+    with pytest.raises(DownsetError, match="jitter"):
+        run("simulate", tmp_path / "plan.json", "--jitter", "nan")

@@ -59,7 +59,7 @@ def test_one_operator_and_no_operator(tmp_path):
     result = stage(one, open_device("cpu", threads=2), runs=1)
     assert result.plan.evidence.method == "sequential"
     empty = replace(one, ops=(), outputs=one.inputs)
-    with pytest.raises(UsageError, match="nothing to stage"):
+    with pytest.raises(UnsupportedError, match="nothing to stage"):
         stage(empty, open_device("cpu"))
 
 

@@ -10,6 +10,7 @@ import rich_click as click
 
 from downset.commands.options import SECONDS, console, print_json
 from downset.errors import InvalidPlan, UsageError
+from downset.units import parse_seconds, printable
 
 if TYPE_CHECKING:
     from downset.pipelines.simulate import Disturbance
@@ -20,9 +21,15 @@ __all__ = ["simulate"]
 
 @click.command()
 @click.argument("plan_file", metavar="PLAN", type=click.Path())
-@click.option("--frames", type=click.IntRange(min=1), default=1000, show_default=True)
+@click.option("--frames", type=click.IntRange(1, 1_000_000), default=1000, show_default=True)
 @click.option("--arrival", type=SECONDS, help="A frame comes this often; without it one is always waiting.")
-@click.option("--jitter", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Of computing times.")
+@click.option(
+    "--jitter",
+    type=click.FloatRange(0, 100),
+    default=0.0,
+    show_default=True,
+    help="Of computing times, as a share of their mean.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the jitter.")
 @click.option("--fail", "fails", multiple=True, metavar="DEVICE@10s", help="The device dies then; repeatable.")
 @click.option("--slow", "slows", multiple=True, metavar="DEVICE@10s*2", help="It takes that many times as long.")
@@ -47,8 +54,8 @@ def simulate(
     disturbances = [_disturbance(plan, text, dies=True) for text in fails]
     disturbances += [_disturbance(plan, text, dies=False) for text in slows]
     found = run(plan, frames=frames, arrival_s=arrival, jitter=jitter, seed=seed, disturbances=disturbances)
-    names = [device.name for device in plan.cluster.devices]
     if as_json:
+        names = [device.name for device in plan.cluster.devices]
         print_json(
             {
                 "frames": found.frames,
@@ -65,6 +72,7 @@ def simulate(
             }
         )
         return
+    names = [printable(device.name) for device in plan.cluster.devices]
     out = console()
     latencies = zip(("p50", "p90", "p99", "max"), found.latency_s, strict=True)
     lines = [
@@ -72,7 +80,8 @@ def simulate(
         f"{plan.period_s:.6g} s)",
         "latency: "
         + ", ".join(f"{quantile} {seconds:.4g} s" for quantile, seconds in latencies)
-        + f" (analytic, one frame alone: {plan.latency_s:.4g} s; frames wait for each other inside)",
+        + f" (analytic, one frame alone: {plan.latency_s:.4g} s), from when the first stage begins with a frame"
+        + (f"; up to {found.window} frames are inside at once" if arrival is None else ""),
         "utilisation: " + ", ".join(f"{n} {u:.0%}" for n, u in zip(names, found.utilisation, strict=True)),
         "redundancy: " + ", ".join(f"{n} {r:.1%}" for n, r in zip(names, found.redundancy, strict=True)),
     ]
@@ -90,15 +99,18 @@ def simulate(
 
 def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:
     from downset.pipelines.simulate import Disturbance
-    from downset.units import parse_seconds
 
+    where = f"{'--fail' if dies else '--slow'} {text!r}"
     match = re.fullmatch(r"(.+)@([^*@]+)" + ("" if dies else r"\*(\d+(?:\.\d+)?)"), text)
     if match is None:
-        raise UsageError(f"{text!r} is not {'DEVICE@10s' if dies else 'DEVICE@10s*2'}")
+        raise UsageError(f"{where} is not {'DEVICE@10s' if dies else 'DEVICE@10s*2'}")
     names = [device.name for device in plan.cluster.devices]
     if match[1] not in names:
-        raise UsageError(f"{text!r}: no device is called {match[1]!r}; the plan has {', '.join(names)}")
+        raise UsageError(f"{where}: no device is called {match[1]!r}; the plan has {', '.join(names)}")
     factor = math.inf if dies else float(match[3])
     if not factor > 0:
-        raise UsageError(f"{text!r}: a device takes more than 0 times as long")
-    return Disturbance(names.index(match[1]), parse_seconds(match[2]), factor)
+        raise UsageError(f"{where}: a device takes more than 0 times as long")
+    try:
+        return Disturbance(names.index(match[1]), parse_seconds(match[2], zero=True), factor)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None

@@ -50,24 +50,44 @@ def split(
     from downset.split import plan_pipeline
     from downset.verify_pipeline import verify_pipeline
 
+    _check_outputs(output, options["export_dir"], (model, cluster_file))
     cluster = load_cluster(cluster_file)
     graph = load(model, shapes=parse_shapes(options["shapes"]))
     shared = {"comm": options["comm"], "max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
     plan = plan_pipeline(graph, cluster, method=method, **shared)
     verify_pipeline(graph, plan)
     compared = _compared(graph, cluster, plan, shared) if compare else {}
-    if output is not None:
-        write_plan(output, plan)
-    if options["export_dir"] is not None:
+    if options["export_dir"] is not None:  # before the plan: not every plan can be exported
         from downset.export.shards import export_shards
 
         export_shards(options["export_dir"], graph, plan)
+    if output is not None:
+        write_plan(output, plan)
     if as_json:
         print_json(split_json(plan, compared))
     else:
         _print_tables(plan, compared, console())
     if plan.note:
         console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
+
+
+def _check_outputs(output: str | None, export_dir: str | None, sources: tuple[str, str]) -> None:
+    """What cannot be written is said before anything is planned or written."""
+    from pathlib import Path
+
+    from downset.errors import UsageError
+    from downset.export.shards import WRITTEN
+    from downset.export.write import check_folder, check_output
+
+    if output is not None:
+        check_output(output, source=sources)
+    if export_dir is None:
+        return
+    check_folder(export_dir, sources=sources, written=WRITTEN)
+    if output is not None:
+        plan, folder = Path(output).resolve(), Path(export_dir).resolve()
+        if plan == folder or plan in folder.parents or (plan.parent == folder and WRITTEN.fullmatch(plan.name)):
+            raise UsageError(f"-o {output} is what --export {export_dir} writes; give the plan another name")
 
 
 def split_json(plan: Pipeline, compared: dict[str, Pipeline | None]) -> dict[str, Any]:

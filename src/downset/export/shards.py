@@ -6,10 +6,14 @@ outputs. `shards.json` beside the models says which rows, in the order in which 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Sequence
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +30,10 @@ from downset.rewrite.edit import Edit
 from downset.rewrite.strips import Held, strip_ops
 from downset.rows import Interval, RowForm, needed
 
-__all__ = ["Shard", "ShardBlock", "export_shards", "shard_graph", "write_shards"]
+__all__ = ["WRITTEN", "Shard", "ShardBlock", "export_shards", "shard_graph", "write_shards"]
+
+WRITTEN = re.compile(r"shards\.json|stage\d+_block\d+_[\w.-]+\.onnx")
+"""Names of the files that an export writes, and that the next one into the same folder may remove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +99,40 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
         )
     if channels_last(graph):
         raise UnsupportedError(f"{graph.name} is channels-last; shards are ONNX, which is channels-first")
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
     for block in blocks:
         _refuse_chance(graph, block)
+    with _filled(Path(folder)) as beside:
+        shards = _write(beside, graph, blocks)
+        _forget(Path(folder), {shard.file for shard in shards})
+    return shards
+
+
+@contextmanager
+def _filled(folder: Path) -> Iterator[Path]:
+    """A new folder inside, whose files come into `folder` at the end, or none of them where something failed."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    beside = folder / f".downset-{os.getpid()}-{secrets.token_hex(4)}.part"
+    done = False
+    try:
+        try:
+            beside.mkdir(parents=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
+        yield beside
+        try:
+            for file in sorted(beside.iterdir()):
+                file.replace(folder / file.name)
+        except OSError as error:
+            raise UsageError(f"cannot write into {folder}: {error.strerror}") from None
+        done = True
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for place in () if done else made:
+                place.rmdir()
+
+
+def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
     form, opsets = row_form(graph, strict=False), _opsets(graph)
     shards: list[Shard] = []
     for block in blocks:
@@ -113,7 +147,6 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
                 name = f"stage{block.stage}_block{block.block}_{safe}_{len(shards)}.onnx"
             write_whole(folder / name, _model(part, opsets).SerializeToString())
             shards.append(Shard(block.stage, block.block, device, name, inputs, outputs))
-    _forget(folder, {shard.file for shard in shards})
     listed = [{field: getattr(shard, field) for field in Shard.__slots__} for shard in shards]
     write_whole(folder / "shards.json", (json.dumps({"kind": "shards", "shards": listed}, indent=1) + "\n").encode())
     return tuple(shards)
@@ -218,7 +251,7 @@ def _forget(folder: Path, kept: set[str]) -> None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return
     for name in files:
-        if name not in kept and re.fullmatch(r"stage\d+_block\d+_[\w.-]+\.onnx", name):
+        if name not in kept and name != "shards.json" and WRITTEN.fullmatch(name):
             (folder / name).unlink(missing_ok=True)
 
 

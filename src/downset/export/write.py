@@ -4,32 +4,73 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from downset.errors import UsageError
 
-__all__ = ["check_output", "copy_whole", "write_whole"]
+__all__ = ["check_folder", "check_output", "copy_whole", "write_whole"]
 
 
-def check_output(path: str | os.PathLike[str], *, source: str | os.PathLike[str] | None = None) -> None:
+Named = str | os.PathLike[str]
+"""A file or folder as the user names it."""
+
+
+def check_output(path: Named, *, source: Named | Sequence[Named] | None = None) -> None:
     """Say what is wrong with an output path before the work starts, not after it: raises UsageError.
 
-    `source`: the file being read, which is never written over.
+    `source`: the file or files being read, which are never written over.
     """
+    if not os.fspath(path):
+        raise UsageError("the output's name is empty; name a file")
     if os.fspath(path) == "-":
         raise UsageError(
             "output '-' names no file, and this is not written to stdout; for a file of that name write ./-"
         )
     try:
-        _check(Path(path), None if source is None else Path(source))
+        _check(Path(path), _paths(source))
     except OSError as error:  # a name that is too long, a folder that may not be looked into
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def _check(path: Path, source: Path | None) -> None:
+def check_folder(folder: Named, *, sources: Sequence[Named], written: re.Pattern[str]) -> None:
+    """Say what is wrong with a folder to fill before the work starts: raises UsageError.
+
+    `sources`: files being read, none of which may lie in the folder under a name that is `written` there."""
+    if not os.fspath(folder):
+        raise UsageError("the output folder's name is empty; name a folder")
+    try:
+        _check_folder(Path(folder), _paths(sources), written)
+    except OSError as error:
+        raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
+
+
+def _check_folder(folder: Path, sources: Sequence[Path], written: re.Pattern[str]) -> None:
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
+    if not there.is_dir():
+        raise UsageError(f"output folder {folder}: {there} is not a folder")
+    if not os.access(there, os.W_OK):
+        raise UsageError(f"output folder {folder}: {there} is not writable")
+    for entry in folder.iterdir() if there == folder else ():
+        if written.fullmatch(entry.name) and any(_same(entry, source) for source in sources):
+            raise UsageError(f"output {entry} is the file being read; choose another folder")
+
+
+def _paths(sources: Named | Sequence[Named] | None) -> list[Path]:
+    if sources is None:
+        return []
+    return [Path(sources)] if isinstance(sources, str | os.PathLike) else [Path(source) for source in sources]
+
+
+def _same(path: Path, other: Path) -> bool:
+    """One file, through links too."""
+    return path.exists() and other.exists() and path.samefile(other)
+
+
+def _check(path: Path, sources: Sequence[Path]) -> None:
     if path.is_dir():
         raise UsageError(f"output {path} is a directory; name a file")
     if not path.parent.is_dir():
@@ -38,7 +79,7 @@ def _check(path: Path, source: Path | None) -> None:
         return
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"output directory {path.parent} is not writable")
-    if source is not None and path.exists() and source.exists() and path.samefile(source):
+    if any(_same(path, source) for source in sources):
         raise UsageError(f"output {path} is the file being read; choose another name")
 
 

@@ -34,9 +34,10 @@ class Disturbance:
 class Simulation:
     """Simulated, not measured. `period_s`: mean time between frames that left, without the first fifth and while the
     pipeline fills or drains (`window` frames each; fewer than three times that many frames tell little).
-    `latency_s`: the 50th, 90th, 99th percentile and the largest, from entering the first stage. By device: share of the
-    time that it computed, share of its MACs that were redundant. `energy_j`: for a frame, where every device states its
-    powers (else None). `stalled_at_s`: when a dead device stopped the pipeline; frames after that never left."""
+    `latency_s`: the 50th, 90th, 99th percentile and the largest, from when the first stage begins with a frame. By
+    device: share of the time that it computed, share of its MACs that were redundant. `energy_j`: for a frame, where
+    every device states its powers (else None). `stalled_at_s`: when a dead device stopped the pipeline; frames after
+    that never left."""
 
     frames: int
     completed: int
@@ -107,7 +108,7 @@ class _Run:
         self.workers = [resource(env, 1) for _ in plan.stages]
         self.radios = [resource(env, 1) for _ in plan.stages]
         self.busy = [0.0] * len(plan.cluster.devices)
-        self.entered: list[float] = []
+        self.begun: dict[int, float] = {}
         self.left: list[float] = []
         self.latencies: list[float] = []
         self.stalled_at: float | None = None
@@ -125,8 +126,6 @@ class _Run:
             self.env.process(self.frame(frame, tokens, token))
 
     def frame(self, frame: int, tokens: Any, token: Any) -> Iterator[Any]:
-        entered = None if self.overlap else -1.0
-        start = self.env.now
         for index, stage in enumerate(self.plan.stages):
             sender = self.plan.stages[index - 1].leader if index else -1
             if self.overlap:
@@ -134,13 +133,16 @@ class _Run:
             else:
                 with self.workers[index].request(priority=frame) as turn:
                     yield turn
-                    if entered == -1.0 and index == 0:
-                        start = self.env.now  # waiting for the first stage is the source's, not the pipeline's
+                    self.begin(frame)
                     yield from self.whole_stage(frame, stage, sender)
         self.left.append(self.env.now)
-        self.latencies.append(self.env.now - start)
+        self.latencies.append(self.env.now - self.begun.pop(frame))
         if token is not None:
             tokens.release(token)
+
+    def begin(self, frame: int) -> None:
+        """Its latency counts from here: waiting for the first stage is the source's, not the pipeline's."""
+        self.begun.setdefault(frame, self.env.now)
 
     def whole_stage(self, frame: int, stage: PipelineStage, sender: int) -> Iterator[Any]:
         yield from self.reached([stage.leader], 0.0)
@@ -156,10 +158,12 @@ class _Run:
             if transfers:
                 with self.radios[index].request(priority=frame) as turn:
                     yield turn
+                    self.begin(frame)
                     yield from self.transfer(frame, transfers)
             if block is not None:
                 with self.workers[index].request(priority=frame) as turn:
                     yield turn
+                    self.begin(frame)
                     yield from self.compute(block)
 
     def transfer(self, frame: int, transfers: Sequence[Transfer]) -> Iterator[Any]:
