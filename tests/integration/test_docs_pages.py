@@ -1,9 +1,12 @@
 """The commands and programs that README and docs show do what they show (docs/arenas.md: test_docs_arenas.py)."""
 
+import json
 import re
 import shutil
 from pathlib import Path
 
+import jsonschema
+import numpy as np
 import pytest
 
 import downset
@@ -77,3 +80,29 @@ def test_how_to_run_in_onnx_runtime(here, capsys):
     names = {"MODEL": str(branchy_model(here / "m.onnx"))}
     exec(program, names)
     assert [output.name for output in names["session"].get_outputs()] == ["flat", "joined"]
+
+
+def test_how_to_chain_shards(here, run):
+    """The page's program makes what the network makes: strips that differ, hand-overs, tensors without rows."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = branchy_model(here / "net.onnx")
+    (here / "home.toml").write_text(
+        '[network]\nkind = "links"\nrate_mbps = 50000\n'
+        + "".join(f'[[device]]\nname = "{name}"\nmac_per_s = {speed}\n' for name, speed in (("a", 1e9), ("b", 2e9)))
+    )
+    inputs = {"x": np.ones((1, 3, 8, 8), np.float32)}
+    expected = onnxruntime.InferenceSession(path).run(["flat", "joined"], inputs)
+    program = block("docs/pipelines.md", "python", 1)
+    for method in ("layerwise", "pico"):
+        assert run("split", path, "--cluster", "home.toml", "--method", method, "--export", "shards", "-q")[0] == 0
+        listed = json.loads((here / "shards" / "shards.json").read_text())
+        jsonschema.validate(listed, json.loads((ROOT / "docs" / "schemas" / "shards.json").read_text()))
+        assert {shard["device"] for shard in listed["shards"]} == {"a", "b"}
+        assert listed["tensors"]["flat"] == {"shape": [1, 4], "dtype": "float32", "rows_axis": None}
+        assert listed["tensors"]["joined"]["rows_axis"] == 2
+        assert [shard["outputs"]["flat"] for shard in listed["shards"] if "flat" in shard["outputs"]] == [[0, 1]]
+        names = {}
+        exec(program, names)
+        assert listed["outputs"] == ["flat", "joined"]
+        for made, whole in zip(names["results"], expected, strict=True):
+            np.testing.assert_allclose(made, whole, rtol=1e-4, atol=1e-5)

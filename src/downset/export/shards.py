@@ -35,6 +35,9 @@ __all__ = ["WRITTEN", "Shard", "ShardBlock", "export_shards", "shard_graph", "wr
 WRITTEN = re.compile(r"shards\.json|stage\d+_block\d+_[\w.-]+\.onnx")
 """Names of the files that an export writes, and that the next one into the same folder may remove."""
 
+SHARDS_SCHEMA = 1
+"""Of shards.json, which docs/schemas/shards.json describes: keys are added, never renamed."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardBlock:
@@ -148,8 +151,26 @@ def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Sh
             write_whole(folder / name, _model(part, opsets).SerializeToString())
             shards.append(Shard(block.stage, block.block, device, name, inputs, outputs))
     listed = [{field: getattr(shard, field) for field in Shard.__slots__} for shard in shards]
-    write_whole(folder / "shards.json", (json.dumps({"kind": "shards", "shards": listed}, indent=1) + "\n").encode())
+    described = {
+        "kind": "shards",
+        "schema": SHARDS_SCHEMA,
+        "inputs": [graph.tensors[tensor].name for tensor in graph.inputs],
+        "outputs": [graph.tensors[tensor].name for tensor in graph.outputs],
+        "tensors": _tensors(graph, {name for shard in shards for name in (*shard.inputs, *shard.outputs)}),
+        "shards": listed,
+    }
+    write_whole(folder / "shards.json", (json.dumps(described, indent=1) + "\n").encode())
     return tuple(shards)
+
+
+def _tensors(graph: Graph, names: set[str]) -> dict[str, dict[str, Any]]:
+    """What the shards pass on, and the network's inputs and outputs, as a whole, by name."""
+    ends = {*graph.inputs, *graph.outputs}
+    return {
+        meta.name: {"shape": list(meta.shape), "dtype": meta.dtype, "rows_axis": spatial_axis(graph, index, 0)}
+        for index, meta in enumerate(graph.tensors)
+        if meta.name in names or index in ends
+    }
 
 
 def _refuse_chance(graph: Graph, block: ShardBlock) -> None:
