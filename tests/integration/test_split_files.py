@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from downset import cli
 from downset.cluster import load_cluster, parse_cluster
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.export.shards import write_shards
@@ -72,6 +73,14 @@ def test_split_does_not_write_over_what_it_reads(home, source, through):
     assert contents(home) == before
 
 
+def test_split_does_not_write_over_weights_beside_the_model(home):
+    onnx.save(onnx.load("net.onnx"), "apart.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    before = contents(home)
+    with pytest.raises(UsageError, match="is the file being read"):
+        split("-o", "w.bin", model="apart.onnx")
+    assert contents(home) == before
+
+
 def test_exports_do_not_write_over_what_is_read(home):
     split("--export", "shards", method="single")
     shard = next((home / "shards").glob("*.onnx"))
@@ -80,6 +89,34 @@ def test_exports_do_not_write_over_what_is_read(home):
     with pytest.raises(UsageError, match="is the file being read"):
         split("--export", "shards", model=shard)
     assert contents(home) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("fit", "net.onnx", "-o", ""), ("fit", "net.onnx", "--map", ""), ("stage", "net.onnx", "-o", ""),
+     ("arena", "records.csv", "-o", "")],
+)  # fmt: skip
+def test_empty_names_of_outputs_are_called_that(home, fails, arguments):
+    (home / "records.csv").write_text("id,lower,upper,size\na,0,1,4\n")
+    fails(2, *arguments, says="the output's name is empty")
+
+
+@pytest.mark.parametrize("arguments", [("fit", "net.onnx"), ("stage", "net.onnx"), ("arena", "records.csv")])
+def test_other_commands_do_not_write_over_what_they_read(home, fails, arguments):
+    (home / "records.csv").write_text("id,lower,upper,size\na,0,1,4\n")
+    (home / "link").symlink_to(arguments[1])
+    before = contents(home)
+    fails(2, *arguments, "-o", "link", says="is the file being read")
+    assert contents(home) == before
+
+
+def test_ctrl_c_exits_as_the_readme_says(run, monkeypatch):
+    def pressed(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.downset, "main", pressed)
+    assert run("split") == (130, "", "downset: stopped\n")
+    assert "130 by Ctrl-C" in (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +266,7 @@ def test_a_disturbance_is_named_with_its_option(plan, option, says):
 
 def test_amounts_beyond_what_is_simulated_are_refused_and_helped_with(plan, run):
     shown = run("simulate", "--help")[1]
-    for option, value, largest in (("--frames", 100_000_000_000, "1000000"), ("--jitter", 1e300, "100")):
+    for option, value, largest in (("--frames", 100_000_000_000, "100000"), ("--jitter", 1e300, "100")):
         status, _, err = run("simulate", "plan.json", option, value)
         assert status == 2
         assert option in err

@@ -21,7 +21,7 @@ __all__ = ["simulate"]
 
 @click.command()
 @click.argument("plan_file", metavar="PLAN", type=click.Path())
-@click.option("--frames", type=click.IntRange(1, 1_000_000), default=1000, show_default=True)
+@click.option("--frames", type=click.IntRange(1, 100_000), default=1000, show_default=True)
 @click.option("--arrival", type=SECONDS, help="A frame comes this often; without it one is always waiting.")
 @click.option(
     "--jitter",

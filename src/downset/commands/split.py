@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -9,6 +10,8 @@ import rich_click as click
 from downset.commands.options import SECONDS, console, parse_shapes, print_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from downset.graph import Graph
     from downset.plans import Pipeline
 
@@ -53,6 +56,7 @@ def split(
     _check_outputs(output, options["export_dir"], (model, cluster_file))
     cluster = load_cluster(cluster_file)
     graph = load(model, shapes=parse_shapes(options["shapes"]))
+    _check_outputs(output, options["export_dir"], _weights_of(graph))
     shared = {"comm": options["comm"], "max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
     plan = plan_pipeline(graph, cluster, method=method, **shared)
     verify_pipeline(graph, plan)
@@ -71,7 +75,7 @@ def split(
         console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
 
 
-def _check_outputs(output: str | None, export_dir: str | None, sources: tuple[str, str]) -> None:
+def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence[str | Path]) -> None:
     """What cannot be written is said before anything is planned or written."""
     from pathlib import Path
 
@@ -88,6 +92,16 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: tuple[st
         plan, folder = Path(output).resolve(), Path(export_dir).resolve()
         if plan == folder or plan in folder.parents or (plan.parent == folder and WRITTEN.fullmatch(plan.name)):
             raise UsageError(f"-o {output} is what --export {export_dir} writes; give the plan another name")
+
+
+def _weights_of(graph: Graph) -> list[Path]:
+    """Files beside the model that hold weights of it."""
+    from pathlib import Path
+
+    from downset.export.onnx import external_files
+
+    path = graph.source.path
+    return [Path(path).parent / name for name in external_files(path)] if graph.source.format == "onnx" else []
 
 
 def split_json(plan: Pipeline, compared: dict[str, Pipeline | None]) -> dict[str, Any]:
