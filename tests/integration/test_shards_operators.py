@@ -13,7 +13,7 @@ from downset.errors import UnsupportedError
 from downset.export.shards import ShardBlock, export_shards, write_shards
 from downset.load import load
 from downset.split import plan_pipeline
-from tests.integration.test_shards import QUICK, _run, _session
+from tests.integration.test_shards import QUICK, _run, _session, runtime
 from tests.models import constant
 
 RANDOM = np.random.default_rng(0)
@@ -231,6 +231,48 @@ def test_operators_that_can_be_cut_are(case, tmp_path):
     graph = write(tmp_path / "whole.onnx", nodes, constants, **how)
     assert not any(op.whole for op in row_form(graph).ops)
     compare(tmp_path, graph)
+
+
+def test_constants_of_rank_0_stay_so(tmp_path):
+    nodes = [node("Clip", ["a", "least"], ["q"]), node("Gather", ["q", "third"], ["r"], axis=1)]
+    nodes.append(node("Add", ["a", "r"], ["b"]))
+    constants = [constant("least", np.float32(-0.5)), constant("third", np.array(2))]
+    compare(tmp_path, write(tmp_path / "whole.onnx", nodes, constants))
+
+
+@pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN])
+def test_element_types_that_numpy_lacks_cross_shards(kind, tmp_path):
+    nodes = [node("Cast", ["a"], ["q"], to=kind), node("Cast", ["q"], ["b"], to=TensorProto.FLOAT)]
+    graph = write(tmp_path / "whole.onnx", nodes, [], opset=19)
+    ops = [(0, 1), (2, 3)]
+    blocks = [ShardBlock(at, 0, ops[at], ROWS, (("d0", 0, 7), ("d1", 7, ROWS))) for at in range(2)]
+    write_shards(tmp_path / "shards", graph, blocks)
+    value = RANDOM.standard_normal((1, 4, ROWS, COLUMNS)).astype(np.float32)
+    made = [
+        _session(tmp_path / "shards" / f"stage0_block0_d{at}.onnx").run_with_ort_values(
+            None, {"x": runtime.OrtValue.ortvalue_from_numpy(value[:, :, rows])}
+        )[0]
+        for at, rows in enumerate((slice(0, 8), slice(6, ROWS)))
+    ]
+    assert [part.element_type() for part in made] == [kind] * 2
+    assert [part.shape()[2] for part in made] == [7, ROWS - 7]
+
+
+def test_sequences_do_not_cross_shards(tmp_path):
+    nodes = [node("SequenceConstruct", ["a", "a"], ["q"]), node("SequenceAt", ["q", "k"], ["b"])]
+    graph = write(tmp_path / "whole.onnx", nodes, [constant("k", np.array(1))])
+    parted = [ShardBlock(0, 0, (0, 1), ROWS, (("d0", 0, ROWS),)), ShardBlock(1, 0, (2, 3), ROWS, (("d1", 0, ROWS),))]
+    with pytest.raises(UnsupportedError, match="'q' is no plain tensor"):
+        write_shards(tmp_path / "shards", graph, parted)
+
+
+def test_control_flow_is_refused(tmp_path):
+    value = helper.make_tensor_value_info("o", TensorProto.FLOAT, [1, 4, ROWS, COLUMNS])
+    branches = [helper.make_graph([node(kind, ["a"], ["o"])], kind, [], [value]) for kind in ("Relu", "Neg")]
+    choice = node("If", ["c"], ["b"], name="choice", then_branch=branches[0], else_branch=branches[1])
+    graph = write(tmp_path / "whole.onnx", [choice], [constant("c", np.array(True))])
+    with pytest.raises(UnsupportedError, match="'choice' of kind If holds a network of its own"):
+        export_shards(tmp_path / "shards", graph, plan_pipeline(graph, QUICK, method="single"))
 
 
 def test_devices_do_not_draw_at_random_each_for_themselves(tmp_path):

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from downset.cost import row_form
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
+from downset.export.shard_model import opsets_of, refuse, shard_model
 from downset.export.write import write_whole
 from downset.graph import ABSENT, Graph, Op, Tensor
 from downset.plans import Pipeline
@@ -103,7 +102,7 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
     if channels_last(graph):
         raise UnsupportedError(f"{graph.name} is channels-last; shards are ONNX, which is channels-first")
     for block in blocks:
-        _refuse_chance(graph, block)
+        refuse(graph, block.ops, several=sum(start < stop for _, start, stop in block.strips) > 1)
     with _filled(Path(folder)) as beside:
         shards = _write(beside, graph, blocks)
         _forget(Path(folder), {shard.file for shard in shards})
@@ -136,7 +135,7 @@ def _filled(folder: Path) -> Iterator[Path]:
 
 
 def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
-    form, opsets = row_form(graph, strict=False), _opsets(graph)
+    form, opsets = row_form(graph, strict=False), opsets_of(graph)
     shards: list[Shard] = []
     for block in blocks:
         for device, start, stop in block.strips:
@@ -148,7 +147,7 @@ def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Sh
             name = f"stage{block.stage}_block{block.block}_{safe}.onnx"
             if any(shard.file == name for shard in shards):  # names that differ in what files may not be called
                 name = f"stage{block.stage}_block{block.block}_{safe}_{len(shards)}.onnx"
-            write_whole(folder / name, _model(part, opsets).SerializeToString())
+            write_whole(folder / name, shard_model(part, opsets).SerializeToString())
             shards.append(Shard(block.stage, block.block, device, name, inputs, outputs))
     listed = [{field: getattr(shard, field) for field in Shard.__slots__} for shard in shards]
     described = {
@@ -171,22 +170,6 @@ def _tensors(graph: Graph, names: set[str]) -> dict[str, dict[str, Any]]:
         for index, meta in enumerate(graph.tensors)
         if meta.name in names or index in ends
     }
-
-
-def _refuse_chance(graph: Graph, block: ShardBlock) -> None:
-    """Devices that each drew their own numbers would not make rows of one tensor."""
-    if sum(start < stop for _, start, stop in block.strips) < 2:
-        return
-    for op in (graph.ops[index] for index in block.ops):
-        trained = None
-        if op.kind == "Dropout" and len(op.inputs) > 2 and op.inputs[2] != ABSENT:
-            trained = graph.constant(op.inputs[2])
-        draws = op.kind.startswith("Random") or op.kind in ("Bernoulli", "Multinomial")
-        if (draws or (trained is not None and trained.any())) and "seed" not in op.attrs:
-            raise UnsupportedError(
-                f"{graph.name}: operator {op.name!r} of kind {op.kind} draws at random, on every device anew; give it "
-                "a seed, or let one device compute it"
-            )
 
 
 def shard_graph(
@@ -274,62 +257,3 @@ def _forget(folder: Path, kept: set[str]) -> None:
     for name in files:
         if name not in kept and name != "shards.json" and WRITTEN.fullmatch(name):
             (folder / name).unlink(missing_ok=True)
-
-
-def _opsets(graph: Graph) -> dict[str, int]:
-    if graph.source.format != "onnx":
-        return {"": 17, "com.microsoft": 1}
-    import onnx
-
-    model = onnx.load(graph.source.path, load_external_data=False)
-    return {item.domain: item.version for item in model.opset_import}
-
-
-def _model(part: Graph, opsets: dict[str, int]) -> Any:
-    import onnx
-    from onnx import helper, numpy_helper
-
-    def info(tensor: int) -> Any:
-        meta = part.tensors[tensor]
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(meta.dtype))
-        return helper.make_tensor_value_info(meta.name, kind, meta.shape)
-
-    nodes = []
-    for op in part.ops:
-        if op.kind == "Constant":
-            continue  # its value is an initializer
-        if op.kind == "Slice" and len(op.inputs) > 1 and opsets.get("", 1) < 10:
-            op = _old_slice(part, op)
-        domain, _, kind = op.kind.rpartition("::")
-        domain = "" if domain == "ai.onnx.12" else domain  # a Softmax of before opset 13, as this file's opset has it
-        names = [["" if t == ABSENT else part.tensors[t].name for t in side] for side in (op.inputs, op.outputs)]
-        attrs = dict(op.attrs)
-        if "fill" in attrs:
-            number = np.array([attrs.pop("fill")], part.tensors[op.outputs[0]].dtype)
-            attrs["value"] = numpy_helper.from_array(number)
-        nodes.append(helper.make_node(kind, *names, name=op.name, domain=domain, **attrs))
-    initializers = []
-    for tensor in sorted(part.constants):
-        value = part.constant(tensor)
-        assert value is not None
-        initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), part.tensors[tensor].name))
-    graph = helper.make_graph(
-        nodes, "shard", [info(t) for t in part.inputs], [info(t) for t in part.outputs], initializers
-    )
-    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=8, producer_name="downset")
-    try:
-        onnx.checker.check_model(model)
-    except onnx.checker.ValidationError as error:
-        raise UnsupportedError(f"{part.name} is no valid ONNX: {str(error).splitlines()[0]}") from None
-    return model
-
-
-def _old_slice(part: Graph, op: Op) -> Op:
-    """Before opset 10 the bounds of a Slice were attributes."""
-    attrs = {}
-    for key, tensor in zip(("starts", "ends", "axes"), op.inputs[1:4], strict=False):
-        value = part.constant(tensor)
-        assert value is not None
-        attrs[key] = value.reshape(-1).tolist()
-    return Op(op.name, op.kind, op.inputs[:1], op.outputs, attrs)

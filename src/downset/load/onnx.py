@@ -16,7 +16,7 @@ from downset.load.onnx_file import captures, infer, is_fixed, onnx_library, read
 
 __all__ = ["load_onnx"]
 
-_DTYPES = {
+ELEMENT_TYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
     10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
     17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz", 21: "uint4", 22: "int4",
@@ -98,17 +98,17 @@ class _Reader:
         return self._number[name]
 
     def _add(self, name: str, shape: tuple[int, ...], elem_type: int, role: Role) -> int:
-        if elem_type not in _DTYPES:
+        if elem_type not in ELEMENT_TYPES:
             raise LoadError(f"{self._path}: tensor {name!r} has the unknown element type {elem_type}")
         if any(extent < 0 for extent in shape):
             raise LoadError(f"{self._path}: tensor {name!r} has a negative dimension: {list(shape)}")
-        nbytes = tensor_bytes(shape, _DTYPES[elem_type])
+        nbytes = tensor_bytes(shape, ELEMENT_TYPES[elem_type])
         if nbytes >= _LARGEST:
             raise LoadError(f"{self._path}: tensor {name!r} of shape {list(shape)} is impossibly large")
         if name in self._number:
             raise LoadError(f"{self._path}: the name {name!r} is given to two values")
         self._number[name] = len(self._tensors)
-        self._tensors.append(Tensor(name, shape, _DTYPES[elem_type], nbytes, role))
+        self._tensors.append(Tensor(name, shape, ELEMENT_TYPES[elem_type], nbytes, role))
         return self._number[name]
 
     def _softmax_of_old(self, kind: str, attrs: dict[str, Any], shape: tuple[int, ...]) -> tuple[str, dict[str, Any]]:
