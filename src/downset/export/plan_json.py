@@ -49,7 +49,7 @@ def decode_plan(data: bytes) -> Plan:
     """The plan in the JSON. Raises LoadError saying which field is missing or wrong."""
     try:
         raw = msgspec.json.decode(data)
-        if not isinstance(raw, dict) or raw.get("kind") not in _KINDS:
+        if not isinstance(raw, dict) or raw.get("kind") not in tuple(_KINDS):
             raise LoadError(f"not a plan: `kind` must be one of {', '.join(_KINDS)}")
         version = _version(raw["kind"])
         if raw.get("schema") != version:

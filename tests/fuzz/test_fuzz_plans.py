@@ -1,0 +1,77 @@
+"""Pipeline plans with any one value replaced: simulated, or refused in one line, never a traceback."""
+
+import copy
+import json
+
+import pytest
+
+from downset.cluster import parse_cluster
+from downset.errors import DownsetError, InvalidPlan
+from downset.export.plan_json import decode_plan, encode_plan
+from downset.load import load
+from downset.pipelines.simulate import simulate
+from downset.split import plan_pipeline
+from downset.verify_pipeline import verify_without_graph
+from tests.models import branchy_model
+
+CLUSTER = """[network]
+kind = "{kind}"
+rate_mbps = 5000
+latency_ms = 0.001
+[[device]]
+name = "a"
+mac_per_s = 1e9
+[[device]]
+name = "b"
+mac_per_s = 2e9
+"""
+VALUES = (0, -1, 7, 1e-300, 1e300, 10**30, "", None, [], {}, True)
+
+
+def leaves(value, path=()):
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from leaves(inner, (*path, key))
+
+
+def replaced(plan, path, value):
+    changed = copy.deepcopy(plan)
+    at = changed
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return changed
+
+
+@pytest.mark.parametrize("method", ["pico", "coedge"])
+@pytest.mark.parametrize("kind", ["links", "shared"])
+def test_one_wrong_value_is_survived(tmp_path, method, kind):
+    graph = load(branchy_model(tmp_path / "net.onnx"))
+    plan = json.loads(encode_plan(plan_pipeline(graph, parse_cluster(CLUSTER.format(kind=kind)), method=method)))
+    refused = 0
+    for path in leaves(plan):
+        for value in VALUES if path else ():
+            try:
+                changed = decode_plan(json.dumps(replaced(plan, path, value)).encode())
+                verify_without_graph(changed)
+                simulate(changed, frames=2)
+            except DownsetError as error:
+                assert "\n" not in str(error)
+                refused += 1
+    assert refused > 100
+
+
+@pytest.mark.parametrize("path", [("period_s",), ("latency_s",), ("medium_s",), ("stages", 0, "seconds"),
+    ("stages", 0, "compute_s"), ("stages", 0, "transfer_s"), ("stages", 0, "blocks", 0, "compute_s"),
+    ("stages", 0, "blocks", 0, "transfer_s")])  # fmt: skip
+def test_every_time_is_checked(tmp_path, path):
+    graph = load(branchy_model(tmp_path / "net.onnx"))
+    cluster = parse_cluster(CLUSTER.format(kind="shared"))
+    plan = json.loads(encode_plan(plan_pipeline(graph, cluster, method="layerwise")))
+    verify_without_graph(decode_plan(json.dumps(plan).encode()))
+    at = plan
+    for key in path:
+        at = at[key]
+    with pytest.raises(InvalidPlan, match=f"states {path[-1]} "):
+        verify_without_graph(decode_plan(json.dumps(replaced(plan, path, at * 1.001 + 1e-6)).encode()))
