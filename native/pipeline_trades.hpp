@@ -3,7 +3,7 @@
 //
 // With a price on time every block is as good as it can be by itself, and the blocks are a shortest path over units. The
 // price is raised and lowered until it is right (the LARAC algorithm for constrained shortest paths); between what is then
-// found and the bound lies only what a choice of whole rows and cuts leaves.
+// found and the bound lies only what a choice of whole rows and cuts leaves. Where there are few choices they are all tried.
 #pragma once
 
 #include "pipeline_blocks.hpp"
@@ -63,6 +63,12 @@ class StageTrades {
         double budget;
         Bounds bounds;
     };
+    static constexpr int kFew = 2000;
+    struct Label {
+        double compute = 0, transfer = 0;
+        int start = 0, from = 0;  // the last block's, and the label there
+        double limit = 0;
+    };
     struct Part {
         LimitedBlock block{};
         int leader = kAnyLeader;
@@ -84,8 +90,13 @@ class StageTrades {
     // The least sending of the units on the set with computing (without overlap: and sending) within the budget.
     Bounds least_sending(int start, int stop, int set, int leader, double budget) {
         Bounds found;
+        found.way = alone(start, stop, set, leader);
+        if (found.way.compute <= budget) {
+            found.upper = 0;
+            return found;
+        }
         // Between one device alone, beyond the budget, and what is within it.
-        double far = problem_.macs(start, stop) / blocks_.speed_of(set, leader), far_sends = 0;
+        double far = found.way.compute, far_sends = 0;
         double near = kNever, near_sends = kNever, price = kDear;
         for (int round = 0; round < kRounds && far > budget; ++round) {
             double value;
@@ -104,7 +115,67 @@ class StageTrades {
             if (near_sends <= far_sends || far <= near) break;
             price = (near_sends - far_sends) / (far - near);
         }
+        const int length = stop - start;
+        const bool few = length * length * problem_.segment(start, stop).rows <= kFew / 4;
+        if (few && found.lower < found.upper * kClose) try_all(start, stop, set, leader, budget, found);
         return found;
+    }
+
+    // The same by every trade of computing against sending that no other beats, under every leader, as far as they are few.
+    void try_all(int start, int stop, int set, int leader, double budget, Bounds& found) {
+        const int length = stop - start, devices = static_cast<int>(sets_.members[set].size());
+        int calls = kFew;
+        for (int one = leader == kAnyLeader ? 0 : leader; one < (leader == kAnyLeader ? devices : leader + 1); ++one) {
+            std::vector<std::vector<Label>> reached(length + 1);
+            reached[0].push_back({});
+            for (int a = 0; a < length; ++a) {
+                if (reached[a].empty()) continue;
+                for (int b = a + 1; b <= length; ++b) {
+                    double limit = budget;
+                    for (Division division; calls > 0 && limit > 0 && !blocks_.out_of_time(); limit = division.longest * kBelow) {
+                        --calls;
+                        const double transfer = blocks_.least_transfer(start + a, start + b, set, one, limit, &division);
+                        if (transfer == kNever) break;
+                        for (int from = 0; from < static_cast<int>(reached[a].size()); ++from) {
+                            const Label label{reached[a][from].compute + division.longest, reached[a][from].transfer + transfer, a, from, limit};
+                            if (time_of(label.compute, label.transfer) <= budget && label.transfer < found.upper) insert(reached[b], label);
+                        }
+                    }
+                    if (calls <= 0 || blocks_.stopped() || reached[b].size() > kFew) return;
+                }
+            }
+            for (const Label& last : reached[length]) {
+                if (last.transfer >= found.upper) continue;
+                found.upper = last.transfer;
+                found.way = {last.compute, last.transfer, one, {}};
+                const Label* label = &last;
+                for (int b = length; b > 0; b = label->start, label = &reached[b][label->from])
+                    found.way.blocks.insert(found.way.blocks.begin(), {start + label->start, start + b, label->limit});
+            }
+        }
+        found.lower = found.upper;
+    }
+
+    // One device alone, in the blocks that take it least.
+    Way alone(int start, int stop, int set, int leader) const {
+        std::vector<double> least(stop - start + 1, kNever);
+        std::vector<int> previous(stop - start + 1);
+        least[0] = 0;
+        for (int b = start + 1; b <= stop; ++b)
+            for (int a = start; a < b; ++a) {
+                const double seconds = least[a - start] + problem_.segment(a, b).macs_final[0] / blocks_.speed_of(set, leader);
+                if (seconds < least[b - start]) least[b - start] = seconds, previous[b - start] = a;
+            }
+        Way way{least.back(), 0, std::max(0, leader), {}};  // the first of a set is its fastest
+        for (int b = stop; b > start; b = previous[b - start])
+            way.blocks.insert(way.blocks.begin(), {previous[b - start], b, kNever});
+        return way;
+    }
+
+    static void insert(std::vector<Label>& labels, const Label& label) {
+        for (const Label& other : labels)
+            if (other.compute <= label.compute && other.transfer <= label.transfer) return;
+        labels.push_back(label);  // those it beats stay: labels behind them are numbered
     }
 
     // The path under one leader: whichever that blocks of it like best sends least.

@@ -81,8 +81,10 @@ def test_minimal_sets_find_what_labels_of_all_sets_find(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stages_of_several_blocks(kind):
-    """On links without overlap the search is whole, elsewhere it bounds and finds most; the Python twin is whole."""
+    """On links without overlap the search is whole, elsewhere to a thousandth where choices are few; the Python twin
+    always is."""
     instances = found_least = bound_least = gained = 0
+    whole = kind in ("links", "pairs")
     for seed in range(3000, 3060):
         random = Random(f"{kind}/{seed}")
         problem = random_chain(random, layers=4, rows=9) if seed % 4 else random_graph(random, units=3, rows=6)
@@ -94,11 +96,10 @@ def test_stages_of_several_blocks(kind):
         assert period_and_latency(cluster, stages)[0] == pytest.approx(found.period_s, rel=1e-9), seed
         instances += 1
         found_least += found.period_s <= least * (1 + 1e-7)
-        bound_least += found.bound_s >= least * (1 - 1e-7)
+        bound_least += found.bound_s >= least * (1 - (1e-7 if whole else 2e-3))
         gained += found.period_s < searched(problem, cluster, comm=comm) * (1 - 1e-7)
-    whole = kind in ("links", "pairs")
-    assert found_least >= (instances if whole else 0.9 * instances)
-    assert bound_least >= (instances if whole else 0.6 * instances)
+    assert found_least >= (instances if whole else 0.95 * instances)
+    assert bound_least >= (instances if whole else 0.95 * instances)
     assert gained or kind in ("links", "pairs", "shared without overlap")
 
 
