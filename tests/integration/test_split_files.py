@@ -12,7 +12,9 @@ import pytest
 from downset import cli
 from downset.cluster import load_cluster, parse_cluster
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
+from downset.export.plan_json import decode_plan
 from downset.export.shards import write_shards
+from downset.pipelines.simulate import simulate as run_simulation
 from tests.command import output_of
 from tests.models import branchy_model
 
@@ -161,7 +163,7 @@ def test_an_export_is_whole_or_not_there(home, monkeypatch):
     everything = tuple(range(len(graph.ops)))
     blocks = [shards.ShardBlock(0, 0, everything, 8, (("a", 0, 4), ("b", 4, 8)))]
     write_shards("old", graph, blocks)
-    before, model = contents(home), shards._model
+    before, model = contents(home), shards.shard_model
 
     def fails(part, opsets):
         if made:
@@ -169,7 +171,7 @@ def test_an_export_is_whole_or_not_there(home, monkeypatch):
         made.append(part)
         return model(part, opsets)
 
-    monkeypatch.setattr(shards, "_model", fails)
+    monkeypatch.setattr(shards, "shard_model", fails)
     for folder in ("old", "new/below"):
         made = []
         with pytest.raises(UnsupportedError):
@@ -272,6 +274,12 @@ def test_amounts_beyond_what_is_simulated_are_refused_and_helped_with(plan, run)
         assert option in err
         assert f"<={largest}" in err
         assert f"<={largest}" in shown.replace("\n", "").replace(" ", "")
+
+
+def test_simulating_tells_how_far_it_is(plan):
+    told = []
+    run_simulation(decode_plan(json.dumps(plan).encode()), frames=7, progress=told.append)
+    assert told == list(range(1, 8))
 
 
 def test_names_are_printed_on_one_line(home):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import rich_click as click
@@ -53,7 +55,11 @@ def simulate(
         raise InvalidPlan(f"{plan_file}: {error}") from None
     disturbances = [_disturbance(plan, text, dies=True) for text in fails]
     disturbances += [_disturbance(plan, text, dies=False) for text in slows]
-    found = run(plan, frames=frames, arrival_s=arrival, jitter=jitter, seed=seed, disturbances=disturbances)
+    with _progress(frames) as progress:
+        found = run(
+            plan, frames=frames, arrival_s=arrival, jitter=jitter, seed=seed, disturbances=disturbances,
+            progress=progress,
+        )  # fmt: skip
     if as_json:
         names = [device.name for device in plan.cluster.devices]
         print_json(
@@ -95,6 +101,17 @@ def simulate(
         lines.append(f"stalled at {found.stalled_at_s:.6g} s: a dead device is needed for every frame after that")
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(frames: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere."""
+    from rich.progress import Progress
+
+    talk = console(stderr=True)
+    with Progress(console=talk, transient=True, disable=not talk.is_terminal) as bar:
+        task = bar.add_task("frames", total=frames)
+        yield lambda left: None if left % 100 else bar.update(task, completed=left)
 
 
 def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,13 +60,15 @@ def simulate(
     seed: int = 0,
     disturbances: Sequence[Disturbance] = (),
     in_flight: int | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Simulation:
     """Run `frames` frames through a plan.
 
     A frame comes every `arrival_s` seconds (None: one is always waiting). `jitter` is the coefficient of variation of
     computing times, log-normal with mean 1, drawn from `seed`. At most `in_flight` frames are inside at once where one
     is always waiting; latencies grow with it (default: one more than fit into a latency, twice that and two where
-    frames can hold each other up). Raises UsageError for arguments without sense, UnsupportedError without SimPy."""
+    frames can hold each other up). `progress` is told how many frames have left. Raises UsageError for arguments
+    without sense, UnsupportedError without SimPy."""
     if (
         frames < 1
         or not 0 <= jitter <= 100
@@ -85,6 +87,7 @@ def simulate(
     except ImportError:
         raise UnsupportedError("the simulator needs SimPy: pip install 'downset[sim]'") from None
     run = _Run(plan, simpy.Environment(), simpy, jitter, seed, disturbances)
+    run.progress = progress or run.progress
     fitting = math.ceil(plan.latency_s / plan.period_s - 1e-9) + 1 if plan.period_s > 0 else 1
     contended = jitter > 0 or plan.cluster.network.overlap or plan.cluster.network.kind == "shared"
     window = in_flight or (2 * fitting + 2 if contended else fitting)
@@ -112,6 +115,7 @@ class _Run:
         self.left: list[float] = []
         self.latencies: list[float] = []
         self.stalled_at: float | None = None
+        self.progress: Callable[[int], None] = lambda _: None
 
     def source(self, frames: int, arrival_s: float | None, in_flight: int) -> Iterator[Any]:
         tokens = self.simpy.Resource(self.env, in_flight)
@@ -136,6 +140,7 @@ class _Run:
                     self.begin(frame)
                     yield from self.whole_stage(frame, stage, sender)
         self.left.append(self.env.now)
+        self.progress(len(self.left))
         self.latencies.append(self.env.now - self.begun.pop(frame))
         if token is not None:
             tokens.release(token)
