@@ -273,12 +273,15 @@ def model_of(kind, case):
     return model, {name: value for name, value in feeds.items() if name not in constants}
 
 
-def saved_case(path, kind, seed):
-    """(the case, its feeds, ONNX Runtime's outputs) of a model saved there."""
+def saved_case(path, kind, seed, spoil=None):
+    """(the case, its feeds, ONNX Runtime's outputs) of a model saved there. `spoil(random, case)` changes it before."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    case = KINDS[kind](np.random.default_rng([seed, *kind.encode()]))
+    random = np.random.default_rng([seed, *kind.encode()])
+    case = KINDS[kind](random)
+    if spoil is not None:
+        spoil(random, case)
     model, feeds = model_of(kind, case)
     onnx.save(model, str(path))
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

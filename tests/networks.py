@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["branchy", "modules", "random_network"]
+__all__ = ["branches", "branchy", "modules", "random_network"]
 
 
 class _Builder:
@@ -63,6 +63,14 @@ def branchy(path, *, seed=0, channels=6, size=9):
     total = net.op("Add", [net.op("Add", [left, right]), net.conv(joined, 19, 8, 3, dilation=2)])
     result = net.op("GlobalAveragePool", [net.conv(total, 8, 10, 2, stride=2, pads=[0, 1, 1, 0], relu=True)])
     onnx.save(net.model(result, channels, size), str(path))
+    return path
+
+
+def branches(path, *, seed=0):
+    """Convolutions of unequal kernels, each with its ReLU, side by side on one image of 4 channels, 9 by 9."""
+    net = _Builder(seed)
+    parts = [net.conv("x", 4, channels, kernel, relu=True) for channels, kernel in ((3, 1), (5, 3), (2, (1, 3)))]
+    onnx.save(net.model(net.op("Concat", parts, axis=1), 4, 9), str(path))
     return path
 
 

@@ -217,7 +217,8 @@ def show(row: Row, mark: str = "") -> None:
         print(f"  note: {note}")
     goal = GOALS.get(row["network"])
     reached = f"; goal at batch 1: {goal}x" if goal and row["batch"] == 1 else ""
-    print(f"  speed-up {row['speedup']:.2f}x{reached}; {row['why']}; bound {row['bound_s'] * 1e3:.3f} ms")
+    bound = "not known" if row["bound_s"] is None else f"{row['bound_s'] * 1e3:.3f} ms"
+    print(f"  speed-up {row['speedup']:.2f}x{reached}; {row['why']}; bound {bound}")
     show_against(row, row["speedup"], f"measured, {row['dtype']}")
     sys.stdout.flush()
 

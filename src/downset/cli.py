@@ -71,6 +71,11 @@ def main() -> None:
     except MemoryError:
         _complain("out of memory; give a smaller model or a shorter --time-limit")
         sys.exit(6)
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):  # as PyTorch says it
+            raise
+        _complain("out of memory; give a smaller model, batch or shape")
+        sys.exit(6)
     except BrokenPipeError:
         _abandon_stdout()
         sys.exit(128 + signal.SIGPIPE)

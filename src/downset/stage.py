@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from downset.errors import UnsupportedError
+from downset.errors import UnsupportedError, UsageError
 from downset.graph import Graph
 from downset.plans import Evidence, Stage, StagePlan
 from downset.rewrite.rebatch import batch_or_one
@@ -26,13 +26,14 @@ __all__ = ["Candidate", "Limits", "StageResult", "stage"]
 @dataclass(frozen=True, slots=True)
 class StageResult:
     """`bound_s`: the longest path of units timed alone, or all their multiply-adds at the highest rate that one of them
-    reached, whichever is more: no schedule of these kernels is expected below it. `speedup`: sequential over chosen,
-    the median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided."""
+    reached, whichever is more: no schedule of these kernels is expected below it. None where a candidate was faster
+    (its p10): then the units were measured too slow, and nothing is known. `speedup`: sequential over chosen, the
+    median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided."""
 
     plan: StagePlan
     candidates: tuple[Candidate, ...]
     timings_used: int
-    bound_s: float
+    bound_s: float | None
     speedup: float
     why: str
     notes: tuple[str, ...] = ()
@@ -61,6 +62,8 @@ def stage(
 
     limits = limits or Limits()
     progress = progress or _silent
+    if runs < 1:
+        raise UsageError(f"candidates are timed in at least 1 round; given {runs}")
     if not graph.ops:
         raise UnsupportedError(f"{graph.name} has no operators: there is nothing to stage")
     plain = Variant("", graph, device, profiles, limits, progress)
@@ -107,9 +110,10 @@ def stage(
     timed = timed_candidates(variants, device, list(candidates.values()), values, runs, progress)
     chosen, speedup, why = choose(timed)
     bound = max(longest_path(plain.units, alone), work(graph, plain.units, alone))
-    # Units timed alone, at another moment, can come out above the whole: a plan claims no such bound.
-    value = chosen.percentile(0.5)
-    evidence = Evidence(chosen.name, value, min(bound, value), False, plain.timer.used)
+    # Units timed alone, at another moment, can come out above the whole: that is no bound.
+    fastest = min(candidate.percentile(0.1) for candidate in timed.candidates)
+    known = bound <= fastest
+    evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if known else 0.0, False, plain.timer.used)
     plan = StagePlan(
         variants[chosen.variant].units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions,
         device.dtype, batch_or_one(graph), device.threads, fingerprint(graph), evidence, chosen.variant,
@@ -119,6 +123,11 @@ def stage(
     spread = noise(timed)
     if spread is not None:
         notes.append(spread)
-    if bound > value:
-        notes.append("timings are noisy: the units of the longest path took longer alone than the whole network did")
-    return StageResult(plan, timed.candidates, plain.timer.used, bound, speedup, why, tuple(dict.fromkeys(notes)))
+    if not known:
+        notes.append(
+            f"no bound is known: units timed alone make one of {bound * 1e3:.3f} ms, but the whole network took "
+            f"{fastest * 1e3:.3f} ms (p10 of the fastest candidate): alone they were measured too slow"
+        )
+    return StageResult(
+        plan, timed.candidates, plain.timer.used, bound if known else None, speedup, why, tuple(dict.fromkeys(notes))
+    )

@@ -26,6 +26,10 @@ __all__ = ["Limits", "Progress", "Variant"]
 Progress = Callable[[str, int, int], None]
 
 
+_LARGEST = 2**31 - 1
+"""Of the native search's numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages,
@@ -42,8 +46,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("max_ops", "max_groups", "timings"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"limit {name} is at least 1; given {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= _LARGEST:
+                raise UsageError(f"limit {name} is from 1 to {_LARGEST}; given {getattr(self, name)}")
         if self.endings not in ENDINGS:
             raise UsageError(f"unknown endings {self.endings!r}; known: {', '.join(ENDINGS)}")
         for seconds in (self.seconds, self.all_seconds):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from downset.errors import InvalidPlan
 from downset.graph import ABSENT, Graph
 from downset.plans import StagePlan
 from downset.rewrite.fold_batch_norm import fold_batch_norm
 from downset.rewrite.rebatch import batch_or_one, rebatch
+from downset.run.agreement import as_array
 from downset.run.bound import Binder
 from downset.run.device import Device
 from downset.run.known import with_known_values
@@ -85,11 +89,19 @@ class PlannedEngine:
             close()
 
 
+def _is_finite(value: Any) -> bool:
+    array = as_array(value) if hasattr(value, "cpu") else np.asarray(value)
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
+
+
 def stage_engine(graph: Graph, plan: StagePlan, device: Device, values: Sequence[Any]) -> PlannedEngine:
     """The plan on a prepared graph, for inputs of these values. `check_plan` says whether it fits."""
     graph = planned_graph(graph, plan)
-    binder = Binder(graph, device=device.kind, dtype=device.dtype)
+    finite = all(map(_is_finite, values))
+    binder = Binder(graph, device=device.kind, dtype=device.dtype, finite=finite)
+    # Merged kernels have zeros in their corners, and zero times what is no number is none either.
+    stages = plan.stages if finite else tuple(replace(stage, merged=False) for stage in plan.stages)
     units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
-    program = lower(units, plan.stages, barriers=plan.barriers, max_lanes=device.max_lanes)
+    program = lower(units, stages, barriers=plan.barriers, max_lanes=device.max_lanes)
     engine = device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
     return PlannedEngine(engine, device, [binder.place(value) for value in values])

@@ -22,10 +22,10 @@ from tests.models import installed_model
 from tests.spatial import Builder, execute, spatial_graphs
 
 
-def through_the_engine(graph, values, threads):
+def through_the_engine(graph, values, threads, finite=True):
     """(outputs, the binder) of a schedule with everything that is ready side by side."""
     units = group_units(graph)
-    device, binder = open_device("cpu", threads=threads), Binder(graph)
+    device, binder = open_device("cpu", threads=threads), Binder(graph, finite=finite)
     program = lower(units, greedy(StageProblem(units.predecessors), lambda _: 0.0).stages, barriers=False, max_lanes=2)
     options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": values}
     with device.engine(binder, units, program, **options) as engine:
@@ -49,9 +49,10 @@ def test_every_layout_is_packed_and_computes_the_same(graph, threads):
     assert packed == {op.inputs[1] for op in weighted(graph)}
 
 
+@pytest.mark.parametrize("finite", [False, True])
 @pytest.mark.parametrize("activation", [None, "Relu", "Relu6", "ReluN1To1"])
 @pytest.mark.parametrize("depthwise", [False, True])
-def test_channels_last_weights_and_activations(activation, depthwise):
+def test_channels_last_weights_and_activations(activation, depthwise, finite):
     """As .tflite files have them: weights OHWI, or 1HWC for depthwise ones, with uneven pads at stride 2."""
     build = Builder(True, 3)
     image = build.tensor((4, 8, 7))
@@ -65,12 +66,15 @@ def test_channels_last_weights_and_activations(activation, depthwise):
     build.op("Conv", [image, weights, build.weights(made[0])], made, **attrs)
     graph = build.graph((image,))
     values = [2 * value for value in seeded_inputs(graph)]
-    (ours,), binder = through_the_engine(graph, values, 1)
+    if not finite:
+        values[0].reshape(-1)[50] = np.nan
+    (ours,), binder = through_the_engine(graph, values, 1, finite)
     theirs = execute(graph, {image: values[0]})[graph.outputs[0]].numpy()
+    assert np.isnan(theirs).any() != finite
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
     assert len(binder.convolutions._packed) == 1
     if activation in ("Relu6", "ReluN1To1"):
-        assert ours.max() == {"Relu6": 6.0, "ReluN1To1": 1.0}[activation]
+        assert np.nanmax(ours) == {"Relu6": 6.0, "ReluN1To1": 1.0}[activation]
 
 
 def test_channels_last_separable_convolutions_are_one_unit():

@@ -6,12 +6,15 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
-from downset.errors import InvalidPlan
+from downset.cli import downset as command
+from downset.errors import DownsetError, InvalidPlan
 from downset.export.plan_json import decode_plan
 from downset.load import load
 from downset.run.device import open_device
 from downset.staged import check_plan, prepare
+from tests.command import output_of
 from tests.integration.test_cli import SCHEMAS, downset, fails
 from tests.networks import branchy, random_network
 
@@ -96,6 +99,88 @@ def test_mistakes_are_one_line(staged, tmp_path):
     if not torch.cuda.is_available():
         fails(5, "stage", model, "--device", "cuda", says="no CUDA device")
     assert not list(tmp_path.glob("*.part"))
+
+
+def refused(status, *arguments, says):
+    """As `fails`, in this process. The message."""
+    done = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    mistake = isinstance(done.exception, DownsetError)
+    assert (done.exception.exit_code if mistake else done.exit_code) == status
+    assert mistake or isinstance(done.exception, SystemExit)
+    message = str(done.exception) if mistake else done.output
+    assert says in message
+    return message
+
+
+def test_what_is_read_is_never_written_over(staged, tmp_path):
+    model, plan, *_ = staged
+    mine, kept = tmp_path / "m.onnx", tmp_path / "plan.json"
+    mine.write_bytes(model.read_bytes())
+    kept.write_bytes(plan.read_bytes())
+    np.save(tmp_path / "x.npy", np.zeros((1, 6, 9, 9), np.float32))
+    (tmp_path / "link.npz").symlink_to(kept)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for name in ("m.onnx", "plan.json", "x.npy", "link.npz"):
+        options = ("--input", tmp_path / "x.npy", "--output", tmp_path / name)
+        refused(2, "run", mine, "--plan", kept, *options, says="is the file being read; choose another name")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_numbers_that_are_none_of_the_options(staged):
+    model, plan, *_ = staged
+    refused(2, "run", model, "--plan", plan, "--seed", "-1", says="--seed")
+    refused(2, "run", model, "--plan", plan, "--runs", "0", says="--runs")
+    refused(2, "run", model, "--plan", plan, "--runs", "9999999999", says="--runs")
+    refused(2, "stage", model, "--threads", "100000", says="1024 threads")
+    refused(2, "stage", model, "--max-ops", "1" + "0" * 20, says="max_ops")
+    fails(6, "stage", model, "--threads", "2", "--no-profiles", "--batch", "100000000000", says="out of memory")
+
+
+def test_inputs_that_are_no_arrays(staged, tmp_path):
+    model, plan, *_ = staged
+    run = ("run", model, "--plan", plan, "--input")
+    assert "pickle" not in refused(5, *run, model, says="no .npy file")
+    np.savez(tmp_path / "several.npz", np.zeros((1, 6, 9, 9)))
+    refused(5, *run, tmp_path / "several.npz", says="no .npy file")
+    np.save(tmp_path / "objects.npy", np.full((1, 6, 9, 9), None), allow_pickle=True)
+    assert "allow_pickle" not in refused(5, *run, tmp_path / "objects.npy", says="Python objects")
+    for name, value in (("text", "a"), ("complex", 1j)):
+        np.save(tmp_path / f"{name}.npy", np.full((1, 6, 9, 9), value))
+        refused(2, *run, tmp_path / f"{name}.npy", says="cannot take")
+
+
+def test_what_is_no_number_is_not_swallowed(staged, tmp_path):
+    model, plan, *_ = staged
+    np.save(tmp_path / "nan.npy", np.full((1, 6, 9, 9), np.nan, np.float32))
+    assert "10 of 10 not a number" in output_of(
+        "run", model, "--plan", plan, "--input", tmp_path / "nan.npy", "--check"
+    )
+
+
+def test_other_sizes_than_the_file_s(staged, tmp_path):
+    """Of a model that fixes them, in its results too: planned, run and compared."""
+    model, plan, *_ = staged
+    options = ("--threads", "2", "--budget-timings", "1", "--no-profiles")
+    shape = ("--shape", "x=1,6,14,12")
+    output_of("stage", model, *options, *shape, "-o", tmp_path / "p.json")
+    assert "equal to ONNX Runtime" in output_of("run", model, "--plan", tmp_path / "p.json", *shape, "--check")
+    refused(4, "run", model, "--plan", tmp_path / "p.json", says="another model")
+    output_of("stage", model, *options, "--batch", "3", "-o", tmp_path / "p3.json")
+    for batch in (1, 3):
+        sizes = ("--shape", f"x={batch},6,9,9")
+        assert "[3, 10, 1, 1]" in output_of("run", model, "--plan", tmp_path / "p3.json", *sizes, "--check")
+    refused(4, "run", model, "--plan", tmp_path / "p3.json", "--shape", "x=2,6,9,9", says="batch 3; --shape gives 2")
+    refused(4, "run", model, "--plan", plan, "--shape", "x=2,6,9,9", says="batch 1; --shape gives 2")
+
+
+def test_advice_names_options_that_there_are(staged, tmp_path, monkeypatch):
+    model, plan, *_ = staged
+    if not torch.cuda.is_available():
+        (tmp_path / "cuda.json").write_text(json.dumps({**json.loads(plan.read_text()), "device": "cuda"}))
+        refused(5, "run", model, "--plan", tmp_path / "cuda.json", says="`downset stage --device cpu`")
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("DOWNSET_CACHE", str(tmp_path / "file"))
+    refused(5, "profiles", "list", says="`downset stage` --no-profiles")
 
 
 def test_a_tampered_plan_is_refused(staged, tmp_path):

@@ -1,9 +1,15 @@
 """The search for stages and the choice among whole schedules: what is found, refused, left out, and said."""
 
+import io
+import json
+import math
 from dataclasses import replace
 
+import jsonschema
 import pytest
+from rich.console import Console
 
+from downset.commands.stage import _print_table, stage_json
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.load import load
 from downset.run.arena import seeded_inputs
@@ -15,6 +21,7 @@ from downset.staged import check_plan, fingerprint, planned_graph, prepare, stag
 from downset.stages import Stage
 from downset.stages.unit_graph import PATTERNS, group_units
 from downset.verify_stages import verify_stages
+from tests.integration.test_cli import SCHEMAS
 from tests.integration.test_stages import close, expected
 from tests.networks import branchy, random_network
 
@@ -146,6 +153,42 @@ def test_without_time_blocks_are_left_unsearched_and_said(tmp_path):
     verify_stages(planned_graph(graph, result.plan), result.plan)
     with pytest.raises(UsageError, match="above 0 s"):
         Limits(all_seconds=0)
+
+
+@pytest.mark.parametrize(("unit_s", "known"), [(1e-9, True), (100.0, False)])
+def test_no_bound_is_stated_that_a_candidate_beats(tmp_path, monkeypatch, unit_s, known):
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    monkeypatch.setattr(StageTimer, "_measure", lambda self, stage: unit_s * len(stage.units))
+    result = stage(graph, open_device("cpu", threads=1), runs=3)
+    fastest = min(candidate.percentile(0.1) for candidate in result.candidates)
+    assert result.plan.evidence.bound <= fastest
+    assert any("no bound is known" in note for note in result.notes) != known
+    printed = stage_json(result)
+    jsonschema.validate(printed, json.loads((SCHEMAS / "stage.json").read_text()))
+    out = Console(file=io.StringIO(), width=200)
+    _print_table(result, out)
+    if known:
+        assert 0 < printed["bound_s"] <= fastest
+        assert " ms, the longest path" in out.file.getvalue()
+    else:
+        assert printed["bound_s"] is None
+        assert "bound: not known" in out.file.getvalue()
+
+
+def test_limits_that_are_none(tmp_path):
+    for limit in ({"timings": math.nan}, {"max_ops": math.nan}, {"max_groups": 10**20}, {"timings": 0}):
+        with pytest.raises(UsageError, match="from 1 to"):
+            Limits(**limit)
+    for limit in ({"seconds": math.nan}, {"all_seconds": math.nan}, {"seconds": -1.0}):
+        with pytest.raises(UsageError, match="above 0 s"):
+            Limits(**limit)
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    for wrong in ({"runs": 0}, {"seed": -1}):
+        with pytest.raises(UsageError, match="at least"):
+            stage(graph, open_device("cpu", threads=1), limits=Limits(timings=1), **wrong)
+    for threads in (0, 1025, 10**20, math.nan):
+        with pytest.raises(UsageError, match="threads"):
+            open_device("cpu", threads=threads)
 
 
 def test_a_candidate_that_cannot_be_built_is_left_out(tmp_path, monkeypatch):

@@ -6,20 +6,21 @@ import pytest
 from downset.errors import UnsupportedError, UsageError
 from downset.lattice import bits, ready
 from downset.load import load
+from downset.plans import Evidence, StagePlan
 from downset.run import ort
 from downset.run.arena import seeded_inputs
 from downset.run.bound import Binder
 from downset.run.device import open_device
 from downset.run.program import lower
 from downset.stage_timer import merge_families
-from downset.staged import prepare
+from downset.staged import check_plan, fingerprint, prepare, stage_engine
 from downset.stages import Stage, StageProblem
 from downset.stages.greedy import greedy
 from downset.stages.unit_graph import blocks, group_units
 from downset.stages.variants import VARIANTS
 from experiments.zoo import ZOO
 from tests.models import installed_model
-from tests.networks import branchy, random_network
+from tests.networks import branches, branchy, random_network
 
 TOLERANCE = 2e-5
 """Of the largest output; kernels sum in other orders than ONNX Runtime's."""
@@ -155,6 +156,29 @@ def test_element_types_are_the_graph_s(tmp_path):
     stages = tuple(Stage(((unit,),)) for unit in range(len(units.units)))
     values = seeded_inputs(loaded)
     close(outputs(loaded, units, stages, barriers=False, threads=1), expected(path, loaded, values))
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_what_is_no_number_stays_none(tmp_path, merged):
+    """Through ReLUs inside convolutions, and not beyond the windows that it lies in."""
+    path = branches(tmp_path / "m.onnx")
+    graph, device = prepare(load(path)), open_device("cpu", threads=2)
+    units = group_units(graph)
+    stages = dict(schedules_of(graph, units))["merged" if merged else "sequential"]
+    assert any(stage.merged for stage in stages) == merged
+    plan = StagePlan(
+        units.units, stages, True, "cpu", device.name, device.versions, "float32", 1, 2, fingerprint(graph),
+        Evidence("by hand", 0.0, 0.0, False, 0),
+    )  # fmt: skip
+    check_plan(graph, plan, device)
+    (values,) = seeded_inputs(graph)
+    values[0, 1, 4, 5] = np.nan
+    engine = stage_engine(graph, plan, device, [values])
+    (ours,) = [value.numpy() for value in engine.outputs()]
+    engine.close()
+    (theirs,) = expected(path, graph, [values])
+    assert 0 < np.isnan(theirs).sum() < theirs.size
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_constant_outputs_and_state(tmp_path):

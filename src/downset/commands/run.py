@@ -20,8 +20,10 @@ __all__ = ["run"]
 @click.option("--input", "inputs", multiple=True, type=click.Path(), help="A .npy file for each input, in order.")
 @click.option("--output", "outputs", type=click.Path(), help="Write the outputs to this .npz file.")
 @click.option("--check", is_flag=True, help="Compare with ONNX Runtime (.onnx models); exit 4 if they differ.")
-@click.option("--runs", type=int, default=5, show_default=True, help="Timed runs after one untimed.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of random inputs.")
+@click.option(
+    "--runs", type=click.IntRange(1, 10**6), default=5, show_default=True, help="Timed runs after one untimed."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random inputs.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/run.json).")
 def run(
@@ -41,21 +43,25 @@ def run(
     from downset.export.write import check_output
     from downset.load import load
     from downset.plans import StagePlan
+    from downset.rewrite.rebatch import batch_or_one
     from downset.run.agreement import allowed_difference, as_array
     from downset.run.arena import seeded_inputs
     from downset.run.device import open_device
     from downset.staged import check_plan, prepare, stage_engine
 
     if outputs is not None:
-        check_output(outputs, source=model)
-    if runs < 1:
-        raise UsageError(f"--runs is at least 1; given {runs}")
+        check_output(outputs, source=(model, plan_path, *inputs))
+    if check and Path(model).suffix.lower() != ".onnx":
+        raise UsageError(f"--check compares with ONNX Runtime, which runs .onnx files; {model} is none")
     plan = read_plan(plan_path)
     if not isinstance(plan, StagePlan):
         raise UsageError(f"{plan_path} is no plan of stages; make one with `downset stage`")
     fixed = parse_shapes(shapes)
     device = open_device(plan.device, dtype=plan.dtype, threads=plan.threads if plan.device == "cpu" else None)
-    graph = prepare(load(model, shapes=fixed), batch=plan.batch)
+    loaded = load(model, shapes=fixed)
+    if fixed and batch_or_one(loaded) not in (1, plan.batch):  # a plan for several may be asked for by one's sizes
+        raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")
+    graph = prepare(loaded, batch=plan.batch)
     check_plan(graph, plan, device)
     values = _given(graph, inputs) if inputs else seeded_inputs(graph, seed=seed)
     engine = stage_engine(graph, plan, device, values)
@@ -82,8 +88,7 @@ def run(
         out = console()
         out.print(f"{device.name}: median {median(seconds) * 1e3:.3f} ms of {runs} runs", markup=False, soft_wrap=True)
         for tensor, value in zip(graph.outputs, results, strict=True):
-            summary = f"{graph.tensors[tensor].name}: {list(value.shape)}, from {value.min():.5g} to {value.max():.5g}"
-            out.print(summary, markup=False, soft_wrap=True)
+            out.print(f"{graph.tensors[tensor].name}: {_summary(value)}", markup=False, soft_wrap=True)
     allowed = allowed_difference(plan.device, plan.dtype)
     if worst is not None and not worst <= allowed:
         raise InvalidPlan(f"outputs differ from ONNX Runtime's by {worst:.2g} of the largest value; allowed: {allowed}")
@@ -94,34 +99,75 @@ def run(
 def _given(graph: Any, paths: Sequence[str]) -> list[Any]:
     import numpy as np
 
-    from downset.errors import LoadError, UsageError
+    from downset.errors import UsageError
 
     if len(paths) != len(graph.inputs):
         raise UsageError(f"{graph.name} has {len(graph.inputs)} inputs; --input was given {len(paths)} times")
     values = []
     for path, tensor in zip(paths, graph.inputs, strict=True):
+        value, wanted = _array(path), graph.tensors[tensor]
+        if value.shape != wanted.shape:
+            raise UsageError(f"{path} has shape {list(value.shape)}; input {wanted.name!r} takes {list(wanted.shape)}")
         try:
-            value = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise LoadError(f"cannot read {path}: {error}") from None
-        wanted = graph.tensors[tensor]
-        if not isinstance(value, np.ndarray) or value.shape != wanted.shape:
-            shape = list(getattr(value, "shape", ()))
-            raise UsageError(f"{path} has shape {shape}; input {wanted.name!r} takes {list(wanted.shape)}")
-        values.append(value.astype(wanted.dtype))
+            dtype = np.dtype(wanted.dtype)
+        except TypeError:
+            raise UsageError(f"input {wanted.name!r} of {wanted.dtype} cannot be given as a .npy file") from None
+        taken = None
+        if value.dtype.kind in "biuf" or (value.dtype.kind == dtype.kind == "c"):
+            with np.errstate(invalid="ignore", over="ignore"):
+                taken = value.astype(dtype)
+        if taken is None or (dtype.kind not in "fc" and not np.array_equal(taken, value)):
+            raise UsageError(f"{path} holds {value.dtype} that input {wanted.name!r} of {wanted.dtype} cannot take")
+        values.append(taken)
     return values
+
+
+def _array(path: str) -> Any:
+    """Of a .npy file."""
+    import numpy as np
+
+    from downset.errors import LoadError
+
+    try:
+        with Path(path).open("rb") as file:
+            magic = file.read(len(np.lib.format.MAGIC_PREFIX))
+        if magic != np.lib.format.MAGIC_PREFIX:
+            raise LoadError(f"{path} is no .npy file; numpy.save writes one")
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, EOFError) as error:
+        reason = "it holds Python objects, not numbers" if "pickle" in str(error) else str(error)
+        raise LoadError(f"cannot read {path}: {reason}") from None
+
+
+def _summary(value: Any) -> str:
+    """Shape and range, and how many are no numbers."""
+    import numpy as np
+
+    text = str(list(value.shape))
+    if value.dtype.kind not in "biuf" or not value.size:
+        return f"{text} of {value.dtype}"
+    numbers = value[~np.isnan(value)].astype(np.float64)
+    if numbers.size:
+        text += f", from {numbers.min():.5g} to {numbers.max():.5g}"
+    missing = value.size - numbers.size
+    return f"{text}, {missing} of {value.size} not a number" if missing else text
 
 
 def _write_outputs(path: str, graph: Any, results: Sequence[Any]) -> None:
     import io
+    import zipfile
 
     import numpy as np
 
     from downset.export.write import write_whole
 
     held = io.BytesIO()
-    named = {graph.tensors[tensor].name: value for tensor, value in zip(graph.outputs, results, strict=True)}
-    np.savez(held, **named)
+    with zipfile.ZipFile(held, "w") as archive:  # numpy.savez takes some names for arguments of its own
+        for tensor, value in zip(graph.outputs, results, strict=True):
+            with archive.open(f"{graph.tensors[tensor].name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, value, allow_pickle=False)
     write_whole(path, held.getvalue())
 
 
@@ -129,13 +175,11 @@ def _compare(model: str, values: Sequence[Any], results: Sequence[Any], shapes: 
     """The largest difference over the largest value, one sample at a time where the model has a batch of its own."""
     import numpy as np
 
-    from downset.errors import InvalidPlan, UsageError
+    from downset.errors import InvalidPlan
     from downset.load import load
     from downset.run import ort
     from downset.run.agreement import difference
 
-    if Path(model).suffix.lower() != ".onnx":
-        raise UsageError(f"--check compares with ONNX Runtime, which runs .onnx files; {model} is none")
     loaded = load(model, shapes=shapes)
     own = loaded.tensors[loaded.inputs[0]].shape[0] if loaded.inputs else 1
     batch = values[0].shape[0] if values else 1
@@ -145,7 +189,7 @@ def _compare(model: str, values: Sequence[Any], results: Sequence[Any], shapes: 
             loaded.tensors[tensor].name: value[start : start + own]
             for tensor, value in zip(loaded.inputs, values, strict=True)
         }
-        parts.append(ort.run_on(model, feeds))
+        parts.append(ort.run_on(model, feeds, shapes=shapes))
     expected = [np.concatenate(outputs) if len(parts) > 1 else outputs[0] for outputs in zip(*parts, strict=True)]
     for at, (ours, theirs) in enumerate(zip(results, expected, strict=True)):
         if ours.shape != theirs.shape:

@@ -33,7 +33,11 @@ _LEAST_RUNS = 15
 )
 @click.option("--time-limit", type=SECONDS, default="60s", show_default=True, help="For the search of each block.")
 @click.option(
-    "--runs", type=int, default=15, show_default=True, help="Interleaved runs of each whole candidate, at least 15."
+    "--runs",
+    type=click.IntRange(max=10**6),
+    default=15,
+    show_default=True,
+    help="Interleaved runs of each whole candidate, at least 15.",
 )
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
@@ -129,12 +133,13 @@ def _print_table(result: Any, out: Any) -> None:
         )
     out.print(table)
     out.print(f"chosen: {plan.evidence.method}; {result.why}", markup=False, soft_wrap=True)
-    out.print(
-        f"bound: {result.bound_s * 1e3:.3f} ms, the longest path of units timed alone or all arithmetic at its "
-        f"best rate; {result.timings_used} stages timed",
-        markup=False,
-        soft_wrap=True,
-    )
+    bound = "bound: not known (see the note)"
+    if result.bound_s is not None:
+        bound = (
+            f"bound: {result.bound_s * 1e3:.3f} ms, the longest path of units timed alone or all arithmetic at its "
+            "best rate"
+        )
+    out.print(f"{bound}; {result.timings_used} stages timed", markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from downset.errors import LoadError, UnsupportedError
 
-__all__ = ["captures", "check_onnx", "infer", "is_fixed", "onnx_library", "read_model", "subgraphs"]
+__all__ = [
+    "captures", "check_onnx", "forget_shapes", "infer", "is_fixed", "onnx_library", "read_model", "resizes",
+    "subgraphs",
+]  # fmt: skip
 
 _SAME_SHAPE = {
     "FusedConv": "Conv",
@@ -45,8 +48,8 @@ def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, 
     onnx = onnx_library()
     model = _read(onnx, Path(path))
     for value in model.graph.input:
-        given, dims = (shapes or {}).get(value.name, ()), value.type.tensor_type.shape.dim
-        if any(is_fixed(dim) and dim.dim_value != extent for dim, extent in zip(dims, given, strict=False)):
+        dims = value.type.tensor_type.shape.dim
+        if resizes(value, (shapes or {}).get(value.name, ())):
             fixed = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in dims)
             raise LoadError(f"--shape gives {value.name!r} other sizes than {path}, which fixes them to {fixed}")
     _fix_inputs(Path(path), model, dict(shapes or {}))
@@ -87,6 +90,8 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
     if unknown is not None:
         raise LoadError(f"--shape names {unknown!r}, but the inputs of {path} are {', '.join(names) or 'none'}")
     open_inputs: list[tuple[str, str]] = []
+    if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
+        forget_shapes(graph)
     for value in inputs:
         if not value.type.HasField("tensor_type"):
             continue
@@ -105,6 +110,20 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
         listed = ", ".join(f"{name!r} [{dims}]" for name, dims in open_inputs)
         example = " ".join(f"--shape '{name}={dims.replace('?', '1')}'" for name, dims in open_inputs)
         raise LoadError(f"{path}: the size of input {listed} is left open; add {example} with the sizes you run")
+
+
+def resizes(value: Any, shape: Sequence[int]) -> bool:
+    """Whether this shape gives an input other sizes than the file fixes."""
+    dims = value.type.tensor_type.shape.dim
+    return any(is_fixed(dim) and dim.dim_value != extent for dim, extent in zip(dims, shape, strict=False))
+
+
+def forget_shapes(graph: Any) -> None:
+    """Drop what the file says of the sizes of results: they hold for the inputs' sizes that it was written with."""
+    del graph.value_info[:]
+    for value in graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
 
 
 def is_fixed(dim: Any) -> bool:

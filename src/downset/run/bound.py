@@ -45,17 +45,18 @@ class Call:
 class Binder:
     """Binds operators of one graph to one device and element type; weights are loaded once and shared by all calls.
 
-    Convolutions are the device's own, see convolutions.py.
+    Convolutions are the device's own, see convolutions.py. `finite`: what the network is given is; else activations are
+    not computed inside convolutions, for what is no number may get lost there.
     """
 
-    def __init__(self, graph: Graph, *, device: str = "cpu", dtype: str = "float32") -> None:
+    def __init__(self, graph: Graph, *, device: str = "cpu", dtype: str = "float32", finite: bool = True) -> None:
         check_kernels(graph)
         self.graph, self.device, self.dtype = graph, device, dtype
         self._torch = torch_library()
         self._float = getattr(self._torch, dtype)
         self._loaded: dict[tuple[int, bool], Any] = {}
         self._made_by, self._read_by = graph.producers(), graph.consumers()
-        self.convolutions = Convolutions(device)
+        self.convolutions = Convolutions(device, fused=finite)
         self._last = channels_last(graph)
 
     def constant(self, tensor: int, *, numbers: bool = False) -> Any:

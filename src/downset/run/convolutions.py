@@ -3,6 +3,8 @@
 On the CPU they are packed by oneDNN, once for each number of threads they run with: a packed layout is made for a
 number of threads and can be fifty times slower with another. On CUDA they are cuDNN's, with the ReLU inside where that
 was seen to work. Channels last either way: what comes as NHWC is taken as it lies.
+
+Inside, oneDNN's ReLU makes 0 of what is no number (cuDNN may too); beside, it stays none, as ONNX Runtime has it.
 """
 
 from __future__ import annotations
@@ -75,9 +77,11 @@ def weights_first(op: Op, weights: Any) -> Any:
 
 class Convolutions:
     """Of one device and element type. Weights are packed once for all calls that share them; `key` names them: their
-    values and their shape, whatever these were made of."""
+    values and their shape, whatever these were made of. `fused`: activations are computed inside where the library has
+    that; what is no number need not survive it."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, *, fused: bool = True) -> None:
+        self._fused = fused
         self._torch, self._device = torch_library(), device
         self._packed: dict[tuple[Any, ...], Any] = {}
         self._fusing: dict[tuple[Any, ...], bool] = {}
@@ -119,7 +123,10 @@ class Convolutions:
             finally:
                 torch.set_num_threads(before)
         packed, convolve = self._packed[where], torch.ops.mkldnn._convolution_pointwise
-        name, limits = "none", []
+        name, limits = "none", list[float]()
+        if not self._fused:
+            rest = (*lists, geometry.groups, name, limits, "")
+            return lambda image: _limited(convolve(image, packed, bias, *rest), geometry.limits)
         if geometry.relu:
             name = "relu"
         elif geometry.limits is not None:
@@ -135,20 +142,13 @@ class Convolutions:
             self._packed[key] = weights.contiguous(memory_format=torch.channels_last)
         packed = self._packed[key]
         pad, stride, dilation, groups = geometry.padding, geometry.strides, geometry.dilations, geometry.groups
-        if geometry.relu and groups == 1:
+        if self._fused and geometry.relu and groups == 1:
             # Without a bias, cuDNN's wrapper would fill a new one with zeros at each call.
             offset = torch.zeros(len(packed), device=packed.device, dtype=packed.dtype) if bias is None else bias
             if self._fuses(packed, offset, geometry):
                 return lambda image: torch.cudnn_convolution_relu(image, packed, offset, stride, pad, dilation, groups)
         convolve, limits = torch.nn.functional.conv2d, geometry.limits
-
-        def plain(image: Any) -> Any:
-            result = convolve(image, packed, bias, stride, pad, dilation, groups)
-            if limits is None:
-                return result
-            return result.relu_() if limits == _RELU else result.clamp_(*limits)
-
-        return plain
+        return lambda image: _limited(convolve(image, packed, bias, stride, pad, dilation, groups), limits)
 
     def _fuses(self, weights: Any, bias: Any, geometry: Geometry) -> bool:
         """Whether cuDNN has this convolution with the ReLU inside, and gives what the two give one after another.
@@ -182,6 +182,13 @@ class Convolutions:
             return self._torch.nn.functional.conv2d(image, weights, bias, *rest)
         finally:
             cudnn.enabled = before
+
+
+def _limited(result: Any, limits: tuple[float, float] | None) -> Any:
+    """In place."""
+    if limits is None:
+        return result
+    return result.relu_() if limits == _RELU else result.clamp_(*limits)
 
 
 def _with_pads_done(geometry: Geometry) -> Geometry:

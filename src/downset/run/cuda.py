@@ -30,7 +30,10 @@ def need_cuda() -> Any:
     """The torch module. Raises UnsupportedError where there is no CUDA device."""
     torch = torch_library()
     if not torch.cuda.is_available():
-        raise UnsupportedError("no CUDA device on this machine (torch.cuda.is_available() is false); use --device cpu")
+        raise UnsupportedError(
+            "no CUDA device on this machine (torch.cuda.is_available() is false); a plan for the CPU is made with "
+            "`downset stage --device cpu`"
+        )
     return torch
 
 

@@ -21,6 +21,8 @@ from downset.stages.unit_graph import UnitGraph
 
 __all__ = ["Device", "open_device"]
 
+_MOST_THREADS = 1024
+"""Far more than that and PyTorch's pool of threads ends the process."""
 _COPIES = 10
 _REPLAYS = 9
 _STAGE_S = 0.15
@@ -131,8 +133,8 @@ def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None
     torch = torch_library()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = cores if threads is None else threads
-    if threads < 1:
-        raise UsageError(f"a device has at least 1 thread; given {threads}")
+    if not 1 <= threads <= _MOST_THREADS:
+        raise UsageError(f"a device has from 1 to {_MOST_THREADS} threads; given {threads}")
     if dtype != "float32":
         raise UnsupportedError(f"element type {dtype} is for --device cuda; the CPU's kernels compute in float32")
     name = f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from downset.errors import UsageError
+
 __all__ = ["random_array"]
 
 
 def random_array(shape: Sequence[int], dtype: Any, *, seed: int, position: int) -> npt.NDArray[Any]:
     """Floats from a standard normal; int8, uint8 and int16 over their whole range; wider integers 0 or 1, for they tend
     to be indices or lengths; booleans at random. `position`: which input it is."""
+    if seed < 0:
+        raise UsageError(f"a seed is at least 0; given {seed}")
     random = np.random.default_rng([seed, position])
     dtype = np.dtype(dtype)
     if dtype.kind == "f":

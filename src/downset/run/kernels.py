@@ -130,6 +130,12 @@ def _constant(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     raise UnsupportedError(f"the value of constant {op.name!r} is not known")
 
 
+def _sign(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    values, torch = inputs[0], torch_library()
+    result = torch.sign(values)  # 0 for what is no number, which ONNX Runtime leaves as it is
+    return [torch.where(values.isnan(), values, result) if values.is_floating_point() else result]
+
+
 def _dequantize(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     if not inputs[0].is_floating_point():
         raise UnsupportedError(f"operator {op.name!r}: the kernels compute on floats, not on quantised values")
@@ -216,7 +222,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Selu": nn.selu,
     "Shape": shape.shape,
     "Sigmoid": _unary("sigmoid"),
-    "Sign": _unary("sign"),
+    "Sign": _sign,
     "Sin": _unary("sin"),
     "Slice": shape.slices,
     "Softmax": nn.softmax("softmax"),

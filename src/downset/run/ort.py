@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError, UnsupportedError
+from downset.load.onnx_file import forget_shapes, resizes
 from downset.run.worker import isolated
 
 __all__ = ["PeakMeasurement", "how_to_run", "least_region", "measure_peak", "optimise_offline", "run", "run_on"]
@@ -95,6 +96,8 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     model = onnx.load(str(path), load_external_data=False)
     weights = {initializer.name: initializer for initializer in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
+    if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
+        forget_shapes(model.graph)
     for value in inputs:
         if value.name in shapes:
             del value.type.tensor_type.shape.dim[:]
@@ -134,13 +137,15 @@ def run(
     return [arrays[f"output_{index}"] for index in range(len(arrays))]
 
 
-def run_on(path: str | os.PathLike[str], feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Outputs on these inputs, by name; optimised (EXTENDED), one thread."""
-    with tempfile.TemporaryDirectory() as folder:
+def run_on(
+    path: str | os.PathLike[str], feeds: Mapping[str, npt.NDArray[Any]], *, shapes: Shapes | None = None
+) -> list[npt.NDArray[Any]]:
+    """Outputs on these inputs, by name; optimised (EXTENDED), one thread. `shapes`: of inputs, for the file's."""
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         given = Path(folder) / "feeds.npz"
-        arrays: dict[str, Any] = dict(feeds)
-        np.savez(given, **arrays)
-        arguments = {"path": os.fspath(path), "feeds": str(given)}
+        np.savez(given, *feeds.values())
+        fixed = _with_fixed_inputs(Path(path), Path(folder), shapes) if shapes else path
+        arguments = {"path": os.fspath(fixed), "feeds": str(given), "names": list(feeds)}
         found, _ = isolated("downset.run.ort_session", "run_on_here", arguments)
     return [found[f"output_{index}"] for index in range(len(found))]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
+import textwrap
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,12 @@ def _session(library: Any, path: str, options: Any) -> Any:
     try:
         return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions share no base of their own
-        raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {str(error)[:200]}") from None
+        raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {_brief(error)}") from None
+
+
+def _brief(error: Exception) -> str:
+    """On one line, cut between words."""
+    return textwrap.shorten(str(error), 300, placeholder=" ...")
 
 
 def _feeds(session: Any, shapes: Mapping[str, list[int]], seed: int) -> dict[str, npt.NDArray[Any]]:
@@ -85,7 +91,7 @@ def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
     try:
         return [np.asarray(value) for value in session.run(None, feeds)]
     except Exception as error:  # its exceptions share no base of their own
-        raise UnsupportedError(f"ONNX Runtime cannot run it: {str(error)[:200]}") from None
+        raise UnsupportedError(f"ONNX Runtime cannot run it: {_brief(error)}") from None
 
 
 def optimise_here(path: str, output: str) -> dict[str, npt.NDArray[Any]]:
@@ -105,12 +111,12 @@ def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, file_order: 
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
-def run_on_here(path: str, feeds: str) -> dict[str, npt.NDArray[Any]]:
+def run_on_here(path: str, feeds: str, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     """`run_on` inside the worker process."""
     library = _library()
     session = _session(library, path, _options(library, False))
     with np.load(feeds, allow_pickle=False) as given:
-        outputs = _invoke(session, dict(given))
+        outputs = _invoke(session, {name: given[f"arr_{at}"] for at, name in enumerate(names)})
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 

@@ -84,7 +84,8 @@ class Profiles:
 
     def _unusable(self, error: Exception) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.path}: {error}; close what uses it, set DOWNSET_CACHE to another folder, or use --no-profiles"
+            f"{self.path}: {error}; close what uses it, set DOWNSET_CACHE to another folder, or give "
+            "`downset stage` --no-profiles"
         )
 
     def _move_aside(self, why: str) -> None:

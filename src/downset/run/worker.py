@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,16 @@ def _reason(module: str, status: int, printed: str) -> str:
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     if status == _FAILED and lines:
         cause = next((line for line in lines if "Didn't find op" in line or "not supported" in line), None)
-        return f"{lines[-1]} ({cause[:200]})" if cause else lines[-1]
+        return f"{lines[-1]} ({_brief(cause)})" if cause else lines[-1]
     name = _NAMES.get(module.rpartition(".")[2], module)
     how = f"crashed (signal {-status})" if status < 0 else "failed"
     telling = [line for line in lines if not line.startswith(("INFO", "Traceback", "File "))]
-    return f"{name} {how}: {telling[-1][:300] if telling else 'no reason given'}"
+    return f"{name} {how}: {_brief(telling[-1]) if telling else 'no reason given'}"
+
+
+def _brief(line: str) -> str:
+    """Cut between words."""
+    return textwrap.shorten(line, 300, placeholder=" ...")
 
 
 def _main() -> int:
