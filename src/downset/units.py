@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 from downset.errors import UsageError
 
-__all__ = ["format_bytes", "parse_bytes", "parse_seconds", "parse_share", "printable"]
+__all__ = ["brief", "format_bytes", "parse_bytes", "parse_seconds", "parse_share", "printable"]
 
 _FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -43,6 +44,11 @@ def parse_share(text: str) -> float:
 def format_bytes(nbytes: float) -> str:
     """Bytes with thousands separators: exact figures are the product."""
     return f"{int(nbytes):,}"
+
+
+def brief(text: object, most: int = 300) -> str:
+    """What another library said, on one line; what is too long is cut between words."""
+    return textwrap.shorten(str(text), most, placeholder=" ...")
 
 
 def printable(text: str) -> str:

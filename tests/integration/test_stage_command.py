@@ -4,14 +4,16 @@ import json
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
 import torch
 from click.testing import CliRunner
 
 from downset.cli import downset as command
-from downset.errors import DownsetError, InvalidPlan
+from downset.errors import DownsetError, InvalidPlan, UnsupportedError
 from downset.export.plan_json import decode_plan
 from downset.load import load
+from downset.run import ort
 from downset.run.device import open_device
 from downset.staged import check_plan, prepare
 from tests.command import output_of
@@ -124,6 +126,35 @@ def test_what_is_read_is_never_written_over(staged, tmp_path):
         options = ("--input", tmp_path / "x.npy", "--output", tmp_path / name)
         refused(2, "run", mine, "--plan", kept, *options, says="is the file being read; choose another name")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_weights_beside_the_model_are_not_written_over(staged, tmp_path):
+    model, plan, *_ = staged
+    mine, weights = tmp_path / "m.onnx", tmp_path / "m.bin"
+    whole = onnx.load(str(model))
+    onnx.save(whole, str(mine), save_as_external_data=True, location="m.bin", size_threshold=0)
+    before = weights.read_bytes()
+    refused(2, "stage", mine, "--no-profiles", "-o", weights, says="is the file being read")
+    refused(2, "run", mine, "--plan", plan, "--output", weights, says="is the file being read")
+    assert weights.read_bytes() == before
+    output_of("run", mine, "--plan", plan, "--output", tmp_path / "o.npz")
+
+
+def test_what_another_library_says_is_cut_between_words(tmp_path):
+    """ONNX Runtime lists all inputs, then says what to do."""
+    names = [f"input_with_a_long_name_{at}" for at in range(20)]
+    given = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in names]
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Sum", names, ["y"])], "sum", given, [made])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    with pytest.raises(UnsupportedError, match="ONNX Runtime cannot run it") as caught:
+        ort.run_on(tmp_path / "m.onnx", {"x": np.zeros(1, np.float32)})
+    said = str(caught.value)
+    assert len(said) < 350
+    *_, last, dots = said.split()
+    assert dots == "..."
+    assert last.strip("(){}[],'") in {*names, "Required", "inputs", "are", "missing", "from", "input", "feed"}
 
 
 def test_numbers_that_are_none_of_the_options(staged):

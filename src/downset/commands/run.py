@@ -39,6 +39,7 @@ def run(
 ) -> None:
     """Run MODEL as the plan says; print how long it took."""
     from downset.errors import InvalidPlan, UsageError
+    from downset.export.onnx import weights_beside
     from downset.export.plan_json import read_plan
     from downset.export.write import check_output
     from downset.load import load
@@ -61,6 +62,8 @@ def run(
     loaded = load(model, shapes=fixed)
     if fixed and batch_or_one(loaded) not in (1, plan.batch):  # a plan for several may be asked for by one's sizes
         raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")
+    if outputs is not None:
+        check_output(outputs, source=weights_beside(loaded))
     graph = prepare(loaded, batch=plan.batch)
     check_plan(graph, plan, device)
     values = _given(graph, inputs) if inputs else seeded_inputs(graph, seed=seed)

@@ -47,6 +47,7 @@ _LEAST_RUNS = 15
 def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Search stages for MODEL on a device, time whole candidates, keep the best; sequential unless measured better."""
     from downset.errors import UsageError
+    from downset.export.onnx import weights_beside
     from downset.export.plan_json import write_plan
     from downset.export.write import check_output
     from downset.load import load
@@ -69,7 +70,10 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         endings=options["endings"],
     )
     device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
-    graph = prepare(load(model, shapes=parse_shapes(options["shapes"])), batch=options["batch"])
+    loaded = load(model, shapes=parse_shapes(options["shapes"]))
+    if output is not None:
+        check_output(output, source=weights_beside(loaded))
+    graph = prepare(loaded, batch=options["batch"])
     profiles = None if options["no_profiles"] else Profiles()
     with _progress(quiet) as progress:
         result = run_stage(graph, device, limits=limits, profiles=profiles, runs=options["runs"], progress=progress)

@@ -31,6 +31,14 @@ def external_files(path: str | os.PathLike[str]) -> list[str]:
     return list(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
 
+def weights_beside(graph: Graph) -> list[Path]:
+    """The files beside a loaded model that hold weights of it, as they are found from here."""
+    source = graph.source
+    if source.format != "onnx":
+        return []
+    return [Path(source.path).parent / name for name in external_files(source.path)]
+
+
 def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]) -> None:
     """Write the file the graph was loaded from with its nodes in the order `steps`.
 

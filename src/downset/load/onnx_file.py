@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from downset.errors import LoadError, UnsupportedError
+from downset.units import brief
 
 __all__ = [
     "captures", "check_onnx", "forget_shapes", "infer", "is_fixed", "onnx_library", "read_model", "resizes",
@@ -61,7 +62,7 @@ def _read(onnx: Any, path: Path) -> Any:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, ValueError, UnicodeDecodeError) as error:
-        raise LoadError(f"{path} is not an ONNX model or is damaged ({str(error)[:100]})") from None
+        raise LoadError(f"{path} is not an ONNX model or is damaged ({brief(error, 120)})") from None
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
@@ -148,7 +149,7 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
     try:
         found = onnx.shape_inference.infer_shapes(standing, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
-        raise LoadError(f"{path}: ONNX's shape inference refuses it: {' '.join(str(error).split())[:200]}") from None
+        raise LoadError(f"{path}: ONNX's shape inference refuses it: {brief(error)}") from None
     del model.graph.value_info[:]
     model.graph.value_info.extend(found.graph.value_info)
     for ours, theirs in zip(model.graph.output, found.graph.output, strict=True):

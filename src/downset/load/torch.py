@@ -13,6 +13,7 @@ import numpy.typing as npt
 from downset.errors import LoadError
 from downset.graph import Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.run.library import torch_library
+from downset.units import brief
 
 __all__ = ["call_nodes", "load_exported"]
 
@@ -35,7 +36,7 @@ def load_exported(program: Any) -> Graph:
         try:
             program = torch.export.load(path)
         except Exception as error:  # unpickling a damaged archive can raise anything
-            raise LoadError(f"{path} is not an exported program or is damaged ({str(error)[:100]})") from None
+            raise LoadError(f"{path} is not an exported program or is damaged ({brief(error, 120)})") from None
     return _Reader(program, path).graph().check()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.run.inputs import random_array
+from downset.units import brief
 
 __all__ = ["measure_here", "optimise_here", "run_here", "run_on_here"]
 
@@ -68,12 +68,7 @@ def _session(library: Any, path: str, options: Any) -> Any:
     try:
         return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions share no base of their own
-        raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {_brief(error)}") from None
-
-
-def _brief(error: Exception) -> str:
-    """On one line, cut between words."""
-    return textwrap.shorten(str(error), 300, placeholder=" ...")
+        raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
 
 
 def _feeds(session: Any, shapes: Mapping[str, list[int]], seed: int) -> dict[str, npt.NDArray[Any]]:
@@ -91,7 +86,7 @@ def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
     try:
         return [np.asarray(value) for value in session.run(None, feeds)]
     except Exception as error:  # its exceptions share no base of their own
-        raise UnsupportedError(f"ONNX Runtime cannot run it: {_brief(error)}") from None
+        raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
 
 
 def optimise_here(path: str, output: str) -> dict[str, npt.NDArray[Any]]:

@@ -12,7 +12,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import DownsetError, LimitReached, UnsupportedError
+from downset.units import brief
 
 __all__ = ["isolated"]
 
@@ -55,16 +55,11 @@ def _reason(module: str, status: int, printed: str) -> str:
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     if status == _FAILED and lines:
         cause = next((line for line in lines if "Didn't find op" in line or "not supported" in line), None)
-        return f"{lines[-1]} ({_brief(cause)})" if cause else lines[-1]
+        return f"{lines[-1]} ({brief(cause)})" if cause else lines[-1]
     name = _NAMES.get(module.rpartition(".")[2], module)
     how = f"crashed (signal {-status})" if status < 0 else "failed"
     telling = [line for line in lines if not line.startswith(("INFO", "Traceback", "File "))]
-    return f"{name} {how}: {_brief(telling[-1]) if telling else 'no reason given'}"
-
-
-def _brief(line: str) -> str:
-    """Cut between words."""
-    return textwrap.shorten(line, 300, placeholder=" ...")
+    return f"{name} {how}: {brief(telling[-1]) if telling else 'no reason given'}"
 
 
 def _main() -> int:
