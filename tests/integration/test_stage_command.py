@@ -140,6 +140,29 @@ def test_weights_beside_the_model_are_not_written_over(staged, tmp_path):
     output_of("run", mine, "--plan", plan, "--output", tmp_path / "o.npz")
 
 
+def test_names_that_numpy_takes_for_its_own(tmp_path):
+    """`numpy.savez` has parameters of these names. The result of one, of truth values, has no range to print."""
+    path = tmp_path / "m.onnx"
+    given = onnx.helper.make_tensor_value_info("file", onnx.TensorProto.FLOAT, [1, 3])
+    nodes = [
+        onnx.helper.make_node("Relu", ["file"], ["allow_pickle"]),
+        onnx.helper.make_node("Greater", ["allow_pickle", "file"], ["more"]),
+    ]
+    made = [
+        onnx.helper.make_tensor_value_info("allow_pickle", onnx.TensorProto.FLOAT, [1, 3]),
+        onnx.helper.make_tensor_value_info("more", onnx.TensorProto.BOOL, [1, 3]),
+    ]
+    graph = onnx.helper.make_graph(nodes, "named", [given], made)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), str(path))
+    output_of("stage", path, "--threads", "1", "--no-profiles", "-o", tmp_path / "p.json")
+    np.save(tmp_path / "x.npy", np.array([[-1.0, 2.0, -3.0]]))
+    options = ("--input", tmp_path / "x.npy", "--output", tmp_path / "o.npz", "--check")
+    assert "from 0 to 2" in output_of("run", path, "--plan", tmp_path / "p.json", *options)
+    kept = np.load(tmp_path / "o.npz")
+    assert kept["allow_pickle"].tolist() == [[0.0, 2.0, 0.0]]
+    assert kept["more"].tolist() == [[True, False, True]]
+
+
 def test_what_another_library_says_is_cut_between_words(tmp_path):
     """ONNX Runtime lists all inputs, then says what to do."""
     names = [f"input_with_a_long_name_{at}" for at in range(20)]
