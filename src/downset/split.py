@@ -47,6 +47,8 @@ def plan_pipeline(
     whose halo is unknown is computed whole. Raises UsageError for an unknown method or model, InfeasibleError where no
     plan is within the latency or memory limit, with the least that would do."""
     check_comm(comm)
+    if max_latency_s is not None and not max_latency_s > 0:
+        raise UsageError(f"max_latency_s is above 0 s; given {max_latency_s:g}")
     name = method if isinstance(method, str) else getattr(method, "__name__", "callable")
     if isinstance(method, str) and method not in PIPELINERS:
         raise UsageError(f"unknown pipeline method {method!r}; choose one of {', '.join(PIPELINERS)}")

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from downset.errors import InfeasibleError
+from downset.errors import InfeasibleError, UsageError
 from downset.split import plan_pipeline
 from tests.oracles_pipeline import least_period
 from tests.strategies_pipeline import random_chain, random_cluster, random_graph
@@ -62,3 +62,10 @@ def test_a_stage_of_several_blocks_may_be_the_only_plan_within_the_limit(seed):
     assert plan.latency_s <= limit
     assert not plan.evidence.proven
     assert planned(problem, cluster, comm, plan.latency_s * 0.99) == pytest.approx(plan.latency_s, rel=1e-5)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("nan")])
+def test_latencies_that_are_none(limit):
+    problem = random_chain(Random(1))
+    with pytest.raises(UsageError, match="max_latency_s is above 0 s"):
+        plan_pipeline(problem, random_cluster(Random(1), "links"), max_latency_s=limit)

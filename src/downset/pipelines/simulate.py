@@ -67,7 +67,7 @@ def simulate(
     A frame comes every `arrival_s` seconds (None: one is always waiting). `jitter` is the coefficient of variation of
     computing times, log-normal with mean 1, drawn from `seed`. At most `in_flight` frames are inside at once where one
     is always waiting; latencies grow with it (default: one more than fit into a latency; where frames can hold each
-    other up twice that and two, and four for every block of a stage of several). `progress` is told how many frames
+    other up twice that and two, and six for every block of a stage of several). `progress` is told how many frames
     have left. Raises UsageError for arguments without sense, UnsupportedError without SimPy."""
     if (
         frames < 1
@@ -92,7 +92,7 @@ def simulate(
     contended = jitter > 0 or plan.cluster.network.overlap or plan.cluster.network.kind == "shared"
     # Frames that hold each other up need room at every block of a stage: less, and the busiest waits at times.
     several = sum(len(stage.blocks) for stage in plan.stages if len(stage.blocks) > 1)
-    window = in_flight or (2 * fitting + 2 + 4 * several if contended else fitting)
+    window = in_flight or (2 * fitting + 2 + 6 * several if contended else fitting)
     run.env.process(run.source(frames, arrival_s, window))
     run.env.run()
     return run.result(frames, window)
