@@ -57,6 +57,7 @@ class PipelineSearch {
         return std::min(low, high);
     }
 
+    // Of such stages: the largest period that bounds leave no plan within, as far as the states go.
     double bounds(double low, double& high, Found& best) {
         std::int64_t last = blocks_.states() + bound_states_;
         double top = high;  // bounds leave a plan within it
