@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import UnsupportedError
+from downset.export.shard_model import opsets_of, shard_model
 from downset.graph import ABSENT
 from downset.load import load
 from downset.run import ort
@@ -138,10 +139,8 @@ def test_a_real_model_with_computed_weights(tmp_path):
 
 
 def test_a_shard_keeps_the_number_that_is_filled_in(tmp_path):
-    from downset.export.shards import _model, _opsets
-
     graph = load(computed_weights(tmp_path / "m.onnx"))
-    written = _model(graph, _opsets(graph))
+    written = shard_model(graph, opsets_of(graph))
     (node,) = [node for node in written.graph.node if node.op_type == "ConstantOfShape"]
     assert numpy_helper.to_array(node.attribute[0].t).tolist() == [0.25]
     onnx.save(written, str(tmp_path / "shard.onnx"))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from downset.arenas import ARENAS
 from downset.arenas.conflicts import check_conflicts, records_of_conflicts
+from downset.graph import Graph, Op, Tensor
 from downset.lattice import bits
 from downset.liveness import lifetimes
 from downset.run.program import concurrent_conflicts, lower, possibly_live_bytes
@@ -174,3 +175,18 @@ def test_a_chain_stays_on_its_lane():
     assert lanes[0] == lanes[2] != lanes[1] == lanes[3]
     assert [step.waits for step in program.steps[:4]] == [(), (), (), ()]
     assert program.steps[4].waits == ((3,) if lanes[4] == lanes[2] else (2,))
+
+
+def test_units_that_would_wait_for_each_other_are_taken_apart():
+    """Each concatenation comes after the sum of the other: two units of sum and concatenation would be a cycle."""
+    tensors = tuple(Tensor(f"t{t}", (4,), "float32", 16, "activation") for t in range(5))
+    ops = (
+        Op("left", "Add", (0, 0), (1,)),
+        Op("right", "Add", (0, 0), (2,)),
+        Op("after right", "Concat", (0, 1), (3,), after=(1,)),
+        Op("after left", "Concat", (0, 2), (4,), after=(0,)),
+    )
+    units = group_units(Graph("crossed", tensors, ops, (0,), (3, 4)))
+    assert sorted(op for unit in units.units for op in unit) == [0, 1, 2, 3]
+    assert len(units.units) == 3  # one of the two stays
+    assert all(before < 1 << unit for unit, before in enumerate(units.predecessors))

@@ -107,9 +107,26 @@ def _matches(graph: Graph, op: Op, step: str) -> bool:
 def _numbered(graph: Graph, members: list[list[int]]) -> UnitGraph:
     """Units in a topological order, near the order of their first operators, and their edges."""
     ordered = sorted((tuple(ops) for ops in members), key=lambda ops: ops[-1])
+    # Where operators write what others read, two units may each wait for a part of the other: such are taken apart.
+    while tangled := [unit for unit in _tangled(unit_predecessors(graph, ordered)) if len(ordered[unit]) > 1]:
+        apart = [(op,) for op in ordered.pop(tangled[0])]
+        ordered = sorted((*ordered, *apart), key=lambda ops: ops[-1])
     final = topological(unit_predecessors(graph, ordered))
     units = tuple(ordered[unit] for unit in final)
     return UnitGraph(units, unit_predecessors(graph, units))
+
+
+def _tangled(predecessors: Sequence[int]) -> list[int]:
+    """Those on cycles, or between two."""
+    left = (1 << len(predecessors)) - 1
+    while True:
+        waited = 0
+        for unit in bits(left):
+            waited |= predecessors[unit]
+        ends = sum(1 << unit for unit in bits(left) if not predecessors[unit] & left or not waited >> unit & 1)
+        if not ends:
+            return list(bits(left))
+        left &= ~ends
 
 
 def unit_predecessors(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[int, ...]:
