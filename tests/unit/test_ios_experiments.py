@@ -107,9 +107,9 @@ def test_the_goal_is_missed_by_a_chosen_plan_that_is_slower():
     assert not slower["met"]
     row = {"chosen": "greedy", "judged": slower}
     assert cpu.goal_line(row) == "goal 0.98x missed: greedy against sequential afresh 0.909x in the median of 3 rounds"
-    faster = cpu.judgement([1.0, 1.2, 1.2], [1.1, 1.0, 1.0], itself=True)
-    assert faster["met"] and faster["faster_rounds"] == 2
-    assert "met: sequential against itself" in cpu.goal_line({"chosen": "sequential", "judged": faster})
+    noisy = cpu.judgement([1.0, 1.2, 1.0], [1.1, 1.0, 1.1], itself=True)
+    assert noisy["met"] and noisy["faster_rounds"] == 1
+    assert "met: sequential is what runs" in cpu.goal_line({"chosen": "sequential", "judged": noisy})
     assert "not judged" in cpu.goal_line({"chosen": "sequential"})
 
 
