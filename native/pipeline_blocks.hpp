@@ -11,6 +11,20 @@
 
 namespace downset {
 
+// The shortest path over cuts 0 … length, edge (a, b) weighing weight[a * (length + 1) + b]; by cut: how far, and from where.
+struct CutPath {
+    std::vector<double> distance;
+    std::vector<int> previous;
+
+    CutPath(int length, const std::vector<double>& weight) : distance(length + 1, kNever), previous(length + 1) {
+        distance[0] = 0;
+        for (int b = 1; b <= length; ++b)
+            for (int a = 0; a < b; ++a)
+                if (const double there = distance[a] + weight[a * (length + 1) + b]; there < distance[b])
+                    distance[b] = there, previous[b] = a;
+    }
+};
+
 class PipelineBlocks : public RowDivision {
   public:
     // Of the least T + C(T): some division has `value`, at `limit` of computing; none is below `above`.
@@ -225,15 +239,9 @@ class PipelineBlocks : public RowDivision {
                 least = std::max(known_of(start + a, start + b, set, leader).above, sum_bound(start + a, start + b, set, leader));
                 if (problem_.uniform) least = std::max(least, known_of(start + a, start + b, set, kAnyLeader).above);
             }
-        std::vector<double> distance(line);
-        std::vector<int> previous(line);
         while (true) {
-            std::fill(distance.begin(), distance.end(), kNever);
-            distance[0] = 0;
-            for (int b = 1; b <= length; ++b)
-                for (int a = 0; a < b; ++a)
-                    if (distance[a] + weight[a * line + b] < distance[b])
-                        distance[b] = distance[a] + weight[a * line + b], previous[b] = a;
+            const CutPath shortest(length, weight);
+            const auto& [distance, previous] = shortest;
             if (distance[length] >= cutoff * kBelow || stopped_) return kNever;
             bool all = true;
             for (int b = length; b > 0; b = previous[b]) {

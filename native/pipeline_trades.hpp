@@ -123,59 +123,64 @@ class StageTrades {
 
     // The same by every trade of computing against sending that no other beats, under every leader, as far as they are few.
     void try_all(int start, int stop, int set, int leader, double budget, Bounds& found) {
-        const int length = stop - start, devices = static_cast<int>(sets_.members[set].size());
+        const int devices = static_cast<int>(sets_.members[set].size());
         int calls = kFew;
-        for (int one = leader == kAnyLeader ? 0 : leader; one < (leader == kAnyLeader ? devices : leader + 1); ++one) {
-            std::vector<std::vector<Label>> reached(length + 1);
-            reached[0].push_back({});
-            for (int a = 0; a < length; ++a) {
-                if (reached[a].empty()) continue;
-                for (int b = a + 1; b <= length; ++b) {
-                    double limit = budget;
-                    for (Division division; calls > 0 && limit > 0 && !blocks_.out_of_time(); limit = division.longest * kBelow) {
-                        --calls;
-                        const double transfer = blocks_.least_transfer(start + a, start + b, set, one, limit, &division);
-                        if (transfer == kNever) break;
-                        for (int from = 0; from < static_cast<int>(reached[a].size()); ++from) {
-                            const Label label{reached[a][from].compute + division.longest, reached[a][from].transfer + transfer, a, from, limit};
-                            if (time_of(label.compute, label.transfer) <= budget && label.transfer < found.upper) insert(reached[b], label);
-                        }
-                    }
-                    if (calls <= 0 || blocks_.stopped() || reached[b].size() > kFew) return;
-                }
-            }
-            for (const Label& last : reached[length]) {
-                if (last.transfer >= found.upper) continue;
-                found.upper = last.transfer;
-                found.way = {last.compute, last.transfer, one, {}};
-                const Label* label = &last;
-                for (int b = length; b > 0; b = label->start, label = &reached[b][label->from])
-                    found.way.blocks.insert(found.way.blocks.begin(), {start + label->start, start + b, label->limit});
-            }
-        }
+        for (int one = std::max(0, leader); one < (leader == kAnyLeader ? devices : leader + 1); ++one)
+            if (!try_all_led(start, stop, set, one, budget, calls, found)) return;
         found.lower = found.upper;
+    }
+
+    // False: too many, or no time.
+    bool try_all_led(int start, int stop, int set, int leader, double budget, int& calls, Bounds& found) {
+        const int length = stop - start;
+        std::vector<std::vector<Label>> reached(length + 1);
+        reached[0].push_back({});
+        for (int a = 0; a < length; ++a)
+            for (int b = a + 1; b <= length && !reached[a].empty(); ++b) {
+                double limit = budget;
+                for (Division division; calls > 0 && limit > 0 && !blocks_.out_of_time(); limit = division.longest * kBelow) {
+                    --calls;
+                    const double transfer = blocks_.least_transfer(start + a, start + b, set, leader, limit, &division);
+                    if (transfer == kNever) break;
+                    extend(reached[a], a, division.longest, transfer, limit, budget, found.upper, reached[b]);
+                }
+                if (calls <= 0 || blocks_.stopped() || reached[b].size() > kFew) return false;
+            }
+        for (const Label& last : reached[length]) {
+            if (last.transfer >= found.upper) continue;
+            found.upper = last.transfer;
+            found.way = {last.compute, last.transfer, leader, {}};
+            const Label* label = &last;
+            for (int b = length; b > 0; b = label->start, label = &reached[b][label->from])
+                found.way.blocks.insert(found.way.blocks.begin(), {start + label->start, start + b, label->limit});
+        }
+        return true;
+    }
+
+    // A block from the cut behind every label there. Those that a new one beats stay: labels behind them are numbered.
+    void extend(const std::vector<Label>& labels, int cut, double compute, double transfer, double limit, double budget,
+                double below, std::vector<Label>& reached) const {
+        for (int from = 0; from < static_cast<int>(labels.size()); ++from) {
+            const Label label{labels[from].compute + compute, labels[from].transfer + transfer, cut, from, limit};
+            const auto beats = [&](const Label& other) { return other.compute <= label.compute && other.transfer <= label.transfer; };
+            if (time_of(label.compute, label.transfer) <= budget && label.transfer < below &&
+                std::none_of(reached.begin(), reached.end(), beats))
+                reached.push_back(label);
+        }
     }
 
     // One device alone, in the blocks that take it least.
     Way alone(int start, int stop, int set, int leader) const {
-        std::vector<double> least(stop - start + 1, kNever);
-        std::vector<int> previous(stop - start + 1);
-        least[0] = 0;
-        for (int b = start + 1; b <= stop; ++b)
-            for (int a = start; a < b; ++a) {
-                const double seconds = least[a - start] + problem_.segment(a, b).macs_final[0] / blocks_.speed_of(set, leader);
-                if (seconds < least[b - start]) least[b - start] = seconds, previous[b - start] = a;
-            }
-        Way way{least.back(), 0, std::max(0, leader), {}};  // the first of a set is its fastest
-        for (int b = stop; b > start; b = previous[b - start])
-            way.blocks.insert(way.blocks.begin(), {previous[b - start], b, kNever});
+        const int length = stop - start, line = length + 1;
+        std::vector<double> seconds(line * line, kNever);
+        for (int a = 0; a < length; ++a)
+            for (int b = a + 1; b <= length; ++b)
+                seconds[a * line + b] = problem_.segment(start + a, start + b).macs_final[0] / blocks_.speed_of(set, leader);
+        const CutPath shortest(length, seconds);
+        Way way{shortest.distance[length], 0, std::max(0, leader), {}};  // the first of a set is its fastest
+        for (int b = length; b > 0; b = shortest.previous[b])
+            way.blocks.insert(way.blocks.begin(), {start + shortest.previous[b], start + b, kNever});
         return way;
-    }
-
-    static void insert(std::vector<Label>& labels, const Label& label) {
-        for (const Label& other : labels)
-            if (other.compute <= label.compute && other.transfer <= label.transfer) return;
-        labels.push_back(label);  // those it beats stay: labels behind them are numbered
     }
 
     // The path under one leader: whichever that blocks of it like best sends least.
@@ -199,18 +204,13 @@ class StageTrades {
     // The path of least computing plus weighted sending; none is below `lower`.
     Path lightest(int start, int stop, int set, int leader, double weight, double& lower) {
         const int length = stop - start, line = length + 1;
-        std::vector<double> least(line * line, kNever), distance(line);
-        std::vector<int> previous(line);
+        std::vector<double> least(line * line, kNever);
         std::vector<Part> parts(line * line);
         for (int a = 0; a < length; ++a)
             for (int b = a + 1; b <= length; ++b) least[a * line + b] = blocks_.sum_bound(start + a, start + b, set, leader, weight);
         while (true) {
-            std::fill(distance.begin(), distance.end(), kNever);
-            distance[0] = 0;
-            for (int b = 1; b <= length; ++b)
-                for (int a = 0; a < b; ++a)
-                    if (distance[a] + least[a * line + b] < distance[b])
-                        distance[b] = distance[a] + least[a * line + b], previous[b] = a;
+            const CutPath shortest(length, least);
+            const auto& [distance, previous] = shortest;
             Path path;
             bool all = true;
             for (int b = length; b > 0; b = previous[b]) {

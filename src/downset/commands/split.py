@@ -48,6 +48,7 @@ def split(
 ) -> None:  # fmt: skip
     """Plan MODEL as a pipeline over the devices of a cluster: stages, rows, period, latency, bound."""
     from downset.cluster import load_cluster
+    from downset.export.onnx import weights_beside
     from downset.export.plan_json import write_plan
     from downset.load import load
     from downset.split import plan_pipeline
@@ -56,7 +57,7 @@ def split(
     _check_outputs(output, options["export_dir"], (model, cluster_file))
     cluster = load_cluster(cluster_file)
     graph = load(model, shapes=parse_shapes(options["shapes"]))
-    _check_outputs(output, options["export_dir"], _weights_of(graph))
+    _check_outputs(output, options["export_dir"], weights_beside(graph))
     shared = {"comm": options["comm"], "max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
     plan = plan_pipeline(graph, cluster, method=method, **shared)
     verify_pipeline(graph, plan)
@@ -92,16 +93,6 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
         plan, folder = Path(output).resolve(), Path(export_dir).resolve()
         if plan == folder or plan in folder.parents or (plan.parent == folder and WRITTEN.fullmatch(plan.name)):
             raise UsageError(f"-o {output} is what --export {export_dir} writes; give the plan another name")
-
-
-def _weights_of(graph: Graph) -> list[Path]:
-    """Files beside the model that hold weights of it."""
-    from pathlib import Path
-
-    from downset.export.onnx import external_files
-
-    path = graph.source.path
-    return [Path(path).parent / name for name in external_files(path)] if graph.source.format == "onnx" else []
 
 
 def split_json(plan: Pipeline, compared: dict[str, Pipeline | None]) -> dict[str, Any]:

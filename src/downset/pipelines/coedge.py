@@ -18,6 +18,7 @@ from typing import Any
 
 from downset.cluster import Cluster
 from downset.errors import LimitReached
+from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import proportional_rows, tiles
@@ -31,7 +32,7 @@ def coedge(
 ) -> FoundPipeline:
     """One stage whose units are blocks of halo exchange, with the number of working devices chosen for each. Raises
     LimitReached after the deadline (of `time.monotonic`)."""
-    order = _by_speed(cluster)
+    order = by_speed(cluster)
     splits = [_choices(problem, cluster, unit, order) for unit in range(problem.cuts)]
     leader = order[0]
     best: dict[int, tuple[float, tuple[int, ...]]] = {-1: (0.0, ())}
@@ -63,7 +64,7 @@ def coedge(
 
 def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
     """No plan of `coedge` has a shorter period: each unit with the number of devices that computes it fastest."""
-    order = _by_speed(cluster)
+    order = by_speed(cluster)
     return sum(
         min(_compute_s(problem, cluster, split) for split in _choices(problem, cluster, unit, order).values())
         for unit in range(problem.cuts)
@@ -74,10 +75,6 @@ def _compute_s(problem: SplitProblem, cluster: Cluster, split: Split) -> float:
     segment = problem.segment(split.start, split.stop)
     strips = ((price(segment, tile.start, tile.stop)[0], tile.device) for tile in split.tiles)
     return max(macs / cluster.devices[device].speed for macs, device in strips)
-
-
-def _by_speed(cluster: Cluster) -> list[int]:
-    return sorted(range(len(cluster.devices)), key=lambda device: (-cluster.devices[device].speed, device))
 
 
 def _choices(problem: SplitProblem, cluster: Cluster, unit: int, order: list[int]) -> dict[int, Split]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from downset.cluster import Cluster, Link
 
-__all__ = ["Canonical", "canonical", "fastest_first", "rounded", "sub_cluster"]
+__all__ = ["Canonical", "by_speed", "canonical", "fastest_first", "rounded", "sub_cluster"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,11 @@ def canonical(cluster: Cluster) -> Canonical:
         tuple(tuple(latency for _, latency in line) for line in pairs),
         uniform,
     )
+
+
+def by_speed(cluster: Cluster) -> list[int]:
+    """Devices by falling speed, of equal ones the first listed first."""
+    return sorted(range(len(cluster.devices)), key=lambda device: (-cluster.devices[device].speed, device))
 
 
 def sub_cluster(cluster: Cluster, devices: Sequence[int]) -> Cluster:

@@ -57,8 +57,7 @@ def exact(
     `strict`: the cuts that the rivals plan on, where they know no relays. Raises InfeasibleError, with the least
     latency, where no plan is within the limit."""
     begin = time.monotonic()
-    cuts = strict or tuple(range(problem.cuts + 1))
-    coarse = problem if strict is None else joined(problem, strict)
+    coarse, cuts = _without_relays(problem, strict)
     everything = total_bound_s(problem, cluster)
     best: tuple[float, Drafted] = (math.inf, ())
     outside = False
@@ -166,11 +165,17 @@ def rival_plans(
     problem: SplitProblem, cluster: Cluster, *, comm: str, strict: tuple[int, ...] | None
 ) -> Iterator[Drafted]:
     """What the other planners make of the problem, and every device by itself."""
-    cuts = strict or tuple(range(problem.cuts + 1))
-    coarse = problem if strict is None else joined(problem, strict)
+    coarse, cuts = _without_relays(problem, strict)
     yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
     for _, found in rivals(coarse, cluster, comm=comm):
         yield on_cuts(found.stages, cuts)
+
+
+def _without_relays(problem: SplitProblem, strict: tuple[int, ...] | None) -> tuple[SplitProblem, tuple[int, ...]]:
+    """The chain that rivals plan on, and its cuts in the whole one."""
+    if strict is None:
+        return problem, tuple(range(problem.cuts + 1))
+    return joined(problem, strict), strict
 
 
 def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:

@@ -130,18 +130,17 @@ def _at_real_speeds(
         for stage in found.stages
     )
     kept, other = (stages_of(problem, cluster, drafts, comm=comm) for drafts in (found.stages, balanced))
-    mixed = tuple(
-        after if new.seconds < old.seconds else before
-        for before, after, old, new in zip(found.stages, balanced, kept, other, strict=True)
-    )
+    better = [new.seconds < old.seconds for old, new in zip(kept, other, strict=True)]
+    mixed = tuple(after if take else before for before, after, take in zip(found.stages, balanced, better, strict=True))
+    timed = ((found.stages, kept), (balanced, other), (mixed, stages_of(problem, cluster, mixed, comm=comm)))
     limit = math.inf if max_latency_s is None else max_latency_s
     plans = []
-    for drafts in (found.stages, balanced, mixed):
-        period, latency = period_and_latency(cluster, stages_of(problem, cluster, drafts, comm=comm))
+    for drafts, stages in timed:
+        period, latency = period_and_latency(cluster, stages)
         if latency <= limit or drafts is found.stages:
             plans.append((period, drafts))
-    period, stages = min(plans, key=lambda plan: plan[0])
-    return found._replace(period_s=period, stages=stages)
+    period, chosen = min(plans, key=lambda plan: plan[0])
+    return found._replace(period_s=period, stages=chosen)
 
 
 def _balanced(problem: SplitProblem, cluster: Cluster, split: Split) -> Split:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from downset.cluster import Cluster
+from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import proportional_rows, tiles
@@ -22,10 +23,10 @@ __all__ = ["layerwise"]
 
 def layerwise(problem: SplitProblem, cluster: Cluster, **_: Any) -> FoundPipeline:
     """One stage of all devices, each unit a block of its own."""
-    speeds = [device.speed for device in cluster.devices]
-    order = sorted(range(len(speeds)), key=lambda device: (-speeds[device], device))
+    order = by_speed(cluster)
+    speeds = [cluster.devices[device].speed for device in order]
     splits = []
     for unit in range(problem.cuts):
-        bounds = proportional_rows(problem.segment(unit, unit + 1).rows, [speeds[device] for device in order])
+        bounds = proportional_rows(problem.segment(unit, unit + 1).rows, speeds)
         splits.append(Split(unit, unit + 1, tiles(order, bounds)))
     return FoundPipeline((StageDraft(order[0], tuple(splits)),), 0.0)

@@ -30,6 +30,7 @@ from typing import Any
 
 from downset.cluster import Cluster, Device
 from downset.errors import LimitReached
+from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import balanced_rows, equal_rows, tiles
@@ -105,7 +106,7 @@ def _adjusted(
     room = [count for _, _, count in shape]
     given: list[list[int]] = [[] for _ in shape]
     speeds = [device.speed for device in cluster.devices]
-    for device in sorted(range(len(speeds)), key=lambda device: (-speeds[device], device)):
+    for device in by_speed(cluster):
         open_stages = [stage for stage in range(len(shape)) if len(given[stage]) < room[stage]]
         stage = max(open_stages, key=lambda stage: (requirement[stage], -stage))
         given[stage].append(device)

@@ -86,8 +86,7 @@ def simulate(
         import simpy
     except ImportError:
         raise UnsupportedError("the simulator needs SimPy: pip install 'downset[sim]'") from None
-    run = _Run(plan, simpy.Environment(), simpy, jitter, seed, disturbances)
-    run.progress = progress or run.progress
+    run = _Run(plan, simpy.Environment(), simpy, jitter, seed, disturbances, progress or (lambda _: None))
     fitting = math.ceil(plan.latency_s / plan.period_s - 1e-9) + 1 if plan.period_s > 0 else 1
     contended = jitter > 0 or plan.cluster.network.overlap or plan.cluster.network.kind == "shared"
     # Frames that hold each other up need room at every block of a stage: less, and the busiest waits at times.
@@ -100,8 +99,9 @@ def simulate(
 
 class _Run:
     def __init__(
-        self, plan: Pipeline, env: Any, simpy: Any, jitter: float, seed: int, disturbances: Sequence[Disturbance]
-    ) -> None:
+        self, plan: Pipeline, env: Any, simpy: Any, jitter: float, seed: int, disturbances: Sequence[Disturbance],
+        progress: Callable[[int], None],
+    ) -> None:  # fmt: skip
         self.plan, self.env, self.simpy = plan, env, simpy
         self.jitter, self.random = jitter, random.Random(seed)
         self.disturbances = sorted(disturbances, key=lambda item: item.at_s)
@@ -117,7 +117,7 @@ class _Run:
         self.left: list[float] = []
         self.latencies: list[float] = []
         self.stalled_at: float | None = None
-        self.progress: Callable[[int], None] = lambda _: None
+        self.progress = progress
 
     def source(self, frames: int, arrival_s: float | None, in_flight: int) -> Iterator[Any]:
         tokens = self.simpy.Resource(self.env, in_flight)
