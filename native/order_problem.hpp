@@ -1,5 +1,5 @@
 // What the searches for an order see: operators 0 … count-1 in a topological order, and the storages they touch. Defined
-// by downset/liveness.py; the reversed problem by downset/orders/search_space.py. Bytes are 64-bit.
+// by downset/memory/liveness.py; the reversed problem by downset/orders/search_space.py. Bytes are 64-bit.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch.overrides import TorchFunctionMode
 
-from downset.run import cuda
+from downset.executor import cuda
 
 REAL = {name: getattr(torch.cuda, name) for name in ("Stream", "Event", "graph", "stream")}
 

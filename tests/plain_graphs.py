@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from downset.graph import Graph, Op, Tensor
+from downset.graph.core import Graph, Op, Tensor
 
 
 def random_graph(random, operators, inputs=2, window=8):

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from downset.graph import ABSENT, Graph, Op, Tensor
-from downset.run.kernels import KERNELS
+from downset.graph.core import ABSENT, Graph, Op, Tensor
+from downset.kernels.table import KERNELS
 
 
 class Builder:

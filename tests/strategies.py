@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from downset.graph import ABSENT, Graph, Op, Tensor
+from downset.graph.core import ABSENT, Graph, Op, Tensor
 
 SIZES = st.sampled_from([0, 1, 3, 8, 16, 16, 16, 24, 32, 40, 64, 64, 100])
 
@@ -65,7 +65,7 @@ def orders_of(draw, predecessors):
 @st.composite
 def record_sets(draw, most=10, pins=True, gaps=True):
     """Records that can be planned: ties in size and time, alignments, gaps, pins that do not collide."""
-    from downset.records import Record
+    from downset.memory.records import Record
 
     records, pinned = [], []
     for index in range(draw(st.integers(0, most))):

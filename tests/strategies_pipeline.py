@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from downset.cluster import Cluster, Device, Link, Network
+from downset.clusters.model import Cluster, Device, Link, Network
 from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, chain_problem, window_tables
 
 KINDS = ("links", "pairs", "overlapping links", "overlapping pairs", "shared", "shared without overlap")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate, max_pool2d, relu
 
-from downset.executorch import algorithm
+from downset.integrations.executorch import algorithm
 from experiments.rows import load_rows, save_rows
 
 NAME = "arenas_executorch"

@@ -16,7 +16,7 @@ from typing import Any
 
 from downset.commands.fit import fit_json
 from downset.errors import DownsetError
-from downset.fit import fit
+from downset.fitting.fit import fit
 from experiments.fit.int8_cast import cast_to_int8
 from experiments.fit.models import SHAPES, Model, downloaded, installed, shared
 from experiments.rows import rest_of_rows, save_rows
@@ -63,7 +63,7 @@ def row_of(model: Model, time_limit_s: float, scratch: Path) -> dict[str, Any]:
 
 def _arena_run(result: Any) -> dict[str, Any]:
     """Our own executor in exactly the planned bytes, for float models: its high-water mark, or what it lacks."""
-    from downset.run.arena import run_in_arena, seeded_inputs
+    from downset.executor.arena import run_in_arena, seeded_inputs
 
     try:
         inputs = seeded_inputs(result.graph, seed=0)

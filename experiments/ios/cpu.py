@@ -18,17 +18,17 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from downset.graph import Graph
+from downset.executor.arena import seeded_inputs
+from downset.executor.device import Device, open_device
+from downset.executor.staged import prepare, stage_engine
+from downset.graph.core import Graph
 from downset.plans import Stage, StagePlan
-from downset.run.arena import seeded_inputs
-from downset.run.device import Device, open_device
-from downset.stage import Limits, stage
-from downset.staged import prepare, stage_engine
 from downset.stages.unit_graph import group_units
+from downset.tuning.tune import Limits, stage
 from experiments.ios.against import against
 from experiments.ios.fig6 import show_against
 from experiments.rows import save_rows
-from experiments.zoo import graph as zoo_graph
+from zoo import graph as zoo_graph
 
 NAME = "ios_cpu"
 KEY = ("network", "device", "batch")

@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from downset.rewrite.rebatch import rebatch
-from downset.stage_timer import block_problem, merge_families
+from downset.rewrites.merge.convolutions import merged_macs
+from downset.rewrites.rebatch import rebatch
 from downset.stages.ios import ios
-from downset.stages.merge import merged_macs
 from downset.stages.problem import Stage
+from downset.tuning.timer import block_problem, merge_families
 from experiments.ios.against import against
 from experiments.ios.networks import blocks_of, network, paper_units
 from experiments.ios.simulated import price_of

@@ -19,22 +19,22 @@ from statistics import median
 from typing import Any
 
 from downset.errors import DownsetError
-from downset.graph import ABSENT, Graph, Source
+from downset.executor.arena import seeded_inputs
+from downset.executor.binder import Binder
+from downset.executor.device import Device, open_device
+from downset.executor.program import lower
+from downset.executor.staged import prepare
+from downset.graph.core import ABSENT, Graph, Source
 from downset.lattice import bits
-from downset.rewrite.rebatch import rebatch
-from downset.run.arena import seeded_inputs
-from downset.run.bound import Binder
-from downset.run.device import Device, open_device
-from downset.run.program import lower
-from downset.stage_timer import StageTimer, merge_families
-from downset.staged import prepare
+from downset.rewrites.rebatch import rebatch
 from downset.stages.lazy import lazy
 from downset.stages.problem import FoundStages, Stage, StageProblem
 from downset.stages.unit_graph import UnitGraph
+from downset.tuning.timer import StageTimer, merge_families
 from experiments.ios.against import against
 from experiments.ios.networks import paper_units
 from experiments.rows import load_rows, save_rows
-from experiments.zoo import graph as zoo_graph
+from zoo import graph as zoo_graph
 
 NAME = "ios_fig10_measured"
 PAPER_STAGES = {1: 2, 32: 4}

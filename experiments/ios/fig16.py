@@ -12,19 +12,19 @@ import argparse
 from statistics import median
 from typing import Any
 
-from downset.run.bound import Binder
-from downset.run.device import open_device
-from downset.run.program import lower
-from downset.stage_timer import StageTimer, block_problem, merge_families, renamed
-from downset.staged import prepare
+from downset.executor.binder import Binder
+from downset.executor.device import open_device
+from downset.executor.program import lower
+from downset.executor.staged import prepare
 from downset.stages.ios import ios
 from downset.stages.lazy import lazy
 from downset.stages.problem import Stage
+from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
 from experiments.ios.against import against, agreement
 from experiments.ios.networks import blocks_of, paper_units
 from experiments.ios.search import Priced
 from experiments.rows import save_rows
-from experiments.zoo import graph as zoo_graph
+from zoo import graph as zoo_graph
 
 
 def measured(rounds: int, timings: int, wanted: int | None) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from downset.stage_timer import block_problem, renamed
 from downset.stages.greedy import greedy
+from downset.tuning.timer import block_problem, renamed
 from experiments.ios.against import BOTH_OVER_SEQUENTIAL, RTX_2080TI, against, agreement
 from experiments.ios.networks import NETWORKS
 from experiments.ios.search import Priced, full, sequential

@@ -29,16 +29,16 @@ from typing import Any
 import numpy as np
 
 from downset.errors import DownsetError
-from downset.graph import Graph
-from downset.run.arena import seeded_inputs
-from downset.run.device import Device, open_device
-from downset.run.library import torch_library
-from downset.stage import Limits, StageResult, stage
-from downset.staged import prepare, stage_engine
+from downset.executor.arena import seeded_inputs
+from downset.executor.device import Device, open_device
+from downset.executor.staged import prepare, stage_engine
+from downset.extras import torch_library
+from downset.graph.core import Graph
+from downset.tuning.tune import Limits, StageResult, stage
 from experiments.ios.fig6 import show_against
 from experiments.ios.plain import network_function
 from experiments.rows import load_rows, save_rows
-from experiments.zoo import graph as zoo_graph
+from zoo import graph as zoo_graph
 
 NAME = "ios_gpu"
 NETWORKS = ("squeezenet", "inception_v3", "randwire_large", "nasnet_large")

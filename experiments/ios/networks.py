@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from downset.graph import Graph
+from downset.graph.core import Graph
 from downset.lattice import bits
 from downset.stages.unit_graph import UnitGraph, unit_predecessors
-from experiments.zoo import graph as zoo_graph
+from zoo import graph as zoo_graph
 
 __all__ = ["NETWORKS", "block_predecessors", "blocks_of", "network", "paper_units"]
 

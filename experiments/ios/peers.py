@@ -21,18 +21,18 @@ from typing import Any
 import numpy as np
 import onnx
 
-from downset.graph import Graph
-from downset.load import load
-from downset.run.arena import seeded_inputs
-from downset.run.device import open_device
-from downset.run.library import torch_library
-from downset.stage import Limits, stage
-from downset.staged import prepare, stage_engine
+from downset.executor.arena import seeded_inputs
+from downset.executor.device import open_device
+from downset.executor.staged import prepare, stage_engine
+from downset.extras import torch_library
+from downset.formats.reading import load
+from downset.graph.core import Graph
+from downset.tuning.tune import Limits, stage
 from experiments.ios.against import against, agreement
 from experiments.ios.networks import NETWORKS
 from experiments.ios.plain import network_function
 from experiments.rows import load_rows, save_rows
-from experiments.zoo import ZOO
+from zoo import ZOO
 
 NAME = "ios_peers"
 KEY = ("network", "batch", "device")

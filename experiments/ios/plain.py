@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.graph import ABSENT, Graph
-from downset.run.arena import seeded_inputs
-from downset.run.bound import Binder
-from downset.run.kernels import KERNELS
-from downset.run.library import torch_library
+from downset.executor.arena import seeded_inputs
+from downset.executor.binder import Binder
+from downset.extras import torch_library
+from downset.graph.core import ABSENT, Graph
+from downset.kernels.table import KERNELS
 
 __all__ = ["network_function"]
 

@@ -16,12 +16,12 @@ import time
 from functools import cache
 from typing import Any
 
-from downset.stage_timer import block_problem, merge_families, renamed
 from downset.stages.ios import ios
 from downset.stages.lazy import lazy
 from downset.stages.price import signature
 from downset.stages.problem import FoundStages, Stage
 from downset.stages.unit_graph import UnitGraph
+from downset.tuning.timer import block_problem, merge_families, renamed
 from experiments.ios.against import NO_FIGURE, against
 from experiments.ios.networks import NETWORKS, blocks_of, network, paper_units
 from experiments.ios.simulated import price_of

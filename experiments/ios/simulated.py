@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from downset.cost import op_macs
-from downset.graph import ABSENT, Graph
-from downset.stages.merge import merged_macs
+from downset.graph.core import ABSENT, Graph
+from downset.graph.cost import op_macs
+from downset.rewrites.merge.convolutions import merged_macs
 from downset.stages.price import SimulatedDevice, simulated
 from downset.stages.problem import Price, Stage
 from downset.stages.unit_graph import UnitGraph

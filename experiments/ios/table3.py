@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from downset.executor.arena import seeded_inputs
+from downset.executor.device import open_device
+from downset.executor.staged import prepare, stage_engine
 from downset.plans import StagePlan
-from downset.run.arena import seeded_inputs
-from downset.run.device import open_device
-from downset.stage import Limits, stage
-from downset.staged import prepare, stage_engine
+from downset.tuning.tune import Limits, stage
 from experiments.ios.against import agreement
 from experiments.rows import save_rows
-from experiments.zoo import graph as zoo_graph
+from zoo import graph as zoo_graph
 
 NAME = "ios_table3"
 KEY = ("network", "on")

@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from downset.rewrite.rebatch import rebatch
-from downset.stage_timer import block_problem, merge_families, renamed
+from downset.rewrites.rebatch import rebatch
 from downset.stages.ios import ios
 from downset.stages.problem import Price, Stage
+from downset.tuning.timer import block_problem, merge_families, renamed
 from experiments.ios.against import agreement
 from experiments.ios.networks import NETWORKS, blocks_of, network, paper_units
 from experiments.ios.simulated import price_of

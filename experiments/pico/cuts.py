@@ -13,15 +13,15 @@ import argparse
 import time
 from typing import Any
 
-from downset.cluster import load_cluster
+from downset.clusters.toml_file import load_cluster
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.exact import exact
 from downset.pipelines.network import block_units, split_problem
-from downset.pipelines.piece_problem import piece_problem
-from downset.pipelines.pieces import pieces
+from downset.pipelines.pieces.problem import piece_problem
+from downset.pipelines.pieces.search import pieces
 from downset.pipelines.timing import period_and_latency, stages_of
 from experiments.rows import load_rows, save_rows
-from experiments.zoo import graph
+from zoo import graph
 
 NAME = "pico_cuts"
 CLUSTERS = (("pico_1mac", "paper"), ("pico_1mac", "full"), ("pico_4mac", "full"), ("pico_1mac_cell", "full"))

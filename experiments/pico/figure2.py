@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from downset.cost import op_macs
-from downset.graph import Graph, Op
+from downset.graph.core import Graph, Op
+from downset.graph.cost import op_macs
 from experiments.rows import save_rows
-from experiments.zoo import graph
+from zoo import graph
 
 NAME = "pico_figure2"
 PAPER = {"vgg16": 0.9919, "yolov2": 0.9959}

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.cost import row_form, segment_macs
-from downset.rows import equal_strips
+from downset.graph.cost import row_form, segment_macs
+from downset.graph.row_form import equal_strips
 from experiments.rows import save_rows
-from experiments.zoo import graph
+from zoo import graph
 
 NAME = "pico_figure5"
 FUSED = (1, 2, 4, 6, 8, 10, 12, 14, 16, 18)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from downset.cluster import load_cluster
-from downset.graph import Graph
+from downset.clusters.toml_file import load_cluster
+from downset.distributed.simulator import simulate
+from downset.graph.core import Graph
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
+from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.simulate import simulate
-from downset.split import plan_pipeline
 from experiments.pico.setups import equal_cluster, network
 from experiments.rows import save_rows
 

@@ -20,15 +20,16 @@ from itertools import combinations
 from random import Random
 from typing import Any
 
-from downset.cluster import Cluster, Device, Link, load_cluster
-from downset.pipelines import exact as plan_exact
+from downset.clusters.model import Cluster, Device, Link
+from downset.clusters.toml_file import load_cluster
 from downset.pipelines.exact_search import search
 from downset.pipelines.network import block_units, pipeline_units, split_problem
+from downset.pipelines.planners import exact as plan_exact
 from downset.pipelines.problem import SplitProblem, chain_problem
 from downset.pipelines.timing import period_and_latency, stages_of
 from experiments.pico.setups import network
 from experiments.rows import save_rows
-from experiments.zoo import graph
+from zoo import graph
 
 NAME = "pico_speed"
 SPEEDS = (2.2e9, 1.5e9, 1.2e9, 0.8e9)

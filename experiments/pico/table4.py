@@ -22,11 +22,11 @@ import time
 from typing import Any
 
 from downset.lattice import bits, width
-from downset.pipelines.piece_problem import PieceProblem, piece_problem
-from downset.pipelines.pieces import pieces
-from downset.pipelines.pieces_divided import divided_pieces
+from downset.pipelines.pieces.divided import divided_pieces
+from downset.pipelines.pieces.problem import PieceProblem, piece_problem
+from downset.pipelines.pieces.search import pieces
 from experiments.rows import load_rows, save_rows
-from experiments.zoo import graph
+from zoo import graph
 
 NAME = "pico_table4"
 PAPER = {

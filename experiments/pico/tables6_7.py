@@ -15,10 +15,10 @@ import argparse
 import time
 from typing import Any
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
+from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import SplitProblem
 from downset.plans import Pipeline
-from downset.split import plan_pipeline
 from experiments.pico.setups import equal_cluster, hetero_cluster, loads, synthetic
 from experiments.rows import load_rows, save_rows
 

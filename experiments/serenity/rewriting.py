@@ -21,16 +21,17 @@ from typing import Any
 
 import onnx
 
-from downset.fit import Fit, fit
-from downset.graph import Graph
-from downset.memory_models import memory_model
-from downset.records import align_up
-from downset.report.text import peak_cause
-from downset.rewrite.concat_partition import partition_sites
+from downset.fitting.fit import fit
+from downset.graph.core import Graph
+from downset.memory.models import memory_model
+from downset.memory.records import align_up
+from downset.reports.text import peak_cause
+from downset.results import Fit
+from downset.rewrites.concat.partition import partition_sites
 from experiments.rows import rest_of_rows, save_rows
 from experiments.serenity.float_copy import write_float_copy, write_part
 from experiments.serenity.swiftnet import CELLS, MODEL
-from experiments.zoo import ZOO
+from zoo import ZOO
 
 NAME = "serenity_rewriting"
 NASNET = MODEL.with_name("nasnet_mobile_keras_rand_int8.tflite")

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import onnx
 
-from downset.cost import macs
-from downset.export import export
-from downset.graph import Graph
-from downset.load import load
-from downset.plan import plan_order
-from downset.rewrite.row_strips import choose_row_strips
-from downset.run.arena import seeded_inputs
+from downset.executor.arena import seeded_inputs
+from downset.formats.reading import load
+from downset.formats.writing import export
+from downset.graph.core import Graph
+from downset.graph.cost import macs
+from downset.orders.plan import plan_order
+from downset.rewrites.row_strips import choose_row_strips
 from experiments.rows import load_rows, save_rows
-from experiments.zoo import ZOO
+from zoo import ZOO
 
 NAME = "serenity_row_strips"
 MODELS = Path(__file__).resolve().parents[3] / "shared" / "models"

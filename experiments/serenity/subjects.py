@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 
-from downset.graph import Graph, Op
+from downset.formats.reading import load
+from downset.graph.core import Graph, Op
 from downset.lattice import bits
-from downset.liveness import OrderProblem, Storage
-from downset.load import load
-from downset.memory_models import MEMORY_MODELS
-from downset.rewrite.concat_partition import concat_partition, partition_sites
+from downset.memory.liveness import OrderProblem, Storage
+from downset.memory.models import MEMORY_MODELS
+from downset.rewrites.concat.partition import concat_partition, partition_sites
 from experiments.serenity.swiftnet import CELLS, MODEL, part
-from experiments.zoo import graph as zoo_graph
+from zoo import graph as zoo_graph
 
 __all__ = [
     "CELLS_OF_THE_PAPER", "ROUNDED", "available", "by_nodes", "geometric_mean", "nodes_as_counted", "ratio",

@@ -13,10 +13,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from downset.graph import Graph, Source
-from downset.load import load
-from downset.plan import plan_order
-from downset.rewrite.concat_partition import concat_partition, partition_sites
+from downset.formats.reading import load
+from downset.graph.core import Graph, Source
+from downset.orders.plan import plan_order
+from downset.rewrites.concat.partition import concat_partition, partition_sites
 from experiments.rows import load_rows, save_rows
 
 NAME = "serenity_swiftnet"

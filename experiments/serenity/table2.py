@@ -22,12 +22,12 @@ import argparse
 import time
 from typing import Any
 
-from downset.graph import Graph
-from downset.liveness import OrderProblem, order_problem, peak_bytes
+from downset.graph.core import Graph
+from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
 from downset.orders.optimal import optimal
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import divide, serenity
-from downset.rewrite.concat_partition import partition_sites
+from downset.rewrites.concat.partition import partition_sites
 from experiments.rows import rest_of_rows, save_rows
 from experiments.serenity.subjects import available, by_nodes, nodes_as_counted, ratio, rewritten, without_concats
 from experiments.serenity.swiftnet import CELLS, MODEL
@@ -155,7 +155,7 @@ def print_table(table: list[dict[str, Any]], mark: str) -> None:
             for algorithm in ("DP + DC + SB", "optimal"):
                 print_mean(label, rows, split, paper, algorithm)
     if MODEL.exists():
-        from downset.load import load
+        from downset.formats.reading import load
         from experiments.serenity.swiftnet import part
 
         network = load(MODEL)

@@ -13,7 +13,8 @@ from itertools import chain
 from types import SimpleNamespace
 
 from downset.arenas.gaps import place_in_order
-from downset.records import Record, offsets_bound
+from downset.memory.bounds import offsets_bound
+from downset.memory.records import Record
 
 __all__ = ["PEERS", "installed"]
 

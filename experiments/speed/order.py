@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from downset.liveness import OrderProblem, Storage, order_problem, peak_bytes
-from downset.load import load
-from downset.orders import ORDERS
+from downset.formats.reading import load
+from downset.memory.liveness import OrderProblem, Storage, order_problem, peak_bytes
+from downset.orders.planners import ORDERS
 from experiments.rows import rest_of_rows, save_rows
 
 NAME = "speed_order"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from downset.graph import Graph, Tensor
-from downset.liveness import lifetimes
-from downset.records import Record
-from experiments.zoo import graph
+from downset.graph.core import Graph, Tensor
+from downset.memory.liveness import lifetimes
+from downset.memory.records import Record
+from zoo import graph
 
 __all__ = ["NETWORKS", "REBUILT", "network", "usage_records"]
 

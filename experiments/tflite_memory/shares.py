@@ -23,14 +23,14 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from downset.graph import Graph
-from downset.liveness import lifetimes
-from downset.plan import plan_arena
+from downset.arenas.plan import plan_arena
+from downset.graph.core import Graph
+from downset.memory.liveness import lifetimes
+from downset.memory.records import align_up
 from downset.plans import Arena
-from downset.records import align_up
 from experiments.rows import save_rows
 from experiments.tflite_memory.networks import NETWORKS, REBUILT, network
-from experiments.zoo import ZOO, counts
+from zoo import ZOO, counts
 
 NAME = "tflite_memory_shares"
 MB = 10**6

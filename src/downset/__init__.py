@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 _PUBLIC = {
     "Arena": "plans",
-    "Cluster": "cluster",
+    "Cluster": "clusters.model",
     "DownsetError": "errors",
     "Evidence": "plans",
-    "Fit": "fit",
-    "Graph": "graph",
+    "Fit": "results",
+    "Graph": "graph.core",
     "InfeasibleError": "errors",
     "InvalidPlan": "errors",
     "LimitReached": "errors",
     "LoadError": "errors",
-    "MEMORY_MODELS": "memory_models",
-    "MemoryModel": "memory_models",
-    "Op": "graph",
+    "MEMORY_MODELS": "memory.models",
+    "MemoryModel": "memory.models",
+    "Op": "graph.core",
     "Order": "plans",
-    "OrderProblem": "liveness",
+    "OrderProblem": "memory.liveness",
     "Pipeline": "plans",
-    "Record": "records",
+    "Record": "memory.records",
     "SharedObjects": "plans",
-    "Storage": "liveness",
-    "Tensor": "graph",
+    "Storage": "memory.liveness",
+    "Tensor": "graph.core",
     "UnsupportedError": "errors",
     "UsageError": "errors",
-    "export": "export",
-    "fit": "fit",
-    "lifetimes": "liveness",
-    "load": "load",
-    "load_cluster": "cluster",
-    "memory_map": "report",
-    "order_problem": "liveness",
-    "peak_bytes": "liveness",
-    "plan_arena": "plan",
-    "plan_order": "plan",
-    "plan_pipeline": "split",
-    "plan_shared": "plan",
-    "plan_stages": "plan",
-    "plan_together": "together",
-    "report": "report",
-    "verify": "verify",
-    "verify_pipeline": "verify_pipeline",
+    "export": "formats.writing",
+    "fit": "fitting.fit",
+    "lifetimes": "memory.liveness",
+    "load": "formats.reading",
+    "load_cluster": "clusters.toml_file",
+    "memory_map": "reports.memory_map",
+    "order_problem": "memory.liveness",
+    "peak_bytes": "memory.liveness",
+    "plan_arena": "arenas.plan",
+    "plan_order": "orders.plan",
+    "plan_pipeline": "pipelines.plan",
+    "plan_shared": "arenas.plan",
+    "plan_stages": "stages.plan",
+    "plan_together": "joint.order_and_arena",
+    "report": "reports.text",
+    "verify": "arenas.check",
+    "verify_pipeline": "pipelines.check",
 }
 __all__ = sorted(_PUBLIC)
 __version__ = "0.1.0"
@@ -65,13 +63,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Importing a submodule binds it here, whoever imports it; the public name stays the function.
-        if not (name in _PUBLIC and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

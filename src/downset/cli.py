@@ -102,7 +102,7 @@ def _abandon_stdout() -> None:
 
 
 def _complain(message: str) -> None:
-    from downset.units import printable
+    from downset.text import printable
 
     print(f"downset: error: {printable(' '.join(message.split()))}", file=sys.stderr)
 

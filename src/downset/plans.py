@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from downset.cluster import Cluster
-from downset.records import Record
+from downset.clusters.model import Cluster
+from downset.memory.records import Record
 
 __all__ = [
     "Arena",
@@ -203,3 +203,23 @@ class Pipeline:
     @property
     def throughput_per_s(self) -> float:
         return 1.0 / self.period_s if self.period_s else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One concatenation taken apart (or, row-wise, a segment computed strip by strip: `name` says which). `name`: its
+    operator, `readers`: the operators that were split, in order; `kind`: channel-wise where partial results are added
+    up, else kernel-wise; `bytes_gained`: by how much the peak would be higher without it."""
+
+    name: str
+    readers: tuple[str, ...]
+    kind: str
+    bytes_gained: int
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """An order and its arena. The arena's evidence here speaks of *all* orders: its bound is the least peak proven."""
+
+    order: Order
+    arena: Arena

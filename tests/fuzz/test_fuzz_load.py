@@ -6,8 +6,8 @@ import random
 import pytest
 
 from downset.errors import DownsetError
-from downset.load import load
-from downset.plan import plan_order
+from downset.formats.reading import load
+from downset.orders.plan import plan_order
 from tests.models import branchy_model, installed_model
 
 CASES = 1500

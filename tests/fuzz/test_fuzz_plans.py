@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from downset.cluster import parse_cluster
+from downset.clusters.toml_file import parse_cluster
+from downset.distributed.simulator import simulate
 from downset.errors import DownsetError, InvalidPlan
-from downset.export.plan_json import decode_plan, encode_plan
-from downset.load import load
-from downset.pipelines.simulate import simulate
-from downset.split import plan_pipeline
-from downset.verify_pipeline import verify_without_graph
+from downset.formats.plan_json import decode_plan, encode_plan
+from downset.formats.reading import load
+from downset.pipelines.check import verify_without_graph
+from downset.pipelines.plan import plan_pipeline
 from tests.models import branchy_model
 
 CLUSTER = """[network]

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from downset.arenas import ARENAS, SHARED
+from downset.arenas.constrained.textures import TEXTURES, Texture
 from downset.arenas.from_objects import objects_to_offsets
 from downset.arenas.gaps import height
 from downset.arenas.objects_fit import object_sizes, total_bytes
-from downset.arenas.textures import TEXTURES, Texture
-from downset.plan import plan_arena, plan_shared
-from downset.records import Record, breadths, objects_bound, offsets_bound, positional_maxima
-from downset.records_csv import read_records
+from downset.arenas.plan import plan_arena, plan_shared
+from downset.arenas.planners import ARENAS, SHARED
+from downset.formats.records_csv import read_records
+from downset.memory.bounds import breadths, objects_bound, offsets_bound, positional_maxima
+from downset.memory.records import Record
 from tests.oracles_arena import least_height, least_total
 
 HERE = Path(__file__).resolve().parent

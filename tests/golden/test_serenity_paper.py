@@ -7,14 +7,14 @@ import math
 
 import pytest
 
-from downset.liveness import OrderProblem, Storage, order_problem
+from downset.memory.liveness import OrderProblem, Storage, order_problem
+from downset.orders.plan import plan_order
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import serenity
-from downset.plan import plan_order
 from experiments.serenity.figure3 import orders_by_peak
 from experiments.serenity.swiftnet import part
 from experiments.serenity.table2 import as_problem, divided_nodes, partial_convolutions
-from experiments.zoo import graph
+from zoo import graph
 
 
 def figure_16(nodes):
@@ -83,9 +83,9 @@ def test_rewritten_nodes_are_those_of_the_rule_that_fits(cell, nodes, rewritten)
 
 def test_the_order_of_least_peak_need_not_be_the_one_of_least_arena():
     """Figure 12: the orders of cell A with one peak need different arenas, so no tie decides the paper's 250.9 KB."""
-    from downset.liveness import lifetimes
-    from downset.orders import alternatives
-    from downset.plan import plan_arena
+    from downset.arenas.plan import plan_arena
+    from downset.memory.liveness import lifetimes
+    from downset.orders.alternatives import alternatives
 
     network = graph("swiftnet_cell_a", weights=False, fused=True)
     order = plan_order(network, memory="serenity")

@@ -29,8 +29,9 @@ from downset.arenas.objects_in_order import objects_in_order
 from downset.arenas.strip_packing import strip_packing
 from downset.arenas.tflm_greedy import tflm_greedy
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import breadths, objects_bound, offsets_bound
+from downset.memory.records import Record
 from downset.plans import Found
-from downset.records import Record, breadths, objects_bound, offsets_bound
 
 __all__ = ["best", "best_objects", "quick_objects"]
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from downset.records import Record, breadths
+from downset.memory.bounds import breadths
+from downset.memory.records import Record
 
 __all__ = ["breadth_order"]
 

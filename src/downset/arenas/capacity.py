@@ -10,8 +10,9 @@ from downset.arenas.exact_objects import exact_objects
 from downset.arenas.gaps import height
 from downset.arenas.objects_fit import total_bytes
 from downset.errors import InfeasibleError, LimitReached
+from downset.memory.bounds import check_capacity, objects_bound, positional_maxima
+from downset.memory.records import Record
 from downset.plans import Found
-from downset.records import Record, check_capacity, objects_bound, positional_maxima
 
 __all__ = ["within", "within_objects"]
 

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 from downset.arenas.from_objects import stacked
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import objects_bound, offsets_bound
+from downset.memory.records import Record
 from downset.plans import Found
-from downset.records import Record, objects_bound, offsets_bound
 
 __all__ = ["equality", "equality_objects"]
 

@@ -23,9 +23,9 @@ from downset.arenas.gaps import height
 from downset.arenas.local_search import local_search
 from downset.arenas.native_form import small_enough
 from downset.errors import InfeasibleError
+from downset.memory.records import Record
 from downset.native import native_module
 from downset.plans import Found
-from downset.records import Record
 
 __all__ = ["exact"]
 

@@ -18,9 +18,10 @@ from downset.arenas.best import best_objects, quick_objects
 from downset.arenas.native_form import small_enough
 from downset.arenas.objects_fit import total_bytes
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import positional_maxima
+from downset.memory.records import Record
 from downset.native import native_module
 from downset.plans import Found
-from downset.records import Record, positional_maxima
 
 __all__ = ["exact_objects"]
 

@@ -19,8 +19,9 @@ from downset.arenas.objects_by_size import objects_by_size
 from downset.arenas.objects_by_size_improved import objects_by_size_improved
 from downset.arenas.objects_in_order import objects_in_order
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import offsets_bound
+from downset.memory.records import Record, align_up
 from downset.plans import Found
-from downset.records import Record, align_up, offsets_bound
 
 __all__ = ["from_objects", "objects_to_offsets", "stacked"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from downset.arenas.native_form import flat, small_enough
+from downset.memory.records import Record, align_up
 from downset.native import native_module
-from downset.records import Record, align_up
 
 __all__ = ["height", "lowest_gap", "place_in_order"]
 

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.gaps import place_in_order
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import offsets_bound
+from downset.memory.records import Record
 from downset.plans import Found
-from downset.records import Record, offsets_bound
 
 __all__ = ["greedy_by_breadth"]
 

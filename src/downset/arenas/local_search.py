@@ -16,9 +16,10 @@ from downset.arenas.breadth_order import breadth_order
 from downset.arenas.gaps import height as height_of
 from downset.arenas.gaps import place_in_order
 from downset.arenas.native_form import small_enough
+from downset.memory.bounds import offsets_bound
+from downset.memory.records import Record
 from downset.native import native_module
 from downset.plans import Found
-from downset.records import Record, offsets_bound
 
 __all__ = ["local_search"]
 

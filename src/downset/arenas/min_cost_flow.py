@@ -18,8 +18,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import objects_bound
+from downset.memory.records import Record
 from downset.plans import Found
-from downset.records import Record, objects_bound
 
 __all__ = ["min_cost_flow"]
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import objects_bound, offsets_bound
+from downset.memory.records import Record, align_up
 from downset.plans import Found
-from downset.records import Record, align_up, objects_bound, offsets_bound
 
 __all__ = ["naive", "naive_objects"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from downset.records import Record
+from downset.memory.records import Record
 
 __all__ = ["flat", "small_enough"]
 

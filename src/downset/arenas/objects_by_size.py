@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from downset.arenas.objects_fit import assign_in_order
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import objects_bound
+from downset.memory.records import Record
 from downset.plans import Found
-from downset.records import Record, objects_bound
 
 __all__ = ["objects_by_size"]
 

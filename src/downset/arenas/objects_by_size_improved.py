@@ -20,8 +20,9 @@ from collections.abc import Sequence
 
 from downset.arenas.objects_fit import fits, occupy
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import objects_bound, positional_maxima
+from downset.memory.records import Record
 from downset.plans import Found
-from downset.records import Record, objects_bound, positional_maxima
 
 __all__ = ["objects_by_size_improved"]
 

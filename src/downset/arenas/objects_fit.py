@@ -6,8 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 from downset.arenas.native_form import small_enough
+from downset.memory.records import Record
 from downset.native import native_module
-from downset.records import Record
 
 __all__ = ["assign_in_order", "fits", "object_sizes", "occupy", "total_bytes"]
 

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 
 from downset.arenas.native_form import flat, small_enough
 from downset.arenas.ties import check_ties
+from downset.memory.bounds import offsets_bound
+from downset.memory.records import Record, align_up
 from downset.native import native_module
 from downset.plans import Found
-from downset.records import Record, align_up, offsets_bound
 
 __all__ = ["fill_strip", "strip_packing"]
 

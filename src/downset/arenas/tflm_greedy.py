@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.arenas.gaps import place_in_order
+from downset.memory.bounds import offsets_bound
+from downset.memory.records import Record
 from downset.plans import Found
-from downset.records import Record, offsets_bound
 
 __all__ = ["tflm_greedy"]
 

@@ -10,8 +10,8 @@ import rich_click as click
 from downset.commands.options import BYTES, SECONDS, console, print_json
 
 if TYPE_CHECKING:
+    from downset.memory.records import Record
     from downset.plans import Arena, Evidence, SharedObjects
-    from downset.records import Record
 
 __all__ = ["arena"]
 
@@ -60,8 +60,8 @@ def arena(
     from pathlib import Path
 
     from downset.errors import UsageError
-    from downset.export.write import check_output, write_whole
-    from downset.records_csv import read_records, records_to_csv
+    from downset.formats.records_csv import read_records, records_to_csv
+    from downset.formats.whole_files import check_output, write_whole
 
     if output == "-" and as_json:
         raise UsageError("-o - and --json would both write to stdout; name a file for one of them")
@@ -95,7 +95,7 @@ def arena(
 def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None, out: Any) -> None:
     from rich.table import Table
 
-    from downset.units import format_bytes
+    from downset.text import format_bytes
 
     gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
     table = Table()
@@ -119,7 +119,7 @@ def _aligned(records: Sequence[Record], align: int) -> tuple[Record, ...]:
     from dataclasses import replace
     from math import lcm
 
-    from downset.records import check_records
+    from downset.memory.records import check_records
 
     aligned = tuple(replace(record, alignment=lcm(record.alignment, align)) for record in records)
     check_records(aligned)  # a pin may be misaligned now
@@ -127,7 +127,7 @@ def _aligned(records: Sequence[Record], align: int) -> tuple[Record, ...]:
 
 
 def _place(records: Sequence[Record], method: str, ties: str, time_limit_s: float, capacity: int | None) -> Arena:
-    from downset.plan import plan_arena
+    from downset.arenas.plan import plan_arena
 
     plan = plan_arena(records, method=method, ties=ties, time_limit_s=time_limit_s, capacity_bytes=capacity)
     if method == "best" and capacity is None and not plan.evidence.proven:
@@ -139,7 +139,7 @@ def _place(records: Sequence[Record], method: str, ties: str, time_limit_s: floa
 def _share(
     records: Sequence[Record], method: str, ties: str, time_limit_s: float, capacity: int | None
 ) -> SharedObjects:
-    from downset.plan import plan_shared
+    from downset.arenas.plan import plan_shared
 
     plan = plan_shared(records, method=method, ties=ties, time_limit_s=time_limit_s, capacity_bytes=capacity)
     if method == "best" and capacity is None and not plan.evidence.proven:

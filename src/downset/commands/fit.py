@@ -8,10 +8,10 @@ from typing import Any
 import rich_click as click
 
 from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shapes, print_json, shape_option
-from downset.fitted import Figure, Fit
-from downset.report.text import peak_cause
-from downset.traffic import Traffic
-from downset.units import format_bytes, parse_share, printable
+from downset.memory.traffic import Traffic
+from downset.reports.text import peak_cause
+from downset.results import Figure, Fit
+from downset.text import format_bytes, parse_share, printable
 
 __all__ = ["fit", "fit_json"]
 
@@ -66,9 +66,9 @@ def fit(
 ) -> None:
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
     from downset.errors import UsageError
-    from downset.export.write import check_output, write_whole
-    from downset.fit import fit as run_fit
-    from downset.report.memory_map import memory_map
+    from downset.fitting.fit import fit as run_fit
+    from downset.formats.whole_files import check_output, write_whole
+    from downset.reports.memory_map import memory_map
 
     if map_path is not None:
         check_output(map_path, source=model)

@@ -9,8 +9,8 @@ from typing import Any
 import rich_click as click
 
 from downset.commands.options import console, parse_shapes, print_json, shape_option
-from downset.graph import Graph
-from downset.units import format_bytes, printable
+from downset.graph.core import Graph
+from downset.text import format_bytes, printable
 
 __all__ = ["inspect"]
 
@@ -29,7 +29,7 @@ _WALKED = 100_000
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/inspect.json).")
 def inspect(model: str, memory: str | None, shapes: tuple[str, ...], as_json: bool) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""
-    from downset.load import load
+    from downset.formats.reading import load
 
     graph = load(model, shapes=parse_shapes(shapes))
     if memory is None:
@@ -44,7 +44,7 @@ def inspect(model: str, memory: str | None, shapes: tuple[str, ...], as_json: bo
 def _facts(graph: Graph, memory: str) -> dict[str, Any]:
     from downset.errors import LimitReached
     from downset.lattice import count_downsets, estimate_downsets, width
-    from downset.liveness import order_problem, profile
+    from downset.memory.liveness import order_problem, profile
 
     problem = order_problem(graph, memory)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import rich_click as click
 
 from downset.errors import UsageError
-from downset.units import parse_bytes, parse_seconds
+from downset.text import parse_bytes, parse_seconds
 
 __all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json", "shape_option"]
 

@@ -32,9 +32,9 @@ def order(
     graph: str, method: str, memory: str, time_limit: float, shapes: tuple[str, ...], engine: str, as_json: bool
 ) -> None:
     """Order the operators of GRAPH (plain JSON, .onnx or .tflite) for least peak memory."""
-    from downset.load import load
-    from downset.plan import plan_order
-    from downset.report.text import report
+    from downset.formats.reading import load
+    from downset.orders.plan import plan_order
+    from downset.reports.text import report
 
     loaded = load(graph, shapes=parse_shapes(shapes))
     plan = plan_order(loaded, method=method, memory=memory, time_limit_s=time_limit, engine=engine)

@@ -21,7 +21,7 @@ def profiles() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_profiles(as_json: bool) -> None:
     """How many timings are kept, by device, library versions, element type and batch."""
-    from downset.run.profiles import Profiles
+    from downset.tuning.profiles import Profiles
 
     kept = Profiles()
     rows = kept.summary()
@@ -41,7 +41,7 @@ def list_profiles(as_json: bool) -> None:
 @profiles.command("clear")
 def clear_profiles() -> None:
     """Forget all of them."""
-    from downset.run.profiles import Profiles
+    from downset.tuning.profiles import Profiles
 
     kept = Profiles()
     console().print(f"{kept.path}: {kept.clear()} timings forgotten", markup=False, soft_wrap=True)

@@ -39,16 +39,16 @@ def run(
 ) -> None:
     """Run MODEL as the plan says; print how long it took."""
     from downset.errors import InvalidPlan, UsageError
-    from downset.export.onnx import weights_beside
-    from downset.export.plan_json import read_plan
-    from downset.export.write import check_output
-    from downset.load import load
+    from downset.executor.arena import seeded_inputs
+    from downset.executor.device import open_device
+    from downset.executor.staged import check_plan, prepare, stage_engine
+    from downset.formats.onnx.write import weights_beside
+    from downset.formats.plan_json import read_plan
+    from downset.formats.reading import load
+    from downset.formats.whole_files import check_output
     from downset.plans import StagePlan
-    from downset.rewrite.rebatch import batch_or_one
-    from downset.run.agreement import allowed_difference, as_array
-    from downset.run.arena import seeded_inputs
-    from downset.run.device import open_device
-    from downset.staged import check_plan, prepare, stage_engine
+    from downset.rewrites.rebatch import batch_or_one
+    from downset.runtimes.agreement import allowed_difference, as_array
 
     if outputs is not None:
         check_output(outputs, source=(model, plan_path, *inputs))
@@ -164,7 +164,7 @@ def _write_outputs(path: str, graph: Any, results: Sequence[Any]) -> None:
 
     import numpy as np
 
-    from downset.export.write import write_whole
+    from downset.formats.whole_files import write_whole
 
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as archive:  # numpy.savez takes some names for arguments of its own
@@ -179,9 +179,9 @@ def _compare(model: str, values: Sequence[Any], results: Sequence[Any], shapes: 
     import numpy as np
 
     from downset.errors import InvalidPlan
-    from downset.load import load
-    from downset.run import ort
-    from downset.run.agreement import difference
+    from downset.formats.reading import load
+    from downset.runtimes import ort
+    from downset.runtimes.agreement import difference
 
     loaded = load(model, shapes=shapes)
     own = loaded.tensors[loaded.inputs[0]].shape[0] if loaded.inputs else 1

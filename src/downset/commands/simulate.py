@@ -12,10 +12,10 @@ import rich_click as click
 
 from downset.commands.options import SECONDS, console, print_json
 from downset.errors import InvalidPlan, UsageError
-from downset.units import parse_seconds, printable
+from downset.text import parse_seconds, printable
 
 if TYPE_CHECKING:
-    from downset.pipelines.simulate import Disturbance
+    from downset.distributed.simulator import Disturbance
     from downset.plans import Pipeline
 
 __all__ = ["simulate"]
@@ -41,10 +41,10 @@ def simulate(
     slows: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate PLAN (from `downset split -o`): period, latency, utilisation, redundancy, energy."""
-    from downset.export.plan_json import read_plan
-    from downset.pipelines.simulate import simulate as run
+    from downset.distributed.simulator import simulate as run
+    from downset.formats.plan_json import read_plan
+    from downset.pipelines.check import verify_without_graph
     from downset.plans import Pipeline
-    from downset.verify_pipeline import verify_without_graph
 
     plan = read_plan(plan_file)
     if not isinstance(plan, Pipeline):
@@ -115,7 +115,7 @@ def _progress(frames: int) -> Iterator[Callable[[int], None]]:
 
 
 def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:
-    from downset.pipelines.simulate import Disturbance
+    from downset.distributed.simulator import Disturbance
 
     where = f"{'--fail' if dies else '--slow'} {text!r}"
     match = re.fullmatch(r"(.+)@([^*@]+)" + ("" if dies else r"\*(\d+(?:\.\d+)?)"), text)

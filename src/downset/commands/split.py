@@ -12,7 +12,7 @@ from downset.commands.options import SECONDS, console, parse_shapes, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from downset.graph import Graph
+    from downset.graph.core import Graph
     from downset.plans import Pipeline
 
 __all__ = ["split"]
@@ -47,12 +47,12 @@ def split(
     **options: Any,
 ) -> None:  # fmt: skip
     """Plan MODEL as a pipeline over the devices of a cluster: stages, rows, period, latency, bound."""
-    from downset.cluster import load_cluster
-    from downset.export.onnx import weights_beside
-    from downset.export.plan_json import write_plan
-    from downset.load import load
-    from downset.split import plan_pipeline
-    from downset.verify_pipeline import verify_pipeline
+    from downset.clusters.toml_file import load_cluster
+    from downset.formats.onnx.write import weights_beside
+    from downset.formats.plan_json import write_plan
+    from downset.formats.reading import load
+    from downset.pipelines.check import verify_pipeline
+    from downset.pipelines.plan import plan_pipeline
 
     _check_outputs(output, options["export_dir"], (model, cluster_file))
     cluster = load_cluster(cluster_file)
@@ -63,7 +63,7 @@ def split(
     verify_pipeline(graph, plan)
     compared = _compared(graph, cluster, plan, shared) if compare else {}
     if options["export_dir"] is not None:  # before the plan: not every plan can be exported
-        from downset.export.shards import export_shards
+        from downset.formats.shards.write import export_shards
 
         export_shards(options["export_dir"], graph, plan)
     if output is not None:
@@ -81,8 +81,8 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
     from pathlib import Path
 
     from downset.errors import UsageError
-    from downset.export.shards import WRITTEN
-    from downset.export.write import check_folder, check_output
+    from downset.formats.shards.write import WRITTEN
+    from downset.formats.whole_files import check_folder, check_output
 
     if output is not None:
         check_output(output, source=sources)
@@ -151,8 +151,8 @@ def utilisation(plan: Pipeline) -> list[float]:
 def _compared(graph: Graph, cluster: Any, plan: Pipeline, shared: dict[str, Any]) -> dict[str, Pipeline | None]:
     """Plans of all methods; None where a method has no plan within the limits."""
     from downset.errors import InfeasibleError, LimitReached
-    from downset.pipelines import PIPELINERS
-    from downset.split import plan_pipeline
+    from downset.pipelines.plan import plan_pipeline
+    from downset.pipelines.planners import PIPELINERS
 
     plans: dict[str, Pipeline | None] = {}
     for name in PIPELINERS:
@@ -175,7 +175,7 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from rich.markup import escape
     from rich.table import Table
 
-    from downset.units import printable
+    from downset.text import printable
 
     names = [printable(device.name) for device in plan.cluster.devices]
     table = Table(

@@ -47,16 +47,16 @@ _LEAST_RUNS = 15
 def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Search stages for MODEL on a device, time whole candidates, keep the best; sequential unless measured better."""
     from downset.errors import UsageError
-    from downset.export.onnx import weights_beside
-    from downset.export.plan_json import write_plan
-    from downset.export.write import check_output
-    from downset.load import load
-    from downset.run.device import open_device
-    from downset.run.profiles import Profiles
-    from downset.stage import Limits
-    from downset.stage import stage as run_stage
-    from downset.staged import planned_graph, prepare
-    from downset.verify_stages import verify_stages
+    from downset.executor.device import open_device
+    from downset.executor.staged import planned_graph, prepare
+    from downset.formats.onnx.write import weights_beside
+    from downset.formats.plan_json import write_plan
+    from downset.formats.reading import load
+    from downset.formats.whole_files import check_output
+    from downset.stages.check import verify_stages
+    from downset.tuning.profiles import Profiles
+    from downset.tuning.tune import Limits
+    from downset.tuning.tune import stage as run_stage
 
     if output is not None:
         check_output(output, source=model)
@@ -118,7 +118,7 @@ def stage_json(result: Any) -> dict[str, Any]:
 def _print_table(result: Any, out: Any) -> None:
     from rich.table import Table
 
-    from downset.units import format_bytes
+    from downset.text import format_bytes
 
     plan = result.plan
     table = Table(title=f"{plan.device_name}, {plan.dtype}, batch {plan.batch} (measured, ms)", title_justify="left")

@@ -34,9 +34,9 @@ def verify(
     as_json: bool,
 ) -> None:
     """Run FIRST and SECOND on the same seeded inputs and compare the outputs; exit 4 if they differ."""
-    from downset.compare import compare_outputs
     from downset.errors import InvalidPlan, UnsupportedError, UsageError
-    from downset.load import load
+    from downset.formats.reading import load
+    from downset.runtimes.compare import compare_outputs
 
     suffixes = {Path(first).suffix.lower(), Path(second).suffix.lower()}
     if len(suffixes) > 1:

@@ -6,7 +6,7 @@ import time
 from random import Random
 
 from downset.lattice import bits, successors
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
 
 __all__ = ["alternatives"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.orders.engines import engine_of
 from downset.plans import Found
 

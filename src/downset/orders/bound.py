@@ -11,7 +11,7 @@ Deviations: where v may run in place its largest candidate is taken off, which k
 from __future__ import annotations
 
 from downset.lattice import ancestors, downsets
-from downset.liveness import OrderProblem, live_bytes
+from downset.memory.liveness import OrderProblem, live_bytes
 from downset.native import native_module
 from downset.orders.native_form import flat
 

@@ -9,7 +9,7 @@ Deviations: none; among operators that became ready together the lowest index go
 from __future__ import annotations
 
 from downset.lattice import bits, successors
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.plans import Found
 
 __all__ = ["dfs"]

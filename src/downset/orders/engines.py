@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from downset.errors import UsageError
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.native import native_module
 from downset.orders.best_first import BestFirst
 from downset.orders.greedy import greedy_steps

@@ -12,7 +12,7 @@ import time
 
 from downset.errors import LimitReached
 from downset.lattice import ready
-from downset.liveness import OrderProblem, transient_bytes
+from downset.memory.liveness import OrderProblem, transient_bytes
 from downset.plans import Found
 
 __all__ = ["exhaustive"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.plans import Found
 
 __all__ = ["file_order"]

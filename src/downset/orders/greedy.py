@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from downset.lattice import bits
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
 from downset.plans import Found
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from downset.lattice import bits, successors
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
 from downset.plans import Found
 

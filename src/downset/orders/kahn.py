@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 
 from downset.lattice import bits, successors
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.plans import Found
 
 __all__ = ["kahn"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from downset.lattice import bits
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 
 __all__ = ["flat"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.orders.beam import WIDTHS
 from downset.orders.best_first import FULL, OPEN, SOLVED
 from downset.orders.dfs import dfs

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.lattice import bits, successors
-from downset.liveness import OrderProblem, Storage
+from downset.memory.liveness import OrderProblem, Storage
 
 __all__ = ["SearchSpace"]
 

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 
 from downset.lattice import ancestors, bits, descendants
-from downset.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem
 from downset.orders.kahn import kahn
 from downset.orders.search_space import SearchSpace
 from downset.plans import Found

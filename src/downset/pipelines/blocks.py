@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.pipelines.drafts import FoundPipeline, on_cuts
 from downset.pipelines.pico import pico
 from downset.pipelines.problem import SplitProblem, joined

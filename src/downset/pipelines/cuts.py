@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from downset.lattice import bits, successors
-from downset.pipelines.piece_problem import PieceChain, PieceProblem
+from downset.pipelines.pieces.problem import PieceChain, PieceProblem
 
 __all__ = ["CutChain", "carried_bytes", "refined_cuts", "thinned"]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from downset.cluster import Cluster, Link
+from downset.clusters.model import Cluster, Link
 
 __all__ = ["Canonical", "by_speed", "canonical", "fastest_first", "rounded", "sub_cluster"]
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.drafts import Drafted, FoundPipeline, on_cuts, on_devices
@@ -34,7 +34,7 @@ from downset.pipelines.rivals import INSIDE, OUTSIDE, QUICK, rivals
 from downset.pipelines.single import single_draft
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
 from downset.pipelines.timing import period_and_latency, stages_of
-from downset.units import format_bytes
+from downset.text import format_bytes
 
 __all__ = ["exact", "least_latency"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.errors import UsageError
 from downset.native import native_module
 from downset.pipelines import exact_python

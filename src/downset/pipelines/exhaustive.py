@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.single import single

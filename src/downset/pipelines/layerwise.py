@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
 from downset.pipelines.problem import SplitProblem

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError
-from downset.graph import Graph
+from downset.graph.core import Graph
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
 from downset.pipelines.memory import activation_bytes
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import equal_rows, tiles
 from downset.pipelines.timing import stage_of
-from downset.units import format_bytes
+from downset.text import format_bytes
 
 __all__ = ["LeanPlan", "lean_pipeline", "least_memory", "weights_floor"]
 

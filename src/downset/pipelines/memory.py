@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from downset.cluster import Cluster
-from downset.graph import Graph, Op, Tensor
+from downset.clusters.model import Cluster
+from downset.graph.core import Graph, Op, Tensor
 from downset.pipelines.drafts import Split
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.timing import needs
@@ -41,7 +41,8 @@ def activation_bytes(
 ) -> int:
     """Arena of a strip's activations: its rows of every tensor, in the order of least peak. A quick placement where it
     fits into the room, else the best one."""
-    from downset.plan import plan_arena, plan_order
+    from downset.arenas.plan import plan_arena
+    from downset.orders.plan import plan_order
 
     shard = _shard(problem, graph, block, strip)
     order = plan_order(shard, memory="live", time_limit_s=0.5)

@@ -8,14 +8,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from downset.cost import row_form
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
-from downset.graph import ABSENT, Graph
+from downset.graph.core import ABSENT, Graph
+from downset.graph.cost import row_form
+from downset.graph.row_form import RowForm
 from downset.pipelines.cuts import refined_cuts, thinned
-from downset.pipelines.piece_problem import PieceChain, PieceProblem, piece_problem
-from downset.pipelines.pieces import pieces
+from downset.pipelines.pieces.problem import PieceChain, PieceProblem, piece_problem
+from downset.pipelines.pieces.search import pieces
 from downset.pipelines.problem import Ints, SplitOp, SplitProblem, SplitTensor
-from downset.rows import RowForm
 
 __all__ = ["Chain", "block_units", "layer_units", "pipeline_chain", "pipeline_units", "split_problem"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import equal_rows, tiles

@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from downset.cluster import Cluster, Device
+from downset.clusters.model import Cluster, Device
 from downset.errors import LimitReached
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile

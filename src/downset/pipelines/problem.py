@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from downset.errors import UnsupportedError
-from downset.pipelines.segments import Ints, Segment, price, price_segments
+from downset.pipelines.segments import Ints, Segment, SplitOp, SplitTensor, price, price_segments
 
 __all__ = [
     "Ints",
@@ -26,33 +26,6 @@ __all__ = [
     "price",
     "window_tables",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class SplitTensor:
-    """`rows` that can be cut (1: it cannot be), and the bytes of one row."""
-
-    rows: int
-    row_bytes: int
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows * self.row_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SplitOp:
-    """`first[k][lo]` and `last[k][hi]`: to compute output rows [lo, hi), non-empty, input k is needed on rows
-    [first[k][lo], last[k][hi]). Both never fall. `weight_bytes` are constants that every device running it holds."""
-
-    macs_per_row: int
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    first: tuple[Ints, ...]
-    last: tuple[Ints, ...]
-    weight_bytes: int = 0
-    whole: bool = False
-    """It makes all its rows or none."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.pipelines.coedge import coedge
 from downset.pipelines.coedge import least_compute_s as coedge_bound_s
 from downset.pipelines.drafts import FoundPipeline

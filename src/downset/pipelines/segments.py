@@ -9,17 +9,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from downset.pipelines.problem import SplitProblem
-
-__all__ = ["Ints", "Segment", "price", "price_segments"]
+__all__ = ["Ints", "Segment", "SplitOp", "SplitTensor", "price", "price_segments"]
 
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTensor:
+    """`rows` that can be cut (1: it cannot be), and the bytes of one row."""
+
+    rows: int
+    row_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOp:
+    """`first[k][lo]` and `last[k][hi]`: to compute output rows [lo, hi), non-empty, input k is needed on rows
+    [first[k][lo], last[k][hi]). Both never fall. `weight_bytes` are constants that every device running it holds."""
+
+    macs_per_row: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    first: tuple[Ints, ...]
+    last: tuple[Ints, ...]
+    weight_bytes: int = 0
+    whole: bool = False
+    """It makes all its rows or none."""
+
+
+class Chain(Protocol):
+    """The part of a `SplitProblem` that prices depend on."""
+
+    @property
+    def tensors(self) -> Sequence[SplitTensor]: ...
+    @property
+    def ops(self) -> Sequence[SplitOp]: ...
+    @property
+    def units(self) -> Sequence[Sequence[int]]: ...
+    @property
+    def kept(self) -> frozenset[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +79,7 @@ def price(segment: Segment, lo: int, hi: int) -> tuple[int, int, int]:
     return (macs, in_bytes, out_bytes)
 
 
-def price_segments(problem: SplitProblem, stop: int, into: dict[tuple[int, int], Segment]) -> None:
+def price_segments(problem: Chain, stop: int, into: dict[tuple[int, int], Segment]) -> None:
     """Price all segments that end at cut `stop`, one unit further back each time."""
     read_later = {t for unit in problem.units[stop:] for op in unit for t in problem.ops[op].inputs} | problem.kept
     read_inside: set[int] = set()
@@ -65,7 +102,7 @@ def price_segments(problem: SplitProblem, stop: int, into: dict[tuple[int, int],
 class _Sweep:
     """Rows needed of every tensor, by the first and last row of a strip, growing backwards from the sinks."""
 
-    def __init__(self, problem: SplitProblem, sinks: Sequence[int]) -> None:
+    def __init__(self, problem: Chain, sinks: Sequence[int]) -> None:
         self.problem = problem
         tensors = problem.tensors
         self.rows = rows = min((tensors[sink].rows for sink in sinks if tensors[sink].rows > 1), default=1)

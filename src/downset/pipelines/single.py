@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.problem import SplitProblem

@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from downset.cluster import Cluster
+from downset.clusters.model import Cluster
 from downset.errors import UsageError
 from downset.pipelines.drafts import Drafted, Split, StageDraft, Tile
 from downset.pipelines.problem import SplitProblem, SplitTensor, price

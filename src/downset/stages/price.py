@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from downset.cost import op_macs
-from downset.graph import ABSENT, Graph
+from downset.graph.core import ABSENT, Graph
+from downset.graph.cost import op_macs
 from downset.stages.problem import Price, Stage
 from downset.stages.unit_graph import UnitGraph
 

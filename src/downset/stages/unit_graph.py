@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from downset.graph import ABSENT, Graph, Op
+from downset.graph.core import ABSENT, Graph, Op
 from downset.lattice import ancestors, bits, descendants, topological
 
 __all__ = ["PATTERNS", "Pattern", "UnitGraph", "blocks", "group_units", "unit_predecessors"]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from downset.graph import Graph
-from downset.stages.merge_sites import merge_groups, merge_sites, swap_merging_pools
+from downset.graph.core import Graph
+from downset.rewrites.merge.sites import merge_groups, merge_sites, swap_merging_pools
 
 __all__ = ["VARIANTS", "separables_merged"]
 

@@ -1,0 +1,177 @@
+"""Checks any plan by carrying it out on paper. Imports no planner and is naive on purpose: it must be easy to believe.
+
+An arena is checked by simulation: every write stamps its byte range with the value it holds, every read looks whether
+the stamps are still there. A placement that loses a byte anybody still needs is named with operator and tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.errors import InvalidPlan
+from downset.graph.core import ABSENT, Graph
+from downset.memory.liveness import lifetimes, order_problem, peak_bytes
+from downset.memory.models import MemoryModel, memory_model
+from downset.orders.check import verify_order
+from downset.plans import Arena, Order
+
+__all__ = ["verify", "verify_arena"]
+
+
+def verify(graph: Graph, order: Order, arena: Arena | None = None) -> None:
+    """Raise InvalidPlan naming the first broken law, or return None.
+
+    Laws: the order is a permutation that respects every edge; its stated peak is its peak; bound <= value, equal if
+    proven; every tensor keeps its bytes until its last reader ran; all bytes lie in the arena and are aligned;
+    arena >= peak. O(steps x tensors).
+    """
+    verify_order(graph, order)
+    if arena is not None:
+        verify_arena(graph, order.steps, arena)
+
+
+def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena, *, memory: MemoryModel | None = None) -> None:
+    """The laws of a placement for this graph and order; `memory` where the model is the caller's own."""
+    model = memory_model(memory or arena.memory)
+    planned = lifetimes(graph, steps, model)
+    if planned.records != arena.records or len(arena.offsets) != len(arena.records):
+        raise InvalidPlan("the arena was planned for other lifetimes than this order gives")
+    for tensor, held_by in enumerate(planned.record_of):
+        if held_by >= 0 and arena.tensor_offsets.get(tensor) != arena.offsets[held_by]:
+            name = graph.tensors[tensor].name
+            raise InvalidPlan(
+                f"tensor {name!r} has no offset or another one than its record ({arena.offsets[held_by]})"
+            )
+    for record, offset in zip(arena.records, arena.offsets, strict=True):
+        if offset < 0 or offset % record.alignment:
+            raise InvalidPlan(f"{record.id!r} lies at {offset}, which is not a multiple of {record.alignment}")
+        if record.offset is not None and offset != record.offset:
+            raise InvalidPlan(f"{record.id!r} is pinned at {record.offset} but lies at {offset}")
+        if offset + record.nbytes > arena.arena_bytes:
+            raise InvalidPlan(
+                f"{record.id!r} ends at {offset + record.nbytes}, outside the arena of {arena.arena_bytes} bytes"
+            )
+    peak = peak_bytes(order_problem(graph, model), steps)
+    if arena.arena_bytes < peak:
+        raise InvalidPlan(f"an arena of {arena.arena_bytes} bytes is less than the peak of {peak}")
+    _simulate(graph, steps, arena, model)
+
+
+class _Stamps:
+    """Which value each byte range of the arena holds; ranges are split where writes cut them."""
+
+    def __init__(self, arena_bytes: int) -> None:
+        self.cuts = [0, max(arena_bytes, 1)]
+        self.holds = [-1]
+
+    def _cut(self, at: int) -> int:
+        import bisect
+
+        index = bisect.bisect_left(self.cuts, at)
+        if self.cuts[index] != at:
+            self.cuts.insert(index, at)
+            self.holds.insert(index, self.holds[index - 1])
+        return index
+
+    def write(self, start: int, stop: int, value: int) -> None:
+        low = self._cut(start)
+        high = self._cut(stop)
+        self.cuts[low:high] = [start]
+        self.holds[low:high] = [value]
+
+    def intruder(self, start: int, stop: int, value: int) -> int | None:
+        """Another value that lies somewhere in the range, or None."""
+        low, high = self._cut(start), self._cut(stop)
+        return next((held for held in self.holds[low:high] if held != value), None)
+
+
+def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[tuple[int, int], ...]], set[int]]:
+    """By tensor: the (value, offset) pairs it consists of. Views are the value they look at; a zero-copy concatenation
+    is its parts; partial sums are the one value they add to (the set returned beside: they write it too)."""
+    offsets = arena.tensor_offsets
+    parts: list[tuple[tuple[int, int], ...]] = [
+        ((tensor, offsets[tensor]),) if tensor in offsets else () for tensor in range(len(graph.tensors))
+    ]
+    partial: set[int] = set()
+    for op in reversed(graph.ops):  # a sum may itself be part of a later one
+        if op.kind == "Sum" and model.accumulates and op.attrs.get("partial_sum") and op.outputs[0] != ABSENT:
+            for tensor in op.inputs:
+                if tensor != ABSENT and offsets.get(tensor) == offsets.get(op.outputs[0]):
+                    parts[tensor] = parts[op.outputs[0]]
+                    partial.add(tensor)
+    for op in graph.ops:
+        if not op.outputs or op.outputs[0] == ABSENT or not op.inputs:
+            continue
+        made, source = op.outputs[0], op.inputs[0]
+        if op.kind in model.views and source != ABSENT and offsets.get(source) == offsets.get(made) and parts[source]:
+            parts[made] = parts[source]
+        elif op.kind == "Concat" and model.concat_is_view and made not in offsets:
+            parts[made] = tuple(pair for tensor in op.inputs if tensor != ABSENT for pair in parts[tensor])
+    return parts, partial
+
+
+def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryModel) -> None:
+    stamps = _Stamps(arena.arena_bytes)
+    values, partial = _values(graph, arena, model)
+
+    def name(tensor: int) -> str:
+        return graph.tensors[tensor].name if tensor >= 0 else "nothing"
+
+    def read(tensor: int, reader: str) -> None:
+        for value, offset in values[tensor]:
+            lost = stamps.intruder(offset, offset + graph.tensors[value].nbytes, value)
+            if graph.tensors[value].nbytes and lost is not None:
+                raise InvalidPlan(
+                    f"{reader} needs tensor {name(tensor)!r} at offset {offset}, but {name(lost)!r} lies there by then"
+                )
+
+    for tensor in graph.inputs:
+        for value, offset in values[tensor]:
+            if graph.tensors[value].nbytes:
+                stamps.write(offset, offset + graph.tensors[value].nbytes, value)
+    for tensor in graph.inputs:  # the caller fills them all before anything runs
+        read(tensor, "the caller")
+    for operator in steps:
+        op = graph.ops[operator]
+        reader = f"operator {op.name!r}"
+        for tensor in op.inputs:
+            if tensor != ABSENT:
+                read(tensor, reader)
+        for tensor in op.outputs:
+            if tensor == ABSENT:
+                continue
+            for value, offset in values[tensor]:
+                stop = offset + graph.tensors[value].nbytes
+                if (value == tensor or tensor in partial) and graph.tensors[value].nbytes:
+                    _forbid_overwriting_inputs(graph, op.kind, op.inputs, values, (value, offset, stop), reader, model)
+                    stamps.write(offset, stop, value)
+        for tensor in op.outputs:  # two outputs of one operator must not overwrite each other
+            if tensor != ABSENT:
+                read(tensor, reader)
+    for tensor in graph.outputs:
+        read(tensor, "the caller")
+
+
+def _forbid_overwriting_inputs(
+    graph: Graph,
+    kind: str,
+    inputs: Sequence[int],
+    values: list[tuple[tuple[int, int], ...]],
+    written: tuple[int, int, int],
+    reader: str,
+    model: MemoryModel,
+) -> None:
+    """While an operator runs its inputs must stay readable, except that it may work exactly in place."""
+    value, start, stop = written
+    for tensor in inputs:
+        for read_value, offset in values[tensor] if tensor != ABSENT else ():
+            end = offset + graph.tensors[read_value].nbytes
+            if offset < stop and start < end and read_value != value:
+                at = model.in_place_input.get(kind)
+                alone = at is not None and inputs[at : at + 1] == (tensor,) and list(inputs).count(tensor) == 1
+                exactly = (offset, end) == (start, stop) and (kind in model.in_place or alone)
+                if not exactly:
+                    raise InvalidPlan(
+                        f"{reader} would write {graph.tensors[value].name!r} over its own input "
+                        f"{graph.tensors[read_value].name!r}"
+                    )

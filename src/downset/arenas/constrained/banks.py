@@ -1,0 +1,175 @@
+"""Several memories of different speed: fast and small first, the rest spills to the next, at least total cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from downset.arenas.best import best
+from downset.arenas.check_records import check_placement
+from downset.arenas.constrained.spread import spill
+from downset.arenas.exact import exact
+from downset.arenas.gaps import height
+from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UsageError
+from downset.memory.bounds import breadth_bound
+from downset.memory.records import Record, check_records
+from downset.plans import Evidence
+
+__all__ = ["Bank", "Banked", "check_banks", "plan_banks"]
+
+
+_MOST_RECORDS = 500
+"""Above this greedy spilling alone answers: the search nests one call a record, and would prove nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """A memory of `bytes`; every byte of a record placed there costs `cost_per_byte`."""
+
+    name: str
+    bytes: int
+    cost_per_byte: int
+
+
+@dataclass(frozen=True, slots=True)
+class Banked:
+    """Record i lies in bank `bank_of[i]` at `offsets[i]`. `evidence.value` is the total cost."""
+
+    bank_of: tuple[int, ...]
+    offsets: tuple[int, ...]
+    evidence: Evidence
+
+
+def plan_banks(
+    records: Sequence[Record], banks: Sequence[Bank], *, time_limit_s: float = 10.0, node_limit: int = 200_000
+) -> Banked:
+    """The least total cost of placing every record in some bank, none above its bytes.
+
+    Starts from greedy spilling (each record in turn into the cheapest bank that still has room, in several turns), then
+    branches over the records by decreasing size, cheapest bank first, and prunes by cost and by the bytes live at once
+    in each bank; a full assignment counts once its banks are placed. Proven when the search ends and every placing was
+    decided. Raises InfeasibleError where it is proven that the banks cannot hold the records, LimitReached where no
+    plan was found in time. Costs are whole numbers.
+    """
+    if not banks:
+        raise UsageError("plan_banks needs at least one bank")
+    for bank in banks:
+        if bank.bytes < 0 or bank.cost_per_byte < 0:
+            raise UsageError(f"bank {bank.name!r} has a negative size or cost: {bank.bytes}, {bank.cost_per_byte}")
+    check_records(records)
+    pinned = next((record for record in records if record.offset is not None), None)
+    if pinned is not None:
+        raise UsageError(f"record {pinned.id!r} is pinned: with several banks, an offset alone says nothing")
+    begin = time.perf_counter()
+    order = sorted(range(len(banks)), key=lambda at: (banks[at].cost_per_byte, at))
+    search = _Search(records, [banks[at] for at in order], begin + time_limit_s, node_limit)
+    search.run()
+    if search.best is None:
+        room = " + ".join(f"{bank.name} {bank.bytes}" for bank in banks)
+        if search.decided:
+            raise InfeasibleError(f"proven: {len(records)} records do not fit into {room} bytes")
+        raise LimitReached(f"no placement of {len(records)} records into {room} bytes was found in time")
+    value, bank_of, offsets = search.best
+    bound = value if search.decided else min(value, search.root_bound)
+    evidence = Evidence("banks", value, bound, bound == value, search.nodes, time.perf_counter() - begin)
+    return Banked(tuple(order[bank] for bank in bank_of), offsets, evidence)
+
+
+class _Search:
+    """Depth-first over assignments; the state of one call of `plan_banks`."""
+
+    def __init__(self, records: Sequence[Record], banks: Sequence[Bank], deadline: float, node_limit: int) -> None:
+        self.records, self.banks, self.deadline, self.node_limit = records, banks, deadline, node_limit
+        self.turn = sorted(range(len(records)), key=lambda i: (-records[i].nbytes, i))
+        cheapest = banks[0].cost_per_byte
+        self.rest = [0] * (len(self.turn) + 1)  # the least that the records from a position on can cost
+        for at in range(len(self.turn) - 1, -1, -1):
+            fits = [bank.cost_per_byte for bank in banks if bank.bytes >= records[self.turn[at]].nbytes]
+            self.rest[at] = self.rest[at + 1] + records[self.turn[at]].nbytes * min(fits, default=cheapest)
+        self.root_bound = max(self.rest[0], self._spill_bound())
+        self.best: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
+        self.nodes = 0
+        self.decided = True
+
+    def _spill_bound(self) -> int:
+        """At any step at most the fast banks' bytes are cheap: the bytes live at once, spread from the cheapest on."""
+        total = sum(record.nbytes for record in self.records)
+        live, spread, left = breadth_bound(self.records), 0, breadth_bound(self.records)
+        for bank in self.banks:
+            taken = min(left, bank.bytes)
+            spread, left = spread + taken * bank.cost_per_byte, left - taken
+        return spread + (total - live) * self.banks[0].cost_per_byte
+
+    def run(self) -> None:
+        everything = range(len(self.records))
+        for sequence in (
+            self.turn,
+            sorted(everything, key=lambda i: (self.records[i].start, i)),
+            sorted(
+                everything, key=lambda i: (self.records[i].stop - self.records[i].start, -self.records[i].nbytes, i)
+            ),
+        ):
+            self._spill(sequence)
+        if self.best is None or self.best[0] > self.root_bound:
+            if len(self.records) > _MOST_RECORDS:
+                self.decided = False
+                return
+            self._descend(0, 0, [[] for _ in self.banks])
+
+    def _spill(self, sequence: Sequence[int]) -> None:
+        found = spill(self.records, sequence, [bank.bytes for bank in self.banks])
+        if found is None:
+            return
+        cost = sum(
+            record.nbytes * self.banks[at].cost_per_byte for record, at in zip(self.records, found[0], strict=True)
+        )
+        if self.best is None or cost < self.best[0]:
+            self.best = (cost, *found)
+
+    def _descend(self, position: int, cost: int, held: list[list[int]]) -> None:
+        if self.best is not None and cost + self.rest[position] >= self.best[0]:
+            return
+        self.nodes += 1
+        if self.nodes > self.node_limit or time.perf_counter() > self.deadline:
+            self.decided = False
+            return
+        if position == len(self.turn):
+            self._place(cost, held)
+            return
+        index = self.turn[position]
+        for at, bank in enumerate(self.banks):
+            held[at].append(index)
+            if breadth_bound([self.records[i] for i in held[at]]) <= bank.bytes:
+                self._descend(position + 1, cost + self.records[index].nbytes * bank.cost_per_byte, held)
+            held[at].pop()
+
+    def _place(self, cost: int, held: Sequence[Sequence[int]]) -> None:
+        bank_of, offsets = [0] * len(self.records), [0] * len(self.records)
+        for at, members in enumerate(held):
+            inside = [self.records[i] for i in members]
+            found = best(inside)
+            if height(inside, found.solution) > self.banks[at].bytes:
+                left = max(0.25 * (self.deadline - time.perf_counter()), 0.01)
+                try:
+                    found = exact(inside, time_limit_s=left, capacity=self.banks[at].bytes)
+                except InfeasibleError:
+                    return
+                if height(inside, found.solution) > self.banks[at].bytes:
+                    self.decided = False
+                    return
+            for i, offset in zip(members, found.solution, strict=True):
+                bank_of[i], offsets[i] = at, offset
+        self.best = (cost, tuple(bank_of), tuple(offsets))
+
+
+def check_banks(records: Sequence[Record], banks: Sequence[Bank], plan: Banked) -> None:
+    """Raise InvalidPlan if a bank overflows, two records of one collide, or the cost is not what it says. O(n²)."""
+    for at, bank in enumerate(banks):
+        members = [i for i, held in enumerate(plan.bank_of) if held == at]
+        check_placement([records[i] for i in members], [plan.offsets[i] for i in members], capacity=bank.bytes)
+    if not all(0 <= held < len(banks) for held in plan.bank_of) or len(plan.bank_of) != len(records):
+        raise InvalidPlan(f"{len(records)} records, {len(plan.bank_of)} of them in {len(banks)} banks")
+    cost = sum(record.nbytes * banks[held].cost_per_byte for record, held in zip(records, plan.bank_of, strict=True))
+    if cost != plan.evidence.value:
+        raise InvalidPlan(f"the plan says it costs {plan.evidence.value}, its records cost {cost}")

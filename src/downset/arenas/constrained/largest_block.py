@@ -1,0 +1,67 @@
+"""A largest-block limit: one arena split into several blocks, none larger than the allocator can give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from downset.arenas.best import best
+from downset.arenas.breadth_order import breadth_order
+from downset.arenas.constrained.spread import split
+from downset.arenas.gaps import height
+from downset.errors import InfeasibleError, UsageError
+from downset.memory.bounds import breadth_bound
+from downset.memory.records import Record, check_records
+from downset.plans import Evidence
+
+__all__ = ["Blocks", "plan_blocks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Record i lies in block `block_of[i]` at `offsets[i]`; `block_bytes` are the blocks' sizes."""
+
+    block_of: tuple[int, ...]
+    offsets: tuple[int, ...]
+    block_bytes: tuple[int, ...]
+    evidence: Evidence
+
+
+def plan_blocks(records: Sequence[Record], largest_bytes: int) -> Blocks:
+    """Blocks of at most `largest_bytes`, of least total size found; proven where it is the most bytes live at once.
+
+    Raises InfeasibleError if one record alone is larger. Each record goes where the total grows least, the first such
+    block; by size, by breadth, in order of production and by the portfolio's single arena, the best of all.
+    """
+    check_records(records)
+    for record in records:
+        if record.offset is not None:
+            raise UsageError(f"record {record.id!r} is pinned: with several blocks, an offset alone says nothing")
+        if record.nbytes > largest_bytes:
+            raise InfeasibleError(
+                f"record {record.id!r} of {record.nbytes} bytes is larger than the largest block, {largest_bytes}"
+            )
+    everything = range(len(records))
+    sequences = (
+        sorted(everything, key=lambda i: (-records[i].nbytes, i)),
+        breadth_order(records),
+        breadth_order(records, later_step_first=True),
+        sorted(everything, key=lambda i: (records[i].start, i)),
+        sorted(everything, key=lambda i: (records[i].start - records[i].stop, i)),
+    )
+    candidates = [split(records, sequence, largest_bytes) for sequence in sequences]
+    single = best(records)
+    if height(records, single.solution) <= largest_bytes:
+        candidates.insert(0, ((0,) * len(records), single.solution))
+    sizes = [_block_bytes(records, *candidate) for candidate in candidates]
+    chosen = min(range(len(candidates)), key=lambda at: sum(sizes[at]))
+    block_of, offsets = candidates[chosen]
+    value, bound = sum(sizes[chosen]), breadth_bound(records)
+    return Blocks(block_of, offsets, sizes[chosen], Evidence("blocks", value, bound, value == bound))
+
+
+def _block_bytes(records: Sequence[Record], block_of: Sequence[int], offsets: Sequence[int]) -> tuple[int, ...]:
+    sizes = [0] * (max(block_of, default=-1) + 1)
+    for record, block, at in zip(records, block_of, offsets, strict=True):
+        sizes[block] = max(sizes[block], at + record.nbytes)
+    return tuple(sizes)

@@ -1,0 +1,77 @@
+"""The one step that banks and blocks share: records in turn, each at the lowest offset of one of several arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.arenas.gaps import lowest_gap
+from downset.arenas.native_form import small_enough
+from downset.memory.records import Record
+from downset.native import native_module
+
+__all__ = ["spill", "split"]
+
+Spread = tuple[tuple[int, ...], tuple[int, ...]]
+"""Arena and offset of each record."""
+
+
+def spill(
+    records: Sequence[Record], sequence: Sequence[int], capacities: Sequence[int], *, engine: str = "native"
+) -> Spread | None:
+    """Each record into the first arena that has room for it; None if one finds none. O(arenas · n²)."""
+    if engine == "native" and small_enough(records):
+        if not capacities:
+            return None if records else ((), ())
+        found = _native(records, sequence, [min(capacity, 1 << 61) for capacity in capacities], 0)
+        return found if len(found[0]) == len(records) else None
+    held: list[list[tuple[Record, int]]] = [[] for _ in capacities]
+    arena_of, offsets = [0] * len(records), [0] * len(records)
+    for index in sequence:
+        record = records[index]
+        for arena, capacity in enumerate(capacities):
+            at = lowest_gap(record, held[arena])
+            if at + record.nbytes <= capacity:
+                held[arena].append((record, at))
+                arena_of[index], offsets[index] = arena, at
+                break
+        else:
+            return None
+    return tuple(arena_of), tuple(offsets)
+
+
+def split(records: Sequence[Record], sequence: Sequence[int], largest_bytes: int, *, engine: str = "native") -> Spread:
+    """As many arenas of at most `largest_bytes` as it takes; each record where the total grows least, the first among
+    equals. No record may be larger than an arena. O(arenas · n²)."""
+    if engine == "native" and small_enough(records):
+        return _native(records, sequence, [], min(largest_bytes, 1 << 61))
+    held: list[list[tuple[Record, int]]] = []
+    sizes: list[int] = []
+    arena_of, offsets = [0] * len(records), [0] * len(records)
+    for index in sequence:
+        record = records[index]
+        choices = []
+        for arena, inside in enumerate([*held, []]):
+            at = lowest_gap(record, inside)
+            if at + record.nbytes <= largest_bytes:
+                grown = max(0, at + record.nbytes - (sizes[arena] if arena < len(sizes) else 0))
+                choices.append((grown, arena, at))
+        _, arena, at = min(choices)
+        if arena == len(held):
+            held.append([])
+            sizes.append(0)
+        held[arena].append((record, at))
+        sizes[arena] = max(sizes[arena], at + record.nbytes)
+        arena_of[index], offsets[index] = arena, at
+    return tuple(arena_of), tuple(offsets)
+
+
+def _native(records: Sequence[Record], sequence: Sequence[int], capacities: Sequence[int], block: int) -> Spread:
+    arena_of, offsets = native_module().spread(
+        [record.nbytes for record in records],
+        [record.alignment for record in records],
+        [record.active() for record in records],
+        sequence,
+        capacities,
+        block,
+    )
+    return tuple(arena_of), tuple(offsets)

@@ -1,0 +1,45 @@
+"""Dynamic sizes: place what is known, keep it, place the rest when it is known.
+
+Source: "Efficient Memory Management for Deep Neural Net Inference", section 7: "the algorithms need to be run multiple
+    times saving information about allocation from all runs in one place".
+Names: a *wave* is the set of records whose sizes become known together.
+Complexity: that of the planner, once a wave.
+Deviations: any planner that honours pinned offsets serves; what earlier waves placed is pinned for the later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from downset.arenas.best import best
+from downset.arenas.gaps import height
+from downset.memory.records import Record, check_records
+from downset.plans import Found
+
+__all__ = ["place_wave", "plan_waves"]
+
+
+def place_wave(
+    placed: Sequence[Record], offsets: Sequence[int], wave: Sequence[Record], *, method: Callable[..., Found] = best
+) -> Found:
+    """Offsets of the new records beside those placed before, which stay where they are. The bound, too, is for this
+    wave given the earlier ones. Raises UsageError for records that cannot be planned, and for placed
+    ones that collide."""
+    pinned = [replace(record, offset=at) for record, at in zip(placed, offsets, strict=True)]
+    check_records([*pinned, *wave])
+    found = method([*pinned, *wave])
+    return Found(found.solution[len(pinned) :], found.bound, found.proven, found.states)
+
+
+def plan_waves(waves: Sequence[Sequence[Record]], *, method: Callable[..., Found] = best) -> Found:
+    """Offsets of all records, wave after wave, in order. The bound is the last wave's: for the placements kept."""
+    placed: list[Record] = []
+    offsets: list[int] = []
+    bound = 0
+    for wave in waves:
+        found = place_wave(placed, offsets, wave, method=method)
+        placed += wave
+        offsets += found.solution
+        bound = found.bound
+    return Found(tuple(offsets), bound, height(placed, offsets) == bound)

@@ -1,0 +1,134 @@
+"""From records, or a graph and an order, to a verified arena or shared objects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import overload
+
+from downset.arenas.capacity import within, within_objects
+from downset.arenas.check import verify_arena
+from downset.arenas.check_records import check_objects, check_placement
+from downset.arenas.planners import ARENAS, SHARED
+from downset.errors import UsageError
+from downset.graph.core import Graph
+from downset.memory.liveness import Lifetimes, lifetimes
+from downset.memory.models import MemoryModel, memory_model
+from downset.memory.records import Record, check_records
+from downset.methods import find_method
+from downset.orders.check import verify_steps
+from downset.plans import Arena, Evidence, Found, Order, SharedObjects
+
+__all__ = ["plan_arena", "plan_shared"]
+
+
+Planner = Callable[..., Found]
+
+
+@overload
+def plan_arena(
+    graph: Graph,
+    order: Order | Sequence[int],
+    *,
+    method: str | Planner = ...,
+    memory: str | MemoryModel | None = ...,
+    ties: str = ...,
+    time_limit_s: float = ...,
+    capacity_bytes: int | None = ...,
+) -> Arena: ...
+
+
+@overload
+def plan_arena(
+    graph: Sequence[Record],
+    order: None = ...,
+    *,
+    method: str | Planner = ...,
+    memory: str | MemoryModel | None = ...,
+    ties: str = ...,
+    time_limit_s: float = ...,
+    capacity_bytes: int | None = ...,
+) -> Arena: ...
+
+
+def plan_arena(
+    graph: Graph | Sequence[Record],
+    order: Order | Sequence[int] | None = None,
+    *,
+    method: str | Planner = "best",
+    memory: str | MemoryModel | None = None,
+    ties: str = "tflite",
+    time_limit_s: float = 10.0,
+    capacity_bytes: int | None = None,
+) -> Arena:
+    """An offset in one arena for every record: of bare records, or of a graph that runs in an order.
+
+    The memory model is the order's unless given. The bound is the largest breadth of the records (no placement of this
+    order needs less); proven when the arena meets it, or when an exact search ended. Held to `capacity_bytes`, raises
+    InfeasibleError if nothing fits and LimitReached if that was not known in time.
+    """
+    name, planner = find_method(method, ARENAS, "offsets", other=SHARED)
+    if capacity_bytes is not None:
+        planner = within(planner, capacity_bytes)
+    living: Lifetimes | None = None
+    model: MemoryModel | None = None
+    steps: Sequence[int] = ()
+    if isinstance(graph, Graph):
+        if order is None:
+            raise UsageError("plan_arena of a graph needs the order its operators run in")
+        model = memory_model(memory or (order.memory if isinstance(order, Order) else "live"))
+        steps = order.steps if isinstance(order, Order) else tuple(order)
+        verify_steps(graph.predecessors(), steps)
+        living = lifetimes(graph, steps, model)
+        records = living.records
+    else:
+        records = tuple(graph)
+        check_records(records)
+    begin = time.perf_counter()
+    found = planner(records, ties=ties, time_limit_s=time_limit_s)
+    seconds = time.perf_counter() - begin
+    check_placement(records, found.solution)
+    value = max((at + record.nbytes for at, record in zip(found.solution, records, strict=True)), default=0)
+    bound = min(value, found.bound)
+    evidence = Evidence(name, value, bound, found.proven or bound == value, found.states, seconds)
+    tensor_offsets = {}
+    if living is not None:
+        tensor_offsets = {
+            tensor: found.solution[record] for tensor, record in enumerate(living.record_of) if record >= 0
+        }
+    arena = Arena(records, found.solution, evidence, model.name if model else "", tensor_offsets)
+    if isinstance(graph, Graph):
+        verify_arena(graph, steps, arena, memory=model)
+    return arena
+
+
+def plan_shared(
+    records: Sequence[Record],
+    *,
+    method: str | Planner = "best",
+    ties: str = "tflite",
+    time_limit_s: float = 10.0,
+    capacity_bytes: int | None = None,
+) -> SharedObjects:
+    """A shared object for every record (no two records of one object live at once), least total size.
+
+    Pinned offsets are refused: objects have none. Held to `capacity_bytes`, raises as `plan_arena` does."""
+    name, planner = find_method(method, SHARED, "shared objects", other=ARENAS)
+    if capacity_bytes is not None:
+        planner = within_objects(planner, capacity_bytes)
+    records = tuple(records)
+    check_records(records)
+    pinned = next((record for record in records if record.offset is not None), None)
+    if pinned is not None:
+        raise UsageError(f"record {pinned.id!r} is pinned at {pinned.offset}: shared objects have no offsets")
+    begin = time.perf_counter()
+    found = planner(records, ties=ties, time_limit_s=time_limit_s)
+    seconds = time.perf_counter() - begin
+    check_objects(records, found.solution)
+    sizes = [0] * (max(found.solution, default=-1) + 1)
+    for held, record in zip(found.solution, records, strict=True):
+        sizes[held] = max(sizes[held], record.nbytes)
+    value = sum(sizes)
+    bound = min(value, found.bound)
+    evidence = Evidence(name, value, bound, found.proven or bound == value, found.states, seconds)
+    return SharedObjects(records, found.solution, tuple(sizes), evidence)

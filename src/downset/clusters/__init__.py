@@ -1,0 +1,1 @@
+"""Clusters of devices: the model, the TOML file, and the clusters of the PICO paper."""

@@ -1,0 +1,73 @@
+"""Clusters of devices: TOML in, validated; what a transfer between two devices takes.
+
+A network is either `links` (every pair has a rate of its own, or the common one) or `shared` (one radio cell: the bytes
+of all transfers share one rate). Rates are written in Mbit/s (10⁶ bits), held in bytes per second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+
+__all__ = ["Cluster", "Device", "Link", "Network"]
+
+
+# The upper bounds keep infinities out; no device or link is near them. Plans hold them to their clusters too.
+Positive = Annotated[float, msgspec.Meta(ge=1e-9, le=1e18)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e24)]
+MemoryBytes = Annotated[int, msgspec.Meta(gt=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """`mac_per_s`: capacity ϑ of eq. 7; `alpha`: its regression's coefficient (time = alpha · MACs / mac_per_s)."""
+
+    name: str
+    mac_per_s: Positive
+    alpha: Positive = 1.0
+    memory_bytes: MemoryBytes | None = None
+    power_busy_w: NotNegative | None = None
+    power_idle_w: NotNegative | None = None
+
+    @property
+    def speed(self) -> float:
+        """MACs per second that the time model divides by."""
+        return self.mac_per_s / self.alpha
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A pair of devices (by index, ascending) whose rate differs from the common one."""
+
+    pair: tuple[int, int]
+    bytes_per_s: Rate
+    latency_s: NotNegative
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """`overlap`: a stage computes one frame while it transfers another; its time is then the longer of the two instead
+    of the sum (eq. 11). Default: shared networks overlap, links do not."""
+
+    kind: Literal["links", "shared"]
+    bytes_per_s: Rate
+    latency_s: NotNegative = 0.0
+    overlap: bool = False
+    links: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    devices: tuple[Device, ...]
+    network: Network
+
+    def link(self, first: int, second: int) -> tuple[float, float]:
+        """(bytes per second, latency in seconds) between two devices."""
+        pair = (min(first, second), max(first, second))
+        for link in self.network.links:
+            if link.pair == pair:
+                return link.bytes_per_s, link.latency_s
+        return self.network.bytes_per_s, self.network.latency_s

@@ -1,0 +1,153 @@
+"""Clusters as TOML: read, validated, and named by line and field where they are wrong. Rates are written in Mbit/s."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from downset.clusters.model import Cluster, Device, Link, MemoryBytes, Network, NotNegative, Positive
+from downset.errors import LoadError, UsageError
+from downset.text import parse_bytes
+
+__all__ = ["cluster_names", "load_cluster", "parse_cluster"]
+
+
+class _Form(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The file as written; unknown fields are refused."""
+
+
+class _NetworkForm(_Form, frozen=True):
+    kind: Literal["shared", "links"]
+    rate_mbps: Positive
+    latency_ms: NotNegative = 0.0
+    overlap: bool | None = None
+
+
+class _LinkForm(_Form, frozen=True):
+    between: tuple[str, str]
+    rate_mbps: Positive
+    latency_ms: NotNegative = 0.0
+
+
+class _DeviceForm(_Form, frozen=True):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    mac_per_s: Positive
+    alpha: Positive = 1.0
+    memory: str | MemoryBytes | None = None
+    power_busy_w: NotNegative | None = None
+    power_idle_w: NotNegative | None = None
+
+
+class _ClusterForm(_Form, frozen=True):
+    network: _NetworkForm
+    device: Annotated[list[_DeviceForm], msgspec.Meta(min_length=1)]
+    link: list[_LinkForm] = []
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Clusters that come with downset, by name."""
+    folder = resources.files("downset") / "clusters"
+    return tuple(sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")))
+
+
+def load_cluster(path: str | os.PathLike[str]) -> Cluster:
+    """The cluster in a TOML file, or one that comes with downset by its bare name (`pico_1mac`).
+
+    Raises LoadError naming file, line and field."""
+    text = str(path)
+    if text in cluster_names():
+        entry = resources.files("downset") / "clusters" / f"{text}.toml"
+        return parse_cluster(entry.read_text(encoding="utf-8"), text)
+    try:
+        content = Path(path).read_bytes().decode("utf-8-sig")  # Windows' editors begin a file with a mark
+    except OSError as error:
+        known = ", ".join(cluster_names())
+        raise LoadError(f"cannot read cluster {text}: {error.strerror}; clusters that come along: {known}") from None
+    except UnicodeDecodeError:
+        raise LoadError(f"cluster {text} is not UTF-8 text") from None
+    return parse_cluster(content, text)
+
+
+def parse_cluster(text: str, where: str = "cluster") -> Cluster:
+    """The cluster in a TOML text; `where` names it in errors."""
+    try:
+        raw = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise LoadError(f"{where}: not TOML: {error}") from None
+    try:
+        form = msgspec.convert(raw, _ClusterForm)
+    except msgspec.ValidationError as error:
+        said = re.sub(r"^Invalid enum value ('.*?')", r"\1 is no kind of network, write links or shared", str(error))
+        raise LoadError(_placed(said, text, where)) from None
+    names = [device.name for device in form.device]
+    devices = []
+    for index, device in enumerate(form.device):
+        if device.name in names[:index]:
+            raise LoadError(
+                _placed(f"two devices are called {device.name!r} - at `$.device[{index}].name`", text, where)
+            )
+        try:
+            memory = parse_bytes(device.memory) if isinstance(device.memory, str) else device.memory
+        except UsageError as error:
+            raise LoadError(_placed(f"{error} - at `$.device[{index}].memory`", text, where)) from None
+        devices.append(
+            Device(device.name, device.mac_per_s, device.alpha, memory, device.power_busy_w, device.power_idle_w)
+        )
+    network = _network(form, names, text, where)
+    return Cluster(tuple(devices), network)
+
+
+def _network(form: _ClusterForm, names: list[str], text: str, where: str) -> Network:
+    links: dict[tuple[int, int], Link] = {}
+    for index, link in enumerate(form.link):
+        at = f" - at `$.link[{index}].between`"
+        if form.network.kind == "shared":
+            raise LoadError(_placed(f"a shared network has one rate; remove the link{at}", text, where))
+        unknown = next((name for name in link.between if name not in names), None)
+        if unknown is not None:
+            raise LoadError(_placed(f"no device is called {unknown!r}{at}", text, where))
+        first, second = sorted(names.index(name) for name in link.between)
+        if first == second or (first, second) in links:
+            raise LoadError(
+                _placed(f"{link.between[0]} and {link.between[1]} are linked twice or the same{at}", text, where)
+            )
+        links[first, second] = Link((first, second), link.rate_mbps * 1e6 / 8, link.latency_ms / 1e3)
+    written = form.network
+    overlap = written.kind == "shared" if written.overlap is None else written.overlap
+    ordered = tuple(links[pair] for pair in sorted(links))
+    return Network(written.kind, written.rate_mbps * 1e6 / 8, written.latency_ms / 1e3, overlap, ordered)
+
+
+def _placed(message: str, text: str, where: str) -> str:
+    """msgspec's message with the line of the field it speaks of; where the field is missing, the line of its table."""
+    match = re.search(r" - at `\$\.?(.*?)`$", message)
+    path = match[1] if match else ""
+    said = message[: match.start()] if match else message
+    missing = re.search(r"(?:missing required|unknown) field `(\w+)`", said)
+    table = re.match(r"(\w+)(?:\[(\d+)\])?", path)
+    field = re.search(r"\.(\w+)", path)
+    header, index = (table[1], int(table[2] or 0)) if table else ("", 0)
+    line, name = 0, field[1] if field else (missing[1] if missing else header)
+    seen = -1 if header else 0
+    for number, content in enumerate(text.splitlines(), 1):
+        opened = re.match(r"\s*\[\[?\s*(\w+)\s*\]\]?", content)
+        if opened:
+            inside = opened[1] == header
+            seen += inside
+            if inside and seen == index:
+                line = number
+            elif line and seen >= index:
+                break
+            elif not header and opened[1] == name:
+                line = number
+        elif seen == index and name and re.match(rf"\s*[\"']?{name}[\"']?\s*=", content):
+            line = number
+            break
+    place = f"{where}, line {line or 1}"
+    return f"{place}: {name}: {said}" if name and f"`{name}`" not in said else f"{place}: {said}"

@@ -1,0 +1,1 @@
+"""Pipelines in action: the simulator."""

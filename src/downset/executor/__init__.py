@@ -1,0 +1,1 @@
+"""Our engines: an arena of exactly the planned bytes, lanes on the CPU, one captured graph on CUDA."""

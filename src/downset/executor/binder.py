@@ -1,0 +1,174 @@
+"""Operators bound to a device: weights in place and packed, what fuses fused, everything else from the kernel table.
+
+A bound call reads its activations from a table of values and returns its outputs; nothing is looked up while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from downset.errors import UnsupportedError
+from downset.executor.convolutions import Convolutions, geometry_of, weights_first
+from downset.extras import torch_library
+from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.halos import channels_last
+from downset.kernels.table import KERNELS, check_kernels
+
+__all__ = ["DTYPES", "Binder", "Call"]
+
+DTYPES = ("float32", "float16", "bfloat16")
+_RELU = frozenset({"Relu"})
+_READ_AS_NUMBERS = frozenset(
+    {
+        "ArgMax", "ArgMin", "Clip", "Expand", "Pad", "ReduceMax", "ReduceMean", "ReduceMin",
+        "ReduceSum", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample",
+        "tflite::SPLIT_V", "tflite::STRIDED_SLICE",
+    }
+)  # fmt: skip
+"""Kinds whose constants behind the first input are axes, sizes and limits: Python reads them, and reading from a GPU
+would stop a capture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`run(values of inputs) -> values of outputs`; `inputs` and `outputs` are tensors of the graph."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    run: Callable[[list[Any]], Sequence[Any]]
+
+
+class Binder:
+    """Binds operators of one graph to one device and element type; weights are loaded once and shared by all calls.
+
+    Convolutions are the device's own, see convolutions.py. `finite`: what the network is given is; else activations are
+    not computed inside convolutions, for what is no number may get lost there.
+    """
+
+    def __init__(self, graph: Graph, *, device: str = "cpu", dtype: str = "float32", finite: bool = True) -> None:
+        check_kernels(graph)
+        self.graph, self.device, self.dtype = graph, device, dtype
+        self._torch = torch_library()
+        self._float = getattr(self._torch, dtype)
+        self._loaded: dict[tuple[int, bool], Any] = {}
+        self._made_by, self._read_by = graph.producers(), graph.consumers()
+        self.convolutions = Convolutions(device, fused=finite)
+        self._last = channels_last(graph)
+
+    def constant(self, tensor: int, *, numbers: bool = False) -> Any:
+        """On the device, in the engine's element type; `numbers`: as the file has it, where Python reads it."""
+        if (tensor, numbers) not in self._loaded:
+            value = self.graph.constant(tensor)
+            if value is None:
+                raise UnsupportedError(f"tensor {self.graph.tensors[tensor].name!r} has no known value")
+            loaded = self._torch.from_numpy(np.array(value, order="C"))
+            if not numbers:
+                loaded = loaded.to(self.device, self._float if loaded.is_floating_point() else None)
+            self._loaded[tensor, numbers] = loaded
+        return self._loaded[tensor, numbers]
+
+    def argument(self, op: Op, position: int) -> Any:
+        """A constant input of an operator, where its kernel wants it."""
+        return self.constant(op.inputs[position], numbers=op.kind in _READ_AS_NUMBERS and position > 0)
+
+    def place(self, value: Any) -> Any:
+        """A given value on the device, as the kernels want it: images channels last (those of a channels-last graph
+        are)."""
+        loaded = value if isinstance(value, self._torch.Tensor) else self._torch.from_numpy(np.array(value, order="C"))
+        if loaded.is_floating_point():
+            loaded = loaded.to(self.device, self._float)
+            if loaded.dim() == 4 and not self._last:
+                loaded = loaded.contiguous(memory_format=self._torch.channels_last)
+            return loaded
+        return loaded.to(self.device)
+
+    def place_weights(self, value: Any) -> Any:
+        """Weights that were made here, as the kernels want them."""
+        return self._torch.from_numpy(np.array(value, order="C")).to(self.device, self._float)
+
+    def bind(self, ops: Sequence[int], *, threads: int = 1) -> tuple[Call, ...]:
+        """The calls of these operators, in the order given; a convolution takes the ReLU behind it along."""
+        calls = []
+        taken: set[int] = set()
+        for position, index in enumerate(ops):
+            if index in taken:
+                continue
+            op = self.graph.ops[index]
+            follower = self._fused_relu(op, ops[position + 1 :])
+            if follower is not None:
+                taken.add(follower)
+                op = replace(op, outputs=self.graph.ops[follower].outputs, attrs={**op.attrs, "activation": "Relu"})
+            calls.append(self._call(op, threads))
+        return tuple(calls)
+
+    def _fused_relu(self, op: Op, later: Sequence[int]) -> int | None:
+        if op.kind != "Conv" or op.attrs.get("activation"):
+            return None
+        (result,) = op.outputs[:1]
+        readers = self._read_by[result]
+        alone = len(readers) == 1 and result not in self.graph.outputs
+        return readers[0] if alone and readers[0] in later and self.graph.ops[readers[0]].kind in _RELU else None
+
+    def fixed_outputs(self, outputs: Sequence[int]) -> dict[int, Any]:
+        """Those of these tensors that are constants, with their values on the device."""
+        known = [tensor for tensor in outputs if tensor in self.graph.constants]
+        return {tensor: self.constant(tensor).to(self.device) for tensor in known}
+
+    def _call(self, op: Op, threads: int) -> Call:
+        for tensor in op.inputs:
+            if tensor != ABSENT and self.graph.tensors[tensor].role == "state":
+                name = self.graph.tensors[tensor].name
+                raise UnsupportedError(f"operator {op.name!r} reads {name!r}, which is kept from one run to the next")
+        inputs = tuple(tensor for tensor in op.inputs if tensor != ABSENT and tensor not in self.graph.constants)
+        if op.kind in ("Conv", "com.microsoft::FusedConv") and len(inputs) == 1 and inputs[0] == op.inputs[0]:
+            fast = self._convolution_of(op, threads)
+            if fast is not None:
+                return Call(inputs, op.outputs[:1], fast)
+        fixed = [
+            None if tensor == ABSENT or tensor in inputs else self.argument(op, at)
+            for at, tensor in enumerate(op.inputs)
+        ]
+        places = [(at, inputs.index(tensor)) for at, tensor in enumerate(op.inputs) if tensor in inputs]
+        shapes = [self.graph.tensors[tensor].shape if tensor != ABSENT else () for tensor in op.outputs]
+        kernel = KERNELS[op.kind]
+
+        # A result that nobody asked for may have no element type here: the mask of a Dropout, say.
+        wanted = [t != ABSENT and bool(self._read_by[t] or t in self.graph.outputs) for t in op.outputs]
+        dtypes = [self.dtype_of(t) if here else None for t, here in zip(op.outputs, wanted, strict=True)]
+
+        def run(values: list[Any]) -> Sequence[Any]:
+            arguments = list(fixed)
+            for at, source in places:
+                arguments[at] = values[source]
+            results = kernel(op, arguments, shapes)
+            return [value.to(dtype) for value, dtype in zip(results, dtypes, strict=False) if dtype is not None]
+
+        return Call(inputs, tuple(t for t, here in zip(op.outputs, wanted, strict=True) if here), run)
+
+    def dtype_of(self, tensor: int) -> Any:
+        """The element type a tensor is computed in: floats in the engine's, everything else in its own. (A cast is no
+        kernel: it is this.) Raises UnsupportedError for a type that PyTorch lacks."""
+        name = self.graph.tensors[tensor].dtype
+        dtype = getattr(self._torch, name, None)
+        if not isinstance(dtype, self._torch.dtype):
+            raise UnsupportedError(f"tensor {self.graph.tensors[tensor].name!r} of type {name} cannot be executed")
+        return self._float if dtype.is_floating_point else dtype
+
+    def _convolution_of(self, op: Op, threads: int) -> Callable[[list[Any]], Sequence[Any]] | None:
+        """None where the kernel table must do it: other ranks or activations, weights that are computed."""
+        bias = op.inputs[2] if len(op.inputs) > 2 and op.inputs[2] != ABSENT else None
+        known = op.inputs[1] in self.graph.constants and (bias is None or bias in self.graph.constants)
+        if not known or len(op.inputs) > 3:
+            return None
+        weights = weights_first(op, self.constant(op.inputs[1]))
+        geometry = geometry_of(op, self.graph.tensors[op.inputs[0]].shape, weights.shape[2:])
+        if geometry is None:
+            return None
+        # The same weights, channels last, are another kernel where they are depthwise.
+        key = (op.inputs[1], bias, op.attrs.get("layout"), bool(op.attrs.get("depthwise")))
+        offset = None if bias is None else self.constant(bias)
+        return self.convolutions.bind(key, weights, offset, geometry, threads=threads)

@@ -1,0 +1,200 @@
+"""Convolutions of images with known weights, as fast as the device's library has them.
+
+On the CPU they are packed by oneDNN, once for each number of threads they run with: a packed layout is made for a
+number of threads and can be fifty times slower with another. On CUDA they are cuDNN's, with the ReLU inside where that
+was seen to work. Channels last either way: what comes as NHWC is taken as it lies.
+
+Inside, oneDNN's ReLU makes 0 of what is no number (cuDNN may too); beside, it stays none, as ONNX Runtime has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from downset.extras import torch_library
+from downset.graph.core import Op
+from downset.kernels.nn import spatial_geometry
+
+__all__ = ["Convolutions", "Geometry", "geometry_of", "weights_first"]
+
+Run = Callable[[list[Any]], Sequence[Any]]
+_RELU = (0.0, math.inf)
+_LIMITS: Mapping[str | None, tuple[float, float] | None] = {
+    None: None, "": None, "None": None, "Relu": _RELU, "Relu6": (0.0, 6.0), "ReluN1To1": (-1.0, 1.0)
+}  # fmt: skip
+_DIFFERENCE = 0.02
+"""Of the largest value: what the two ways of cuDNN may differ by in half precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Of a two-dimensional convolution. `pads`: top, left, bottom, right. `limits`: what results are clamped to, (0,
+    infinity) for a ReLU. `last`: images come and go as NHWC; `shape` is NCHW all the same."""
+
+    shape: tuple[int, ...]
+    pads: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int
+    limits: tuple[float, float] | None
+    last: bool = False
+
+    @property
+    def relu(self) -> bool:
+        return self.limits == _RELU
+
+    @property
+    def padding(self) -> tuple[int, ...]:
+        """What the library pads: it knows equal pads only."""
+        return self.pads[:2] if self.pads[:2] == self.pads[2:] else (0, 0)
+
+
+def geometry_of(op: Op, shape: Sequence[int], kernel: Sequence[int]) -> Geometry | None:
+    """Of an operator that reads an image of this shape, as the graph has it; None where the kernel table must do it:
+    another rank, another activation."""
+    name = op.attrs.get("activation")
+    if len(shape) != 4 or len(kernel) != 2 or name not in _LIMITS:
+        return None
+    last = op.attrs.get("layout") == "NHWC"
+    batch, *image = shape
+    channels, size = (image[2], image[:2]) if last else (image[0], image[1:])
+    strides, dilations, pads = spatial_geometry(op, kernel, size)
+    groups = int(op.attrs.get("group", 1))
+    return Geometry(
+        (batch, channels, *size), tuple(pads), tuple(strides), tuple(dilations), groups, _LIMITS[name], last
+    )
+
+
+def weights_first(op: Op, weights: Any) -> Any:
+    """As (out, in, height, width), however the file has them."""
+    if op.attrs.get("layout") != "NHWC":
+        return weights
+    return weights.permute(3, 0, 1, 2) if op.attrs.get("depthwise") else weights.permute(0, 3, 1, 2)
+
+
+class Convolutions:
+    """Of one device and element type. Weights are packed once for all calls that share them; `key` names them: their
+    values and their shape, whatever these were made of. `fused`: activations are computed inside where the library has
+    that; what is no number need not survive it."""
+
+    def __init__(self, device: str, *, fused: bool = True) -> None:
+        self._fused = fused
+        self._torch, self._device = torch_library(), device
+        self._packed: dict[tuple[Any, ...], Any] = {}
+        self._fusing: dict[tuple[Any, ...], bool] = {}
+
+    def bind(self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry, *, threads: int) -> Run:
+        """`weights` are (out, in, height, width) on the device; `threads`: of the CPU."""
+        padded = _with_pads_done(geometry)
+        if self._device == "cpu":
+            convolve = self._packed_for(key, weights, bias, padded, threads)
+        else:
+            convolve = self._of_the_library(key, weights, bias, padded)
+        pad, channels_last = self._torch.nn.functional.pad, self._torch.channels_last
+        top, left, bottom, right = geometry.pads
+        outside = [left, right, top, bottom] if padded is not geometry else None
+        last = geometry.last
+
+        def run(values: list[Any]) -> Sequence[Any]:
+            image = values[0].permute(0, 3, 1, 2) if last else values[0]
+            if outside:
+                image = pad(image, outside)
+            result = convolve(image.contiguous(memory_format=channels_last))
+            return (result.permute(0, 2, 3, 1) if last else result,)
+
+        return run
+
+    def _packed_for(
+        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry, threads: int
+    ) -> Callable[[Any], Any]:
+        torch = self._torch
+        lists = [list(values) for values in (geometry.padding, geometry.strides, geometry.dilations)]
+        where = (*key, threads, geometry)
+        if where not in self._packed:
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            try:
+                self._packed[where] = torch.ops.mkldnn._reorder_convolution_weight(
+                    weights, *lists, geometry.groups, list(geometry.shape)
+                )
+            finally:
+                torch.set_num_threads(before)
+        packed, convolve = self._packed[where], torch.ops.mkldnn._convolution_pointwise
+        name, limits = "none", list[float]()
+        if not self._fused:
+            rest = (*lists, geometry.groups, name, limits, "")
+            return lambda image: _limited(convolve(image, packed, bias, *rest), geometry.limits)
+        if geometry.relu:
+            name = "relu"
+        elif geometry.limits is not None:
+            name, limits = "hardtanh", list(geometry.limits)
+        rest = (*lists, geometry.groups, name, limits, "")
+        return lambda image: convolve(image, packed, bias, *rest)
+
+    def _of_the_library(
+        self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: Geometry
+    ) -> Callable[[Any], Any]:
+        torch = self._torch
+        if key not in self._packed:
+            self._packed[key] = weights.contiguous(memory_format=torch.channels_last)
+        packed = self._packed[key]
+        pad, stride, dilation, groups = geometry.padding, geometry.strides, geometry.dilations, geometry.groups
+        if self._fused and geometry.relu and groups == 1:
+            # Without a bias, cuDNN's wrapper would fill a new one with zeros at each call.
+            offset = torch.zeros(len(packed), device=packed.device, dtype=packed.dtype) if bias is None else bias
+            if self._fuses(packed, offset, geometry):
+                return lambda image: torch.cudnn_convolution_relu(image, packed, offset, stride, pad, dilation, groups)
+        convolve, limits = torch.nn.functional.conv2d, geometry.limits
+        return lambda image: _limited(convolve(image, packed, bias, stride, pad, dilation, groups), limits)
+
+    def _fuses(self, weights: Any, bias: Any, geometry: Geometry) -> bool:
+        """Whether cuDNN has this convolution with the ReLU inside, and gives what the two give one after another.
+
+        PyTorch hands cuDNN the uninitialised result as a summand times zero: what is left there must not show, so it is
+        tried on memory full of NaN. Runs on the device: never while it captures."""
+        torch = self._torch
+        where = (tuple(weights.shape), geometry)
+        if where not in self._fusing:
+            rest = (geometry.strides, geometry.padding, geometry.dilations, geometry.groups)
+            with torch.no_grad():
+                try:
+                    image = torch.randn(geometry.shape, device=weights.device, dtype=weights.dtype)
+                    image = image.contiguous(memory_format=torch.channels_last)
+                    expected = self._without_cudnn(image, weights, bias, rest).relu_()
+                    left_over = torch.full_like(expected, math.nan)
+                    del left_over  # the allocator hands its block out next
+                    found = torch.cudnn_convolution_relu(image, weights, bias, *rest)
+                    worst, largest = (found - expected).abs().max().item(), expected.abs().max().item()
+                    self._fusing[where] = worst <= _DIFFERENCE * max(largest, 1e-6)
+                except RuntimeError:  # no engine for it, or no cuDNN
+                    self._fusing[where] = False
+        return self._fusing[where]
+
+    def _without_cudnn(self, image: Any, weights: Any, bias: Any, rest: Sequence[Any]) -> Any:
+        """By PyTorch itself: cuDNN would time algorithms for a convolution that is not to be run."""
+        cudnn = self._torch.backends.cudnn
+        before = cudnn.enabled
+        cudnn.enabled = False
+        try:
+            return self._torch.nn.functional.conv2d(image, weights, bias, *rest)
+        finally:
+            cudnn.enabled = before
+
+
+def _limited(result: Any, limits: tuple[float, float] | None) -> Any:
+    """In place."""
+    if limits is None:
+        return result
+    return result.relu_() if limits == _RELU else result.clamp_(*limits)
+
+
+def _with_pads_done(geometry: Geometry) -> Geometry:
+    """Unequal pads are added to the image before, and are part of its shape then."""
+    top, left, bottom, right = geometry.pads
+    if (top, left) == (bottom, right):
+        return geometry
+    batch, channels, height, width = geometry.shape
+    return replace(geometry, shape=(batch, channels, height + top + bottom, width + left + right), pads=(0, 0, 0, 0))

@@ -1,0 +1,213 @@
+"""A program of stages on the CPU: a worker thread a lane, oneDNN's kernels, hand-over by queues.
+
+PyTorch's operators release the interpreter lock, so lanes do run side by side. A region is a run of steps with the same
+number of threads a kernel. Where all steps that follow wait for all before (behind every stage of a program with
+barriers) one region ends and another begins, and nowhere else: a step waits for what the program says and for nothing
+more. The lanes of a region share the threads out; a region of steps one after another uses them all. So a stage of one
+group, or a merged one, has all threads with barriers, and its lane's share where others may run beside it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from queue import SimpleQueue
+from typing import Any
+
+from downset.executor.binder import Binder, Call
+from downset.executor.merged import bind_merged
+from downset.executor.program import Program
+from downset.extras import torch_library
+from downset.stages.unit_graph import UnitGraph
+
+__all__ = ["CpuEngine"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    calls: tuple[Call, ...]
+    receive: tuple[SimpleQueue[None], ...]
+    send: tuple[SimpleQueue[None], ...]
+    drop: tuple[int, ...]  # tensors that nobody reads any more once this task has ended
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    threads: int
+    lanes: tuple[tuple[_Task, ...], ...]
+
+
+class CpuEngine:
+    """Callable: values of `inputs` to values of `outputs` (tensors of the graph, as PyTorch tensors).
+
+    Close it, or use it in a with statement: it owns threads.
+    """
+
+    def __init__(
+        self,
+        binder: Binder,
+        units: UnitGraph,
+        program: Program,
+        *,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        threads: int,
+    ) -> None:
+        self._torch = torch_library()
+        self._inputs, self._outputs, self._threads = tuple(inputs), tuple(outputs), threads
+        self._regions = _regions(binder, units, program, set(outputs), threads)
+        self._fixed = binder.fixed_outputs(outputs)
+        self._workers = [_Worker(lane) for lane in range(1, max((len(r.lanes) for r in self._regions), default=1))]
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        torch = self._torch
+        table: dict[int, Any] = {**self._fixed, **dict(zip(self._inputs, values, strict=True))}
+        before = torch.get_num_threads()
+        try:
+            with torch.no_grad():
+                for region in self._regions:
+                    torch.set_num_threads(region.threads)
+                    busy = self._workers[: len(region.lanes) - 1]
+                    failures: list[BaseException] = []
+                    for worker, tasks in zip(busy, region.lanes[1:], strict=True):
+                        worker.start(tasks, table, failures, region.threads)
+                    _execute(region.lanes[0], table, failures)
+                    for worker in busy:
+                        worker.wait()
+                    if failures:
+                        raise failures[0]
+                return [table[tensor] for tensor in self._outputs]
+        finally:
+            torch.set_num_threads(before)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
+
+    def __enter__(self) -> CpuEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _execute(tasks: Sequence[_Task], table: dict[int, Any], failures: list[BaseException]) -> None:
+    """After a failure on any lane nothing more is computed, but tokens are sent: nobody may wait for ever."""
+    for task in tasks:
+        for queue in task.receive:
+            queue.get()
+        if not failures:
+            try:
+                for call in task.calls:
+                    table.update(zip(call.outputs, call.run([table[tensor] for tensor in call.inputs]), strict=False))
+                for tensor in task.drop:
+                    table.pop(tensor, None)
+            except BaseException as error:  # handed over to the caller's thread
+                failures.append(error)
+        for queue in task.send:
+            queue.put(None)
+
+
+class _Worker:
+    def __init__(self, lane: int) -> None:
+        self._orders: SimpleQueue[tuple[Sequence[_Task], dict[int, Any], list[BaseException], int] | None] = (
+            SimpleQueue()
+        )
+        self._done: SimpleQueue[None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name=f"downset-lane-{lane}", daemon=True)
+        self._thread.start()
+
+    def start(self, tasks: Sequence[_Task], table: dict[int, Any], failures: list[BaseException], threads: int) -> None:
+        self._orders.put((tasks, table, failures, threads))
+
+    def wait(self) -> None:
+        self._done.get()
+
+    def stop(self) -> None:
+        self._orders.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        torch = torch_library()
+        with torch.no_grad():
+            while (order := self._orders.get()) is not None:
+                tasks, table, failures, threads = order
+                torch.set_num_threads(threads)  # a setting of the calling thread
+                _execute(tasks, table, failures)
+                self._done.put(None)
+
+
+def _regions(
+    binder: Binder, units: UnitGraph, program: Program, outputs: set[int], threads: int
+) -> tuple[_Region, ...]:
+    drops = _drops(binder, units, program, outputs)
+    regions = []
+    for span in _spans(program):
+        # An uncut span of several steps has some that nothing orders; others are one after another on whatever lanes.
+        parallel = not _in_a_row(program, span)
+        used = sorted({program.steps[at].lane for at in span}) if parallel else [program.steps[span[0]].lane]
+        each = max(1, threads // len(used))
+        lanes: dict[int, list[_Task]] = {lane: [] for lane in used}
+        edges = {
+            (waited, at): SimpleQueue[None]()
+            for at in span
+            for waited in program.steps[at].waits
+            if parallel and waited in span
+        }
+        for at in span:
+            step = program.steps[at]
+            if len(step.units) > 1:
+                calls = bind_merged(binder, [units.units[unit] for unit in step.units], threads=each)
+            else:
+                calls = binder.bind(units.units[step.units[0]], threads=each)
+            receive = tuple(queue for (_, target), queue in edges.items() if target == at)
+            send = tuple(queue for (source, _), queue in edges.items() if source == at)
+            lanes[step.lane if parallel else used[0]].append(_Task(calls, receive, send, drops[at]))
+        regions.append(_Region(each, tuple(tuple(lanes[lane]) for lane in used)))
+    return tuple(regions)
+
+
+def _in_a_row(program: Program, steps: Sequence[int]) -> bool:
+    return all(program.before[later] >> at & 1 for at, later in pairwise(steps))
+
+
+def _spans(program: Program) -> list[range]:
+    """Steps by region: cut where all steps that follow wait for all before, but steps one after another in every run
+    stay together."""
+    common = [0] * len(program.steps)  # steps that all from this one on wait for
+    mask = -1
+    for at in reversed(range(len(program.steps))):
+        mask &= program.before[at]
+        common[at] = mask
+    cuts = [at for at in range(1, len(program.steps)) if common[at] & (whole := (1 << at) - 1) == whole]
+    spans: list[range] = []
+    for start, stop in pairwise([0, *cuts, len(program.steps)] if program.steps else []):
+        if spans and stop - start == 1 and _in_a_row(program, spans[-1]):
+            spans[-1] = range(spans[-1].start, stop)
+        else:
+            spans.append(range(start, stop))
+    return spans
+
+
+def _drops(binder: Binder, units: UnitGraph, program: Program, outputs: set[int]) -> Mapping[int, tuple[int, ...]]:
+    """By step: what it may drop when it ends. A tensor goes with the first step that is its last reader, or that waits
+    for all its readers, in every run."""
+    graph = binder.graph
+    readers: dict[int, int] = {}
+    for at, step in enumerate(program.steps):
+        for unit in step.units:
+            for op in units.units[unit]:
+                for tensor in graph.ops[op].inputs:
+                    if tensor not in graph.constants:
+                        readers[tensor] = readers.get(tensor, 0) | 1 << at
+    drops: dict[int, list[int]] = {at: [] for at in range(len(program.steps))}
+    for tensor, steps in readers.items():
+        if tensor not in outputs:
+            after = range(steps.bit_length() - 1, len(program.steps))
+            last = next((at for at in after if steps & ~(program.before[at] | 1 << at) == 0), None)
+            if last is not None:
+                drops[last].append(tensor)
+    return {at: tuple(dropped) for at, dropped in drops.items()}

@@ -1,0 +1,189 @@
+"""A schedule of stages as a program: which step runs on which lane, and which steps it waits for.
+
+A lane is a worker thread or a CUDA stream. With barriers every step waits for the whole stage before its own, as IOS
+executes; without them only for what it reads, and the stages give nothing but the order of issue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from downset.graph.core import ABSENT, Graph, Tensor
+from downset.lattice import ancestors, bits, reduction
+from downset.stages.problem import Stage
+from downset.stages.unit_graph import UnitGraph
+
+__all__ = ["Program", "Step", "concurrent_conflicts", "critical_lane", "lower", "possibly_live_bytes"]
+
+
+_FLOAT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`units`: one, or several merged. `waits`: steps on other lanes that must have ended, without those implied."""
+
+    units: tuple[int, ...]
+    lane: int
+    stage: int
+    waits: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Steps in order of issue; those of one lane run in this order. `before[s]`: mask of all steps that end before s
+    begins in every run."""
+
+    steps: tuple[Step, ...]
+    lanes: int
+    barriers: bool
+    before: tuple[int, ...]
+
+
+def lower(units: UnitGraph, stages: Sequence[Stage], *, barriers: bool, max_lanes: int | None = None) -> Program:
+    """Groups of a stage go to different lanes while there are lanes: each to the lane where what it reads was made
+    last, if that is free, else to the lane with the fewest units in this stage. Units that are in no stage count as
+    done: a piece of a network is a program too. O(steps²) mask steps."""
+    lane_of: list[int] = []
+    stage_at: list[int] = []
+    members: list[tuple[int, ...]] = []
+    step_of: dict[int, int] = {}
+    waits: list[int] = []
+    last_on: dict[int, int] = {}
+    previous: list[int] = []
+    widest = max((len(stage.groups) for stage in stages if not stage.merged), default=1)
+    lanes = max(1, min(widest, max_lanes or widest))
+    for number, stage in enumerate(stages):
+        groups = [tuple(stage.units)] if stage.merged else list(stage.groups)
+        load = [0] * lanes
+        current = []
+        chosen = _lanes(units, groups, load, step_of, lane_of)
+        for group, lane in zip(groups, chosen, strict=True):
+            for chunk in [group] if stage.merged else [(unit,) for unit in group]:
+                step = len(members)
+                before = (earlier for unit in chunk for earlier in bits(units.predecessors[unit]))
+                needs = {step_of[earlier] for earlier in before if earlier in step_of}
+                if barriers:
+                    needs.update(previous)
+                mask = sum(1 << need for need in needs)
+                if lane in last_on:
+                    mask |= 1 << last_on[lane]
+                waits.append(mask)
+                members.append(chunk)
+                lane_of.append(lane)
+                stage_at.append(number)
+                step_of.update(dict.fromkeys(chunk, step))
+                last_on[lane] = step
+                current.append(step)
+        previous = current
+    reduced = reduction(waits)
+    steps = tuple(
+        Step(chunk, lane_of[at], stage_at[at], tuple(w for w in bits(reduced[at]) if lane_of[w] != lane_of[at]))
+        for at, chunk in enumerate(members)
+    )
+    return Program(steps, lanes, barriers, ancestors(waits))
+
+
+def _lanes(
+    units: UnitGraph, groups: Sequence[tuple[int, ...]], load: list[int], step_of: dict[int, int], lane_of: list[int]
+) -> list[int]:
+    chosen = []
+    for group in groups:
+        made = [step_of[earlier] for unit in group for earlier in bits(units.predecessors[unit]) if earlier in step_of]
+        preferred = lane_of[max(made)] if made else 0
+        lane = preferred if load[preferred] == 0 else min(range(len(load)), key=lambda at: (load[at], at))
+        load[lane] += len(group)
+        chosen.append(lane)
+    return chosen
+
+
+def critical_lane(program: Program) -> int:
+    """The lane with most steps of the longest chain of steps that wait for each other; the lowest of equals."""
+    if not program.steps:
+        return 0
+    length: list[int] = []
+    behind: list[int] = []
+    for before in program.before:
+        best = max(bits(before), key=lambda at: (length[at], -at), default=-1)
+        behind.append(best)
+        length.append(1 + (length[best] if best >= 0 else 0))
+    counts = [0] * program.lanes
+    at = max(range(len(length)), key=lambda step: (length[step], -step))
+    while at >= 0:
+        counts[program.steps[at].lane] += 1
+        at = behind[at]
+    return counts.index(max(counts))
+
+
+def concurrent_conflicts(graph: Graph, units: UnitGraph, program: Program) -> tuple[tuple[int, int], ...]:
+    """Pairs of activations that must not share bytes in this program: neither is dead in every run before the other is
+    born. A planner that took the order of issue for the order of execution would let them share, and corrupt one.
+    O(tensors²) mask steps."""
+    step_of = {op: at for at, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
+    made: dict[int, int] = {}
+    touched: dict[int, int] = {}
+    for tensor in graph.inputs:
+        touched[tensor] = made[tensor] = 0
+    for index, op in enumerate(graph.ops):
+        if index not in step_of:
+            continue
+        step = 1 << step_of[index]
+        for tensor in op.inputs:
+            if tensor in touched:
+                touched[tensor] |= step
+        for tensor in op.outputs:
+            if tensor != ABSENT:
+                made[tensor] = touched[tensor] = step
+    kept = set(graph.outputs)
+
+    def gone(one: int, other: int) -> bool:
+        """Everybody who touches the one has ended before the other is made."""
+        if one in kept or not made[other]:
+            return False
+        return touched[one] & ~program.before[made[other].bit_length() - 1] == 0
+
+    tensors = sorted(touched)
+    return tuple(
+        (one, other)
+        for at, one in enumerate(tensors)
+        for other in tensors[at + 1 :]
+        if not gone(one, other) and not gone(other, one)
+    )
+
+
+def possibly_live_bytes(graph: Graph, units: UnitGraph, program: Program, *, dtype: str | None = None) -> int:
+    """The most bytes of activations that can be needed at a time in some run: at each step, all tensors that may have
+    been made and may still be read. `dtype`: what floats are computed in, if not in the model's types. Analytic;
+    sequential programs have their peak. O(tensors · steps) mask steps."""
+    step_of = {op: at for at, step in enumerate(program.steps) for unit in step.units for op in units.units[unit]}
+    touched: dict[int, int] = dict.fromkeys(graph.inputs, 0)
+    made: dict[int, int] = {}
+    for index, op in enumerate(graph.ops):
+        if index in step_of:
+            for tensor in op.inputs:
+                if tensor in touched:
+                    touched[tensor] |= 1 << step_of[index]
+            for tensor in op.outputs:
+                if tensor != ABSENT:
+                    touched[tensor], made[tensor] = 1 << step_of[index], step_of[index]
+    kept = set(graph.outputs)
+    after = [0] * len(program.steps)
+    for at, before in enumerate(program.before):
+        for earlier in bits(before):
+            after[earlier] |= 1 << at
+    most = 0
+    for at, before in enumerate(program.before):
+        live = 0
+        for tensor, steps in touched.items():
+            gone = tensor not in kept and steps & ~before == 0
+            unborn = tensor in made and after[at] >> made[tensor] & 1
+            if not gone and not unborn:
+                live += _nbytes(graph.tensors[tensor], dtype)
+        most = max(most, live)
+    return most
+
+
+def _nbytes(tensor: Tensor, dtype: str | None) -> int:
+    own, asked = _FLOAT_BYTES.get(tensor.dtype), _FLOAT_BYTES.get(dtype or tensor.dtype)
+    return tensor.nbytes if own is None or asked is None else tensor.nbytes // own * asked

@@ -1,0 +1,25 @@
+"""Optional libraries, imported when something first needs them; a missing one is an error that names its extra."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from downset.errors import UnsupportedError
+
+__all__ = ["optional_library", "torch_library"]
+
+
+def optional_library(module: str, *, what: str, extra: str) -> Any:
+    """The module of that name. Raises UnsupportedError that says `what` needs it and which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise UnsupportedError(f"{what} needs an extra: pip install 'downset[{extra}]'") from None
+
+
+@cache
+def torch_library(what: str = "executing graphs") -> Any:
+    """PyTorch."""
+    return optional_library("torch", what=what, extra="torch")

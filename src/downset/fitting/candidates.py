@@ -1,0 +1,261 @@
+"""The files that `fit` could ship: what they are, what the runtime says they take, and whether they compute the same.
+
+The original is always the first, so nothing gets worse. Figures are only compared within one runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from downset.arenas.plan import plan_arena
+from downset.arenas.tflm_greedy import tflm_greedy
+from downset.errors import DownsetError, InvalidPlan, UnsupportedError
+from downset.formats.reading import load
+from downset.graph.core import Graph
+from downset.memory.liveness import lifetimes
+from downset.memory.records import Record
+from downset.plans import Arena, Found, Rewrite, Together
+from downset.results import Comparison
+from downset.runtimes.compare import compare_outputs, not_compared
+
+__all__ = ["Candidate", "Job", "Planned", "arena_as_placed", "compare", "list_candidates", "measure", "write_planned"]
+
+ROUNDING = 1e-4
+"""A rewritten float network may differ by so much of the largest output: its sums are added up in another order."""
+
+_RUNNERS = {"tflm": ("litert", "tflm"), "litert": ("litert",), "ort": ("ort",), "torch": ("ort",)}
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be fitted to which target, and the folder in which candidates for it are written."""
+
+    path: Path
+    target: str
+    shapes: Shapes | None
+    seed: int
+    scratch: Path
+    notes: list[str]
+    """What the user should know, as it is found."""
+
+    @property
+    def form(self) -> str:
+        """The kind of file: its suffix, in small letters."""
+        return self.path.suffix.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A graph, how it shall run, and what was rewritten in it."""
+
+    graph: Graph
+    together: Together
+    rewrites: tuple[Rewrite, ...] = ()
+    inexact: bool = False
+    """Rewritten where rounding each part changes a quantised result; the difference is only measured."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A file that could be shipped, its arena by the model, and its measurement where there is one. Without a plan it
+    is the original or what the runtime itself makes of it."""
+
+    name: str
+    path: Path
+    arena_bytes: int
+    plan: Planned | None = None
+    measured: Mapping[str, int] | None = None
+
+    @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        return self.plan.rewrites if self.plan is not None else ()
+
+    def cost(self) -> tuple[int, int]:
+        return (self.measured["total_bytes"] if self.measured else 0, self.arena_bytes)
+
+    def head_grew(self, original: Candidate) -> bool:
+        if self.measured is None or original.measured is None:
+            return False
+        return self.measured.get("head_bytes", 0) > original.measured.get("head_bytes", 0)
+
+
+def arena_as_placed(graph: Graph, steps: tuple[int, ...], target: str, time_limit_s: float) -> Arena:
+    """An order as the runtime itself would place it where we know its planner, else with the best placement."""
+    if target != "tflm":
+        return plan_arena(graph, steps, method="best", memory=target, time_limit_s=0.2 * time_limit_s)
+    record_of = lifetimes(graph, steps, target).record_of
+    rank = [record_of.index(record) for record in range(1 + max(record_of, default=-1))]
+
+    def as_tflm(records: Sequence[Record], **_: object) -> Found:
+        return tflm_greedy(records, rank=rank)
+
+    return plan_arena(graph, steps, method=as_tflm, memory=target)
+
+
+def list_candidates(job: Job, executed: Path, plan: Planned, before: Arena) -> list[Candidate]:
+    """The original first, then the files we could ship instead without rewriting."""
+    found = [Candidate("original", job.path, before.arena_bytes), *write_planned(job, plan, "order")]
+    if job.target == "ort":
+        found.append(Candidate("optimised", executed, before.arena_bytes))
+    return found
+
+
+def write_planned(job: Job, plan: Planned, name: str) -> list[Candidate]:
+    """The files that hold a plan: its graph in its order, and for TFLite Micro also with its offsets."""
+    graph, steps, arena = plan.graph, plan.together.order.steps, plan.together.arena
+    moved = bool(plan.rewrites) or steps != tuple(range(len(steps)))
+    reordered = job.scratch / f"{name}{job.form}"
+    found = []
+    if job.form == ".tflite":
+        from downset.formats.tflite.write import export_tflite
+
+        if moved:
+            export_tflite(reordered, graph, steps)
+            arena_bytes = arena_as_placed(graph, steps, job.target, 10.0).arena_bytes
+            found.append(Candidate(name, reordered, arena_bytes, plan))
+        if job.target == "tflm":
+            placed = job.scratch / f"{name}_placed{job.form}"
+            export_tflite(placed, graph, steps, offsets=arena.tensor_offsets)
+            found.append(Candidate(f"{name}+offsets", placed, arena.arena_bytes, plan))
+    elif moved and job.form == ".onnx":
+        from downset.formats.onnx.write import export_onnx
+
+        export_onnx(reordered, graph, steps)
+        found.append(Candidate(name, reordered, arena.arena_bytes, plan))
+    elif moved:
+        from downset.formats.torch.write import export_torch
+
+        export_torch(reordered, graph, steps)
+        found.append(Candidate(name, reordered, arena.arena_bytes, plan))
+    return found
+
+
+def measure(job: Job, candidates: list[Candidate]) -> None:
+    """Ask the runtime what each candidate takes. All or none: figures are only compared within one runtime. A rewritten
+    file that the runtime does not run is no candidate."""
+    if job.target not in ("tflm", "ort"):
+        return
+    if job.target == "tflm" and job.shapes:
+        job.notes.append("not measured: TFLite Micro runs a file at its own input sizes, not at those of --shape")
+        return
+    measured: list[Mapping[str, int]] = []
+    kept: list[Candidate] = []
+    for candidate in candidates:
+        try:
+            measured.append(_measured(job, candidate))
+            kept.append(candidate)
+        except DownsetError as error:
+            if not candidate.rewrites:
+                job.notes.append(f"not measured: {error}")
+                return
+            job.notes.append(f"the {candidate.name} file is left out: {error}")
+    candidates[:] = kept
+    for candidate, taken_bytes in zip(candidates, measured, strict=True):
+        candidate.measured = taken_bytes
+
+
+def _measured(job: Job, candidate: Candidate) -> Mapping[str, int]:
+    if job.target == "tflm":
+        from downset.runtimes import tflm
+
+        taken = tflm.measure(candidate.path, seed=job.seed)
+        return {"total_bytes": taken.total_bytes, "head_bytes": taken.head_bytes, "tail_bytes": taken.tail_bytes}
+    from downset.runtimes import ort
+
+    file_order = candidate.name != "original"
+    peak = ort.measure_peak(candidate.path, shapes=job.shapes, seed=job.seed, file_order=file_order)
+    if candidate.plan is not None:
+        # The file is read back: nodes without a name are known by their place in it.
+        planned = [op.name for op in load(candidate.path, shapes=job.shapes).ops]
+        _note_departures(planned, peak.executed, job.notes)
+    return {
+        "total_bytes": peak.peak_bytes,
+        "run_bytes": peak.run_bytes,
+        "persistent_bytes": peak.persistent_bytes,
+        "held_bytes": peak.held_bytes,
+    }
+
+
+def _note_departures(planned: Sequence[str], executed: Sequence[str], notes: list[str]) -> None:
+    """Say so where ONNX Runtime did not follow the file's order (it moves Shape and Size forward)."""
+    ran = [name for name in executed if name in set(planned)]
+    expected = [name for name in planned if name in set(ran)]
+    if ran != expected:
+        first = next(one for one, other in zip(ran, expected, strict=True) if one != other)
+        notes.append(
+            f"ONNX Runtime did not follow the order: {first!r} ran early; the measured figures are of that run"
+        )
+
+
+def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Comparison:
+    """Run both files on the same seeded inputs in the first runtime that can run the original.
+
+    Reordering changes no bit, so a difference is an error; only ONNX Runtime's own optimisation may round differently
+    from the original, and then the reordered file must still equal the optimised one. For a rewritten file see
+    `_compare_rewritten`. Raises InvalidPlan where the outputs differ by more than that.
+    """
+    original = candidates[0]
+    if chosen is original:
+        return Comparison(True, 0.0, "", "the file is shipped as it is")
+    if chosen.rewrites:
+        return _compare_rewritten(job, original, chosen)
+    reasons = []
+    for name in _RUNNERS[job.target]:
+        try:
+            found = _outputs_of(job, original, chosen, name)
+            optimised = next((item for item in candidates if item.name == "optimised"), None)
+            if found.equal is False and optimised is not None:
+                alone = compare_outputs(optimised.path, chosen.path, runtime=name, seed=job.seed, ordered=True)
+                if alone.equal:
+                    note = "reordering changes no bit; ONNX Runtime's optimisation with fixed sizes rounds differently"
+                    return Comparison(False, found.max_abs_error, name, note)
+            if found.equal is False:
+                raise _differs(original, chosen, found)
+            return found
+        except UnsupportedError as error:
+            reasons.append(f"{name}: {error}")
+    return not_compared("; ".join(reasons))
+
+
+def _outputs_of(job: Job, original: Candidate, chosen: Candidate, runtime: str) -> Comparison:
+    ordered = job.target == "ort"
+    return compare_outputs(
+        original.path, chosen.path, runtime=runtime, shapes=job.shapes, seed=job.seed, ordered=ordered
+    )
+
+
+def _compare_rewritten(job: Job, original: Candidate, chosen: Candidate) -> Comparison:
+    """Sums that are added up in another order round differently: floats must be equal up to that, integers to the bit
+    unless the rewriting is said to be inexact. The target's own runtime is asked first: LiteRT's optimised integer
+    kernels round by a channel's place among all. What no runtime can compare is not shipped."""
+    reasons = []
+    for name in reversed(_RUNNERS[job.target]):
+        try:
+            found = _outputs_of(job, original, chosen, name)
+        except UnsupportedError as error:
+            reasons.append(f"{name}: {error}")
+            continue
+        if found.equal:
+            return found
+        worst, largest = found.max_abs_error, found.largest
+        if worst is None:
+            raise _differs(original, chosen, found)
+        if chosen.plan is not None and chosen.plan.inexact:
+            note = f"rounded part by part: largest difference in {name} {worst:.3g} of outputs up to {largest:.3g}"
+        elif found.floats and worst <= ROUNDING * max(largest, 1e-6):
+            note = f"equal up to rounding in {name}: largest difference {worst:.2g} of outputs up to {largest:.3g}"
+        else:
+            raise _differs(original, chosen, found)
+        return replace(found, note=note)
+    raise InvalidPlan(f"the {chosen.name} file could not be compared with the original ({'; '.join(reasons)})")
+
+
+def _differs(original: Candidate, chosen: Candidate, found: Comparison) -> InvalidPlan:
+    return InvalidPlan(
+        f"{original.path}: the {chosen.name} file gave other outputs in {found.runtime} "
+        f"(largest error {found.max_abs_error}; {found.note}); nothing written"
+    )

@@ -1,0 +1,185 @@
+"""`.onnx` files before they are a graph: read, input sizes fixed, shapes inferred by ONNX."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from downset.errors import LoadError
+from downset.extras import optional_library
+from downset.text import brief
+
+__all__ = [
+    "captures", "check_onnx", "forget_shapes", "infer", "is_fixed", "onnx_library", "read_model", "resizes",
+    "subgraphs",
+]  # fmt: skip
+
+_SAME_SHAPE = {
+    "FusedConv": "Conv",
+    "FusedGemm": "Gemm",
+    "Gelu": "Relu",
+    "FastGelu": "Relu",
+    "BiasGelu": "Relu",
+    "QuickGelu": "Relu",
+    "SkipLayerNormalization": "Relu",
+}
+"""Operators of ONNX Runtime (domain com.microsoft) whose result has the shape of this standard one's."""
+
+
+def onnx_library() -> Any:
+    """The onnx module, its shape inference imported too."""
+    optional_library("onnx.shape_inference", what="reading .onnx files", extra="onnx")
+    return optional_library("onnx", what="reading .onnx files", extra="onnx")
+
+
+def read_model(onnx: Any, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """The file with `shapes` written into its inputs. Raises LoadError for damaged files and inputs that stay open."""
+    model = _read(onnx, path)
+    _fix_inputs(path, model, dict(shapes))
+    return model
+
+
+def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+    """Raise what `load_onnx` would raise about the file itself and its inputs, without inferring the rest, and where
+    `shapes` contradict the file: ONNX Runtime runs it at no other sizes than its own."""
+    onnx = onnx_library()
+    model = _read(onnx, Path(path))
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if resizes(value, (shapes or {}).get(value.name, ())):
+            fixed = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in dims)
+            raise LoadError(f"--shape gives {value.name!r} other sizes than {path}, which fixes them to {fixed}")
+    _fix_inputs(Path(path), model, dict(shapes or {}))
+
+
+def _read(onnx: Any, path: Path) -> Any:
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, ValueError, UnicodeDecodeError) as error:
+        raise LoadError(f"{path} is not an ONNX model or is damaged ({brief(error, 120)})") from None
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise LoadError(f"{path} holds no ONNX graph; is the file complete?")
+    for weight in model.graph.initializer:
+        for entry in weight.external_data:
+            if entry.key == "location" and not _is_beside(entry.value):
+                raise LoadError(f"{path}: the weights {weight.name!r} lie at {entry.value!r}, not beside the file")
+    return model
+
+
+def _is_beside(location: str) -> bool:
+    """Whether weights lie in the model's folder or below, as the format demands: files are linked and copied there."""
+    parts = {*PurePosixPath(location).parts, *PureWindowsPath(location).parts}
+    absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
+    return not absolute and ".." not in parts
+
+
+def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Write the given shapes into the graph's inputs; complain about inputs that stay open."""
+    graph = model.graph
+    weights = {initializer.name for initializer in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in weights]
+    names = [value.name for value in inputs]
+    unknown = next((name for name in shapes if name not in names), None)
+    if unknown is not None:
+        raise LoadError(f"--shape names {unknown!r}, but the inputs of {path} are {', '.join(names) or 'none'}")
+    open_inputs: list[tuple[str, str]] = []
+    if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
+        forget_shapes(graph)
+    for value in inputs:
+        if not value.type.HasField("tensor_type"):
+            continue
+        shape = value.type.tensor_type.shape
+        if value.name in shapes:
+            given = shapes[value.name]
+            if value.type.tensor_type.HasField("shape") and len(shape.dim) not in (0, len(given)):
+                raise LoadError(f"--shape gives {value.name!r} {len(given)} dimensions, the file {len(shape.dim)}")
+            del shape.dim[:]
+            for extent in given:
+                shape.dim.add().dim_value = extent
+        elif not value.type.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
+            dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim) or "?"
+            open_inputs.append((value.name, dims))
+    if open_inputs:
+        listed = ", ".join(f"{name!r} [{dims}]" for name, dims in open_inputs)
+        example = " ".join(f"--shape '{name}={dims.replace('?', '1')}'" for name, dims in open_inputs)
+        raise LoadError(f"{path}: the size of input {listed} is left open; add {example} with the sizes you run")
+
+
+def resizes(value: Any, shape: Sequence[int]) -> bool:
+    """Whether this shape gives an input other sizes than the file fixes."""
+    dims = value.type.tensor_type.shape.dim
+    return any(is_fixed(dim) and dim.dim_value != extent for dim, extent in zip(dims, shape, strict=False))
+
+
+def forget_shapes(graph: Any) -> None:
+    """Drop what the file says of the sizes of results: they hold for the inputs' sizes that it was written with."""
+    del graph.value_info[:]
+    for value in graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+
+
+def is_fixed(dim: Any) -> bool:
+    return bool(dim.HasField("dim_value")) and dim.dim_value >= 0
+
+
+def infer(onnx: Any, path: Path, model: Any) -> Any:
+    """The model with the shape of every value that ONNX can infer."""
+    standing = type(model)()
+    standing.CopyFrom(model)
+    for position, node in [*enumerate(standing.graph.node)][::-1]:
+        if node.domain == "com.microsoft" and node.op_type in _SAME_SHAPE:
+            if node.op_type == "SkipLayerNormalization":
+                _stand_for_sum(standing.graph, position)
+            node.op_type, node.domain = _SAME_SHAPE[node.op_type], ""
+            known = {"Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
+                     "Gemm": ("alpha", "beta", "transA", "transB")}.get(node.op_type, ())  # fmt: skip
+            kept = [attribute for attribute in node.attribute if attribute.name in known]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+            del node.input[(3 if known else 1) :]
+    try:
+        found = onnx.shape_inference.infer_shapes(standing, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
+        raise LoadError(f"{path}: ONNX's shape inference refuses it: {brief(error)}") from None
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(found.graph.value_info)
+    for ours, theirs in zip(model.graph.output, found.graph.output, strict=True):
+        ours.CopyFrom(theirs)
+    return model
+
+
+def _stand_for_sum(graph: Any, position: int) -> None:
+    """The fourth result of a SkipLayerNormalization, the sum that it normalises, has its input's shape too. The second
+    and third are for training."""
+    node = graph.node[position]
+    if len(node.output) > 3 and node.output[3]:
+        summed = type(node)(op_type="Relu", input=node.input[:1], output=node.output[3:4])
+        graph.node.insert(position + 1, summed)
+    del graph.node[position].output[1:]
+
+
+def subgraphs(node: Any) -> Iterator[Any]:
+    """The bodies of a control-flow node."""
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.type == 5 else attribute.graphs if attribute.type == 10 else ()
+
+
+def captures(node: Any) -> Iterator[str]:
+    """Names that a node's subgraphs use from outside, in order of first use."""
+    for graph in subgraphs(node):
+        own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
+        for inner in graph.node:
+            for name in (*inner.input, *captures(inner)):
+                if name and name not in own:
+                    yield name
+            own.update(inner.output)
+            for value in graph.output:
+                if value.name and value.name not in own:
+                    yield value.name

@@ -1,0 +1,196 @@
+"""`.onnx` -> Graph. Shapes come from ONNX's own inference; weights, external ones too, are read when asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LoadError
+from downset.formats.onnx.model_file import captures, infer, is_fixed, onnx_library, read_model
+from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+
+__all__ = ["load_onnx"]
+
+ELEMENT_TYPES = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
+    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
+    17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz", 21: "uint4", 22: "int4",
+    23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2",
+}  # fmt: skip
+_LARGEST = 1 << 48
+
+
+def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    """The main graph of an ONNX file; control flow is opaque, what its subgraphs capture are its inputs.
+
+    Raises LoadError for damaged files and for shapes that stay open, showing the `--shape` to add; UnsupportedError
+    without `downset[onnx]`.
+    """
+    path = Path(path)
+    onnx = onnx_library()
+    inferred = infer(onnx, path, read_model(onnx, path, shapes or {}))
+    try:
+        return _Reader(onnx, path, inferred).graph().check()
+    except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
+        raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
+
+
+class _Reader:
+    def __init__(self, onnx: Any, path: Path, model: Any) -> None:
+        self._onnx, self._path, self._proto = onnx, path, model.graph
+        self._tensors: list[Tensor] = []
+        self._number: dict[str, int] = {"": ABSENT}
+        self._constants: dict[int, Callable[[], npt.NDArray[Any]]] = {}
+        graph = model.graph
+        self._read = {name for node in graph.node for name in (*node.input, *captures(node))}
+        self._read |= {value.name for value in graph.output}
+        self._types = {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
+        versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+        self._flattens = bool(versions) and versions[0] < 13
+
+    def graph(self) -> Graph:
+        proto = self._proto
+        for initializer in proto.initializer:
+            self._weight(initializer.name, initializer)
+        for sparse in proto.sparse_initializer:
+            self._add(sparse.values.name, tuple(sparse.dims), sparse.values.data_type, "constant")
+        inputs = tuple(self._value(value.name, None) for value in proto.input if value.name not in self._number)
+        ops: list[Op] = []
+        names: set[str] = set()
+        for position, node in enumerate(proto.node):
+            ops.append(self._operator(position, node, names))
+        outputs = tuple(self._reference(value.name, "the graph's outputs") for value in proto.output)
+        name = proto.name or self._path.stem
+        source = Source("onnx", str(self._path), tuple(range(len(ops))), (-1,) * len(self._tensors))
+        return Graph(name, tuple(self._tensors), tuple(ops), inputs, outputs, self._constants, source)
+
+    def _operator(self, position: int, node: Any, names: set[str]) -> Op:
+        name = node.name or f"{node.op_type}_{position}"
+        name = f"{name}#{position}" if name in names else name
+        names.add(name)
+        captured = dict.fromkeys(captures(node))
+        inputs = [self._reference(item, f"operator {name!r}") for item in (*node.input, *captured)]
+        kind = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+        attrs = self._attributes(node)
+        if self._flattens and kind in ("Softmax", "LogSoftmax"):
+            kind, attrs = self._softmax_of_old(kind, attrs, self._tensors[inputs[0]].shape)
+        known = [tensor for tensor in inputs if tensor != ABSENT]
+        constant = not captured and all(self._tensors[tensor].role == "constant" for tensor in known)
+        # what is drawn at random is no constant, although it has no inputs
+        constant = constant and not kind.startswith("Random") and kind not in ("Bernoulli", "Multinomial")
+        outputs = tuple(self._value(item, name, constant) if item else ABSENT for item in node.output)
+        if kind == "ConstantOfShape":
+            attrs |= self._fill(node)
+        if kind == "Constant" and outputs:
+            value = self._constant_value(node)
+            if value is not None:
+                self._constants[outputs[0]] = value
+        return Op(name, kind, tuple(inputs), outputs, attrs)
+
+    def _reference(self, name: str, reader: str) -> int:
+        if name not in self._number:
+            raise LoadError(f"{self._path}: {reader} reads {name!r}, which nothing before it makes")
+        return self._number[name]
+
+    def _add(self, name: str, shape: tuple[int, ...], elem_type: int, role: Role) -> int:
+        if elem_type not in ELEMENT_TYPES:
+            raise LoadError(f"{self._path}: tensor {name!r} has the unknown element type {elem_type}")
+        if any(extent < 0 for extent in shape):
+            raise LoadError(f"{self._path}: tensor {name!r} has a negative dimension: {list(shape)}")
+        nbytes = tensor_bytes(shape, ELEMENT_TYPES[elem_type])
+        if nbytes >= _LARGEST:
+            raise LoadError(f"{self._path}: tensor {name!r} of shape {list(shape)} is impossibly large")
+        if name in self._number:
+            raise LoadError(f"{self._path}: the name {name!r} is given to two values")
+        self._number[name] = len(self._tensors)
+        self._tensors.append(Tensor(name, shape, ELEMENT_TYPES[elem_type], nbytes, role))
+        return self._number[name]
+
+    def _softmax_of_old(self, kind: str, attrs: dict[str, Any], shape: tuple[int, ...]) -> tuple[str, dict[str, Any]]:
+        """Before version 13 it normalised over all axes from `axis` on together. Where these are one but for ones, that
+        is today's; else it is an operator that today's ONNX lacks."""
+        axis = int(attrs.get("axis", 1)) % max(len(shape), 1)
+        wide = [at for at in range(axis, len(shape)) if shape[at] != 1]
+        if len(wide) > 1:
+            return f"ai.onnx.12::{kind}", attrs
+        return kind, {**attrs, "axis": wide[0] if wide else axis}
+
+    def _value(self, name: str, maker: str | None, constant: bool = False) -> int:
+        """A graph input or an operator's result, with the shape that inference found."""
+        what = f"{name!r}, made by {maker!r}," if maker else repr(name)
+        kind = self._types.get(name)
+        if kind is None and name not in self._read:
+            self._number[name] = len(self._tensors)
+            self._tensors.append(Tensor(name, (), "opaque", 0))  # an optional result that nobody asked for
+            return self._number[name]
+        if kind is None:
+            raise LoadError(
+                f"{self._path}: the shape of {what} cannot be inferred; if it depends on an input's size add --shape, "
+                "else the operator is unknown to ONNX"
+            )
+        if not kind.HasField("tensor_type"):
+            self._number[name] = len(self._tensors)
+            self._tensors.append(Tensor(name, (), "opaque", 0))  # sequences, maps and optionals are not planned
+            return self._number[name]
+        shape = kind.tensor_type.shape
+        if not kind.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
+            dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim)
+            raise LoadError(
+                f"{self._path}: the shape [{dims}] of {what} stays open: it depends on values or sizes known only at "
+                "run time; export the model with fixed sizes"
+            )
+        role: Role = "constant" if constant else "activation"
+        return self._add(name, tuple(dim.dim_value for dim in shape.dim), kind.tensor_type.elem_type, role)
+
+    def _weight(self, name: str, initializer: Any) -> None:
+        index = self._add(name, tuple(initializer.dims), initializer.data_type, "constant")
+        folder, to_array = str(self._path.parent), self._onnx.numpy_helper.to_array
+        self._constants[index] = lambda: np.asarray(to_array(initializer, folder))
+
+    def _constant_value(self, node: Any) -> Callable[[], npt.NDArray[Any]] | None:
+        to_array = self._onnx.numpy_helper.to_array
+        for attribute in node.attribute:
+            if attribute.name == "value":
+                tensor = attribute.t
+                return lambda: np.asarray(to_array(tensor))
+            if attribute.name in ("value_int", "value_ints", "value_float", "value_floats"):
+                value = self._onnx.helper.get_attribute_value(attribute)
+                dtype = np.int64 if "int" in attribute.name else np.float32
+                return lambda: np.asarray(value, dtype)
+        return None
+
+    def _fill(self, node: Any) -> dict[str, float]:
+        """A ConstantOfShape's number; nothing where the file has none that can be read: plans need none."""
+        value = self._constant_value(node)
+        try:
+            numbers = [0.0] if value is None else value().reshape(-1).tolist()
+        except Exception:  # of a damaged tensor: protobuf's and numpy's
+            return {}
+        return {"fill": numbers[0]} if len(numbers) == 1 and isinstance(numbers[0], (int, float)) else {}
+
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        attrs: dict[str, Any] = {}
+        for attribute in node.attribute:
+            if attribute.type in (5, 10) or attribute.ref_attr_name:  # graphs: control flow stays opaque
+                continue
+            if attribute.type in (4, 9, 11, 12):  # tensors: values are read from the file when needed
+                continue
+            value = self._onnx.helper.get_attribute_value(attribute)
+            attrs[attribute.name] = _plain(value)
+        return attrs
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (int, float, str)):
+        return value
+    try:
+        return [_plain(item) for item in value]
+    except TypeError:
+        return repr(value)

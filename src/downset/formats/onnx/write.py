@@ -1,0 +1,168 @@
+"""Graph order -> `.onnx`: the same file with its nodes in another order, and those of a rewrite in place of theirs.
+
+Nodes that a rewrite left alone stay as they are, to the byte; its new ones are written from the graph, their weights as
+new initializers. Names, metadata and everything else are untouched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.extras import optional_library
+from downset.formats.onnx.model_file import subgraphs
+from downset.formats.whole_files import write_whole
+from downset.graph.core import ABSENT, Graph, Op
+
+__all__ = ["export_onnx", "external_files"]
+
+_OURS = frozenset({"layout", "depthwise", "fill", "partial_sum"})
+"""Attributes of the graph's own vocabulary, which no node has."""
+
+
+def external_files(path: str | os.PathLike[str]) -> list[str]:
+    """The files beside an .onnx file that hold weights of it, each once."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    entries = (entry for weight in model.graph.initializer for entry in weight.external_data)
+    return list(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
+
+
+def weights_beside(graph: Graph) -> list[Path]:
+    """The files beside a loaded model that hold weights of it, as they are found from here."""
+    source = graph.source
+    if source.format != "onnx":
+        return []
+    return [Path(source.path).parent / name for name in external_files(source.path)]
+
+
+def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]) -> None:
+    """Write the file the graph was loaded from with its nodes in the order `steps`.
+
+    External weights are neither loaded nor copied, except those that a rewrite cut: where the new file lies in another
+    folder, the references are kept and the data files have to be put beside it. Raises UnsupportedError for a graph
+    from elsewhere.
+    """
+    if graph.source.format != "onnx":
+        raise UnsupportedError(f"{graph.name} was not read from an .onnx file: it cannot be written as one")
+    onnx = optional_library("onnx", what="writing .onnx files", extra="onnx")
+    model = onnx.load(graph.source.path, load_external_data=False)
+    nodes = list(model.graph.node)
+    positions = [graph.source.op_index[operator] for operator in steps]
+    rewritten = bool(graph.source.settings_of)
+    kept = sorted(position for position in positions if position >= 0)
+    if sorted(steps) != list(range(len(graph.ops))) or kept != (
+        sorted(set(kept)) if rewritten else list(range(len(nodes)))
+    ):
+        raise UnsupportedError(f"{graph.name}: this graph is neither its file's nor a rewrite of it")
+    names = _names(graph, model) if rewritten else {}
+    written = [
+        _copy(nodes[position]) if position >= 0 else _node(onnx, graph.ops[operator], names)
+        for operator, position in zip(steps, positions, strict=True)
+    ]
+    del model.graph.node[:]
+    model.graph.node.extend(written)
+    if rewritten:
+        _write_weights(onnx, model, graph, names)
+        _drop_unused(model)
+        _import_domains(onnx, model)
+    try:
+        data = model.SerializeToString()
+    except Exception as error:  # protobuf's own, which differs by version
+        raise UnsupportedError(f"{graph.name}: the rewritten file cannot be written ({str(error)[:100]})") from None
+    write_whole(path, data, source=Path(graph.source.path))
+
+
+def _copy(node: Any) -> Any:
+    copy = type(node)()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _names(graph: Graph, model: Any) -> dict[int, str]:
+    """By tensor: its name in the file. Tensors the file has are known by name; a new one never takes a name that is
+    used anywhere in it, subgraphs included."""
+    taken = set(_all_names(model.graph))
+    made_new = {
+        tensor
+        for op, position in zip(graph.ops, graph.source.op_index, strict=True)
+        if position < 0
+        for tensor in op.outputs
+    }
+    first_level = {name for node in model.graph.node for name in node.output}
+    first_level |= {value.name for value in model.graph.initializer}
+    names = {ABSENT: ""}
+    for index, tensor in enumerate(graph.tensors):
+        new = tensor.name not in first_level and (index in made_new or index in graph.constants)
+        name, number = tensor.name, 2
+        while new and name in taken:
+            name, number = f"{tensor.name}_{number}", number + 1
+        taken.add(name)
+        names[index] = name
+    return names
+
+
+def _all_names(graph: Any) -> Iterator[str]:
+    for values in (graph.initializer, graph.input, graph.output):
+        yield from (value.name for value in values)
+    for node in graph.node:
+        yield from node.input
+        yield from node.output
+        for inner in subgraphs(node):
+            yield from _all_names(inner)
+
+
+def _node(onnx: Any, op: Op, names: dict[int, str]) -> Any:
+    domain, _, kind = op.kind.rpartition("::")
+    attrs = {key: value for key, value in op.attrs.items() if key not in _OURS and value is not None}
+    inputs, outputs = ([names[tensor] for tensor in tensors] for tensors in (op.inputs, op.outputs))
+    return onnx.helper.make_node(kind, inputs, outputs, name=op.name, domain=domain or None, **attrs)
+
+
+def _write_weights(onnx: Any, model: Any, graph: Graph, names: dict[int, str]) -> None:
+    """The constants that new nodes read and the file does not have."""
+    made = {name for node in model.graph.node for name in node.output}
+    known = {value.name for value in model.graph.initializer} | made
+    known |= {value.values.name for value in model.graph.sparse_initializer}
+    for op, position in zip(graph.ops, graph.source.op_index, strict=True):
+        for tensor in op.inputs if position < 0 else ():
+            if tensor in graph.constants and names[tensor] not in known:
+                value = graph.constant(tensor)
+                model.graph.initializer.append(onnx.numpy_helper.from_array(value, names[tensor]))
+                known.add(names[tensor])
+    # Before version 4 of the format every initializer had to be an input as well.
+    model.ir_version = max(model.ir_version, 4)
+
+
+def _drop_unused(model: Any) -> None:
+    """Weights that only replaced nodes read, and what the file says about values that are gone."""
+    graph = model.graph
+    read = {value.name for value in graph.output}
+    for node in graph.node:
+        read.update(node.input)
+        for inner in subgraphs(node):
+            read.update(_all_names(inner))
+    made = {name for node in graph.node for name in node.output}
+    dropped = {value.name for value in graph.initializer if value.name not in read}
+    _keep(graph.initializer, [value.name not in dropped for value in graph.initializer])
+    _keep(graph.input, [value.name not in dropped for value in graph.input])
+    _keep(graph.value_info, [value.name in made for value in graph.value_info])
+    annotated = graph.quantization_annotation
+    _keep(annotated, [value.tensor_name in made | read for value in annotated])
+
+
+def _keep(values: Any, keeps: Sequence[bool]) -> None:
+    kept = [_copy(value) for value, keep in zip(values, keeps, strict=True) if keep]
+    del values[:]
+    values.extend(kept)
+
+
+def _import_domains(onnx: Any, model: Any) -> None:
+    """Say so where a new node is ONNX Runtime's own."""
+    known = {entry.domain for entry in model.opset_import}
+    for domain in sorted({node.domain for node in model.graph.node} - known - {"", "ai.onnx"}):
+        model.opset_import.append(onnx.helper.make_opsetid(domain, 1))

@@ -1,0 +1,59 @@
+"""The plain form, for people who have only a graph: JSON with tensors (name, shape, size) and ops (ins, outs)."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from pathlib import Path
+
+import msgspec
+
+from downset.errors import LoadError
+from downset.graph.core import Graph, Op, Source, Tensor
+
+__all__ = ["load_plain"]
+
+
+class _Tensor(msgspec.Struct):
+    size: int
+    name: str = ""
+    shape: list[int] = []
+
+
+class _Op(msgspec.Struct):
+    ins: list[int]
+    outs: list[int]
+    name: str = ""
+
+
+class _Plain(msgspec.Struct):
+    tensors: list[_Tensor]
+    ops: list[_Op]
+    inputs: list[int]
+    outputs: list[int]
+    name: str = ""
+
+
+def load_plain(path: str | os.PathLike[str]) -> Graph:
+    """A graph in the form of docs/schemas/graph.json: tensor indices in `ins`, `outs`, `inputs` and `outputs`,
+    operators in a topological order. Every tensor is an activation. Raises LoadError saying which field is wrong."""
+    path = Path(path)
+    try:
+        plain = msgspec.json.decode(path.read_bytes().removeprefix(codecs.BOM_UTF8), type=_Plain)
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise LoadError(f"{path} is not a plain graph: {error}") from None
+    tensors = tuple(
+        Tensor(tensor.name or f"t{index}", tuple(tensor.shape), "opaque", tensor.size)
+        for index, tensor in enumerate(plain.tensors)
+    )
+    for index, op in enumerate(plain.ops):
+        if any(tensor < 0 for tensor in (*op.ins, *op.outs)):
+            raise LoadError(f"{path}: operator {index} refers to a negative tensor index")
+    ops = tuple(
+        Op(f"{op.name or 'op'}#{index}", op.name or "Op", tuple(op.ins), tuple(op.outs))
+        for index, op in enumerate(plain.ops)
+    )
+    source = Source("json", str(path), tuple(range(len(ops))), tuple(range(len(tensors))))
+    return Graph(plain.name or path.stem, tensors, ops, tuple(plain.inputs), tuple(plain.outputs), {}, source).check()

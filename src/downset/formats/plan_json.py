@@ -1,0 +1,103 @@
+"""Plans as JSON and back. Every plan has a `kind` and a `schema` version; keys are added, never renamed.
+
+A kind's version changes where a file of before cannot be read any more or a key means something else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from downset.errors import LoadError
+from downset.formats.whole_files import write_whole
+from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan
+
+__all__ = [
+    "PIPELINE_SCHEMA",
+    "SCHEMA",
+    "decode_plan",
+    "encode_plan",
+    "pipeline_schema",
+    "plan_schema",
+    "read_plan",
+    "write_plan",
+]
+
+SCHEMA = 1
+PIPELINE_SCHEMA = 2
+"""2: blocks list their operators, and redundant MACs are all those above the least of any plan."""
+
+Plan = Order | Arena | SharedObjects | StagePlan | Pipeline
+_KINDS: dict[str, type[Any]] = {
+    "order": Order,
+    "arena": Arena,
+    "shared_objects": SharedObjects,
+    "stages": StagePlan,
+    "pipeline": Pipeline,
+}
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """One plan as JSON: its own fields beside `kind` and `schema`."""
+    kind = next(name for name, form in _KINDS.items() if isinstance(plan, form))
+    return msgspec.json.encode({"kind": kind, "schema": _version(kind), **msgspec.to_builtins(plan, str_keys=True)})
+
+
+def decode_plan(data: bytes) -> Plan:
+    """The plan in the JSON. Raises LoadError saying which field is missing or wrong."""
+    try:
+        raw = msgspec.json.decode(data)
+        if not isinstance(raw, dict) or raw.get("kind") not in tuple(_KINDS):
+            raise LoadError(f"not a plan: `kind` must be one of {', '.join(_KINDS)}")
+        version = _version(raw["kind"])
+        if raw.get("schema") != version:
+            raise LoadError(
+                f"a {raw['kind']} plan of schema {raw.get('schema')!r}, where this version of downset reads {version}; "
+                "make the plan again"
+            )
+        fields = {key: value for key, value in raw.items() if key not in ("kind", "schema")}
+        plan: Plan = msgspec.convert(fields, _KINDS[raw["kind"]], str_keys=True)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise LoadError(f"not a plan: {error}") from None
+    return plan
+
+
+def _version(kind: str) -> int:
+    return PIPELINE_SCHEMA if kind == "pipeline" else SCHEMA
+
+
+def write_plan(path: str | os.PathLike[str], plan: Plan) -> None:
+    """Write a plan as `plan.json`, whole or not at all."""
+    write_whole(path, msgspec.json.format(encode_plan(plan), indent=2) + b"\n")
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    try:
+        return decode_plan(Path(path).read_bytes())
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    except LoadError as error:
+        raise LoadError(f"{path}: {error}") from None
+
+
+def plan_schema() -> dict[str, Any]:
+    """The JSON schema of every kind of plan."""
+    (forms, parts) = msgspec.json.schema_components([Order, Arena, SharedObjects, StagePlan, Evidence])
+    del forms
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "downset plans", "$defs": parts}
+
+
+def pipeline_schema() -> dict[str, Any]:
+    """The JSON schema of pipeline plans, docs/schemas/pipeline.schema.json."""
+    schema = msgspec.json.schema(Pipeline)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "downset pipeline plan",
+        "description": "What downset split -o writes. Keys are added, never renamed. The plan's fields lie beside "
+        "kind and schema; seconds are analytic.",
+        "properties": {"kind": {"const": "pipeline"}, "schema": {"const": PIPELINE_SCHEMA}},
+        "required": ["kind", "schema"],
+        **schema,
+    }

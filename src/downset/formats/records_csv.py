@@ -1,0 +1,160 @@
+"""Records as CSV, the form of minimalloc: `id,lower,upper,size[,alignment][,gaps][,offset][,hint]`, `upper` exclusive.
+
+Other columns' names are understood as minimalloc does: `buffer` and `buffer_id` for id, `start` and `begin` for lower,
+`end` for an upper that is inclusive (and then the gaps' ends are, too). Gaps are `low-high` pairs separated by blanks.
+A value in `offset` pins the record. Columns of other names are an error: a misspelt one would change the answer.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from downset.errors import LoadError, UnsupportedError
+from downset.memory.records import Record, faults
+
+__all__ = ["read_records", "records_from_csv", "records_to_csv"]
+
+_COLUMNS = {
+    "id": "id",
+    "buffer": "id",
+    "buffer_id": "id",
+    "lower": "lower",
+    "start": "lower",
+    "begin": "lower",
+    "upper": "upper",
+    "end": "upper",
+    "size": "size",
+    "alignment": "alignment",
+    "gaps": "gaps",
+    "offset": "offset",
+    "hint": "hint",
+    "object": "object",  # what `downset arena --form objects` wrote; not read back
+}
+_REQUIRED = ("id", "lower", "upper", "size")
+_FIELDS = {"id": "id", "stop": "upper", "nbytes": "size", "alignment": "alignment", "gaps": "gaps", "offset": "offset"}
+"""Fields of Record -> columns."""
+
+
+def read_records(path: str | os.PathLike[str]) -> tuple[Record, ...]:
+    """The records of a file. Raises LoadError naming file, line and column of the first thing that is wrong."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise LoadError(f"{path} is not text; records are CSV with the columns {','.join(_REQUIRED)}") from None
+    return records_from_csv(text, name=str(path))
+
+
+def records_from_csv(text: str, *, name: str = "records") -> tuple[Record, ...]:
+    """The records of a text; `name` is what errors call it."""
+    rows = csv.reader(io.StringIO(text, newline=""))
+    header: dict[str, int] = {}
+    inclusive = 0
+    records: list[Record] = []
+    lines: list[int] = []
+    try:
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if not any(cells):
+                continue
+            if not header:
+                header = _header(cells, f"{name}:{rows.line_num}")
+                inclusive = int(cells[header["upper"]] == "end")
+                continue
+            records.append(_record(cells, header, inclusive, f"{name}:{rows.line_num}"))
+            lines.append(rows.line_num)
+    except csv.Error as error:
+        raise LoadError(f"{name}:{rows.line_num}: {error}") from None
+    if not header:
+        raise LoadError(f"{name} is empty; records are CSV with the columns {','.join(_REQUIRED)}")
+    for index, field, reason in faults(records):
+        reason = re.sub(r"record (\d+)$", lambda match: f"line {lines[int(match[1])]}", reason)
+        raise LoadError(f"{name}:{lines[index]}: column {_FIELDS[field]}: {reason}")
+    return tuple(records)
+
+
+def _header(cells: Sequence[str], where: str) -> dict[str, int]:
+    columns: dict[str, int] = {}
+    for at, cell in enumerate(cells):
+        if cell not in _COLUMNS:
+            raise LoadError(
+                f"{where}: unknown column {cell!r}; the columns are {', '.join(dict.fromkeys(_COLUMNS.values()))}"
+            )
+        if _COLUMNS[cell] in columns:
+            raise LoadError(f"{where}: two columns give the {_COLUMNS[cell]}")
+        columns[_COLUMNS[cell]] = at
+    missing = [column for column in _REQUIRED if column not in columns]
+    if missing:
+        raise LoadError(f"{where}: no column {missing[0]!r}; records need {','.join(_REQUIRED)}")
+    return columns
+
+
+def _record(cells: Sequence[str], header: Mapping[str, int], inclusive: int, where: str) -> Record:
+    if len(cells) != len(header):
+        raise LoadError(f"{where}: {len(cells)} cells in a row of {len(header)} columns")
+
+    def integer(column: str, text: str) -> int:
+        # int() would take 1_000 and digits of other scripts; sizes beyond 64 bits are no sizes.
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+            raise LoadError(f"{where}: column {column}: {text!r} is not a whole number of at most 18 digits")
+        return int(text)
+
+    def optional(column: str) -> int | None:
+        text = cells[header[column]] if column in header else ""
+        return integer(column, text) if text else None
+
+    gaps = []
+    for text in cells[header["gaps"]].split() if "gaps" in header else ():
+        if "@" in text:
+            raise UnsupportedError(f"{where}: column gaps: {text!r} frees only part of the record; write whole gaps")
+        match = re.fullmatch(r"([0-9]+)-([0-9]+)", text)
+        if not match:
+            raise LoadError(f"{where}: column gaps: {text!r} is not a pair like 3-7")
+        gaps.append((integer("gaps", match[1]), integer("gaps", match[2]) + inclusive))
+    alignment = optional("alignment")
+    return Record(
+        cells[header["id"]],
+        integer("lower", cells[header["lower"]]),
+        integer("upper", cells[header["upper"]]) + inclusive,
+        integer("size", cells[header["size"]]),
+        1 if alignment is None else alignment,
+        optional("offset"),
+        tuple(gaps),
+        optional("hint"),
+    )
+
+
+def records_to_csv(
+    records: Sequence[Record], *, offsets: Sequence[int] | None = None, object_of: Sequence[int] | None = None
+) -> str:
+    """The same form back: alignment, gaps and hint columns where any record has one, `offset` where offsets are given
+    (or pinned), `object` where objects are."""
+    columns: dict[str, Iterable[object]] = {
+        "id": (record.id for record in records),
+        "lower": (record.start for record in records),
+        "upper": (record.stop for record in records),
+        "size": (record.nbytes for record in records),
+    }
+    if any(record.alignment != 1 for record in records):
+        columns["alignment"] = (record.alignment for record in records)
+    if any(record.gaps for record in records):
+        columns["gaps"] = (" ".join(f"{low}-{high}" for low, high in record.gaps) for record in records)
+    if any(record.hint is not None for record in records):
+        columns["hint"] = ("" if record.hint is None else record.hint for record in records)
+    if offsets is not None:
+        columns["offset"] = offsets
+    elif any(record.offset is not None for record in records):
+        columns["offset"] = ("" if record.offset is None else record.offset for record in records)
+    if object_of is not None:
+        columns["object"] = object_of
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()

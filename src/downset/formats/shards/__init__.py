@@ -1,0 +1,1 @@
+"""Pipeline plans as one ONNX model for each device of each stage."""

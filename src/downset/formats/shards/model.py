@@ -1,0 +1,97 @@
+"""A strip as a graph -> an ONNX model of the opsets of the file that the network came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from downset.errors import UnsupportedError
+from downset.graph.core import ABSENT, Graph, Op
+
+__all__ = ["opsets_of", "refuse", "shard_model"]
+
+_CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
+_DRAWS = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+
+
+def refuse(graph: Graph, ops: Sequence[int], *, several: bool) -> None:
+    """Raise UnsupportedError for operators that shards cannot hold. Where `several` devices run them, each would draw
+    its own random numbers: theirs would not be rows of one tensor."""
+    for op in (graph.ops[index] for index in ops):
+        what = f"{graph.name}: operator {op.name!r} of kind {op.kind}"
+        if op.kind in _CONTROL_FLOW:
+            raise UnsupportedError(f"{what} holds a network of its own, which shards do not carry")
+        trained = graph.constant(op.inputs[2]) if op.kind == "Dropout" and len(op.inputs) > 2 else None
+        draws = op.kind in _DRAWS or (trained is not None and trained.any())
+        if several and draws and "seed" not in op.attrs:
+            raise UnsupportedError(
+                f"{what} draws at random, on every device anew; give it a seed, or let one device compute it"
+            )
+
+
+def opsets_of(graph: Graph) -> dict[str, int]:
+    if graph.source.format != "onnx":
+        return {"": 17, "com.microsoft": 1}
+    import onnx
+
+    model = onnx.load(graph.source.path, load_external_data=False)
+    return {item.domain: item.version for item in model.opset_import}
+
+
+def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
+    import onnx
+    from onnx import helper, numpy_helper
+
+    from downset.formats.onnx.read import ELEMENT_TYPES
+
+    kinds = {name: number for number, name in ELEMENT_TYPES.items()}
+
+    def info(tensor: int) -> Any:
+        meta = part.tensors[tensor]
+        if meta.dtype not in kinds:
+            raise UnsupportedError(
+                f"{part.name}: {meta.name!r} is no plain tensor: what makes it and what reads it must not be parted"
+            )
+        return helper.make_tensor_value_info(meta.name, kinds[meta.dtype], meta.shape)
+
+    nodes = []
+    for op in part.ops:
+        if op.kind == "Constant":
+            continue  # its value is an initializer
+        if op.kind == "Slice" and len(op.inputs) > 1 and opsets.get("", 1) < 10:
+            op = _old_slice(part, op)
+        domain, _, kind = op.kind.rpartition("::")
+        domain = "" if domain == "ai.onnx.12" else domain  # a Softmax of before opset 13, as this file's opset has it
+        names = [["" if t == ABSENT else part.tensors[t].name for t in side] for side in (op.inputs, op.outputs)]
+        attrs = dict(op.attrs)
+        if "fill" in attrs:
+            number = np.array([attrs.pop("fill")], part.tensors[op.outputs[0]].dtype)
+            attrs["value"] = numpy_helper.from_array(number)
+        nodes.append(helper.make_node(kind, *names, name=op.name, domain=domain, **attrs))
+    initializers = []
+    for tensor in sorted(part.constants):
+        value = part.constant(tensor)
+        assert value is not None
+        initializers.append(numpy_helper.from_array(np.asarray(value, order="C"), part.tensors[tensor].name))
+    graph = helper.make_graph(
+        nodes, "shard", [info(t) for t in part.inputs], [info(t) for t in part.outputs], initializers
+    )
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8, producer_name="downset")
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise UnsupportedError(f"{part.name} is no valid ONNX: {str(error).splitlines()[0]}") from None
+    return model
+
+
+def _old_slice(part: Graph, op: Op) -> Op:
+    """Before opset 10 the bounds of a Slice were attributes."""
+    attrs = {}
+    for key, tensor in zip(("starts", "ends", "axes"), op.inputs[1:4], strict=False):
+        value = part.constant(tensor)
+        assert value is not None
+        attrs[key] = value.reshape(-1).tolist()
+    return Op(op.name, op.kind, op.inputs[:1], op.outputs, attrs)

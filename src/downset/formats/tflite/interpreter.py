@@ -1,0 +1,47 @@
+"""LiteRT's interpreter, opened in a process of its own: also what it makes of shapes that a file leaves open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UnsupportedError
+from downset.extras import optional_library
+from downset.isolation import isolated
+
+__all__ = ["open_interpreter", "resolve_shapes"]
+
+
+def resolve_shapes(path: str | os.PathLike[str], inputs: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """By tensor: its shape once the inputs (tensor index -> shape) are resized and LiteRT has planned memory."""
+    arguments = {"path": str(path), "inputs": [[index, list(shape)] for index, shape in inputs.items()]}
+    arrays, _ = isolated("downset.formats.tflite.interpreter", "shapes_here", arguments)
+    return [tuple(int(extent) for extent in arrays[f"shape_{index}"]) for index in range(len(arrays))]
+
+
+def open_interpreter(path: str) -> Any:
+    litert = optional_library("ai_edge_litert.interpreter", what="running .tflite files", extra="tflite")
+    try:
+        return litert.Interpreter(
+            path, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, num_threads=1
+        )
+    except (ValueError, RuntimeError) as error:
+        raise UnsupportedError(f"LiteRT cannot load {Path(path).name}: {error}") from None
+
+
+def shapes_here(path: str, inputs: list[tuple[int, list[int]]]) -> dict[str, npt.NDArray[Any]]:
+    """`resolve_shapes` inside the worker process."""
+    interpreter = open_interpreter(path)
+    try:
+        for index, shape in inputs:
+            interpreter.resize_tensor_input(index, shape)
+        interpreter.allocate_tensors()
+    except (ValueError, RuntimeError) as error:
+        raise UnsupportedError(f"LiteRT cannot resize {Path(path).name}: {error}") from None
+    details = {detail["index"]: detail["shape"] for detail in interpreter.get_tensor_details()}
+    return {f"shape_{index}": np.asarray(details.get(index, []), np.int64) for index in range(max(details) + 1)}

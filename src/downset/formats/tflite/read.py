@@ -1,0 +1,309 @@
+"""`.tflite` -> Graph, without TensorFlow. Read lazily: weights stay untouched until somebody asks for them.
+
+A file is not trusted: every count is held against the file's size before anything is built from it, and whatever the
+flatbuffer accessors throw at a damaged file becomes one LoadError.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LoadError
+from downset.extras import optional_library
+from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
+from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+
+__all__ = ["DTYPES", "load_tflite"]
+
+DTYPES = {
+    0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 5: "string", 6: "bool", 7: "int16", 8: "complex64",
+    9: "int8", 10: "float64", 11: "complex128", 12: "uint64", 13: "resource", 14: "variant", 15: "uint32", 16: "uint16",
+    17: "int4", 18: "bfloat16", 19: "int2", 20: "uint4", 21: "float8e4m3fn", 22: "float8e5m2",
+}  # fmt: skip
+_CALLS = frozenset({"CALL_ONCE", "IF", "WHILE", "CALL"})
+_PERSISTENT = frozenset({"DEQUANTIZE", "DENSIFY"})
+"""Of constants these are computed once and kept: weights, not activations."""
+_DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)
+
+
+def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    """The main subgraph of a TFLite file. `shapes` fixes input shapes by name; LiteRT then resolves the others.
+
+    Raises LoadError for whatever is missing, damaged or unresolved, UnsupportedError without `downset[tflite]`.
+    """
+    path = Path(path)
+    schema = _schema()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    if len(data) < 8 or data[4:8] != b"TFL3":
+        raise LoadError(f"{path} is not a TFLite model (no TFL3 mark); is the file complete?")
+    try:
+        graph = _Reader(schema, data, path).graph(shapes or {})
+    except _DAMAGE as error:
+        raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
+    except RecursionError:
+        raise LoadError(f"{path} is damaged: its tables refer to each other in a circle") from None
+    return graph.check()
+
+
+def _schema() -> Any:
+    return optional_library("ai_edge_litert.schema_py_generated", what="reading .tflite files", extra="tflite")
+
+
+class _Reader:
+    """One file being read. Counts are charged to a budget of the file's size: a damaged length cannot ask for more."""
+
+    def __init__(self, schema: Any, data: bytes, path: Path) -> None:
+        self._schema, self._data, self._path = schema, data, path
+        self._model = schema.Model.GetRootAs(data, 0)
+        self._budget = len(data) // 4
+        self._names = {value: name for name, value in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
+
+    def _counted(self, count: int, what: str) -> range:
+        self._budget -= count
+        if count < 0 or self._budget < 0:
+            raise LoadError(f"{self._path} is damaged: {count} {what} do not fit into a file of this size")
+        return range(count)
+
+    def graph(self, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+        model = self._model
+        if model.SubgraphsLength() < 1:
+            raise LoadError(f"{self._path} has no subgraph: nothing to plan")
+        subgraph = model.Subgraphs(0)
+        raw = [subgraph.Tensors(i) for i in self._counted(subgraph.TensorsLength(), "tensors")]
+        inputs = self._indices(subgraph.InputsAsNumpy(), len(raw))
+        outputs = self._indices(subgraph.OutputsAsNumpy(), len(raw))
+        names = self._unique_names(raw)
+        resolved = self._resolved_shapes(raw, names, inputs, shapes)
+        constants: dict[int, Callable[[], npt.NDArray[Any]]] = {}
+        tensors = [
+            self._tensor(index, raw[index], names[index], resolved[index], index in inputs, constants)
+            for index in range(len(raw))
+        ]
+        ops = self._operators(subgraph, tensors)
+        made = {index for op in ops for index in op.outputs} | set(inputs)
+        for index, tensor in enumerate(tensors):
+            if tensor.nbytes == 0 and index not in made and tensor.role == "activation":
+                tensors[index] = replace(tensor, role="constant")  # an empty constant has no bytes to show for itself
+        source = Source("tflite", str(self._path), tuple(range(len(ops))), tuple(range(len(raw))))
+        return Graph(self._path.stem, tuple(tensors), tuple(ops), inputs, outputs, constants, source)
+
+    def _indices(self, array: Any, limit: int) -> tuple[int, ...]:
+        if isinstance(array, int):  # the accessor's way to say that the vector is absent
+            return ()
+        found = tuple(int(index) for index in array)
+        if any(not 0 <= index < limit for index in found):
+            raise LoadError(f"{self._path} is damaged: a graph input or output is no tensor of it")
+        return found
+
+    def _unique_names(self, raw: list[Any]) -> list[str]:
+        """Tensor names, made unique: TFLite allows doubles, and names are how people point at tensors."""
+        names: list[str] = []
+        seen: dict[str, int] = {}
+        for index, tensor in enumerate(raw):
+            name = (tensor.Name() or b"").decode(errors="replace") or f"tensor_{index}"
+            names.append(f"{name}#{index}" if name in seen else name)
+            seen[name] = index
+        return names
+
+    def _resolved_shapes(
+        self, raw: list[Any], names: list[str], inputs: tuple[int, ...], shapes: Mapping[str, tuple[int, ...]]
+    ) -> list[tuple[int, ...]]:
+        stated = []
+        for tensor in raw:
+            array = tensor.ShapeAsNumpy()
+            stated.append(() if isinstance(array, int) else tuple(int(extent) for extent in array))
+        known = {names[index]: index for index in inputs}
+        for name in shapes:
+            if name not in known:
+                raise LoadError(f"--shape names {name!r}, but the inputs of {self._path} are {', '.join(known)}")
+        changed = {index: shapes[names[index]] for index in inputs if names[index] in shapes}
+        if any(stated[index] != shape for index, shape in changed.items()):
+            from downset.formats.tflite.interpreter import resolve_shapes
+
+            stated = resolve_shapes(self._path, changed)
+            if len(stated) < len(raw):
+                raise LoadError(f"{self._path}: LiteRT could not resolve the shapes for the inputs given")
+            stated = stated[: len(raw)]
+        for index in inputs:
+            if index not in changed and self._is_open(raw[index], stated[index]):
+                example = ",".join(str(extent) if extent > 0 else "1" for extent in stated[index])
+                raise LoadError(
+                    f"{self._path}: input {names[index]!r} has no fixed shape {list(stated[index])}; "
+                    f"add --shape '{names[index]}={example}' with the size you run"
+                )
+        for index, shape in enumerate(stated):
+            if any(extent < 0 for extent in shape):
+                arguments = " ".join(f"--shape '{names[i]}={','.join(map(str, stated[i]))}'" for i in inputs)
+                raise LoadError(f"{self._path}: the shape of tensor {names[index]!r} is not fixed; add {arguments}")
+        return stated
+
+    def _is_open(self, raw: Any, shape: tuple[int, ...]) -> bool:
+        """Whether an input has no size of its own: the signature leaves more than the batch open."""
+        signature = raw.ShapeSignatureAsNumpy()
+        open_dims = () if isinstance(signature, int) else tuple(int(extent) < 0 for extent in signature)
+        return any(extent < 0 for extent in shape) or any(open_dims[1:])
+
+    def _tensor(
+        self,
+        index: int,
+        raw: Any,
+        name: str,
+        shape: tuple[int, ...],
+        is_input: bool,
+        constants: dict[int, Callable[[], npt.NDArray[Any]]],
+    ) -> Tensor:
+        if raw.Type() not in DTYPES:
+            raise LoadError(f"{self._path}: tensor {name!r} has the unknown element type {raw.Type()}")
+        dtype = DTYPES[raw.Type()]
+        nbytes = tensor_bytes(shape, dtype)
+        if nbytes >= 1 << 48:
+            raise LoadError(f"{self._path}: tensor {name!r} of shape {list(shape)} is impossibly large")
+        role: Role = "activation"
+        start, size = self._buffer(raw.Buffer())
+        if raw.IsVariable() or dtype in ("resource", "variant"):
+            role = "state"
+        elif size and not is_input:
+            role = "constant"
+            data = self._data
+            constants[index] = lambda: _constant(data, start, size, dtype, shape)
+        return Tensor(name, shape, dtype, nbytes, role, self._quantization(raw.Quantization()))
+
+    def _buffer(self, index: int) -> tuple[int, int]:
+        """(start, size) of a buffer's data in the file; large models keep it behind the flatbuffer."""
+        if not 0 <= index < self._model.BuffersLength():
+            raise LoadError(f"{self._path} is damaged: buffer {index} does not exist")
+        buffer = self._model.Buffers(index)
+        size, start = buffer.DataLength(), 0
+        if size:
+            start = buffer._tab.Vector(buffer._tab.Offset(4))
+        elif buffer.Size() > 1 and buffer.Offset() > 1:
+            start, size = int(buffer.Offset()), int(buffer.Size())
+        if start + size > len(self._data):
+            raise LoadError(f"{self._path} is cut short: buffer {index} ends outside the file")
+        return start, size
+
+    def _quantization(self, raw: Any) -> Mapping[str, Any] | None:
+        if raw is None or raw.ScaleLength() == 0:
+            return None
+        self._counted(raw.ScaleLength() + raw.ZeroPointLength(), "quantization parameters")
+        scale = [float(value) for value in raw.ScaleAsNumpy()]
+        zero = [int(value) for value in raw.ZeroPointAsNumpy()] if raw.ZeroPointLength() else [0] * len(scale)
+        return {"scale": scale, "zero_point": zero, "axis": int(raw.QuantizedDimension())}
+
+    def _operators(self, subgraph: Any, tensors: list[Tensor]) -> list[Op]:
+        ops: list[Op] = []
+        effects = _SideEffects()
+        seen: dict[str, int] = {}
+        for position in self._counted(subgraph.OperatorsLength(), "operators"):
+            raw = subgraph.Operators(position)
+            name = self._operator_name(raw.OpcodeIndex())
+            inputs = self._references(raw.InputsAsNumpy(), len(tensors))
+            outputs = self._references(raw.OutputsAsNumpy(), len(tensors))
+            translated = self._translate(name, raw, [tensors[i].shape if i >= 0 else () for i in inputs])
+            if translated.inputs is not None and all(at < len(inputs) for at in translated.inputs):
+                inputs = tuple(inputs[at] for at in translated.inputs)
+            if name in _PERSISTENT and all(tensors[i].role == "constant" for i in inputs if i >= 0):
+                for index in outputs:
+                    tensors[index] = replace(tensors[index], role="constant")
+            label = tensors[outputs[0]].name if outputs and outputs[0] >= 0 else f"{name}_{position}"
+            label = f"{label}#{position}" if label in seen else label
+            seen[label] = position
+            after = effects.after(name, position, inputs, outputs, self._options(raw))
+            ops.append(Op(label, translated.kind, inputs, outputs, translated.attrs, after))
+        return ops
+
+    def _references(self, array: Any, limit: int) -> tuple[int, ...]:
+        if isinstance(array, int):
+            return ()
+        self._counted(len(array), "operands")
+        found = tuple(int(index) if index >= 0 else ABSENT for index in array)
+        if any(index >= limit for index in found):
+            raise LoadError(f"{self._path} is damaged: an operator refers to a tensor that does not exist")
+        return found
+
+    def _operator_name(self, index: int) -> str:
+        if not 0 <= index < self._model.OperatorCodesLength():
+            raise LoadError(f"{self._path} is damaged: operator code {index} does not exist")
+        code = self._model.OperatorCodes(index)
+        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        if number == self._schema.BuiltinOperator.CUSTOM:
+            return "custom." + (code.CustomCode() or b"?").decode(errors="replace")
+        if number not in self._names:
+            raise LoadError(f"{self._path}: builtin operator {number} is unknown; is the file damaged or newer?")
+        return str(self._names[number])
+
+    def _translate(self, name: str, raw: Any, shapes: list[tuple[int, ...]]) -> Translated:
+        if name.startswith("custom."):
+            return Translated(f"tflite.{name.replace('custom.', 'custom::', 1)}", {})
+        if name in TRANSLATED:
+            options = self._options(raw)
+            return TRANSLATED[name](options, shapes) if options is not None else Translated(f"tflite::{name}", {})
+        return Translated(RENAMED.get(name, f"tflite::{name}"), {})
+
+    def _options(self, raw: Any) -> Any:
+        """The operator's builtin options as the schema's own object, or None."""
+        table = raw.BuiltinOptions()
+        if table is None:
+            return None
+        creator = getattr(self._schema, "BuiltinOptionsCreator", None)
+        return creator(raw.BuiltinOptionsType(), table) if creator else None
+
+
+def _constant(data: bytes, start: int, size: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A weight's value. Types that numpy lacks, packed and sparse ones come as raw bytes."""
+    raw = np.frombuffer(data, np.uint8, size, start)
+    known = {"bfloat16", "string", "resource", "variant", "int4", "int2", "uint4", "float8e4m3fn", "float8e5m2"}
+    if dtype in known or size != tensor_bytes(shape, dtype):
+        return raw
+    return raw.view(dtype).reshape(shape)
+
+
+class _SideEffects:
+    """Edges that no tensor carries: a variable is read after it was last written and written after it was read.
+
+    Variables are told apart by their shared name; subgraph calls may touch any of them.
+    """
+
+    def __init__(self) -> None:
+        self._name_of: dict[int, str] = {}
+        self._written: dict[str, int] = {}
+        self._read: dict[str, list[int]] = {}
+        self._barrier = -1
+
+    def after(
+        self, name: str, position: int, inputs: tuple[int, ...], outputs: tuple[int, ...], options: Any
+    ) -> tuple[int, ...]:
+        if name == "VAR_HANDLE":
+            shared = getattr(options, "sharedName", None) or b""
+            self._name_of.update(dict.fromkeys(outputs, repr(shared)))
+            return ()
+        if name == "READ_VARIABLE":
+            variable = self._variable(inputs)
+            waits = {self._written.get(variable, -1), self._barrier}
+            self._read.setdefault(variable, []).append(position)
+        elif name == "ASSIGN_VARIABLE":
+            variable = self._variable(inputs)
+            waits = {self._written.get(variable, -1), self._barrier, *self._read.pop(variable, ())}
+            self._written[variable] = position
+        elif name in _CALLS:
+            waits = {self._barrier, *self._written.values(), *(at for reads in self._read.values() for at in reads)}
+            self._barrier = position
+            self._written.clear()
+            self._read.clear()
+        else:
+            return ()
+        return tuple(sorted(at for at in waits if at >= 0))
+
+    def _variable(self, inputs: tuple[int, ...]) -> str:
+        return self._name_of.get(inputs[0], f"tensor {inputs[0]}") if inputs else ""

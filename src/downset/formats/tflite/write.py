@@ -1,0 +1,89 @@
+"""Graph order and offsets -> `.tflite`: the same network, operators permuted or those of a rewrite, offsets as TFLite
+Micro reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from downset.errors import UnsupportedError, UsageError
+from downset.extras import optional_library
+from downset.formats.whole_files import write_whole
+from downset.graph.core import Graph
+
+__all__ = ["export_tflite"]
+
+_METADATA = "OfflineMemoryAllocation"
+
+
+def export_tflite(
+    path: str | os.PathLike[str],
+    graph: Graph,
+    steps: Sequence[int],
+    *,
+    offsets: Mapping[int, int] | None = None,
+) -> None:
+    """Write the file the graph was loaded from with its operators in the order `steps`.
+
+    With `offsets` (graph tensor -> byte offset in the arena) the file carries TFLite Micro's OfflineMemoryAllocation
+    metadata: int32 [version 1, subgraph 0, n, offset...], where n counts the tensors of all subgraphs and -1 leaves a
+    tensor to the runtime. Metadata of an earlier plan is replaced. Raises UsageError where the file cannot be written.
+    """
+    if graph.source.format != "tflite":
+        raise UnsupportedError(f"{graph.name} was not read from a .tflite file: it cannot be written as one")
+    utils, schema = _libraries()
+    model = utils.read_model(graph.source.path)
+    main = model.subgraphs[0]
+    place: Mapping[int, int] = dict(enumerate(graph.source.tensor_index))
+    _drop_metadata(model)
+    if sorted(steps) != list(range(len(graph.ops))):
+        raise UnsupportedError(f"{graph.name}: an order runs each of its {len(graph.ops)} operators once")
+    if graph.source.settings_of:
+        from downset.formats.tflite.write_rewritten import write_rewritten
+
+        place = write_rewritten(model, schema, graph, steps)
+    else:
+        positions = [graph.source.op_index[operator] for operator in steps]
+        if sorted(positions) != list(range(len(main.operators))):
+            raise UnsupportedError(f"{graph.name}: this graph is neither its file's nor a rewrite of it")
+        main.operators = [main.operators[position] for position in positions]
+    if offsets is not None:
+        _add_metadata(model, schema, graph, offsets, place)
+    write_whole(path, bytes(utils.convert_object_to_bytearray(model)), source=Path(graph.source.path))
+
+
+def _libraries() -> tuple[Any, Any]:
+    names = ("ai_edge_litert.tools.flatbuffer_utils", "ai_edge_litert.schema_py_generated")
+    utilities, schema = (optional_library(name, what="writing .tflite files", extra="tflite") for name in names)
+    return utilities, schema
+
+
+def _drop_metadata(model: Any) -> None:
+    """An earlier offline plan would contradict the new order; its buffer stays, for others may refer to it by index."""
+    if model.metadata is not None:
+        name = _METADATA.encode()
+        for entry in model.metadata:
+            if entry.name in (name, _METADATA):
+                model.buffers[entry.buffer].data = None
+        model.metadata = [entry for entry in model.metadata if entry.name not in (name, _METADATA)]
+
+
+def _add_metadata(model: Any, schema: Any, graph: Graph, offsets: Mapping[int, int], place: Mapping[int, int]) -> None:
+    count = sum(len(subgraph.tensors) for subgraph in model.subgraphs)
+    plan = np.full(3 + count, -1, np.int32)
+    plan[:3] = (1, 0, count)
+    for tensor, offset in offsets.items():
+        if offset >= 1 << 31:
+            raise UsageError(f"tensor {graph.tensors[tensor].name!r} lies at {offset}: the format ends at 2 GiB")
+        plan[3 + place[tensor]] = offset
+    buffer = schema.BufferT()
+    buffer.data = np.frombuffer(plan.tobytes(), np.uint8)
+    model.buffers.append(buffer)
+    entry = schema.MetadataT()
+    entry.name = _METADATA
+    entry.buffer = len(model.buffers) - 1
+    model.metadata = [*(model.metadata or []), entry]

@@ -1,0 +1,175 @@
+"""A rewritten graph's operators, tensors and weights put into a .tflite file that is being written.
+
+Operators the rewrite left alone stay as they are. A new one keeps the options of the operator it was cut from (padding,
+strides, whatever this version of the format adds); only sums have options of their own. Tensors and weights that nobody
+reads any more leave the file.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from downset.errors import UnsupportedError
+from downset.formats.tflite.kinds import ACTIVATIONS
+from downset.formats.tflite.read import DTYPES
+from downset.graph.core import ABSENT, Graph, Op, Tensor
+
+__all__ = ["write_rewritten"]
+
+_CODES = {name: code for code, name in DTYPES.items()}
+_ACTIVATION_CODES = {name: code for code, name in ACTIVATIONS.items()}
+_MADE = {"Add": ("ADD", "AddOptions"), "Sum": ("ADD_N", "AddNOptions")}
+"""Operators that have no counterpart in the file: builtin operator, options."""
+
+
+def write_rewritten(model: Any, schema: Any, graph: Graph, steps: Sequence[int]) -> dict[int, int]:
+    """Make the model's main subgraph the rewritten graph, its operators in the order `steps`.
+
+    Returns the place of each graph tensor among the subgraph's tensors. Raises UnsupportedError for what the format
+    cannot say.
+    """
+    main = model.subgraphs[0]
+    old_tensors, old_operators = main.tensors, main.operators
+    needed = _needed(model, graph, old_operators)
+    main.tensors, place, old_place = [], {}, {}
+    by_old = {old: tensor for tensor, old in enumerate(graph.source.tensor_index) if old >= 0}
+    for old, entry in enumerate(old_tensors):
+        if old in needed:
+            old_place[old] = len(main.tensors)
+            if old in by_old:
+                place[by_old[old]] = len(main.tensors)
+            main.tensors.append(entry)
+    for tensor, old in enumerate(graph.source.tensor_index):
+        if old < 0:
+            place[tensor] = len(main.tensors)
+            main.tensors.append(_tensor(model, schema, graph, tensor))
+    place[ABSENT] = old_place[ABSENT] = -1
+    main.operators = [_operator(model, schema, graph, at, old_operators, place, old_place) for at in steps]
+    _renumber_interface(model, old_place)
+    _drop_weights(model)
+    del place[ABSENT]
+    return place
+
+
+def _needed(model: Any, graph: Graph, operators: Sequence[Any]) -> set[int]:
+    """Tensors of the file that stay: what kept operators and the interface refer to."""
+    main = model.subgraphs[0]
+    needed = {int(tensor) for tensors in (main.inputs, main.outputs) for tensor in _listed(tensors)}
+    for position in graph.source.op_index:
+        if position >= 0:
+            for tensors in (operators[position].inputs, operators[position].outputs, operators[position].intermediates):
+                needed.update(int(tensor) for tensor in _listed(tensors))
+    for op in graph.ops:
+        needed.update(graph.source.tensor_index[t] for t in (*op.inputs, *op.outputs) if t != ABSENT)
+    for signature in model.signatureDefs or ():
+        if signature.subgraphIndex == 0:
+            needed.update(entry.tensorIndex for entry in (*(signature.inputs or ()), *(signature.outputs or ())))
+    return needed - {-1}
+
+
+def _listed(tensors: Any) -> Sequence[int]:
+    return () if tensors is None else tensors
+
+
+def _tensor(model: Any, schema: Any, graph: Graph, tensor: int) -> Any:
+    """A new tensor; a constant one brings a buffer of its own."""
+    meta = graph.tensors[tensor]
+    entry = schema.TensorT()
+    entry.name, entry.shape, entry.type = meta.name.encode(), np.asarray(meta.shape, np.int32), _CODES[meta.dtype]
+    entry.hasRank = True
+    entry.quantization = _quantization(schema, meta)
+    entry.buffer = 0  # by the format's convention the empty one
+    if tensor in graph.constants:
+        value = graph.constant(tensor)
+        if value is None or value.nbytes != meta.nbytes:
+            raise UnsupportedError(f"{graph.name}: the value of {meta.name!r} cannot be written as {meta.dtype}")
+        buffer = schema.BufferT()
+        buffer.data = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
+        model.buffers.append(buffer)
+        entry.buffer = len(model.buffers) - 1
+    return entry
+
+
+def _quantization(schema: Any, meta: Tensor) -> Any:
+    if meta.quantization is None:
+        return None
+    entry = schema.QuantizationParametersT()
+    entry.scale = np.asarray(meta.quantization["scale"], np.float32)
+    entry.zeroPoint = np.asarray(meta.quantization["zero_point"], np.int64)
+    entry.quantizedDimension = int(meta.quantization.get("axis", 0))
+    return entry
+
+
+def _operator(
+    model: Any,
+    schema: Any,
+    graph: Graph,
+    at: int,
+    operators: Sequence[Any],
+    place: Mapping[int, int],
+    old_place: Mapping[int, int],
+) -> Any:
+    op, position = graph.ops[at], graph.source.op_index[at]
+    if position >= 0:
+        entry = operators[position]
+        for name in ("inputs", "outputs", "intermediates"):
+            tensors = getattr(entry, name)
+            if tensors is not None:
+                setattr(entry, name, np.asarray([old_place[int(tensor)] for tensor in tensors], np.int32))
+        return entry
+    settings = graph.source.settings_of[at]
+    entry = copy.deepcopy(operators[settings]) if settings >= 0 else _made(model, schema, graph, op)
+    entry.inputs = np.asarray([place[tensor] for tensor in op.inputs], np.int32)
+    entry.outputs = np.asarray([place[tensor] for tensor in op.outputs], np.int32)
+    activation = op.attrs.get("activation")
+    if hasattr(entry.builtinOptions, "fusedActivationFunction"):
+        entry.builtinOptions.fusedActivationFunction = _ACTIVATION_CODES[activation] if activation else 0
+    elif activation:
+        raise UnsupportedError(f"{graph.name}: {op.kind} {op.name!r} cannot be written with a fused {activation}")
+    return entry
+
+
+def _made(model: Any, schema: Any, graph: Graph, op: Op) -> Any:
+    """An operator of a kind that its place in the file did not have."""
+    if op.kind not in _MADE:
+        raise UnsupportedError(f"{graph.name}: {op.kind} {op.name!r} is new, and cannot be written to a .tflite file")
+    name, options = _MADE[op.kind]
+    entry = schema.OperatorT()
+    entry.opcodeIndex = _opcode(model, schema, name, 1 if graph.tensors[op.outputs[0]].dtype == "float32" else 2)
+    entry.builtinOptionsType = getattr(schema.BuiltinOptions, options)
+    entry.builtinOptions = getattr(schema, f"{options}T")()
+    return entry
+
+
+def _opcode(model: Any, schema: Any, name: str, version: int) -> int:
+    number = getattr(schema.BuiltinOperator, name)
+    for index, code in enumerate(model.operatorCodes):
+        if max(code.builtinCode, code.deprecatedBuiltinCode) == number and code.version >= version:
+            return index
+    code = schema.OperatorCodeT()
+    code.builtinCode, code.deprecatedBuiltinCode, code.version = number, min(number, 127), version
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1
+
+
+def _renumber_interface(model: Any, old_place: Mapping[int, int]) -> None:
+    main = model.subgraphs[0]
+    main.inputs = np.asarray([old_place[int(tensor)] for tensor in _listed(main.inputs)], np.int32)
+    main.outputs = np.asarray([old_place[int(tensor)] for tensor in _listed(main.outputs)], np.int32)
+    for signature in model.signatureDefs or ():
+        if signature.subgraphIndex == 0:
+            for entry in (*(signature.inputs or ()), *(signature.outputs or ())):
+                entry.tensorIndex = old_place[entry.tensorIndex]
+
+
+def _drop_weights(model: Any) -> None:
+    """Empty the buffers that nothing refers to any more; their numbers stay, for others are known by theirs."""
+    used = {entry.buffer for subgraph in model.subgraphs for entry in subgraph.tensors}
+    used |= {entry.buffer for entry in model.metadata or ()} | set(_listed(model.metadataBuffer))
+    for index, buffer in enumerate(model.buffers):
+        if index not in used:
+            buffer.data, buffer.offset, buffer.size = None, 0, 0

@@ -1,0 +1,1 @@
+"""A network and what its operators mean: the graph, operator kinds, costs, and which rows an operator reads."""

@@ -1,0 +1,109 @@
+"""What operators and segments cost: multiply-accumulates (MACs) and bytes. THE definition of both.
+
+A MAC is one multiplication with its addition in a convolution or matrix product; everything else counts nothing, as in
+the pipelines paper (PICO, equation 4). Biases and fused activations are not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from downset.errors import UnsupportedError
+from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.halos import extent, input_map, is_whole
+from downset.graph.row_form import Interval, RowForm, RowInput, RowOp, needed
+
+__all__ = ["macs", "op_macs", "redundant_macs", "row_form", "segment_macs", "whole_macs"]
+
+
+def op_macs(graph: Graph, op: Op) -> int:
+    """Multiply-accumulates of one operator: output elements times what is summed for each."""
+    if not op.outputs or op.outputs[0] == ABSENT:
+        return 0
+    made = math.prod(graph.tensors[op.outputs[0]].shape)
+    if op.kind in ("Conv", "com.microsoft::FusedConv"):
+        weights = graph.tensors[op.inputs[1]].shape
+        if op.attrs.get("layout") == "NHWC":
+            # TFLite's depthwise weights are (1, height, width, channels): one input channel for each output
+            return made * (math.prod(weights[1:3]) if op.attrs.get("depthwise") else math.prod(weights[1:]))
+        return made * math.prod(weights[1:])
+    if op.kind == "ConvTranspose":
+        weights = graph.tensors[op.inputs[1]].shape
+        read = math.prod(graph.tensors[op.inputs[0]].shape)
+        return read * (math.prod(weights) // weights[3 if op.attrs.get("layout") == "NHWC" else 0])
+    if op.kind in ("Gemm", "com.microsoft::FusedGemm"):
+        rows, columns = graph.tensors[op.inputs[1]].shape
+        return made * (columns if op.attrs.get("transB") else rows)
+    if op.kind in ("MatMul", "com.microsoft::FusedMatMul"):
+        shape = graph.tensors[op.inputs[0]].shape
+        return made * (shape[-2] if op.attrs.get("transA") and len(shape) > 1 else shape[-1])
+    return 0
+
+
+def macs(graph: Graph) -> int:
+    """Multiply-accumulates of one run of the network."""
+    return sum(op_macs(graph, op) for op in graph.ops)
+
+
+def row_form(graph: Graph, *, axis: int = 0, strict: bool = True) -> RowForm:
+    """The graph as integers along rows (axis 0) or columns (1): what pipeline planners read.
+
+    strict: raise UnsupportedError at an operator whose halo is not known; otherwise it is computed whole.
+    """
+    rows = tuple(extent(graph, tensor, axis) for tensor in range(len(graph.tensors)))
+    nbytes = tuple(
+        tensor.nbytes // max(rows[index], 1) if tensor.role == "activation" else 0
+        for index, tensor in enumerate(graph.tensors)
+    )
+    ops = tuple(_row_op(graph, op, rows, axis, strict=strict) for op in graph.ops)
+    return RowForm(ops, rows, nbytes, graph.inputs, graph.outputs)
+
+
+def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, *, strict: bool) -> RowOp:
+    outputs = tuple(tensor for tensor in op.outputs if tensor != ABSENT)
+    read = [
+        position
+        for position, tensor in enumerate(op.inputs)
+        if tensor != ABSENT and graph.tensors[tensor].role == "activation" and tensor not in op.inputs[:position]
+    ]
+    made = rows[outputs[0]] if outputs else 1
+    try:
+        whole = is_whole(graph, op, axis)
+        inputs = tuple(RowInput(op.inputs[position], input_map(graph, op, position, axis)) for position in read)
+    except UnsupportedError:
+        if strict:
+            raise
+        whole, inputs = True, tuple(RowInput(op.inputs[position], None) for position in read)
+    if any(rows[tensor] != made for tensor in outputs):
+        whole = True  # outputs of unequal height have no common rows
+    total = op_macs(graph, op)
+    if total % max(made, 1):
+        raise UnsupportedError(f"{graph.name}: operator {op.name!r}: {total} MACs do not divide into {made} rows")
+    return RowOp(inputs, outputs, made, total // max(made, 1), whole)
+
+
+def segment_macs(form: RowForm, ops: Iterable[int], wanted: Mapping[int, Interval]) -> int:
+    """Multiply-accumulates that the operators `ops` spend to make the rows `wanted` (PICO, equations 2 to 6)."""
+    chosen = tuple(ops)
+    found = needed(form, chosen, wanted)
+    total = 0
+    for index in chosen:
+        op = form.ops[index]
+        start, stop = next((found[tensor] for tensor in op.outputs if tensor in found), (0, 0))
+        total += op.macs_per_row * (stop - start)
+    return total
+
+
+def whole_macs(form: RowForm, ops: Iterable[int]) -> int:
+    """Multiply-accumulates of the operators, each computed once."""
+    return sum(form.ops[index].macs for index in ops)
+
+
+def redundant_macs(form: RowForm, ops: Iterable[int], parts: Iterable[Mapping[int, Interval]]) -> int:
+    """What computing the parts one by one costs beyond computing the segment once.
+
+    Negative where the parts leave rows out that nobody reads (a stride larger than its window, a crop).
+    """
+    chosen = tuple(ops)
+    return sum(segment_macs(form, chosen, part) for part in parts) - whole_macs(form, chosen)

@@ -1,0 +1,189 @@
+"""A graph taken apart for a rewrite and put together again: the one place where indices change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy.typing as npt
+
+from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+
+__all__ = ["Edit"]
+
+
+def _reading(op: Op) -> tuple[int, ...]:
+    """What an operator reads, a sum so far before what is added to it."""
+    return op.inputs[::-1] if op.kind in ("com.microsoft::FusedConv", "Gemm") else op.inputs
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """The name, or the name with the first number that makes it new; it is taken from then on."""
+    number = 2
+    found = name
+    while found in taken:
+        found = f"{name}_{number}"
+        number += 1
+    taken.add(found)
+    return found
+
+
+@dataclass(slots=True)
+class _Slot:
+    op: Op
+    source: int
+    settings: int
+    original: bool = False
+
+
+class Edit:
+    """Tensors are only ever added while editing, so indices hold; operators are replaced by index of the original.
+
+    `finish` sorts the operators topologically (original position first, so an untouched graph keeps its order), drops
+    operators whose results nobody uses if they were added or orphaned here, drops unused tensors, and checks the laws.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.tensors = list(graph.tensors)
+        self.constants: dict[int, Callable[[], npt.NDArray[Any]]] = dict(graph.constants)
+        source = graph.source.op_index or (-1,) * len(graph.ops)
+        settings = graph.source.settings_of or source
+        self._slots: dict[int, list[_Slot]] = {
+            index: [_Slot(op, source[index], settings[index], True)] for index, op in enumerate(graph.ops)
+        }
+        self._settings = settings
+        self._names = {tensor.name for tensor in graph.tensors}
+        self._op_names = {op.name for op in graph.ops}
+
+    @property
+    def graph(self) -> Graph:
+        """The original."""
+        return self._graph
+
+    def op(self, index: int) -> Op:
+        """The operator that stands at an original index (only where exactly one does)."""
+        (slot,) = self._slots[index]
+        return slot.op
+
+    def add_tensor(
+        self,
+        name: str,
+        shape: Sequence[int],
+        like: Tensor,
+        *,
+        role: Role = "activation",
+        value: Callable[[], npt.NDArray[Any]] | None = None,
+    ) -> int:
+        """A new tensor of the element type and quantization of another; with a value it is a constant. Names stay
+        unique: a number is added where one is taken."""
+        shape = tuple(shape)
+        name = _unique(name, self._names)
+        self.tensors.append(replace(like, name=name, shape=shape, nbytes=tensor_bytes(shape, like.dtype), role=role))
+        if value is not None:
+            self.constants[len(self.tensors) - 1] = value
+        return len(self.tensors) - 1
+
+    def replace(self, index: int, ops: Sequence[Op], *, settings_of: Sequence[int] = ()) -> None:
+        """Put these operators where one was. They count as new; each keeps, of the source file, the settings of the
+        operator at the original index `settings_of[i]` (-1: none; by default of the one replaced where the kind is
+        its own), which matters to file formats that say more about an operator than its attributes."""
+        old = self._graph.ops[index].kind
+        settings = settings_of or [index if op.kind == old else -1 for op in ops]
+        named = [replace(op, name=_unique(op.name, self._op_names)) for op in ops]
+        self._slots[index] = [
+            _Slot(op, -1, self._settings[of] if of >= 0 else -1) for op, of in zip(named, settings, strict=True)
+        ]
+
+    def finish(self) -> Graph:
+        slots = self._sorted([slot for index in sorted(self._slots) for slot in self._slots[index]])
+        used = {*self._graph.inputs, *self._graph.outputs}
+        for slot in slots:
+            used.update(tensor for tensor in (*slot.op.inputs, *slot.op.outputs) if tensor != ABSENT)
+        number = {old: new for new, old in enumerate(sorted(used))}
+        number[ABSENT] = ABSENT
+        ops = tuple(
+            replace(
+                slot.op,
+                inputs=tuple(number[tensor] for tensor in slot.op.inputs),
+                outputs=tuple(number[tensor] for tensor in slot.op.outputs),
+            )
+            for slot in slots
+        )
+        old_source = self._graph.source
+        in_file: Mapping[int, int] = dict(enumerate(old_source.tensor_index))
+        source = Source(
+            old_source.format,
+            old_source.path,
+            tuple(slot.source for slot in slots),
+            tuple(in_file.get(old, -1) for old in sorted(used)),
+            tuple(slot.settings for slot in slots),
+        )
+        return Graph(
+            self._graph.name,
+            tuple(self.tensors[old] for old in sorted(used)),
+            ops,
+            tuple(number[tensor] for tensor in self._graph.inputs),
+            tuple(number[tensor] for tensor in self._graph.outputs),
+            {number[old]: read for old, read in self.constants.items() if old in number},
+            source,
+        ).check()
+
+    def _sorted(self, slots: list[_Slot]) -> list[_Slot]:
+        """Topological, as near to the present sequence as the edges allow; operators nobody needs are left out."""
+        made_by = {tensor: at for at, slot in enumerate(slots) for tensor in slot.op.outputs if tensor != ABSENT}
+        placed: dict[int, None] = {}
+        keep = self._needed(slots, made_by)
+        for root in self._roots(slots, keep):
+            stack = [root]
+            while stack:
+                at = stack[-1]
+                waits = [
+                    made_by[tensor]
+                    for tensor in _reading(slots[at].op)
+                    if tensor in made_by and made_by[tensor] not in placed and made_by[tensor] != at
+                ]
+                if at in placed:
+                    stack.pop()
+                elif waits:
+                    stack.extend(reversed(waits))
+                else:
+                    placed[at] = None
+                    stack.pop()
+        new_index = {at: position for position, at in enumerate(placed)}
+        original = {id(slot): index for index, group in self._slots.items() for slot in group}
+        first_of = {original[id(slots[at])]: new_index[at] for at in reversed(placed)}
+        result = []
+        for at in placed:
+            slot = slots[at]
+            after = tuple(first_of[earlier] for earlier in slot.op.after if earlier in first_of)
+            result.append(replace(slot, op=replace(slot.op, after=after)) if slot.op.after else slot)
+        return result
+
+    def _roots(self, slots: list[_Slot], keep: set[int]) -> list[int]:
+        """The operators in whose sequence all are placed. Those that rewrites made come just before whoever needs
+        them, so that of a sum of parts only one part is there at a time."""
+        from_file = bool(self._graph.source.op_index)
+        roots = [at for at in sorted(keep) if (slots[at].source >= 0 if from_file else slots[at].original)]
+        first = set(roots)
+        return roots + [at for at in sorted(keep) if at not in first]
+
+    def _needed(self, slots: list[_Slot], made_by: Mapping[int, int]) -> set[int]:
+        """What the graph outputs need, whatever was dead in the original already, and whatever has side effects."""
+        was_read = {tensor for op in self._graph.ops for tensor in op.inputs} | set(self._graph.outputs)
+        waited_for = {earlier for op in self._graph.ops for earlier in op.after}
+        original = {id(slot): index for index, group in self._slots.items() for slot in group}
+        stack = [made_by[tensor] for tensor in self._graph.outputs if tensor in made_by]
+        for at, slot in enumerate(slots):
+            index = original[id(slot)]
+            dead_before = slot.original and not any(tensor in was_read for tensor in slot.op.outputs)
+            if dead_before or slot.op.after or index in waited_for:
+                stack.append(at)
+        keep: set[int] = set()
+        while stack:
+            at = stack.pop()
+            if at not in keep:
+                keep.add(at)
+                stack.extend(made_by[tensor] for tensor in slots[at].op.inputs if tensor in made_by)
+        return keep

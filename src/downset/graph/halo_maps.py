@@ -1,0 +1,110 @@
+"""Which rows (or columns) resizes, pads and slices read: kinds that state their geometry in constants.
+
+`dimension` is the one of a tensor of rank 4 that is its rows or columns. None: the operator is given everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.row_form import SAME, AxisMap
+
+__all__ = ["pad_map", "pad_sides", "resize_map", "slice_map"]
+
+
+def resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, made: int) -> AxisMap | None:
+    """Integer factors; every other resize is computed whole."""
+    last = op.attrs.get("layout") == "NHWC"
+    # Upsample, and Resize before opset 11, which was the same: neither states how it maps coordinates.
+    old = op.kind == "Upsample" or (len(op.inputs) == 2 and not last)
+    factor = made // rows
+    scale = _stated_scale(graph, op, 1 if old else 2, dimension, float(factor))
+    transform = op.attrs.get("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
+    if position != 0 or factor * rows != made or scale != factor or transform == "tf_crop_and_resize":
+        return None
+    if op.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
+    if factor == 1:
+        return SAME
+    mode = op.attrs.get("mode", "nearest")
+    half = transform in ("half_pixel", "pytorch_half_pixel")
+    if (not half and transform != "asymmetric") or mode not in ("nearest", "linear", "bilinear"):
+        return None
+    if mode == "nearest":
+        rounding = op.attrs.get("nearest_mode", "round_prefer_floor")
+        if half or old or last or rounding == "floor":
+            # Half-pixel centres fall inside the row they copy unless rounding is forced one way.
+            spread = factor if half and rounding in ("floor", "ceil") else 0
+            return AxisMap(1, factor, -spread, spread)
+        return AxisMap(1, factor, 0, factor - 1)
+    return AxisMap(2, 2 * factor, 1 - factor, 1 + factor) if half else AxisMap(1, factor, 0, factor)
+
+
+def _stated_scale(graph: Graph, op: Op, place: int, dimension: int, otherwise: float) -> float | None:
+    """What a resize says it scales a dimension by; None where that is computed."""
+    scales = op.attrs.get("scales", [])
+    if op.attrs.get("layout") != "NHWC" and len(op.inputs) > place and op.inputs[place] != ABSENT:
+        scales = graph.constant(op.inputs[place])
+    if scales is None:
+        return None
+    if not len(scales):
+        return otherwise
+    axes = [int(axis) % 4 for axis in op.attrs.get("axes") or range(4)]
+    return float(scales[axes.index(dimension)]) if dimension in axes else 1.0
+
+
+def pad_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | None:
+    if position != 0:
+        return None
+    if op.attrs.get("mode", "constant") not in ("constant", "edge"):
+        return None
+    begin = pad_sides(graph, op)[dimension][0]
+    return AxisMap(1, 1, -begin, -begin)
+
+
+def pad_sides(graph: Graph, op: Op) -> list[tuple[int, int]]:
+    """(begin, end) of a Pad by dimension. Raises UnsupportedError where they are not constant."""
+    rank = len(graph.tensors[op.inputs[0]].shape)
+    given: Any = op.attrs.get("pads") or [0] * (2 * rank)
+    if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
+        value = graph.constant(op.inputs[1])
+        if value is None:
+            raise UnsupportedError(f"{graph.name}: the pads of operator {op.name!r} are not constant")
+        if value.ndim == 2:  # TFLite: a row [begin, end] a dimension
+            return [(int(begin), int(end)) for begin, end in value.tolist()]
+        given = value.tolist()
+    sides = [(0, 0)] * rank
+    axes: Sequence[int] = range(rank)
+    if len(op.inputs) > 3 and op.inputs[3] != ABSENT:
+        named = graph.constant(op.inputs[3])
+        axes = [] if named is None else [int(axis) % rank for axis in named.tolist()]
+    for place, axis in enumerate(axes):
+        sides[axis] = (int(given[place]), int(given[place + len(given) // 2]))
+    return sides
+
+
+def slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | None:
+    if position != 0:
+        return None
+    if len(op.inputs) > 1:
+        values = [None if tensor == ABSENT else graph.constant(tensor) for tensor in op.inputs[1:]]
+        if any(value is None for value in values):
+            return None
+        lists = [value.reshape(-1).tolist() for value in values if value is not None]
+        starts = lists[0]
+        axes = lists[2] if len(lists) > 2 else list(range(len(starts)))
+        steps = lists[3] if len(lists) > 3 else [1] * len(starts)
+    else:
+        starts = op.attrs["starts"]
+        axes, steps = op.attrs.get("axes", list(range(len(starts)))), [1] * len(starts)
+    rows = graph.tensors[op.inputs[0]].shape[dimension]
+    for start, along, step in zip(starts, axes, steps, strict=True):
+        if along % 4 == dimension:
+            if step < 1:
+                return None
+            offset = min(max(start + rows if start < 0 else start, 0), rows)
+            return AxisMap(step, 1, offset, offset)
+    return SAME

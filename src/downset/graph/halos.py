@@ -1,0 +1,243 @@
+"""Which rows (or columns) of its inputs an operator reads to make given rows of its output: the halo arithmetic.
+
+Axis 0 is rows, 1 is columns. Tensors of rank 4 have both; every other tensor counts as one row that is always wanted
+whole. Layout is the graph's: NCHW, or NHWC where its operators say so. Intervals and maps are those of `rows`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from downset.errors import UnsupportedError
+from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.halo_maps import pad_map, resize_map, slice_map
+from downset.graph.row_form import SAME, AxisMap, Interval
+
+__all__ = [
+    "Window",
+    "broadcast_axis",
+    "channels_last",
+    "extent",
+    "input_interval",
+    "input_map",
+    "is_whole",
+    "spatial_axis",
+    "window",
+]
+
+
+class Window(NamedTuple):
+    """A sliding window along one axis; `reach` is dilation · (kernel - 1) + 1."""
+
+    kernel: int
+    stride: int
+    dilation: int
+    pad_begin: int
+    pad_end: int
+
+    @property
+    def reach(self) -> int:
+        return self.dilation * (self.kernel - 1) + 1
+
+
+_CONVOLUTIONS = {"Conv", "com.microsoft::FusedConv"}
+_POOLS = {"MaxPool", "AveragePool"}
+_POINTWISE = {
+    "Abs", "Add", "And", "BatchNormalization", "Cast", "Ceil", "Clip", "Cos", "DequantizeLinear", "Div", "Dropout",
+    "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity",
+    "LRN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow",
+    "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt",
+    "Sub", "Sum", "Tanh", "Where", "Xor", "com.microsoft::Gelu", "com.microsoft::QuickGelu", "tflite::RSQRT",
+    "tflite::SQUARE",
+}  # fmt: skip
+_OWN_PARAMETERS = {"BatchNormalization", "Clip", "Dropout", "LRN"}
+"""Pointwise kinds whose further inputs are no tensors of rows: values by channel, and numbers."""
+_QUANTIZERS = {"QuantizeLinear", "DequantizeLinear"}
+_WHOLE = {
+    "ArgMax", "ArgMin", "Constant", "Expand", "Flatten", "Gather", "GatherElements", "Gemm", "GlobalAveragePool",
+    "GlobalMaxPool", "InstanceNormalization", "MatMul", "Reshape", "Shape", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul", "tflite::PACK", "tflite::UNPACK",
+}  # fmt: skip
+_REDUCTIONS = {"ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"}
+_ALONG_AXIS = {"Concat": 0, "Split": 0, "Softmax": -1, "LogSoftmax": -1}
+"""Kinds that mix positions along one axis only, with that attribute's default: elsewhere they are pointwise."""
+
+
+def channels_last(graph: Graph) -> bool:
+    """Whether the graph's tensors of rank 4 are NHWC."""
+    if graph.source.format in ("onnx", "torch"):
+        return False
+    for op in graph.ops:
+        # Fully connected layers say NHWC for "over the last axis", also in channels-first graphs.
+        if op.attrs.get("layout") == "NHWC" and op.kind != "Gemm":
+            return True
+        if op.kind in _CONVOLUTIONS | _POOLS:
+            return False  # they always say it
+    return False
+
+
+def spatial_axis(graph: Graph, tensor: int, axis: int) -> int | None:
+    """The dimension of a tensor that is its rows (0) or columns (1); None where it has neither."""
+    if len(graph.tensors[tensor].shape) != 4:
+        return None
+    return axis + (1 if channels_last(graph) else 2)
+
+
+def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
+    """How many rows (or columns) a tensor has; 1 for one without any."""
+    dimension = spatial_axis(graph, tensor, axis)
+    return 1 if dimension is None else graph.tensors[tensor].shape[dimension]
+
+
+def window(graph: Graph, op: Op, axis: int) -> Window:
+    """The window of a convolution or pool along rows (0) or columns (1), `auto_pad` resolved."""
+    last = channels_last(graph)
+    if op.kind in _CONVOLUTIONS:
+        shape = graph.tensors[op.inputs[1]].shape
+        kernel = shape[1 + axis] if last else shape[2 + axis]
+    else:
+        kernel = op.attrs["kernel_shape"][axis]
+    stride = (op.attrs.get("strides") or (1, 1))[axis]
+    dilation = (op.attrs.get("dilations") or (1, 1))[axis]
+    mode = op.attrs.get("auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        size = extent(graph, op.inputs[0], axis)
+        total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+        small, large = total // 2, total - total // 2
+        return Window(kernel, stride, dilation, *((small, large) if mode == "SAME_UPPER" else (large, small)))
+    pads = op.attrs.get("pads") if mode in ("NOTSET", "") else None
+    begin, end = (pads[axis], pads[axis + 2]) if pads else (0, 0)
+    return Window(kernel, stride, dilation, begin, end)
+
+
+def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | None:
+    """The dimension of an input that must be cut with the rows (or columns) made although `input_map` says nothing
+    about it: a constant of rows, or a tensor of lower rank that is spread over rows from its last dimension on."""
+    tensor = op.inputs[position]
+    dimension = spatial_axis(graph, op.outputs[0], axis)
+    if tensor == ABSENT or dimension is None:
+        return None
+    meta = graph.tensors[tensor]
+    if meta.role == "activation" and len(meta.shape) == 4:
+        return None  # cut by its map
+    if op.kind in _QUANTIZERS and position > 0 and len(meta.shape) == 1:
+        at = 0 if int(op.attrs.get("axis", 1)) % 4 == dimension else -1
+    elif op.kind in ("Concat", "LayerNormalization") or (op.kind in _POINTWISE and op.kind not in _OWN_PARAMETERS):
+        at = dimension - 4 + len(meta.shape)
+    else:
+        return None
+    return at if at >= 0 and meta.shape[at] == extent(graph, op.outputs[0], axis) > 1 else None
+
+
+def is_whole(graph: Graph, op: Op, axis: int = 0) -> bool:
+    """Whether the operator cannot be computed by rows: it is given everything and makes everything.
+
+    Raises UnsupportedError for a kind whose halo is not known.
+    """
+    if not op.outputs or op.outputs[0] == ABSENT:
+        return True
+    read = [
+        (position, tensor)
+        for position, tensor in enumerate(op.inputs)
+        if tensor != ABSENT and graph.tensors[tensor].role == "activation"
+    ]
+    maps = [input_map(graph, op, position, axis) for position, _ in read]
+    if _mixes(graph, op, axis) or not read:
+        return extent(graph, op.outputs[0], axis) > 1
+    # Only pointwise kinds can be given all of a broadcast input and still make some rows.
+    return extent(graph, op.outputs[0], axis) > 1 and any(
+        found is None and (op.kind not in _POINTWISE or extent(graph, tensor, axis) > 1)
+        for found, (_, tensor) in zip(maps, read, strict=True)
+    )
+
+
+def _mixes(graph: Graph, op: Op, axis: int) -> bool:
+    """Whether attributes or further outputs make an operator one that needs everything, of a kind that does not."""
+    more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT]
+    if op.kind == "MaxPool":  # its indices count from the first element of what it is given
+        return any(tensor in graph.outputs or any(tensor in other.inputs for other in graph.ops) for tensor in more)
+    if op.kind == "BatchNormalization":  # statistics of all rows; values for every position
+        return bool(more) or bool(op.attrs.get("training_mode", 0)) or not op.attrs.get("spatial", 1)
+    if op.kind == "Dropout" and len(op.inputs) > 2 and op.inputs[2] != ABSENT:
+        training = graph.constant(op.inputs[2])
+        return training is None or bool(training.any())
+    if op.kind in _QUANTIZERS and op.attrs.get("block_size", 0):
+        return int(op.attrs.get("axis", 1)) % 4 == spatial_axis(graph, op.outputs[0], axis)
+    return False
+
+
+def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | None:
+    """How the rows of input `position` follow from those of the outputs; None: it is read whole.
+
+    Raises UnsupportedError for a kind whose halo is not known.
+    """
+    kind, known = op.kind, op.kind in _WHOLE
+    tensor, result = op.inputs[position], op.outputs[0]
+    dimension = spatial_axis(graph, result, axis)
+    rows, made = extent(graph, tensor, axis), extent(graph, result, axis)
+    if known or dimension is None or spatial_axis(graph, tensor, axis) is None:
+        if not known and kind not in _KNOWN:
+            raise _unknown(graph, op)
+        return None
+    if kind in _CONVOLUTIONS and position > 0:
+        return SAME if position == 3 else None  # ONNX Runtime's fused sum; weights that are computed
+    if kind in _CONVOLUTIONS | _POOLS:
+        found = window(graph, op, axis)
+        return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)
+    if kind in _ALONG_AXIS:
+        along = int(op.attrs.get("axis", _ALONG_AXIS[kind])) % 4
+        return None if along == dimension or rows != made else SAME
+    if kind == "LayerNormalization":
+        return None if int(op.attrs.get("axis", -1)) % 4 <= dimension or rows != made else SAME
+    if kind in _POINTWISE:
+        return SAME if rows == made else None
+    if kind in _REDUCTIONS:
+        return SAME if rows == made and rows > 1 and _keeps(graph, op, dimension) else None
+    if kind == "SpaceToDepth":
+        block = int(op.attrs["blocksize"])
+        return AxisMap(block, 1, 0, block - 1)
+    if kind == "DepthToSpace":
+        return AxisMap(1, int(op.attrs["blocksize"]), 0, 0)
+    if kind in ("Resize", "Upsample"):
+        return resize_map(graph, op, position, dimension, rows, made)
+    if kind == "Pad":
+        return pad_map(graph, op, position, dimension)
+    if kind == "Slice":
+        return slice_map(graph, op, position, dimension)
+    raise _unknown(graph, op)
+
+
+_KNOWN = (
+    _CONVOLUTIONS | _POOLS | _POINTWISE | _WHOLE | _REDUCTIONS | set(_ALONG_AXIS)
+    | {"LayerNormalization", "SpaceToDepth", "DepthToSpace", "Resize", "Upsample", "Pad", "Slice"}
+)  # fmt: skip
+
+
+def _unknown(graph: Graph, op: Op) -> UnsupportedError:
+    return UnsupportedError(
+        f"{graph.name}: operator {op.name!r} of kind {op.kind} has no known halo; plan the network unsplit there"
+    )
+
+
+def _keeps(graph: Graph, op: Op, dimension: int) -> bool:
+    """Whether a reduction leaves a dimension alone."""
+    axes = op.attrs.get("axes")
+    if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
+        value = graph.constant(op.inputs[1])
+        axes = None if value is None else value.reshape(-1).tolist()
+    if axes is None or not op.attrs.get("keepdims", 1):
+        return False
+    return dimension not in [int(reduced) % 4 for reduced in axes]
+
+
+def input_interval(op: Op, graph: Graph, position: int, wanted: Interval, axis: int = 0) -> Interval:
+    """The rows of input `position` that the operator reads to make the rows `wanted` of its outputs, clipped.
+
+    Kinds that need everything (global pools, Flatten, Gemm, …) read the whole extent. Raises UnsupportedError for a
+    kind whose halo is not known.
+    """
+    found = input_map(graph, op, position, axis)
+    rows = extent(graph, op.inputs[position], axis)
+    if wanted[0] >= wanted[1]:
+        return (0, 0)
+    return (0, rows) if found is None else found(wanted, rows)

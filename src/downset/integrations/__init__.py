@@ -1,0 +1,1 @@
+"""Our plans inside other people's compilers and runtimes."""

@@ -1,0 +1,1 @@
+"""Plans under several resources together."""

@@ -1,0 +1,75 @@
+"""Order and placement judged together: orders of equal peak differ by up to a quarter in the arena they need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from downset.arenas.plan import plan_arena
+from downset.graph.core import Graph
+from downset.memory.liveness import order_problem
+from downset.memory.models import MemoryModel, memory_model
+from downset.orders.alternatives import alternatives
+from downset.orders.plan import judge_order, plan_order
+from downset.plans import Arena, Evidence, Together
+
+__all__ = ["plan_together"]
+
+
+def plan_together(
+    graph: Graph, *, memory: str | MemoryModel, time_limit_s: float = 10.0, count: int = 64, seed: int = 0
+) -> Together:
+    """The order and placement whose arena is least, among the file's order, the optimal order and `count` others of
+    peak below the best arena so far. Never worse than the file's order with the best placement.
+
+    Stops as soon as the arena equals the bound on the peak of every order: then both are proven optimal. Otherwise
+    the exact placement search takes what is left of the time for the best few.
+    """
+    model = memory_model(memory)
+    deadline = time.perf_counter() + time_limit_s
+
+    def left() -> float:
+        return max(deadline - time.perf_counter(), 0.01)
+
+    optimal = plan_order(graph, method="optimal", memory=model, time_limit_s=0.7 * time_limit_s)
+    bound = int(optimal.evidence.bound)
+    file_order = plan_order(graph, method="file", memory=model)
+    tried: dict[tuple[int, ...], Arena] = {}
+
+    def attempt(candidates: Iterable[tuple[int, ...]], method: str) -> bool:
+        """Place each; true once one arena meets the bound."""
+        for steps in candidates:
+            arena = plan_arena(graph, steps, method=method, memory=model, time_limit_s=0.25 * left())
+            if steps not in tried or arena.arena_bytes < tried[steps].arena_bytes:
+                tried[steps] = arena
+            if arena.arena_bytes <= bound:
+                return True
+            if time.perf_counter() > deadline:
+                return False
+        return False
+
+    def ranked() -> list[tuple[int, ...]]:
+        # dict order breaks ties: the file's own order first, so that nothing moves without a gain
+        return sorted(tried, key=lambda steps: tried[steps].arena_bytes)
+
+    done = attempt((file_order.steps, optimal.steps), "best")
+    if not done and time.perf_counter() < deadline:
+        best = tried[ranked()[0]].arena_bytes
+        # The promising orders are those whose own peak leaves room for a better arena than the best so far.
+        problem = order_problem(graph, model)
+        found = alternatives(problem, optimal.steps, best - 1, count=count, seed=seed, time_limit_s=0.25 * left())
+        if not attempt((steps for steps in found if steps not in tried), "best"):
+            attempt(ranked()[:4] + [steps for steps in (optimal.steps,) if steps not in ranked()[:4]], "exact")
+    steps = ranked()[0]
+    order = optimal if steps == optimal.steps else judge_order(graph, steps, memory=model, like=optimal.evidence)
+    return Together(order, _judged(tried[steps], bound))
+
+
+def _judged(arena: Arena, bound: int) -> Arena:
+    """The arena with evidence against every order, not only its own."""
+    value = arena.arena_bytes
+    evidence = Evidence(
+        arena.evidence.method, value, min(bound, value), bound >= value, arena.evidence.states, arena.evidence.seconds
+    )
+    return replace(arena, evidence=evidence)

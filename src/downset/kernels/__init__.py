@@ -1,0 +1,1 @@
+"""PyTorch kernels of the operator kinds: `table.KERNELS`."""

@@ -1,0 +1,70 @@
+"""Values that are known before any run: operators that read constants only, and shapes, which are fixed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.extras import torch_library
+from downset.graph.core import ABSENT, Graph, Op
+from downset.kernels.table import KERNELS
+
+__all__ = ["with_known_values"]
+
+Array = npt.NDArray[Any]
+_SIZED = frozenset({"Expand", "Shape", "Tile"})
+_AT_RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
+
+
+def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
+    """The same graph that has as constants what its operators make of constants, computed by the kernel table when it
+    is asked for. `sized`: what may follow the batch too, shapes and what is spread out to them (not where the batch is
+    still to change). O(operators)."""
+    constants = dict(graph.constants)
+    for op in graph.ops:
+        made = [tensor for tensor in op.outputs if tensor != ABSENT]
+        if op.kind not in KERNELS or op.kind.startswith(_AT_RANDOM) or all(tensor in constants for tensor in made):
+            continue
+        if op.kind in _SIZED and not sized:
+            continue
+        given = [tensor for tensor in op.inputs if tensor != ABSENT]
+        if op.kind == "Shape":
+            first, stop = int(op.attrs.get("start", 0)), op.attrs.get("end")
+            constants[made[0]] = partial(np.array, graph.tensors[op.inputs[0]].shape[first:stop], np.int64)
+        elif given and all(tensor in constants for tensor in given):
+            run = _once(graph, op, [None if tensor == ABSENT else constants[tensor] for tensor in op.inputs])
+            for at, tensor in enumerate(op.outputs):
+                if tensor != ABSENT:
+                    constants[tensor] = partial(_result, run, at)
+    return replace(graph, constants=constants) if len(constants) > len(graph.constants) else graph
+
+
+def _result(run: Callable[[], list[Array]], at: int) -> Array:
+    return run()[at]
+
+
+def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> Callable[[], list[Array]]:
+    """The results of an operator, in the element types the graph states, computed when they are first asked for."""
+    held: list[list[Array]] = []
+
+    def run() -> list[Array]:
+        if not held:
+            torch = torch_library()
+            given = [None if read is None else torch.from_numpy(np.array(read(), order="C")) for read in reads]
+            wanted = [graph.tensors[tensor] if tensor != ABSENT else None for tensor in op.outputs]
+            with torch.no_grad():
+                results = KERNELS[op.kind](op, given, [() if tensor is None else tensor.shape for tensor in wanted])
+            held.append(
+                [
+                    np.asarray(result.numpy(), None if tensor is None else tensor.dtype)
+                    for result, tensor in zip(results, wanted, strict=False)
+                ]
+            )
+        return held[0]
+
+    return run

@@ -1,0 +1,200 @@
+"""Kernels of the layers that have geometry: convolutions, pools, matrix products, and activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.extras import torch_library
+from downset.graph.core import Op
+from downset.kernels.layout import Inputs, Shapes, channels_last, to_first, to_last
+
+
+def activation(name: str | None, parameters: Sequence[float], values: Any) -> Any:
+    """An activation fused into an operator, by the name the file gives it."""
+    torch = torch_library()
+    if name in (None, "", "None"):
+        return values
+    if name in ("Relu", "Sigmoid", "Tanh"):
+        return getattr(torch, name.lower())(values)
+    if name == "Relu6":
+        return torch.clamp(values, 0.0, 6.0)
+    if name == "ReluN1To1":
+        return torch.clamp(values, -1.0, 1.0)
+    if name == "Clip":
+        return torch.clamp(values, parameters[0], parameters[1])
+    if name == "LeakyRelu":
+        return torch.nn.functional.leaky_relu(values, parameters[0])
+    if name == "HardSigmoid":
+        return torch.clamp(values * parameters[0] + parameters[1], 0.0, 1.0)
+    raise UnsupportedError(f"no kernel for the fused activation {name}")
+
+
+def _finish(op: Op, values: Any) -> list[Any]:
+    name = op.attrs.get("activation")
+    return [activation(name, op.attrs.get("activation_params", ()), to_last(op, values))]
+
+
+def spatial_geometry(op: Op, kernel: Sequence[int], size: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """(strides, dilations, pads as [begin..., end...]); ONNX's auto_pad resolved."""
+    rank = len(kernel)
+    strides = list(op.attrs.get("strides") or [1] * rank)
+    dilations = list(op.attrs.get("dilations") or [1] * rank)
+    mode = op.attrs.get("auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        totals = [
+            max((-(-extent // stride) - 1) * stride + (window - 1) * dilation + 1 - extent, 0)
+            for extent, window, stride, dilation in zip(size, kernel, strides, dilations, strict=True)
+        ]
+        small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
+        return strides, dilations, [*small, *large] if mode == "SAME_UPPER" else [*large, *small]
+    return strides, dilations, list(op.attrs.get("pads") or [0] * (2 * rank))
+
+
+def _padded(values: Any, pads: Sequence[int], fill: float) -> Any:
+    """Spatial pads [begin..., end...], any of them unequal."""
+    if not any(pads):
+        return values
+    rank = len(pads) // 2
+    flat = [side for axis in reversed(range(rank)) for side in (pads[axis], pads[axis + rank])]
+    return torch_library().nn.functional.pad(values, flat, value=fill)
+
+
+def convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    """Any rank, groups, dilation and unequal pads. ONNX Runtime's fused form adds a fourth input before activating."""
+    functional = torch_library().nn.functional
+    values, weights = to_first(op, inputs[0]), inputs[1]
+    if channels_last(op):
+        weights = weights.permute(3, 0, 1, 2) if op.attrs.get("depthwise") else weights.permute(0, 3, 1, 2)
+    strides, dilations, pads = spatial_geometry(op, weights.shape[2:], values.shape[2:])
+    bias = inputs[2] if len(inputs) > 2 else None
+    call = (functional.conv1d, functional.conv2d, functional.conv3d)[weights.dim() - 3]
+    result = call(_padded(values, pads, 0.0), weights, bias, strides, 0, dilations, int(op.attrs.get("group", 1)))
+    if len(inputs) > 3 and inputs[3] is not None:
+        result = result + inputs[3]
+    return _finish(op, result)
+
+
+def transposed_convolution(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    functional = torch_library().nn.functional
+    values, weights = inputs[0], inputs[1]
+    rank = weights.dim() - 2
+    strides, dilations, pads = spatial_geometry(op, weights.shape[2:], values.shape[2:])
+    bias = inputs[2] if len(inputs) > 2 else None
+    call = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[rank - 1]
+    result = call(values, weights, None, strides, 0, 0, int(op.attrs.get("group", 1)), dilations)
+    # Computed whole and cut to the stated size: unequal pads and output padding come to that.
+    for axis in range(rank):
+        wanted = shapes[0][axis + 2]
+        missing = pads[axis] + wanted - result.shape[axis + 2]
+        if missing > 0:
+            result = functional.pad(result, [0, 0] * (rank - 1 - axis) + [0, missing])
+        result = result.narrow(axis + 2, pads[axis], wanted)
+    if bias is not None:
+        result = result + bias.reshape(-1, *[1] * rank)
+    return _finish(op, result)
+
+
+def _pool(op: Op, values: Any, fill: float) -> tuple[Any, list[int], list[int], list[int], bool]:
+    """(values, kernel, strides, pads left to the pool, ceil): PyTorch pads equally and by half a window at most; any
+    other padding is done here, and so is every one where the last window may start beyond the image."""
+    kernel = list(op.attrs["kernel_shape"])
+    strides, _, pads = spatial_geometry(op, kernel, values.shape[2:])
+    rank, ceil = len(kernel), bool(op.attrs.get("ceil_mode", 0))
+    equal = pads[:rank] == pads[rank:] and all(2 * pad <= window for pad, window in zip(pads, kernel, strict=False))
+    if equal and not ceil:
+        return values, kernel, strides, pads[:rank], ceil
+    return _padded(values, pads, fill), kernel, strides, [0] * rank, ceil
+
+
+def _cut(op: Op, result: Any, shape: tuple[int, ...]) -> Any:
+    """Without windows that start in padding on the far side, which rounding up adds where the padding was done here."""
+    extents = shape[1:-1] if channels_last(op) else shape[2:]
+    return result[(..., *(slice(extent) for extent in extents))]
+
+
+def max_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    functional = torch_library().nn.functional
+    values, kernel, strides, pads, ceil = _pool(op, to_first(op, inputs[0]), -math.inf)
+    dilations = list(op.attrs.get("dilations") or [1] * len(kernel))
+    call = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[len(kernel) - 1]
+    if len(op.outputs) > 1:
+        raise UnsupportedError(f"operator {op.name!r}: MaxPool with indices has no kernel")
+    return _finish(op, _cut(op, call(values, kernel, strides, pads, dilations, ceil), shapes[0]))
+
+
+def average_pool(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    torch = torch_library()
+    functional = torch.nn.functional
+    whole = to_first(op, inputs[0])
+    values, kernel, strides, pads, ceil = _pool(op, whole, 0.0)
+    call = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[len(kernel) - 1]
+    if any(step != 1 for step in op.attrs.get("dilations") or ()):
+        raise UnsupportedError(f"operator {op.name!r}: AveragePool with dilations has no kernel")
+    count_pads = bool(op.attrs.get("count_include_pad", 0))
+    result = call(values, kernel, strides, pads, ceil, count_pads)
+    if not count_pads and values is not whole:
+        inside, *_ = _pool(op, torch.ones_like(whole), 0.0)
+        result = result / call(inside, kernel, strides, 0, ceil)
+    return _finish(op, _cut(op, result, shapes[0]))
+
+
+def global_pool(name: str) -> Callable[[Op, Inputs, Shapes], list[Any]]:
+    def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+        return [getattr(torch_library(), name)(inputs[0], dim=tuple(range(2, inputs[0].dim())), keepdim=True)]
+
+    return kernel
+
+
+def scaled(values: Any, factor: float) -> Any:
+    """By 1 costs no kernel."""
+    return values if float(factor) == 1.0 else values * float(factor)
+
+
+def gemm(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    """ONNX's Gemm, and TFLite's fully connected layer (over the last axis of any rank)."""
+    values, weights = inputs[0], inputs[1]
+    if channels_last(op):
+        values = values.reshape(-1, weights.shape[-1])
+    values = values.transpose(0, 1) if op.attrs.get("transA") else values
+    weights = weights.transpose(0, 1) if op.attrs.get("transB") else weights
+    result = scaled(torch_library().matmul(values, weights), op.attrs.get("alpha", 1.0))
+    if len(inputs) > 2 and inputs[2] is not None:
+        result = result + scaled(inputs[2], op.attrs.get("beta", 1.0))
+    # ONNX Runtime's fused form names its parameters one by one
+    named = [op.attrs[name] for name in ("activation_alpha", "activation_beta") if name in op.attrs]
+    parameters = op.attrs.get("activation_params", named)
+    return [activation(op.attrs.get("activation"), parameters, result).reshape(shapes[0])]
+
+
+def softmax(name: str) -> Callable[[Op, Inputs, Shapes], list[Any]]:
+    def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+        call = getattr(torch_library(), name)
+        return [call(scaled(inputs[0], op.attrs.get("beta", 1.0)), dim=int(op.attrs.get("axis", -1)))]
+
+    return kernel
+
+
+def hard_sigmoid(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [activation("HardSigmoid", (op.attrs.get("alpha", 0.2), op.attrs.get("beta", 0.5)), inputs[0])]
+
+
+def gelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [torch_library().nn.functional.gelu(inputs[0], approximate=str(op.attrs.get("approximate", "none")))]
+
+
+def selu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    torch = torch_library()
+    alpha = float(op.attrs.get("alpha", 1.6732632423543772))
+    gamma = float(op.attrs.get("gamma", 1.0507009873554805))
+    return [gamma * torch.where(inputs[0] > 0, inputs[0], alpha * torch.expm1(inputs[0]))]
+
+
+def quick_gelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [inputs[0] * torch_library().sigmoid(inputs[0] * float(op.attrs.get("alpha", 1.702)))]
+
+
+def prelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [torch_library().where(inputs[0] >= 0, inputs[0], inputs[0] * inputs[1])]

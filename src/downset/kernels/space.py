@@ -1,0 +1,110 @@
+"""Kernels that resize, pad and rearrange space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.extras import torch_library
+from downset.graph.core import Op
+from downset.kernels.layout import Inputs, Shapes, channels_last, to_first, to_last
+
+
+def pad(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    """ONNX's pads are all begins, then all ends; TFLite's are a row [begin, end] a dimension."""
+    values = inputs[0]
+    given = inputs[1] if len(inputs) > 1 else None
+    if given is not None and given.dim() == 2:
+        pairs = given.tolist()
+    else:
+        flat = given.tolist() if given is not None else list(op.attrs["pads"])
+        axes = inputs[3].tolist() if len(inputs) > 3 and inputs[3] is not None else range(len(flat) // 2)
+        pairs = [[0, 0] for _ in range(values.dim())]
+        for position, axis in enumerate(axes):
+            pairs[axis] = [flat[position], flat[position + len(flat) // 2]]
+    fill = inputs[2] if len(inputs) > 2 and inputs[2] is not None else op.attrs.get("value", 0.0)
+    mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}.get(op.attrs.get("mode", "constant"))
+    if mode is None:
+        raise UnsupportedError(f"operator {op.name!r}: padding mode {op.attrs['mode']} has no kernel")
+    if mode == "constant":
+        flat = [side for pair in reversed(pairs) for side in pair]
+        return [torch_library().nn.functional.pad(values, flat, value=float(fill))]
+    for axis, (begin, end) in enumerate(pairs):
+        if begin or end:
+            moved = values.movedim(axis, -1)
+            bent = torch_library().nn.functional.pad(moved.reshape(1, -1, moved.shape[-1]), [begin, end], mode=mode)
+            values = bent.reshape(*moved.shape[:-1], -1).movedim(-1, axis)
+    return [values]
+
+
+def resize(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    """Nearest and linear, axis by axis, with ONNX's coordinate transformations."""
+    values = inputs[0]
+    scales = inputs[2] if len(inputs) > 2 and inputs[2] is not None and inputs[2].numel() else None
+    if op.kind == "Upsample":
+        scales = inputs[1] if len(inputs) > 1 else op.attrs["scales"]
+    for axis, wanted in enumerate(shapes[0]):
+        if values.shape[axis] != wanted:
+            scale = float(scales[axis]) if scales is not None and not channels_last(op) else wanted / values.shape[axis]
+            values = _resize_axis(op, values, axis, wanted, scale)
+    return [values]
+
+
+def _resize_axis(op: Op, values: Any, axis: int, wanted: int, scale: float) -> Any:
+    torch = torch_library()
+    size = values.shape[axis]
+    # In float32, as the runtimes do: ties are decided by its rounding. Counted on the device, for copying places there
+    # would stop a capture.
+    at = torch.arange(wanted, dtype=torch.float32, device=values.device)
+    whole = torch.full_like(at, scale)  # a GPU divides by a number with its rounded reciprocal, by a tensor exactly
+    transform = op.attrs.get("coordinate_transformation_mode", "half_pixel" if op.kind == "Resize" else "asymmetric")
+    if transform == "align_corners":
+        at = at * ((size - 1) / max(wanted - 1, 1))
+    elif transform == "asymmetric":
+        at = at / whole
+    elif transform == "half_pixel" or (transform == "pytorch_half_pixel" and wanted > 1):
+        at = (at + 0.5) / whole - 0.5
+    elif transform == "pytorch_half_pixel":
+        at = at * 0.0
+    else:
+        raise UnsupportedError(f"operator {op.name!r}: Resize with {transform} has no kernel")
+    mode = op.attrs.get("mode", "nearest")
+    if mode == "nearest":
+        asymmetric = channels_last(op) or op.kind == "Upsample"
+        rounding = op.attrs.get("nearest_mode", "floor" if asymmetric else "round_prefer_floor")
+        if channels_last(op) and transform != "asymmetric":
+            rounding = "round_prefer_ceil"
+        call = {
+            "floor": torch.floor,
+            "ceil": torch.ceil,
+            "round_prefer_floor": lambda x: torch.ceil(x - 0.5),
+            "round_prefer_ceil": lambda x: torch.floor(x + 0.5),
+        }[rounding]
+        return torch.index_select(values, axis, call(at).long().clamp(0, size - 1))
+    if mode not in ("linear", "bilinear"):
+        raise UnsupportedError(f"operator {op.name!r}: Resize mode {mode} has no kernel")
+    at = at.clamp(0, size - 1)
+    low = at.floor().long().clamp(0, size - 1)
+    high = (low + 1).clamp(max=size - 1)
+    along = [1] * values.dim()
+    along[axis] = -1
+    part = (at - low).to(values.dtype).reshape(along)
+    return torch.index_select(values, axis, low) * (1 - part) + torch.index_select(values, axis, high) * part
+
+
+def depth_to_space(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    values, block = to_first(op, inputs[0]), int(op.attrs["blocksize"])
+    batch, channels, height, width = values.shape
+    out = channels // (block * block)
+    if op.attrs.get("mode", "DCR") == "CRD":
+        moved = values.reshape(batch, out, block, block, height, width).permute(0, 1, 4, 2, 5, 3)
+    else:
+        moved = values.reshape(batch, block, block, out, height, width).permute(0, 3, 4, 1, 5, 2)
+    return [to_last(op, moved.reshape(batch, out, height * block, width * block))]
+
+
+def space_to_depth(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    values, block = to_first(op, inputs[0]), int(op.attrs["blocksize"])
+    batch, channels, height, width = values.shape
+    moved = values.reshape(batch, channels, height // block, block, width // block, block).permute(0, 3, 5, 1, 2, 4)
+    return [to_last(op, moved.reshape(batch, channels * block * block, height // block, width // block))]

@@ -1,0 +1,255 @@
+"""The one kernel table: operator kind -> PyTorch call. Every executor of the project computes with it.
+
+A kernel gets the operator, its input tensors (None where absent) and the shapes of its outputs, and returns the
+outputs. Channels-last operators (attribute layout="NHWC") are computed in place of the file's layout.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.extras import torch_library
+from downset.graph.core import ABSENT, Graph, Op
+from downset.kernels import nn as nn
+from downset.kernels import norm as norm
+from downset.kernels import shape as shape
+from downset.kernels import space as space
+from downset.kernels.layout import Inputs, Shapes
+
+__all__ = ["KERNELS", "check_kernels"]
+
+Kernel = Callable[[Op, Inputs, Shapes], list[Any]]
+
+
+def check_kernels(graph: Graph) -> None:
+    """Raise UnsupportedError naming the first operator without a kernel, and how many of its kind there are. Those that
+    make constants need none."""
+    made = [[tensor for tensor in op.outputs if tensor != ABSENT] for op in graph.ops]
+    known = [bool(tensors) and all(tensor in graph.constants for tensor in tensors) for tensors in made]
+    ops = [op for op, constant in zip(graph.ops, known, strict=True) if not constant]
+    counts = Counter(op.kind for op in ops)
+    for op in ops:
+        if op.kind not in KERNELS:
+            others = {kind: count for kind, count in counts.items() if kind not in KERNELS and kind != op.kind}
+            more = f"; also lacking: {', '.join(f'{kind} ({n})' for kind, n in others.items())}" if others else ""
+            raise UnsupportedError(
+                f"no kernel for operator {op.name!r} of kind {op.kind} ({counts[op.kind]} of it){more}"
+            )
+    quantised = next((t for op in ops for t in op.outputs if t != ABSENT and graph.tensors[t].quantization), None)
+    if quantised is not None:
+        raise UnsupportedError(f"tensor {graph.tensors[quantised].name!r} is quantised; the kernels compute on floats")
+
+
+def _activate(op: Op, result: Any) -> list[Any]:
+    return [nn.activation(op.attrs.get("activation"), op.attrs.get("activation_params", ()), result)]
+
+
+def _unary(name: str) -> Kernel:
+    return lambda op, inputs, shapes: [getattr(torch_library(), name)(inputs[0])]
+
+
+def _binary(name: str) -> Kernel:
+    return lambda op, inputs, shapes: _activate(op, getattr(torch_library(), name)(inputs[0], inputs[1]))
+
+
+def _many(name: str) -> Kernel:
+    def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+        total = inputs[0]
+        for other in inputs[1:]:
+            total = getattr(torch_library(), name)(total, other)
+        return _activate(op, total)
+
+    return kernel
+
+
+def _mean(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [sum(inputs[1:], inputs[0]) / len(inputs)]
+
+
+def _functional(name: str, **defaults: float) -> Kernel:
+    """torch.nn.functional.NAME(x, **attributes); ONNX attribute names, given as attribute=default."""
+
+    def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+        arguments = [float(op.attrs.get(key, value)) for key, value in defaults.items()]
+        return [getattr(torch_library().nn.functional, name)(inputs[0], *arguments)]
+
+    return kernel
+
+
+def _reduce(name: str) -> Kernel:
+    def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+        axes = shape.axes_of(op, inputs)
+        if not axes and op.attrs.get("noop_with_empty_axes"):
+            return [inputs[0]]
+        axes = axes or list(range(inputs[0].dim()))
+        return [getattr(torch_library(), name)(inputs[0], dim=axes).reshape(shapes[0])]
+
+    return kernel
+
+
+def _concat(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return _activate(op, torch_library().cat(list(inputs), dim=int(op.attrs.get("axis", 0))))
+
+
+def _cast(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [inputs[0]]  # the executor stores results in the element type the graph states
+
+
+def _clip(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    low = inputs[1] if len(inputs) > 1 and inputs[1] is not None else op.attrs.get("min")
+    high = inputs[2] if len(inputs) > 2 and inputs[2] is not None else op.attrs.get("max")
+    bounds = [None if bound is None else float(bound) for bound in (low, high)]
+    return [inputs[0] if bounds == [None, None] else torch_library().clamp(inputs[0], *bounds)]
+
+
+def _arg(name: str) -> Kernel:
+    def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+        axis = int(inputs[1]) if len(inputs) > 1 else int(op.attrs.get("axis", 0))
+        if not op.attrs.get("select_last_index"):
+            return [getattr(torch_library(), name)(inputs[0], dim=axis).reshape(shapes[0])]
+        last = getattr(torch_library(), name)(inputs[0].flip(axis), dim=axis)
+        return [(inputs[0].shape[axis] - 1 - last).reshape(shapes[0])]
+
+    return kernel
+
+
+def _where(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [torch_library().where(inputs[0].bool(), inputs[1], inputs[2])]
+
+
+def _matmul(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    first = inputs[0].transpose(-1, -2) if op.attrs.get("transA") else inputs[0]
+    second = inputs[1].transpose(-1, -2) if op.attrs.get("transB") else inputs[1]
+    return [nn.scaled(torch_library().matmul(first, second), op.attrs.get("alpha", 1.0))]
+
+
+def _constant(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    raise UnsupportedError(f"the value of constant {op.name!r} is not known")
+
+
+def _sign(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    values, torch = inputs[0], torch_library()
+    result = torch.sign(values)  # 0 for what is no number, which ONNX Runtime leaves as it is
+    return [torch.where(values.isnan(), values, result) if values.is_floating_point() else result]
+
+
+def _dequantize(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    if not inputs[0].is_floating_point():
+        raise UnsupportedError(f"operator {op.name!r}: the kernels compute on floats, not on quantised values")
+    return [inputs[0]]  # TFLite's float16 weights
+
+
+def _identity(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [inputs[0]]
+
+
+def _dropout(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    return [inputs[0], torch_library().ones_like(inputs[0])][: len(op.outputs)]
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "Abs": _unary("abs"),
+    "Add": _binary("add"),
+    "And": _binary("logical_and"),
+    "ArgMax": _arg("argmax"),
+    "ArgMin": _arg("argmin"),
+    "AveragePool": nn.average_pool,
+    "BatchNormalization": norm.batch_normalization,
+    "Cast": _cast,
+    "Ceil": _unary("ceil"),
+    "Clip": _clip,
+    "Concat": _concat,
+    "Constant": _constant,
+    "ConstantOfShape": shape.constant_of_shape,
+    "Conv": nn.convolution,
+    "ConvTranspose": nn.transposed_convolution,
+    "Cos": _unary("cos"),
+    "DepthToSpace": space.depth_to_space,
+    "DequantizeLinear": _dequantize,
+    "Div": _binary("div"),
+    "Dropout": _dropout,
+    "Elu": _functional("elu", alpha=1.0),
+    "Equal": _binary("eq"),
+    "Erf": _unary("erf"),
+    "Exp": _unary("exp"),
+    "Expand": shape.expand,
+    "Flatten": shape.reshape,
+    "Floor": _unary("floor"),
+    "Gather": shape.gather,
+    "GatherElements": shape.gather_elements,
+    "Gelu": nn.gelu,
+    "Gemm": nn.gemm,
+    "GlobalAveragePool": nn.global_pool("mean"),
+    "GlobalMaxPool": nn.global_pool("amax"),
+    "Greater": _binary("gt"),
+    "GreaterOrEqual": _binary("ge"),
+    "HardSigmoid": nn.hard_sigmoid,
+    "HardSwish": _functional("hardswish"),
+    "Identity": _identity,
+    "InstanceNormalization": norm.instance_normalization,
+    "LRN": norm.local_response_normalization,
+    "LayerNormalization": norm.layer_normalization,
+    "LeakyRelu": _functional("leaky_relu", alpha=0.01),
+    "Less": _binary("lt"),
+    "LessOrEqual": _binary("le"),
+    "Log": _unary("log"),
+    "LogSoftmax": nn.softmax("log_softmax"),
+    "MatMul": _matmul,
+    "Max": _many("maximum"),
+    "MaxPool": nn.max_pool,
+    "Mean": _mean,
+    "Min": _many("minimum"),
+    "Mul": _binary("mul"),
+    "Neg": _unary("neg"),
+    "Not": _unary("logical_not"),
+    "Or": _binary("logical_or"),
+    "PRelu": nn.prelu,
+    "Pad": space.pad,
+    "Pow": _binary("pow"),
+    "RMSNormalization": norm.rms_normalization,
+    "Reciprocal": _unary("reciprocal"),
+    "ReduceMax": _reduce("amax"),
+    "ReduceMean": _reduce("mean"),
+    "ReduceMin": _reduce("amin"),
+    "ReduceSum": _reduce("sum"),
+    "Relu": _unary("relu"),
+    "Reshape": shape.reshape,
+    "Resize": space.resize,
+    "Round": _unary("round"),
+    "Selu": nn.selu,
+    "Shape": shape.shape,
+    "Sigmoid": _unary("sigmoid"),
+    "Sign": _sign,
+    "Sin": _unary("sin"),
+    "Slice": shape.slices,
+    "Softmax": nn.softmax("softmax"),
+    "Softplus": _functional("softplus"),
+    "Softsign": _functional("softsign"),
+    "SpaceToDepth": space.space_to_depth,
+    "Split": shape.split,
+    "Sqrt": _unary("sqrt"),
+    "Squeeze": shape.reshape,
+    "Sub": _binary("sub"),
+    "Sum": _many("add"),
+    "Tanh": _unary("tanh"),
+    "Tile": shape.tile,
+    "Transpose": shape.transpose,
+    "Unsqueeze": shape.reshape,
+    "Upsample": space.resize,
+    "Where": _where,
+    "com.microsoft::FusedConv": nn.convolution,
+    "com.microsoft::FusedGemm": nn.gemm,
+    "com.microsoft::FusedMatMul": _matmul,
+    "com.microsoft::Gelu": nn.gelu,
+    "com.microsoft::QuickGelu": nn.quick_gelu,
+    "com.microsoft::SkipLayerNormalization": norm.skip_layer_normalization,
+    "tflite::PACK": shape.pack,
+    "tflite::RSQRT": _unary("rsqrt"),
+    "tflite::SPLIT_V": shape.split_v,
+    "tflite::SQUARE": _unary("square"),
+    "tflite::STRIDED_SLICE": shape.strided_slice,
+    "tflite::UNPACK": shape.unpack,
+}

@@ -1,0 +1,134 @@
+"""Tensor usage records: what an arena planner sees of a network. The CSV files they travel in: records_csv.py.
+
+The word is the memory-management paper's (section 3); here intervals are half-open, so the paper's [first, last] is
+[first, last + 1). Steps are integers of any size; only their order matters.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+
+from downset.errors import UsageError
+
+__all__ = ["Record", "align_up", "check_records", "collisions", "faults"]
+
+
+_WHOLE = ("start", "stop", "nbytes", "alignment")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A buffer of `nbytes` that must keep its contents from step `start` up to, not including, step `stop`.
+
+    `offset` pins it; `gaps` are half-open intervals inside the lifetime in which its bytes may be used by others.
+    """
+
+    id: str
+    start: int
+    stop: int
+    nbytes: int
+    alignment: int = 1
+    offset: int | None = None
+    gaps: tuple[tuple[int, int], ...] = ()
+    hint: int | None = None
+
+    def active(self) -> tuple[tuple[int, int], ...]:
+        """The lifetime without its gaps, as ascending half-open intervals."""
+        pieces, cursor = [], self.start
+        for low, high in sorted(self.gaps):
+            if low > cursor:
+                pieces.append((cursor, low))
+            cursor = max(cursor, high)
+        if cursor < self.stop:
+            pieces.append((cursor, self.stop))
+        return tuple(pieces)
+
+
+def align_up(nbytes: int, alignment: int) -> int:
+    return -(-nbytes // alignment) * alignment
+
+
+def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
+    """What is wrong with bare records, as (record, field, reason): in order of the records, then pins that collide, in
+    order of the steps. O(n log n)."""
+    seen: dict[str, int] = {}
+    pinned: list[int] = []
+    for index, record in enumerate(records):
+        fractional = next((name for name in _WHOLE if not isinstance(getattr(record, name), Integral)), None)
+        if fractional is not None:
+            yield (
+                index,
+                fractional,
+                f"{getattr(record, fractional)!r} as {fractional} of {record.id!r} is no whole number",
+            )
+            continue
+        if record.id in seen:
+            yield index, "id", f"id {record.id!r} is taken by record {seen[record.id]}"
+        seen.setdefault(record.id, index)
+        if record.start >= record.stop:
+            yield index, "stop", f"the lifetime [{record.start}, {record.stop}) of {record.id!r} is empty or reversed"
+            continue
+        if record.nbytes <= 0:
+            yield index, "nbytes", f"the size {record.nbytes} of {record.id!r} is not positive"
+        if record.alignment <= 0:
+            yield index, "alignment", f"the alignment {record.alignment} of {record.id!r} is not positive"
+            continue
+        for low, high in record.gaps:
+            if not record.start <= low < high <= record.stop:
+                yield index, "gaps", f"the gap [{low}, {high}) of {record.id!r} is not inside its lifetime"
+        if not record.active():
+            yield index, "gaps", f"the gaps of {record.id!r} leave nothing of its lifetime"
+            continue
+        if record.offset is None:
+            continue
+        if record.offset < 0 or record.offset % record.alignment:
+            reason = f"{record.id!r} is pinned at {record.offset}, not at a multiple of {record.alignment}"
+            yield index, "offset", reason
+        if record.nbytes > 0:
+            pinned.append(index)
+    for _, one, other in collisions([records[i] for i in pinned], [records[i].offset or 0 for i in pinned]):
+        first, second = sorted((pinned[one], pinned[other]))
+        yield (
+            second,
+            "offset",
+            f"{records[second].id!r} is pinned over {records[first].id!r}, which lives at the same time",
+        )
+
+
+def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(step, record, record that came to it) where two of these records hold the same bytes from that step on.
+
+    In order of the steps, and at least one for every record that collides with what was there when it came. O(n log n)
+    comparisons: what lives at one step is apart in bytes if neighbours are, so a newcomer is held to its neighbours.
+    """
+    events: list[tuple[int, int, int]] = []
+    for index, record in enumerate(records):
+        for low, high in record.active() if record.nbytes > 0 else ():
+            events += [(low, 1, index), (high, 0, index)]
+    events.sort()
+    live: list[tuple[int, int]] = []  # (offset, record)
+    apart = [True] * len(records)
+    for step, comes, index in events:
+        begin, end = offsets[index], offsets[index] + records[index].nbytes
+        if not comes:
+            if apart[index]:
+                del live[bisect_left(live, (begin, index))]
+            continue
+        at = bisect_left(live, (begin, index))
+        others = [live[at - 1][1]] if at else []
+        others += [live[at][1]] if at < len(live) else []
+        hit = [i for i in others if offsets[i] < end and begin < offsets[i] + records[i].nbytes]
+        apart[index] = not hit
+        if hit:
+            yield step, hit[0], index
+        else:
+            insort(live, (begin, index))
+
+
+def check_records(records: Sequence[Record]) -> None:
+    """Raise UsageError naming the first record that cannot be planned, and why."""
+    for index, _, reason in faults(records):
+        raise UsageError(f"record {index}: {reason}")

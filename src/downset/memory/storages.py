@@ -1,0 +1,146 @@
+"""Which tensors of a graph lie in the same bytes under a memory model: the storages that `liveness` judges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from downset.graph.core import ABSENT, Graph, Op
+from downset.memory.models import MemoryModel
+from downset.memory.records import align_up
+
+__all__ = ["Sharing", "share", "takeover"]
+
+
+@dataclass(slots=True)
+class Sharing:
+    """Storages by index: aligned bytes, masks of producers (0: before the start) and consumers, kept to the end."""
+
+    storages_of: list[tuple[int, ...]]
+    """By tensor: none (not counted), one, or several (a zero-copy concatenation)."""
+    nbytes: list[int] = field(default_factory=list)
+    producers: list[int] = field(default_factory=list)
+    consumers: list[int] = field(default_factory=list)
+    kept: list[bool] = field(default_factory=list)
+    exclusive: list[bool] = field(default_factory=list)
+    """Whether an operator may overwrite it: neither a graph input, nor an output, nor part of a concatenation view."""
+
+    def add(self, nbytes: int, producer: int) -> int:
+        self.nbytes.append(nbytes)
+        self.producers.append(producer)
+        self.consumers.append(0)
+        self.kept.append(False)
+        self.exclusive.append(producer != 0)
+        return len(self.nbytes) - 1
+
+    def merge(self, into: int, other: int) -> None:
+        """One storage for both, that lives from the first producer to the last consumer of either."""
+        self.producers[into] |= self.producers[other]
+        self.consumers[into] |= self.consumers[other]
+        self.nbytes[other] = self.producers[other] = self.consumers[other] = 0
+
+    def keep(self, tensors: Sequence[int]) -> None:
+        for tensor in tensors:
+            for storage in self.storages_of[tensor]:
+                self.kept[storage] = True
+
+
+def share(graph: Graph, model: MemoryModel) -> Sharing:
+    """The storages of a graph. O(operators · inputs) mask steps."""
+    sharing = Sharing([()] * len(graph.tensors))
+    read_by, outputs = graph.consumers(), frozenset(graph.outputs)
+    if model.inputs != "not counted":
+        for tensor in dict.fromkeys(graph.inputs):
+            if graph.tensors[tensor].role == "activation":
+                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), 0),)
+    for index, op in enumerate(graph.ops):
+        bit = 1 << index
+        parts = [tensor for tensor in op.inputs if tensor != ABSENT]
+        for tensor in parts:
+            for storage in sharing.storages_of[tensor]:
+                sharing.consumers[storage] |= bit
+        for position, tensor in enumerate(op.outputs):
+            if tensor == ABSENT or graph.tensors[tensor].role != "activation":
+                continue
+            if tensor in outputs and not model.outputs_counted:
+                continue
+            held = [storage for part in parts for storage in sharing.storages_of[part]]
+            if position == 0 and _is_view(graph, model, op):
+                sharing.storages_of[tensor] = sharing.storages_of[op.inputs[0]]
+            elif _is_concatenation_view(graph, model, op, tensor, parts, sharing):
+                sharing.storages_of[tensor] = tuple(held)
+                for storage in held:
+                    sharing.exclusive[storage] = False
+            elif _accumulates(model, op, parts, sharing) and all(read_by[part] == (index,) for part in parts):
+                for part, other in zip(parts[1:], held[1:], strict=True):
+                    sharing.merge(held[0], other)
+                    sharing.storages_of[part] = (held[0],)
+                sharing.storages_of[tensor] = (held[0],)
+            else:
+                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), bit),)
+    sharing.keep(graph.outputs)
+    if model.inputs == "to the end":
+        sharing.keep(graph.inputs)
+    return sharing
+
+
+def _aligned_bytes(graph: Graph, model: MemoryModel, tensor: int) -> int:
+    return align_up(graph.tensors[tensor].nbytes, model.alignment)
+
+
+def _is_view(graph: Graph, model: MemoryModel, op: Op) -> bool:
+    """Whether the first output is the same bytes as the first input."""
+    if op.kind not in model.views or not op.inputs or op.inputs[0] == ABSENT:
+        return False
+    source, made = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    if source.role != "activation" or source.nbytes != made.nbytes:
+        return False
+    # A runtime copies where an output of the graph would alias an input of it.
+    return op.outputs[0] not in graph.outputs or not (model.outputs_apart or op.inputs[0] in graph.inputs)
+
+
+def _is_concatenation_view(
+    graph: Graph, model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing
+) -> bool:
+    if op.kind != "Concat" or not model.concat_is_view or tensor in graph.outputs:
+        return False
+    held = [storage for part in parts for storage in sharing.storages_of[part]]
+    return len(set(held)) == len(held) and all(sharing.storages_of[part] for part in parts)
+
+
+def _accumulates(model: MemoryModel, op: Op, parts: Sequence[int], sharing: Sharing) -> bool:
+    """Whether a sum of partial results happens in the bytes of its first part."""
+    if op.kind != "Sum" or not model.accumulates or not op.attrs.get("partial_sum"):
+        return False
+    return all(len(sharing.storages_of[part]) == 1 for part in parts)
+
+
+def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list[int]:
+    """The storages that the operator's output may overwrite, lowest first."""
+    at = model.in_place_input.get(op.kind)
+    if at is None and op.kind not in model.in_place:
+        return []
+    if len(op.outputs) != 1 or op.outputs[0] == ABSENT:
+        return []
+    made = sharing.storages_of[op.outputs[0]]
+    if len(made) != 1 or sharing.producers[made[0]].bit_count() != 1:
+        return []
+    if model.outputs_apart and op.outputs[0] in graph.outputs:
+        return []
+    if at is not None and (at >= len(op.inputs) or op.inputs.count(op.inputs[at]) > 1):
+        return []  # what is read elsewhere too cannot be overwritten while it is
+    found: list[int] = []
+    for tensor in op.inputs if at is None else op.inputs[at : at + 1]:
+        if tensor == ABSENT or len(sharing.storages_of[tensor]) != 1:
+            continue
+        (storage,) = sharing.storages_of[tensor]
+        if (
+            storage != made[0]
+            and storage not in found
+            and sharing.exclusive[storage]
+            and not sharing.kept[storage]
+            and sharing.nbytes[storage] == sharing.nbytes[made[0]]
+            and graph.tensors[tensor].nbytes == graph.tensors[op.outputs[0]].nbytes
+        ):
+            found.append(storage)
+    return sorted(found)

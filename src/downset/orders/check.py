@@ -1,0 +1,38 @@
+"""The laws of an order, checked by carrying it out on paper. Imports no planner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.errors import InvalidPlan
+from downset.graph.core import Graph
+from downset.memory.liveness import order_problem, peak_bytes
+from downset.plans import Order
+
+__all__ = ["verify_order", "verify_steps"]
+
+
+def verify_steps(predecessors: Sequence[int], steps: Sequence[int]) -> None:
+    """Raise InvalidPlan unless `steps` runs every operator once, each after its predecessors."""
+    if sorted(steps) != list(range(len(predecessors))):
+        raise InvalidPlan(f"the order has {len(steps)} steps that are not the {len(predecessors)} operators, each once")
+    done = 0
+    for step, operator in enumerate(steps):
+        missing = predecessors[operator] & ~done
+        if missing:
+            earlier = missing.bit_length() - 1
+            raise InvalidPlan(f"step {step}: operator {operator} runs before operator {earlier}, which it needs")
+        done |= 1 << operator
+
+
+def verify_order(graph: Graph, order: Order) -> None:
+    """The laws of an order alone."""
+    verify_steps(graph.predecessors(), order.steps)
+    evidence = order.evidence
+    actual = peak_bytes(order_problem(graph, order.memory), order.steps)
+    if actual != evidence.value:
+        raise InvalidPlan(f"the order states a peak of {evidence.value} bytes, but its peak is {actual}")
+    if evidence.bound > evidence.value:
+        raise InvalidPlan(f"the bound {evidence.bound} is above the value {evidence.value}")
+    if evidence.proven and evidence.bound != evidence.value:
+        raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")

@@ -1,0 +1,113 @@
+"""A network as a chain of pieces with the least redundant work in the worst one.
+
+Source: PICO, section 4.3, Algorithm 1 and equation 13; section 6.2.3 for the divide and conquer of large networks.
+Names: the graph 𝔾 that is left → a *state*, a downset of vertices; ending piece M_E → the next piece, from the end;
+    C(M) → `cost`, in MACs; F(𝔾) → the least `max_macs`; the constraint of lines 5-7 → the *forced* part of a piece;
+    d → `diameter`; n → `layers`.
+Complexity: as printed, O(w·d·(n·d/w)^w). Here each threshold visits a state once; states are the cuts that the chain
+    constraint leaves, 20 to 83 for networks of chains and blocks.
+Deviations: a state is what is left alone: what feeds the part already taken is forced, so line 7's M'_E adds nothing.
+    Instead of the full recursion, a search for the least threshold: is there a chain whose pieces all cost at most T?
+    A state from which there is none is remembered with its T.
+    Vertices are convolutions and pools (the layers, which n and the diameter count), and operators that join tensors
+    (Add, Concat, Mul: they count in neither; without them ResNet34 has no chain at all). Every other operator belongs
+    to the vertex whose result it reads, the classifier to the last; where others read that result too, to its reader.
+    C(M) is not defined to the letter ("the difference of required FLOPs for the two input"): here, each vertex's MACs
+    for `strips` equal row strips of the piece's sinks, clipped at the borders, less its MACs for the whole, summed;
+    less than nothing (rows that a stride skips) counts as nothing. The sinks of a piece are fixed by the state, so this
+    is a sum that only grows with the piece, and leaving out all that contains a piece over the threshold loses nothing.
+    Ties: ties="sum" takes the least max C, then the least sum of C, then the most pieces; ties="first" keeps at each
+    state the first piece of least max C, as line 12 does, from small pieces to large (the paper names no order).
+    The diameter is the number of layers on a longest path within the piece, at most 5.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
+from downset.native import native_module
+from downset.pipelines.pieces.algorithm_1 import recursive_pieces
+from downset.pipelines.pieces.problem import PieceChain, PieceProblem, Ties
+
+__all__ = ["pieces"]
+
+_MOST_VERTICES = 1024
+_NONE = (1 << 63) - 1
+
+
+def pieces(
+    problem: PieceProblem,
+    *,
+    strips: int = 2,
+    diameter: int = 5,
+    seconds: float = 10.0,
+    state_limit: int = 2_000_000,
+    ties: Ties = "sum",
+    engine: str = "native",
+) -> PieceChain:
+    """The chain of least max C, ties as asked for, or the best found within the limits with its bound.
+
+    Raises InfeasibleError if no chain keeps the diameter, LimitReached if none was found in time, UsageError for fewer
+    than one strip or a diameter below one layer.
+    """
+    if strips < 1 or diameter < 1:
+        raise UsageError(f"pieces need a strip and a layer at least, not {strips} strips and a diameter of {diameter}")
+    if engine == "python":
+        return recursive_pieces(problem, strips=strips, diameter=diameter, ties=ties, state_limit=state_limit)
+    began = time.perf_counter()
+    search = _native_search(problem, strips, diameter, state_limit)
+    low, best, threshold = 0, _NONE, 0
+    found: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]] | None = None
+    while low < best:
+        left = seconds - (time.perf_counter() - began)
+        if left <= 0:
+            break
+        # What cannot be settled must not cost the whole budget; a threshold at the bound is the easiest to refute.
+        outcome, allowed = search.within(threshold, left if threshold == _NONE - 1 else left / 4)
+        if outcome == 1:
+            found = tuple(map(tuple, search.pieces())), tuple(search.costs())
+            best = max(found[1], default=0)
+        elif outcome == 0 and allowed == _NONE:
+            raise InfeasibleError(f"no chain of pieces keeps the diameter {diameter}; allow a longer one")
+        elif outcome == 0:
+            low = allowed
+        elif threshold in (low, _NONE - 1) and (found is not None or threshold > low):
+            break
+        unsettled = outcome == -1
+        threshold = _NONE - 1 if found is None else low + (0 if unsettled else (best - low) // 2)
+    if found is None:
+        raise LimitReached(f"no chain of pieces within {seconds:g} s; give it more time, or divide the network")
+    spent = time.perf_counter() - began
+    left = min(seconds - spent, max(spent, 1.0))  # settling ties is worth as much as the search was
+    refined = left > 0 and bool(search.refine(best, ties == "first", left))
+    if refined:
+        found = tuple(map(tuple, search.pieces())), tuple(search.costs())
+    return PieceChain(*found, low, refined, search.states(), time.perf_counter() - began)
+
+
+def _native_search(problem: PieceProblem, strips: int, diameter: int, state_limit: int) -> Any:
+    if len(problem.vertices) > _MOST_VERTICES:
+        raise UnsupportedError(
+            f"{len(problem.vertices)} vertices are more than {_MOST_VERTICES}; divide the network (divided_pieces)"
+        )
+    form = problem.form
+    inputs = [
+        [number for item in op.inputs for number in (item.tensor, *(item.map or (0, 0, 0, 0)))] for op in form.ops
+    ]
+    numbers = [[op.rows, op.macs_per_row, int(op.whole)] for op in form.ops]
+    outputs = [list(op.outputs) for op in form.ops]
+    vertices = [list(vertex) for vertex in problem.vertices]
+    return native_module().PieceSearch(
+        inputs,
+        outputs,
+        numbers,
+        list(form.rows),
+        list(form.outputs),
+        vertices,
+        list(problem.layers),
+        strips,
+        diameter,
+        state_limit,
+    )

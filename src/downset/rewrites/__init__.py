@@ -1,0 +1,1 @@
+"""Rewrites of a network: functions from a graph to a graph that computes the same."""

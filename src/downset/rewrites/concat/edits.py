@@ -1,0 +1,206 @@
+"""The edits that split one reader of a concatenation over its parts; `partition_rules` says where each is lawful.
+
+Those of kind "kernel-wise" compute every element as before and leave a concatenation behind the reader; those of kind
+"channel-wise" add partial results up, which is equal up to the rounding of the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from downset.graph.core import ABSENT, Op
+from downset.graph.edit import Edit
+from downset.rewrites.concat.operands import (
+    BINARY,
+    CONVOLUTIONS,
+    FUSED,
+    concat_axis,
+    maker,
+    operand_cut,
+    output_axis,
+    part_constant,
+    summed_axis,
+)
+
+__all__ = ["Accumulate", "flatten", "flatten_images", "move_behind", "split_convolution", "split_product", "split_sum"]
+
+Accumulate = Literal["sum", "chain", "fused"]
+
+
+def flatten(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
+    """concat(…, concat(x_1 … x_n), …) -> concat(…, x_1 … x_n, …)."""
+    del accumulate
+    graph = edit.graph
+    concat, op = graph.ops[site], graph.ops[reader]
+    inputs: list[int] = []
+    for tensor in op.inputs:
+        inputs += concat.inputs if tensor == concat.outputs[0] else (tensor,)
+    edit.replace(reader, [replace(op, inputs=tuple(inputs))])
+
+
+def flatten_images(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
+    """flatten(concat(x_1 … x_n)) -> concat(flatten(x_1) … flatten(x_n)): rows are contiguous, channels come first."""
+    del accumulate
+    graph = edit.graph
+    concat, op = graph.ops[site], graph.ops[reader]
+    result = graph.tensors[op.outputs[0]]
+    whole = graph.tensors[concat.outputs[0]].shape[1]
+    ops, parts = [], []
+    for number, tensor in enumerate(concat.inputs):
+        width = result.shape[1] * graph.tensors[tensor].shape[1] // whole
+        made = edit.add_tensor(f"{result.name}/part{number}", (result.shape[0], width), result)
+        ops.append(Op(f"{op.name}/part{number}", op.kind, (tensor,), (made,), dict(op.attrs)))
+        parts.append(made)
+    ops.append(Op(f"{concat.name}/after/{op.name}", "Concat", tuple(parts), op.outputs, {"axis": 1}))
+    edit.replace(reader, ops)
+
+
+def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
+    """reader(concat(x_1 … x_n)) -> concat(reader_1(x_1) … reader_n(x_n)): exact, each channel is computed as before."""
+    del accumulate  # nothing is summed here
+    graph = edit.graph
+    concat, op = graph.ops[site], graph.ops[reader]
+    axis = concat_axis(graph, concat)
+    result = graph.tensors[op.outputs[0]]
+    whole = graph.tensors[concat.outputs[0]].shape[axis]
+    # A depthwise convolution may multiply channels; a grouped one may make more or fewer of them.
+    made_channels = result.shape[axis]
+    parts, ops, start = [], [], 0
+    for number, tensor in enumerate(concat.inputs):
+        stop = start + graph.tensors[tensor].shape[axis]
+        shape = list(result.shape)
+        shape[axis] = (stop - start) * made_channels // whole
+        made = edit.add_tensor(f"{result.name}/part{number}", shape, result)
+        attrs = dict(op.attrs)
+        if op.kind in CONVOLUTIONS:
+            attrs["group"] = int(op.attrs.get("group", 1)) * (stop - start) // whole
+        inputs = _inputs_of_part(edit, concat, op, axis, number, start, stop)
+        ops.append(Op(f"{op.name}/part{number}", op.kind, inputs, (made,), attrs))
+        parts.append(made)
+        start = stop
+    joined = Op(f"{concat.name}/after/{op.name}", "Concat", tuple(parts), op.outputs, dict(concat.attrs))
+    edit.replace(reader, [*ops, joined], settings_of=[*[reader] * len(ops), site])
+
+
+def _inputs_of_part(edit: Edit, concat: Op, op: Op, axis: int, number: int, start: int, stop: int) -> tuple[int, ...]:
+    graph, joined = edit.graph, concat.outputs[0]
+    if op.kind in BINARY:
+        found = []
+        for tensor in op.inputs:
+            how = operand_cut(graph, tensor, joined, axis)
+            if how == "parts":
+                made = maker(graph, tensor)
+                assert made is not None  # a concatenation
+                tensor = made.inputs[number]
+            elif how == "cut":
+                at = axis - len(graph.tensors[joined].shape) + len(graph.tensors[tensor].shape)
+                tensor = part_constant(edit, tensor, at, start, stop, f"/part{number}")
+            found.append(tensor)
+        return tuple(found)
+    inputs = [concat.inputs[number], *op.inputs[1:]]
+    if op.kind in CONVOLUTIONS or op.kind == "BatchNormalization":
+        whole = graph.tensors[joined].shape[axis]
+        made_channels = graph.tensors[op.outputs[0]].shape[axis]
+        for position, constant in enumerate(op.inputs[1:], start=1):
+            if constant != ABSENT:
+                at = output_axis(op) if position == 1 else 0
+                cut = (start * made_channels // whole, stop * made_channels // whole)
+                inputs[position] = part_constant(edit, constant, at, *cut, f"/part{number}")
+    return tuple(inputs)
+
+
+def split_convolution(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
+    """conv(concat(x_1 … x_n)) -> Σ conv_i(x_i): equation 6."""
+    op = edit.graph.ops[reader]
+    dtype = edit.graph.tensors[op.outputs[0]].dtype
+    if op.kind == FUSED or (accumulate == "fused" and dtype == "float32" and "layout" not in op.attrs):
+        _accumulated(edit, site, reader)
+    else:
+        split_sum(edit, site, reader, accumulate)
+
+
+def split_sum(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
+    """The bias is in the first part, a fused activation after the sum."""
+    graph = edit.graph
+    concat, op = graph.ops[site], graph.ops[reader]
+    result = graph.tensors[op.outputs[0]]
+    activation = op.attrs.get("activation")
+    attrs = {key: value for key, value in op.attrs.items() if key != "activation"}
+    no_bias: tuple[int, ...] = ()
+    if "layout" in op.attrs and op.inputs[2:3] not in ((), (ABSENT,)):  # LiteRT runs no convolution without a bias
+        no_bias = (_zeros_like(edit, op.inputs[2]),)
+    ops: list[Op] = []
+    parts: list[int] = []
+    for number, (tensor, weights) in enumerate(_cut_weights(edit, concat, op)):
+        made = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result)
+        bias = op.inputs[2:3] if number == 0 else no_bias
+        ops.append(Op(f"{op.name}/partial{number}", op.kind, (tensor, weights, *bias), (made,), dict(attrs)))
+        parts.append(made)
+    layout = {"layout": op.attrs["layout"]} if "layout" in op.attrs else {}
+    fused = {**layout, "activation": activation} if activation else layout
+    if accumulate == "sum":
+        ops.append(Op(f"{op.name}/sum", "Sum", tuple(parts), op.outputs, {**fused, "partial_sum": 1}))
+    else:
+        total = parts[0]
+        for number, part in enumerate(parts[1:], start=1):
+            last = number == len(parts) - 1
+            into = op.outputs[0] if last else edit.add_tensor(f"{result.name}/sum{number}", result.shape, result)
+            ops.append(Op(f"{op.name}/add{number}", "Add", (total, part), (into,), dict(fused if last else layout)))
+            total = into
+    edit.replace(reader, ops)
+
+
+def _cut_weights(edit: Edit, concat: Op, op: Op) -> list[tuple[int, int]]:
+    """By part: its tensor, and the weights that read it."""
+    axis, start, found = concat_axis(edit.graph, concat), 0, []
+    for number, tensor in enumerate(concat.inputs):
+        stop = start + edit.graph.tensors[tensor].shape[axis]
+        found.append((tensor, part_constant(edit, op.inputs[1], summed_axis(op), start, stop, f"/part{number}")))
+        start = stop
+    return found
+
+
+def _accumulated(edit: Edit, site: int, reader: int) -> None:
+    """Σ conv_i(x_i) where each convolution but the first adds to the sum of those before it, its fourth input; the last
+    one activates."""
+    graph = edit.graph
+    concat, op = graph.ops[site], graph.ops[reader]
+    result = graph.tensors[op.outputs[0]]
+    plain = {key: value for key, value in op.attrs.items() if not key.startswith("activation")}
+    ops: list[Op] = []
+    total, last = ABSENT, len(concat.inputs) - 1
+    for number, (tensor, weights) in enumerate(_cut_weights(edit, concat, op)):
+        into = op.outputs[0] if number == last else edit.add_tensor(f"{result.name}/sum{number}", result.shape, result)
+        inputs = (tensor, weights, *op.inputs[2:3]) if number == 0 else (tensor, weights, ABSENT, total)
+        attrs = op.attrs if number == last else plain
+        ops.append(Op(f"{op.name}/partial{number}", "Conv" if number == 0 else FUSED, inputs, (into,), dict(attrs)))
+        total = into
+    edit.replace(reader, ops)
+
+
+def split_product(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
+    """A·B + C with A = concat(x_1 … x_n): ONNX's Gemm adds what it is given, so each adds to the sum before it."""
+    graph = edit.graph
+    concat, op = graph.ops[site], graph.ops[reader]
+    if "layout" in op.attrs:  # TFLite's has no such input
+        split_sum(edit, site, reader, accumulate)
+        return
+    result = graph.tensors[op.outputs[0]]
+    ops: list[Op] = []
+    total, last = ABSENT, len(concat.inputs) - 1
+    for number, (tensor, weights) in enumerate(_cut_weights(edit, concat, op)):
+        into = op.outputs[0] if number == last else edit.add_tensor(f"{result.name}/sum{number}", result.shape, result)
+        inputs = (tensor, weights, *op.inputs[2:3]) if number == 0 else (tensor, weights, total)
+        attrs = dict(op.attrs) if number == 0 else {**op.attrs, "beta": 1.0}
+        ops.append(Op(f"{op.name}/partial{number}", "Gemm", inputs, (into,), attrs))
+        total = into
+    edit.replace(reader, ops)
+
+
+def _zeros_like(edit: Edit, tensor: int) -> int:
+    like = edit.tensors[tensor]
+    read = edit.constants[tensor]
+    return edit.add_tensor(f"{like.name}/zero", like.shape, like, role="constant", value=lambda: np.zeros_like(read()))

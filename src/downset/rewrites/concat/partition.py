@@ -1,0 +1,154 @@
+"""SERENITY's identity graph rewriting: operators that read a concatenation are computed part by part.
+
+Source: "Ordering Chaos", section 3.3, equations 3-8, figure 9.
+Names: channel-wise partitioning is `channel-wise` at a convolution (partial conv + add); kernel-wise partitioning is
+    `kernel-wise` at a depthwise convolution (the concatenation moves behind it); x_i are the concatenation's inputs, y
+    the result, w_*i the slice of the weights that reads x_i.
+Complexity: linear in the graph for each reader that is split; weights are cut when they are read.
+Deviations: the paper shows the two patterns alone, for a concatenation with one reader. Here the concatenation also
+    moves behind element-wise operators, pools, batch normalisation and other concatenations (all of which act on every
+    channel alone), so that chains such as concat, ReLU, depthwise, pointwise fall apart as a whole; one with several
+    readers is dissolved where each of them can be split; grouped convolutions are split where parts are whole groups;
+    matrix products as convolutions are. The bias is added once, by the first part. Partial sums are an n-ary Sum
+    (`accumulate="sum"`: what the paper's accounting assumes, one result written part by part), a chain of Adds
+    (`accumulate="chain"`: what most runtimes execute, accumulator plus part), or convolutions that add to the sum so
+    far (`accumulate="fused"`: ONNX Runtime's FusedConv, which does it in place).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from downset.graph.core import ABSENT, Graph
+from downset.graph.edit import Edit
+from downset.rewrites.concat.edits import Accumulate
+from downset.rewrites.concat.operands import concat_axis
+from downset.rewrites.concat.rules import Kind, rule_for
+
+__all__ = ["Accumulate", "Partitioned", "Split", "concat_partition", "partition", "partition_sites"]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A reader that was split. `site`: the name of the concatenation at which it began, `reader`: the operator's,
+    `result`: of the tensor it makes."""
+
+    site: str
+    reader: str
+    result: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    graph: Graph
+    splits: tuple[Split, ...]
+
+
+def partition_sites(graph: Graph, *, inexact: bool = False) -> tuple[int, ...]:
+    """The concatenations that can be taken apart: operator indices, ascending.
+
+    A site is a Concat of activations with known shapes whose result is no graph output and each of whose readers it can
+    move behind or dissolve in. Quantised convolutions are summed part by part only if `inexact`: rounding each part
+    changes the result.
+    """
+    readers, waited_for = graph.consumers(), _waited_for(graph)
+    return tuple(index for index in range(len(graph.ops)) if _is_site(graph, readers, waited_for, index, inexact))
+
+
+def _waited_for(graph: Graph) -> frozenset[int]:
+    """Operators that others wait for because of side effects."""
+    return frozenset(earlier for op in graph.ops for earlier in op.after)
+
+
+def _is_site(
+    graph: Graph, readers: Sequence[Sequence[int]], waited_for: frozenset[int], index: int, inexact: bool
+) -> bool:
+    op = graph.ops[index]
+    if op.kind != "Concat" or len(op.inputs) < 2 or len(op.outputs) != 1 or op.outputs[0] == ABSENT:
+        return False
+    joined = op.outputs[0]
+    if joined in graph.outputs or not readers[joined] or op.attrs.get("activation") or op.after:
+        return False
+    if waited_for & {index, *readers[joined]}:
+        return False
+    whole = graph.tensors[joined]
+    parts = [graph.tensors[tensor] for tensor in op.inputs if tensor != ABSENT]
+    if len(parts) < len(op.inputs) or any(part.role != "activation" or part.nbytes <= 0 for part in parts):
+        return False
+    if any(part.quantization != whole.quantization for part in parts):
+        return False  # the concatenation itself rescales some of its parts
+    if not _adds_up(whole.shape, [part.shape for part in parts], concat_axis(graph, op)):
+        return False  # sizes without shapes, as plain graphs have them
+    return all(rule_for(graph, index, reader, inexact) is not None for reader in readers[joined])
+
+
+def _adds_up(whole: tuple[int, ...], parts: Sequence[tuple[int, ...]], axis: int) -> bool:
+    """Whether these shapes, put one behind the other along the axis, have the shape of the whole."""
+    if not 0 <= axis < len(whole) or any(len(part) != len(whole) for part in parts):
+        return False
+    across = {part[:axis] + part[axis + 1 :] for part in parts}
+    return across == {whole[:axis] + whole[axis + 1 :]} and sum(part[axis] for part in parts) == whole[axis]
+
+
+def partition(
+    graph: Graph, sites: Iterable[int], *, accumulate: Accumulate = "chain", inexact: bool = False
+) -> Partitioned:
+    """The same network with the concatenations at `sites` (see `partition_sites`) taken apart, and what was split.
+
+    Each moves behind its readers until it dissolves in sums or meets a reader that cannot be split. Float results are
+    equal up to the association of the sums; what is split kernel-wise alone computes every element as before.
+    """
+    origin = {graph.tensors[graph.ops[site].outputs[0]].name: graph.ops[site].name for site in sites}
+    splits: list[Split] = []
+    while True:
+        edited, found = _pass(graph, origin, accumulate, inexact)
+        if not found:
+            return Partitioned(graph, tuple(splits))
+        splits += found
+        graph = edited
+
+
+def _pass(graph: Graph, origin: dict[str, str], accumulate: Accumulate, inexact: bool) -> tuple[Graph, list[Split]]:
+    """Split the readers of every site that `origin` names, except where one split would change what another reads.
+    `origin` learns the names of the concatenations that moved."""
+    edit, readers, waited_for = Edit(graph), graph.consumers(), _waited_for(graph)
+    touched: set[int] = set()
+    splits: list[Split] = []
+    sites = [at for at in _named(graph, origin) if _is_site(graph, readers, waited_for, at, inexact)]
+    inner = {graph.ops[site].outputs[0] for site in sites}
+    for site in sites:
+        # A concatenation of concatenations is flattened first: its readers then see all parts at once.
+        if site in touched or inner & set(graph.ops[site].inputs):
+            continue
+        joined = graph.tensors[graph.ops[site].outputs[0]].name
+        for reader in readers[graph.ops[site].outputs[0]]:
+            rule = rule_for(graph, site, reader, inexact)
+            if rule is None or reader in touched:
+                continue
+            touched |= {site, reader}
+            made = graph.tensors[graph.ops[reader].outputs[0]].name
+            splits.append(Split(origin[joined], graph.ops[reader].name, made, rule.kind))
+            # Where the concatenation moved behind its reader, the reader's result is the next one to look at; another
+            # concatenation that it was flattened into is not ours to take apart.
+            if rule.kind == "kernel-wise" and graph.ops[reader].kind != "Concat":
+                origin.setdefault(made, origin[joined])
+            rule.apply(edit, site, reader, accumulate)
+    return (edit.finish() if splits else graph), splits
+
+
+def _named(graph: Graph, names: Iterable[str]) -> list[int]:
+    wanted = set(names)
+    return [
+        at
+        for at, op in enumerate(graph.ops)
+        if op.kind == "Concat" and op.outputs[0] != ABSENT and graph.tensors[op.outputs[0]].name in wanted
+    ]
+
+
+def concat_partition(
+    graph: Graph, sites: Iterable[int], *, accumulate: Accumulate = "chain", inexact: bool = False
+) -> Graph:
+    """The graph of `partition`."""
+    return partition(graph, sites, accumulate=accumulate, inexact=inexact).graph

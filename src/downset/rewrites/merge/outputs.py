@@ -1,0 +1,169 @@
+"""What reads the results of merged operators: activations merged too, concatenations read the merged result, and
+Splits give everybody else their part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from downset.graph.core import ABSENT, Graph, Op, Tensor
+from downset.graph.edit import Edit
+
+__all__ = ["CHANNELS", "arranged", "deliver", "ordered_by_hand", "private_reader", "split_channels"]
+
+CHANNELS = 1
+"""The axis of the channels; channels-last graphs are refused."""
+_UNARY = frozenset(
+    {"Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Selu", "Softplus", "Softsign",
+     "Gelu", "Mish", "com.microsoft::Gelu", "com.microsoft::QuickGelu"}
+)  # fmt: skip
+
+
+def ordered_by_hand(graph: Graph, index: int) -> bool:
+    """Whether it waits for an operator, or one for it, although no tensor says so."""
+    return bool(graph.ops[index].after) or any(index in other.after for other in graph.ops)
+
+
+def private_reader(graph: Graph, tensor: int) -> int | None:
+    """The one operator that reads this tensor, as its first input only, if it has no other use."""
+    readers = [index for index, op in enumerate(graph.ops) if tensor in op.inputs]
+    alone = len(readers) == 1 and tensor not in graph.outputs
+    if not alone or graph.ops[readers[0]].inputs[0] != tensor or graph.ops[readers[0]].inputs.count(tensor) != 1:
+        return None
+    return readers[0]
+
+
+def _activation_behind(graph: Graph, index: int) -> int | None:
+    """The activation that alone reads an operator's result, if its other inputs are constants."""
+    reader = private_reader(graph, graph.ops[index].outputs[0])
+    if reader is None:
+        return None
+    op = graph.ops[reader]
+    fixed = all(tensor == ABSENT or graph.tensors[tensor].role == "constant" for tensor in op.inputs[1:])
+    plain = op.kind in _UNARY and len(op.outputs) == 1 and op.attrs.get("layout") != "NHWC"
+    return reader if plain and fixed and not ordered_by_hand(graph, reader) else None
+
+
+def _activation_key(graph: Graph, index: int) -> tuple[Any, ...] | None:
+    reader = _activation_behind(graph, index)
+    if reader is None:
+        return None
+    op = graph.ops[reader]
+    return op.kind, op.inputs[1:], tuple(sorted((key, repr(value)) for key, value in op.attrs.items()))
+
+
+def _final(graph: Graph, index: int) -> int:
+    """What the rest of the network reads: the result, or that of the activation behind."""
+    reader = _activation_behind(graph, index)
+    return graph.ops[index if reader is None else reader].outputs[0]
+
+
+def arranged(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
+    """The operators in the sequence in which they are best put together: equal activations next to each other, then as
+    a concatenation of their results has them, then as given."""
+    keys = [_activation_key(graph, index) for index in ops]
+    finals = [_final(graph, index) for index in ops]
+    positions: dict[int, int] = {}
+    for op in graph.ops:
+        if op.kind == "Concat" and sum(tensor in op.inputs for tensor in finals) > 1:
+            positions = {tensor: op.inputs.index(tensor) for tensor in finals if tensor in op.inputs}
+            break
+    sequence = sorted(
+        range(len(ops)), key=lambda at: (keys.index(keys[at]), positions.get(finals[at], len(graph.tensors)), at)
+    )
+    return tuple(ops[at] for at in sequence)
+
+
+def deliver(edit: Edit, graph: Graph, ops: Sequence[int], merged: Callable[[int], list[Op]]) -> list[Op]:
+    """Everything that stands for `ops`: `merged(t)` makes tensor t, their results one after another; then activations
+    and Splits. Activations and concatenations that it stands for, too, are taken out or changed in `edit`."""
+    runs = [list(run) for _, run in groupby(ops, lambda index: _activation_key(graph, index))]
+    behind: list[Op] = []
+    pieces: list[int] = []  # of the merged result, one a run
+    for run in runs:
+        activation = _activation_behind(graph, run[0])
+        if len(run) == 1 and len(runs) > 1:
+            pieces.append(graph.ops[run[0]].outputs[0])  # its activation stays where it is
+            continue
+        finals = [_final(graph, index) for index in run]
+        block, split = _hand_out(edit, graph, finals)
+        if activation is None:
+            pieces.append(block)
+        else:
+            pieces.append(_tensor(edit, graph, [graph.ops[index].outputs[0] for index in run], "/merged"))
+            op = graph.ops[activation]
+            new = replace(op, name=f"{op.name}/merged", inputs=(pieces[-1], *op.inputs[1:]), outputs=(block,))
+            behind.append(new)
+            for index in run:
+                reader = _activation_behind(graph, index)
+                assert reader is not None  # equal keys
+                edit.replace(reader, [])
+        behind += split
+    if len(pieces) == 1:
+        return [*merged(pieces[0]), *behind]
+    whole = _tensor(edit, graph, [graph.ops[index].outputs[0] for index in ops], "/all_merged")
+    return [*merged(whole), split_channels(edit, whole, pieces), *behind]
+
+
+def _tensor(edit: Edit, graph: Graph, parts: Sequence[int], suffix: str) -> int:
+    """A tensor for these, one after another along the channels."""
+    first = graph.tensors[parts[0]]
+    channels = sum(graph.tensors[part].shape[CHANNELS] for part in parts)
+    return edit.add_tensor(f"{first.name}{suffix}", (first.shape[0], channels, *first.shape[2:]), first)
+
+
+def split_channels(edit: Edit, whole: int, parts: Sequence[int]) -> Op:
+    """A Split of the channels; its sizes are those of the parts."""
+    sizes = [edit.tensors[part].shape[CHANNELS] for part in parts]
+    name = edit.tensors[whole].name
+    like = Tensor(f"{name}/sizes", (len(sizes),), "int64", 0)
+    given = edit.add_tensor(
+        f"{name}/sizes", (len(sizes),), like, role="constant", value=lambda: np.asarray(sizes, np.int64)
+    )
+    return Op(f"{name}/split", "Split", (whole, given), tuple(parts), {"axis": CHANNELS})
+
+
+def _hand_out(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[int, list[Op]]:
+    """The tensor that holds these parts one after another, and the Split that makes them where it is needed.
+
+    Concatenations that read all of them in this sequence read that tensor; one that reads nothing else makes way.
+    """
+    joining = [
+        index for index, op in enumerate(graph.ops) if op.kind == "Concat" and _joins(graph, op, parts) is not None
+    ]
+    block = None
+    for index in joining:
+        op = edit.op(index)
+        free = not op.attrs.get("activation") and not ordered_by_hand(graph, index)
+        if op.inputs == tuple(parts) and block is None and free:
+            block = op.outputs[0]
+            edit.replace(index, [])
+    gone = {index for index in joining if graph.ops[index].outputs[0] == block}
+    if block is None:
+        block = _tensor(edit, graph, parts, "/merged")
+    for index in joining:
+        if index not in gone:
+            op = edit.op(index)
+            at = _joins(graph, op, parts)
+            assert at is not None
+            edit.replace(index, [replace(op, inputs=(*op.inputs[:at], block, *op.inputs[at + len(parts) :]))])
+    left = any(part in graph.outputs for part in parts) or any(
+        part in (edit.op(index) if index in joining else op).inputs
+        for index, op in enumerate(graph.ops)
+        if index not in gone
+        for part in parts
+    )
+    return block, [split_channels(edit, block, parts)] if left else []
+
+
+def _joins(graph: Graph, op: Op, parts: Sequence[int]) -> int | None:
+    """Where a concatenation along the channels reads these parts, one after another."""
+    axis = int(op.attrs.get("axis", 0))
+    if op.attrs.get("layout") == "NHWC" or axis not in (CHANNELS, CHANNELS - len(graph.tensors[parts[0]].shape)):
+        return None
+    starts = range(len(op.inputs) - len(parts) + 1)
+    return next((at for at in starts if op.inputs[at : at + len(parts)] == tuple(parts)), None)

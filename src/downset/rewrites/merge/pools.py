@@ -1,0 +1,175 @@
+"""A 1x1 convolution behind an average pool changes places with it, so that it merges with those on the pool's input.
+
+Source: beyond "IOS", whose pool branch stays alone.
+Names: as in `merge`.
+Complexity: linear in the graph; weights are put together when they are read.
+Deviations: an average mixes positions and a 1x1 convolution mixes channels, both linearly, so they commute, whatever
+    the pool divides by. The bias does not: at a border where pads are counted its average is less than itself. There it
+    is added behind the pool; elsewhere it stays in the convolution. Activations stay behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UsageError
+from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.edit import Edit
+from downset.rewrites.merge.convolutions import merge_convs, mergeable, not_plain
+from downset.rewrites.merge.outputs import CHANNELS, ordered_by_hand, private_reader
+from downset.rewrites.merge.places import numbered, origins, without_numbers
+from downset.rewrites.merge.window import Window, common_window, windows
+
+__all__ = ["macs_through_pools", "merge_through_pools", "mergeable_through_pools", "pool_swappable", "swap_pool"]
+
+_UNFUSED = ("Relu", "Sigmoid", "Tanh")
+
+
+def pool_swappable(graph: Graph, index: int) -> str | None:
+    """Why this operator is no 1x1 convolution that can change places with an AveragePool before it; None: it can."""
+    op = graph.ops[index]
+    reason = not_plain(graph, index)
+    if reason:
+        return f"operator {op.name!r} {reason}"
+    if any((w.taps, w.stride, w.before, w.after) != (1, 1, 0, 0) for w in windows(graph, index)):
+        return f"operator {op.name!r} is not 1x1 with stride 1 and without pads"
+    if op.attrs.get("activation") not in (None, "", *_UNFUSED):
+        return f"operator {op.name!r} has a fused {op.attrs['activation']}"
+    maker = graph.producers()[op.inputs[0]]
+    pool = graph.ops[maker] if maker >= 0 else None
+    if pool is None or pool.kind != "AveragePool":
+        return f"operator {op.name!r} does not read an AveragePool"
+    if private_reader(graph, op.inputs[0]) != index:
+        return f"the pool {pool.name!r} has other readers"
+    if pool.attrs.get("layout") == "NHWC" or pool.attrs.get("activation") or ordered_by_hand(graph, maker):
+        return f"the pool {pool.name!r} is channels-last, has an activation or a place in time of its own"
+    return None
+
+
+def swap_pool(graph: Graph, index: int) -> Graph:
+    """The same network with the 1x1 convolution at `index` before the AveragePool that it reads: equal results up to
+    rounding. Raises UsageError with the reason of `pool_swappable`."""
+    reason = pool_swappable(graph, index)
+    if reason:
+        raise UsageError(f"{graph.name}: cannot swap: {reason}")
+    conv = graph.ops[index]
+    maker = graph.producers()[conv.inputs[0]]
+    pool = graph.ops[maker]
+    result, source = graph.tensors[conv.outputs[0]], graph.tensors[pool.inputs[0]]
+    edit = Edit(graph)
+    bias = conv.inputs[2] if len(conv.inputs) > 2 else ABSENT
+    behind = bias != ABSENT and not _averages_ones_to_one(pool)
+    # From the last to the first: each operator makes what the one behind it reads, the last one the old result.
+    made, late = conv.outputs[0], []
+    if conv.attrs.get("activation"):
+        before = edit.add_tensor(f"{result.name}/linear", result.shape, result)
+        late.append(Op(f"{result.name}/activation", str(conv.attrs["activation"]), (before,), (made,)))
+        made = before
+    if behind:
+        before = edit.add_tensor(f"{result.name}/pooled", result.shape, result)
+        late.append(Op(f"{result.name}/bias", "Add", (before, _along_channels(edit, graph, bias, index)), (made,)))
+        made = before
+    mixed = edit.add_tensor(
+        f"{result.name}/mixed", (source.shape[0], result.shape[CHANNELS], *source.shape[2:]), result
+    )
+    late.append(replace(pool, inputs=(mixed, *pool.inputs[1:]), outputs=(made,)))
+    attrs = {key: value for key, value in conv.attrs.items() if key not in ("activation", "activation_params")}
+    inputs = (pool.inputs[0], conv.inputs[1], *([] if behind else conv.inputs[2:3]))
+    late.append(Op(conv.name, "Conv", inputs, (mixed,), attrs))
+    edit.replace(maker, [])
+    edit.replace(index, late[::-1])
+    return edit.finish()
+
+
+def _averages_ones_to_one(pool: Op) -> bool:
+    """Whether the pool divides by exactly the values it adds."""
+    if not pool.attrs.get("count_include_pad", 0):
+        return True
+    padded = any(pool.attrs.get("pads") or ()) or pool.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    return not padded and not pool.attrs.get("ceil_mode", 0)
+
+
+def _along_channels(edit: Edit, graph: Graph, bias: int, index: int) -> int:
+    rank = len(graph.tensors[graph.ops[index].outputs[0]].shape)
+    shape = (-1, *[1] * (rank - 2))
+    read = graph.constants[bias]
+
+    def value() -> npt.NDArray[np.generic]:
+        return np.asarray(read()).reshape(shape)
+
+    like = graph.tensors[bias]
+    return edit.add_tensor(f"{like.name}/column", (like.shape[0], *shape[1:]), like, role="constant", value=value)
+
+
+def mergeable_through_pools(graph: Graph, ops: Sequence[int]) -> str | None:
+    """Why `merge_through_pools` refuses these operators, or None where it takes them: convolutions that are mergeable
+    once those behind an average pool have changed places with it; at least one of them has to."""
+    found = _swapped(graph, ops)
+    return found if isinstance(found, str) else mergeable(*found)
+
+
+def merge_through_pools(graph: Graph, ops: Sequence[int]) -> Graph:
+    """The same network with these convolutions as one, those behind an average pool before it. Raises UsageError with
+    the reason of `mergeable_through_pools`."""
+    found = _swapped(graph, ops)
+    if isinstance(found, str):
+        raise UsageError(f"{graph.name}: cannot merge: {found}")
+    return merge_convs(*found)
+
+
+def macs_through_pools(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
+    """Multiply-adds of these operators, which `merge_through_pools` accepts, and of the one they become."""
+    root = _root(graph, ops)
+    if root is None:
+        raise UsageError(f"{graph.name}: operators {list(ops)} read different inputs")
+    size = graph.tensors[root].shape
+    before = channels = 0
+    each = []
+    for index in ops:
+        op = graph.ops[index]
+        result, weights = graph.tensors[op.outputs[0]].shape, graph.tensors[op.inputs[1]].shape
+        before += math.prod(result) * math.prod(weights[1:])
+        channels += weights[0]
+        point = tuple(Window(extent, 1, 1, 1, 0, 0, extent) for extent in size[2:])
+        each.append(windows(graph, index) if op.inputs[0] == root else point)
+    taps = math.prod(window.taps for window in common_window(each))
+    return before, size[0] * math.prod(size[2:]) * channels * size[CHANNELS] * taps
+
+
+def _root(graph: Graph, ops: Sequence[int]) -> int | None:
+    """The one tensor that all of these read, some of them through a pool."""
+    made_by = graph.producers()
+    ahead = {}
+    for index in ops:
+        maker = made_by[graph.ops[index].inputs[0]]
+        pooled = maker >= 0 and graph.ops[maker].kind == "AveragePool"
+        ahead[index] = {graph.ops[index].inputs[0], *(graph.ops[maker].inputs[:1] if pooled else ())}
+    common = set.intersection(*ahead.values())
+    direct = {graph.ops[index].inputs[0] for index in ops}
+    return min(common, key=lambda tensor: (tensor not in direct, tensor), default=None)
+
+
+def _swapped(graph: Graph, ops: Sequence[int]) -> str | tuple[Graph, tuple[int, ...]]:
+    """The graph after the swaps, and where the operators stand in it."""
+    if any(not 0 <= index < len(graph.ops) for index in ops) or len(set(ops)) != len(ops) or len(ops) < 2:
+        return f"a merge takes at least two different operators, not {list(ops)}"
+    root = _root(graph, ops)
+    if root is None:
+        return "they read different inputs"
+    swapped = [index for index in ops if graph.ops[index].inputs[0] != root]
+    for index in swapped:
+        reason = pool_swappable(graph, index)
+        if reason:
+            return reason
+    if not swapped:
+        return "none of them is behind an average pool"
+    graph = numbered(graph)
+    for index in swapped:
+        graph = swap_pool(graph, origins(graph).index(index))
+    place = origins(graph)
+    return without_numbers(graph), tuple(place.index(index) for index in ops)

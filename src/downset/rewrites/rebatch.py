@@ -1,0 +1,51 @@
+"""The same network for another batch size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from downset.errors import UnsupportedError, UsageError
+from downset.graph.core import ABSENT, Graph, tensor_bytes
+
+__all__ = ["batch_of", "batch_or_one", "rebatch"]
+
+
+def batch_of(graph: Graph) -> int:
+    """The leading dimension that all inputs share. Raises UnsupportedError where they do not."""
+    leading = {graph.tensors[tensor].shape[:1] for tensor in graph.inputs}
+    if len(leading) != 1 or leading == {()}:
+        raise UnsupportedError(f"{graph.name}: the inputs share no leading dimension, so there is no batch")
+    (((batch,)),) = leading
+    return batch
+
+
+def batch_or_one(graph: Graph) -> int:
+    """The batch where there is one, else 1."""
+    try:
+        return batch_of(graph)
+    except UnsupportedError:
+        return 1
+
+
+def rebatch(graph: Graph, batch: int) -> Graph:
+    """Every activation with another leading dimension. Raises UsageError for a batch below 1, UnsupportedError naming
+    the first activation that does not lead with the batch (nothing says how it would grow). O(tensors)."""
+    if batch < 1:
+        raise UsageError(f"a batch is at least 1; given {batch}")
+    before = batch_of(graph)
+    if batch == before:
+        return graph
+    made = {tensor for op in graph.ops for tensor in op.outputs if tensor != ABSENT} | set(graph.inputs)
+    tensors = list(graph.tensors)
+    for index in sorted(made - set(graph.constants)):
+        tensor = tensors[index]
+        if tensor.dtype == "opaque":
+            continue  # a result that nobody asked for
+        if tensor.shape[:1] != (before,):
+            raise UnsupportedError(
+                f"tensor {tensor.name!r} of shape {list(tensor.shape)} does not lead with the batch {before}; "
+                f"the network cannot be planned for batch {batch}"
+            )
+        shape = (batch, *tensor.shape[1:])
+        tensors[index] = replace(tensor, shape=shape, nbytes=tensor_bytes(shape, tensor.dtype))
+    return replace(graph, tensors=tuple(tensors))

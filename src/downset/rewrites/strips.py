@@ -1,0 +1,245 @@
+"""Operators that compute some rows of a segment: the network's own operators with rows and pads made explicit.
+
+What a strip reads beyond its own rows is cut out with Slice, windows at an inner edge lose their padding there, and
+resizes are computed on whole source rows and cropped. Nothing else changes, so a strip has the values of those rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UnsupportedError
+from downset.graph.core import ABSENT, Graph, Op, Role, Tensor
+from downset.graph.halo_maps import pad_sides
+from downset.graph.halos import Window, broadcast_axis, spatial_axis, window
+from downset.graph.row_form import Interval, RowForm, needed
+
+__all__ = ["AddTensor", "Held", "strip_ops", "strip_pads"]
+
+Held = tuple[int, Interval]
+"""A tensor that holds some rows of another: its index, and which rows."""
+
+
+class AddTensor(Protocol):
+    """`rewrite.edit.Edit.add_tensor`: makes a tensor and returns its index."""
+
+    def __call__(
+        self, name: str, shape: Sequence[int], like: Tensor, *, role: Role = "activation", value: Any = None
+    ) -> int: ...
+
+
+def strip_pads(found: Window, rows: int, made: Interval, read: Interval) -> tuple[int, int]:
+    """(begin, end) padding of a window that makes the rows `made` from the rows `read` of an input of `rows` rows."""
+    first = made[0] * found.stride - found.pad_begin
+    last = (made[1] - 1) * found.stride - found.pad_begin + found.reach
+    # A pool with ceil_mode may reach beyond its padding; that part is left to ceil_mode, which counts it differently.
+    return read[0] - first, min(last, rows + found.pad_end) - read[1]
+
+
+def strip_ops(
+    graph: Graph,
+    form: RowForm,
+    ops: Iterable[int],
+    wanted: Mapping[int, Interval],
+    add_tensor: AddTensor,
+    *,
+    suffix: str,
+    held: Mapping[int, Held] | None = None,
+    axis: int = 0,
+) -> tuple[list[Op], dict[int, int]]:
+    """(operators, by wanted tensor: the tensor that holds exactly its wanted rows).
+
+    Tensors from outside the segment are read from `held` where they are in it, otherwise whole from the graph. New
+    names are the old ones with `suffix`. `form` is `cost.row_form(graph, axis=axis)`.
+    """
+    strip = _Strip(graph, form, add_tensor, suffix, axis, dict(held or {}))
+    chosen = sorted(ops)
+    computed = needed(form, chosen, wanted)
+    for index in chosen:
+        made = next((computed[tensor] for tensor in form.ops[index].outputs if tensor in computed), None)
+        if made is not None:
+            strip.compute(index, made)
+    found = {tensor: strip.rows(tensor, rows) for tensor, rows in wanted.items() if rows[0] < rows[1]}
+    return strip.ops, found
+
+
+def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.NDArray[Any]:
+    value = graph.constant(tensor)
+    assert value is not None
+    return value[(slice(None),) * dimension + (slice(*rows),)]
+
+
+class _Strip:
+    def __init__(
+        self, graph: Graph, form: RowForm, add_tensor: AddTensor, suffix: str, axis: int, held: dict[int, Held]
+    ) -> None:
+        self._graph, self._form, self._axis = graph, form, axis
+        self._add_tensor, self._suffix = add_tensor, suffix
+        self._held = held
+        self._cut: dict[tuple[int, Interval], int] = {}
+        self._met: dict[tuple[int, Interval, int], int] = {}
+        self._int64 = Tensor("", (), "int64", 0)
+        self.ops: list[Op] = []
+
+    def rows(self, tensor: int, wanted: Interval) -> int:
+        """The tensor that holds exactly these rows, cut out where more are held."""
+        whole = (0, self._form.rows[tensor])
+        source, has = self._held.get(tensor, (tensor, whole))
+        if has == wanted:
+            return source
+        if (tensor, wanted) not in self._cut:
+            name = f"{self._graph.tensors[tensor].name}{self._suffix}/rows{wanted[0]}to{wanted[1]}"
+            self._cut[tensor, wanted] = self._crop(source, tensor, wanted[0] - has[0], wanted[1] - has[0], name)
+        return self._cut[tensor, wanted]
+
+    def compute(self, index: int, made: Interval) -> None:
+        op, row_op = self._graph.ops[index], self._form.ops[index]
+        read = {item.tensor: self._read(item.tensor, item.map, made) for item in row_op.inputs}
+        inputs = tuple(self.rows(tensor, read[tensor]) if tensor in read else tensor for tensor in op.inputs)
+        attrs, given = dict(op.attrs), made
+        if not row_op.whole and (spatial_axis(self._graph, op.outputs[0], self._axis) is not None):
+            inputs = tuple(self._broadcast(op, position, tensor, made) for position, tensor in enumerate(inputs))
+            inputs, attrs, given = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), made)
+        outputs = [ABSENT if tensor == ABSENT else self._tensor(tensor, given) for tensor in op.outputs]
+        self.ops.append(Op(f"{op.name}{self._suffix}", op.kind, inputs, tuple(outputs), attrs))
+        for tensor, result in zip(op.outputs, outputs, strict=True):
+            if tensor != ABSENT:
+                whole = (0, self._form.rows[tensor])  # outputs of unequal height make all their rows
+                self._held[tensor] = (result, whole if row_op.whole else given)
+                if not row_op.whole and given != made:
+                    self._held[tensor] = (self.rows(tensor, made), made)
+
+    def _broadcast(self, op: Op, position: int, given: int, made: Interval) -> int:
+        """The rows of a constant, or of a tensor of lower rank, that meet the rows made; others as they are given."""
+        tensor = op.inputs[position]
+        dimension = broadcast_axis(self._graph, op, position, self._axis)
+        if dimension is None or made == (0, self._graph.tensors[tensor].shape[dimension]):
+            return given
+        if (tensor, made, dimension) not in self._met:
+            meta = self._graph.tensors[tensor]
+            name = f"{meta.name}{self._suffix}/rows{made[0]}to{made[1]}"
+            if tensor in self._graph.constants:
+                shape = (*meta.shape[:dimension], made[1] - made[0], *meta.shape[dimension + 1 :])
+                value = partial(_rows_of, self._graph, tensor, dimension, made)
+                self._met[tensor, made, dimension] = self._add_tensor(name, shape, meta, role="constant", value=value)
+            else:
+                self._met[tensor, made, dimension] = self._crop(given, tensor, made[0], made[1], name, dimension)
+        return self._met[tensor, made, dimension]
+
+    def _read(self, tensor: int, row_map: Any, made: Interval) -> Interval:
+        rows = self._form.rows[tensor]
+        found: Interval = (0, rows) if row_map is None else row_map(made, rows)
+        return found
+
+    def _changed(
+        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, made: Interval
+    ) -> tuple[tuple[int, ...], dict[str, Any], Interval]:
+        """(inputs, attributes, the rows then made) where an operator has rows in its attributes or constants."""
+        if op.kind in ("Conv", "com.microsoft::FusedConv", "MaxPool", "AveragePool"):
+            return inputs, self._window(op, attrs, read, made), made
+        if op.kind in ("Resize", "Upsample", "DepthToSpace"):
+            factor = self._form.rows[op.outputs[0]] // self._form.rows[op.inputs[0]]
+            given = (read[0] * factor, read[1] * factor)
+            return (inputs if op.kind == "DepthToSpace" else self._resized(op, inputs, given)), attrs, given
+        if op.kind == "Pad":
+            return self._padded(op, inputs, attrs, read, made)
+        if op.kind == "Slice":
+            return *self._sliced(op, inputs, attrs, read), made
+        return inputs, attrs, made
+
+    def _window(self, op: Op, attrs: dict[str, Any], read: Interval, made: Interval) -> dict[str, Any]:
+        along, across = (window(self._graph, op, axis) for axis in (self._axis, 1 - self._axis))
+        begin, end = strip_pads(along, self._form.rows[op.inputs[0]], made, read)
+        if begin < 0 or end < 0:
+            raise UnsupportedError(
+                f"{self._graph.name}: operator {op.name!r} makes rows {made[0]} to {made[1]} from padding alone: "
+                "give that strip more rows"
+            )
+        pads = [0, 0, 0, 0]
+        pads[self._axis], pads[self._axis + 2] = begin, end
+        pads[1 - self._axis], pads[3 - self._axis] = across.pad_begin, across.pad_end
+        attrs.pop("auto_pad", None)
+        return {**attrs, "pads": pads}
+
+    def _resized(self, op: Op, inputs: tuple[int, ...], given: Interval) -> tuple[int, ...]:
+        """Sizes stated for the strip; scales stay as they are."""
+        if op.kind == "Upsample" or op.attrs.get("layout") == "NHWC" or len(inputs) < 4 or inputs[3] == ABSENT:
+            return inputs
+        full = self._shape(op.outputs[0], given)
+        shape = [full[axis] for axis in op.attrs.get("axes") or range(len(full))]
+        return (*inputs[:3], self._constant(f"{op.name}{self._suffix}/sizes", np.array(shape, np.int64)))
+
+    def _padded(
+        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, made: Interval
+    ) -> tuple[tuple[int, ...], dict[str, Any], Interval]:
+        sides = pad_sides(self._graph, op)
+        dimension = spatial_axis(self._graph, op.inputs[0], self._axis)
+        assert dimension is not None
+        begin = sides[dimension][0]
+        # Rows of padding alone are made together with the nearest real one, and that is cropped.
+        given = min(made[0], read[0] + begin), max(made[1], read[1] + begin)
+        sides[dimension] = (read[0] + begin - given[0], given[1] - begin - read[1])
+        if len(op.inputs) < 2:
+            return inputs, {**attrs, "pads": [pair[end] for end in (0, 1) for pair in sides]}, given
+        old = self._graph.constant(op.inputs[1])
+        assert old is not None
+        pairs = np.array(sides, old.dtype)
+        value = self._constant(f"{op.name}{self._suffix}/pads", pairs if old.ndim == 2 else pairs.T.reshape(-1))
+        return (inputs[0], value, *inputs[2:3]), attrs, given
+
+    def _sliced(
+        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval
+    ) -> tuple[tuple[int, ...], dict[str, Any]]:
+        """Along the strip's axis all that was read, in the same steps; along the others as before."""
+        dimension = spatial_axis(self._graph, op.inputs[0], self._axis)
+        if len(op.inputs) > 1:
+            lists = [None if tensor == ABSENT else self._graph.constant(tensor) for tensor in op.inputs[1:]]
+            starts, ends, axes, steps = (
+                None if value is None else value.reshape(-1).tolist() for value in (lists + [None] * 4)[:4]
+            )
+        else:
+            starts, ends, axes, steps = attrs["starts"], attrs["ends"], attrs.get("axes"), None
+        assert starts is not None and ends is not None
+        starts, ends = list(starts), list(ends)
+        axes = list(range(len(starts))) if axes is None else axes
+        for place, along in enumerate(axes):
+            if along % 4 == dimension:
+                starts[place], ends[place] = 0, read[1] - read[0]
+        if len(op.inputs) == 1:
+            return inputs, {**attrs, "starts": starts, "ends": ends}
+        parts = {"starts": starts, "ends": ends, "axes": axes, "steps": steps or [1] * len(starts)}
+        made = [
+            self._constant(f"{op.name}{self._suffix}/{key}", np.array(value, np.int64)) for key, value in parts.items()
+        ]
+        return (inputs[0], *made), attrs
+
+    def _crop(self, source: int, like: int, start: int, stop: int, name: str, dimension: int | None = None) -> int:
+        if dimension is None:
+            dimension = spatial_axis(self._graph, like, self._axis)
+        assert dimension is not None
+        meta = self._graph.tensors[like]
+        shape = (*meta.shape[:dimension], stop - start, *meta.shape[dimension + 1 :])
+        parts = {"starts": start, "ends": stop, "axes": dimension}
+        bounds = [self._constant(f"{name}/{key}", np.array([value], np.int64)) for key, value in parts.items()]
+        result = self._add_tensor(name, shape, meta)
+        self.ops.append(Op(name, "Slice", (source, *bounds), (result,)))
+        return result
+
+    def _constant(self, name: str, value: npt.NDArray[Any]) -> int:
+        return self._add_tensor(name, value.shape, self._int64, role="constant", value=lambda: value)
+
+    def _tensor(self, tensor: int, rows: Interval) -> int:
+        meta = self._graph.tensors[tensor]
+        return self._add_tensor(f"{meta.name}{self._suffix}", self._shape(tensor, rows), meta)
+
+    def _shape(self, tensor: int, rows: Interval) -> tuple[int, ...]:
+        shape = list(self._graph.tensors[tensor].shape)
+        dimension = spatial_axis(self._graph, tensor, self._axis)
+        if dimension is not None:
+            shape[dimension] = rows[1] - rows[0]
+        return tuple(shape)

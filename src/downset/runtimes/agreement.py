@@ -1,0 +1,46 @@
+"""How far the outputs of two executions are apart, and how far they may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.extras import torch_library
+
+__all__ = ["allowed_difference", "as_array", "difference"]
+
+_ALLOWED = {"float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 2e-1}
+"""Of the largest value. `tf32`: float32 where cuDNN multiplies ten bits of it, as PyTorch lets it by default."""
+
+
+def allowed_difference(device: str, dtype: str) -> float:
+    """Of the largest value of an output: what executions on this kind of device in this element type may differ by."""
+    short = device == "cuda" and dtype == "float32" and torch_library().backends.cudnn.allow_tf32
+    return _ALLOWED["tf32" if short else dtype]
+
+
+def as_array(value: Any) -> npt.NDArray[Any]:
+    """A PyTorch tensor as numpy has it: half floats as float32, everything else in its own type. Always a copy."""
+    array: npt.NDArray[Any] = (value.float() if value.is_floating_point() else value).cpu().numpy().copy()
+    return array
+
+
+def difference(ours: Sequence[npt.NDArray[Any]], theirs: Sequence[npt.NDArray[Any]]) -> float:
+    """The largest difference over the largest value of its output. Where theirs is no number or infinite ours must be
+    the same: infinite otherwise, and where shapes are not equal."""
+    worst = 0.0
+    for one, other in zip(ours, theirs, strict=True):
+        if one.shape != other.shape:
+            return math.inf
+        mine, expected = np.asarray(one, np.float64), np.asarray(other, np.float64)
+        known = np.isfinite(expected)
+        if not np.array_equal(mine[~known], expected[~known], equal_nan=True) or not np.isfinite(mine[known]).all():
+            return math.inf
+        if known.any():
+            scale = float(np.abs(expected[known]).max()) or 1.0
+            worst = max(worst, float(np.abs(mine[known] - expected[known]).max()) / scale)
+    return worst

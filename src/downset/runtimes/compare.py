@@ -1,0 +1,93 @@
+"""Runs two model files on the same seeded inputs and compares what comes out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UsageError
+from downset.results import Comparison
+
+__all__ = ["compare_arrays", "compare_outputs", "not_compared"]
+
+
+def not_compared(reason: str) -> Comparison:
+    return Comparison(None, None, "", f"outputs not compared: {reason}")
+
+
+def compare_arrays(
+    first: Sequence[npt.NDArray[Any]], second: Sequence[npt.NDArray[Any]], *, runtime: str = ""
+) -> Comparison:
+    """Bitwise equality (NaN equals NaN) and the largest absolute difference. Shapes and types must agree."""
+    if len(first) != len(second):
+        return Comparison(False, None, runtime, f"{len(first)} outputs against {len(second)}")
+    equal, worst, largest = True, 0.0, 0.0
+    floats = all(one.dtype.kind == "f" for one in first)
+    for index, (one, other) in enumerate(zip(first, second, strict=True)):
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return Comparison(
+                False, None, runtime, f"output {index}: {one.dtype}{one.shape} against {other.dtype}{other.shape}"
+            )
+        if one.dtype.kind in "fiub":
+            largest = max(largest, float(np.abs(one.astype(np.float64)).max(initial=0.0)))
+        if _same_bits(one, other):
+            continue
+        equal = False
+        if one.dtype.kind not in "fiub":
+            return Comparison(False, None, runtime, f"output {index}: values differ")
+        same = (one == other) | ((one != one) & (other != other))  # infinities and NaN of both differ by nothing
+        with np.errstate(invalid="ignore"):
+            difference = np.where(same, 0.0, np.abs(one.astype(np.float64) - other.astype(np.float64)))
+        if not np.isfinite(difference).all():
+            note = f"output {index}: not finite in one of them"
+            return Comparison(False, float("inf"), runtime, note, largest, floats)
+        worst = max(worst, float(difference.max(initial=0.0)))
+    return Comparison(equal, worst, runtime, "", largest, floats)
+
+
+def _same_bits(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    floats = one.dtype.kind == "f"
+    # -0.0 equals 0.0 and is another value
+    signs = not floats or np.array_equal(np.signbit(one) & ~np.isnan(one), np.signbit(other) & ~np.isnan(other))
+    return np.array_equal(one, other, equal_nan=floats) and signs
+
+
+def compare_outputs(
+    first: str | os.PathLike[str],
+    second: str | os.PathLike[str],
+    *,
+    runtime: str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    ordered: bool = False,
+) -> Comparison:
+    """Run both files in `runtime` (litert, tflm or ort) on inputs drawn from `seed`; several steps for LiteRT, so that
+    networks with state are compared in their state too. `ordered`: ONNX Runtime runs the second file in its own order.
+    Raises UnsupportedError where the runtime cannot run them."""
+    if runtime == "ort":
+        from downset.runtimes import ort
+
+        # Both at the level a user gets without asking for the file's order; a file that is optimised already stays so.
+        return compare_arrays(
+            ort.run(first, shapes=shapes, seed=seed, file_order=False),
+            ort.run(second, shapes=shapes, seed=seed, file_order=ordered),
+            runtime=runtime,
+        )
+    if runtime == "litert":
+        from downset.runtimes import litert
+
+        return compare_arrays(
+            litert.run(first, shapes=shapes, seed=seed, steps=3),
+            litert.run(second, shapes=shapes, seed=seed, steps=3),
+            runtime=runtime,
+        )
+    if runtime == "tflm":
+        from downset.runtimes import tflm
+
+        one, other = tflm.measure(first, seed=seed), tflm.measure(second, seed=seed)
+        return compare_arrays(one.outputs, other.outputs, runtime=runtime)
+    raise UsageError(f"unknown runtime {runtime!r}; choose litert, tflm or ort")

@@ -1,0 +1,78 @@
+"""TFLite Micro, asked from a process of its own: what its arena took, and what the network computes there."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UnsupportedError
+from downset.extras import optional_library
+from downset.isolation import isolated
+from downset.runtimes.inputs import random_array
+
+__all__ = ["Measurement", "measure"]
+
+_ARENA_BYTES = 1 << 28
+"""What the measurement offers; pages that stay untouched cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """TFLite Micro's own figures. The head holds tensors and scratch, the tail what persists; the arena is both."""
+
+    head_bytes: int
+    tail_bytes: int
+    total_bytes: int
+    outputs: list[npt.NDArray[Any]]
+
+
+def measure(path: str | os.PathLike[str], *, seed: int = 0, steps: int = 2) -> Measurement:
+    """Load the file in TFLite Micro, run it `steps` times on inputs drawn from the seed, and read its allocations.
+
+    Raises UnsupportedError where the tflite-micro wheel is missing, or naming the operator that it lacks.
+    """
+    arrays, printed = isolated("downset.runtimes.tflm", "run_here", {"path": str(path), "seed": seed, "steps": steps})
+    figures = {
+        part: int(match[1])
+        for part in ("total", "head", "tail")
+        if (match := re.search(rf"Arena allocation {part} (\d+) bytes", printed))
+    }
+    if len(figures) < 3:
+        raise UnsupportedError(f"TFLite Micro printed no allocations for {Path(path).name}")
+    outputs = [arrays[f"output_{index}"] for index in range(len(arrays))]
+    return Measurement(figures["head"], figures["tail"], figures["total"], outputs)
+
+
+def run_here(path: str, seed: int, steps: int) -> dict[str, npt.NDArray[Any]]:
+    """`measure` inside the worker process; TFLite Micro prints its allocations to C's stdout or stderr."""
+    runtime = optional_library("tflite_micro", what="measuring in TFLite Micro", extra="tflm").runtime
+    try:
+        interpreter = runtime.Interpreter.from_file(path, arena_size=_ARENA_BYTES)
+        outputs = []
+        for step in range(steps):
+            for position, index in enumerate(_count(interpreter.get_input_details)):
+                detail = interpreter.get_input_details(index)
+                value = random_array(detail["shape"], detail["dtype"], seed=seed + step, position=position)
+                interpreter.set_input(value, index)
+            interpreter.invoke()
+            outputs += [np.array(interpreter.get_output(index)) for index in _count(interpreter.get_output_details)]
+        interpreter.print_allocations()
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedError(f"TFLite Micro cannot run {Path(path).name}: {error}") from None
+    return {f"output_{index}": array for index, array in enumerate(outputs)}
+
+
+def _count(details: Any) -> range:
+    """The wheel does not say how many inputs or outputs there are: ask until it refuses."""
+    for index in range(1024):
+        try:
+            details(index)
+        except (IndexError, ValueError, RuntimeError):
+            return range(index)
+    return range(1024)

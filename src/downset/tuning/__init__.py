@@ -1,0 +1,1 @@
+"""Stages chosen by measurement: search, timings, kept profiles."""

@@ -1,0 +1,167 @@
+"""Whole candidates timed end to end on the device, interleaved, and the choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from downset.errors import UnsupportedError
+from downset.executor.device import Device
+from downset.executor.program import lower, possibly_live_bytes
+from downset.graph.core import Graph
+from downset.graph.cost import op_macs
+from downset.lattice import bits
+from downset.plans import Stage
+from downset.runtimes.agreement import allowed_difference, as_array, difference
+from downset.stages.unit_graph import UnitGraph
+from downset.tuning.search import Progress, Variant
+
+__all__ = ["Candidate", "Timed", "choose", "longest_path", "noise", "timed_candidates", "work"]
+
+_WINS = 0.8
+"""The share of interleaved rounds that a candidate must win against sequential to be taken instead."""
+_TELLING = 1.5
+"""p90 over p10 of one and the same measurement beyond which it tells nothing: schedules differ by less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A whole schedule and its measured latencies in seconds, one a round. `live_bytes`: analytic."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    barriers: bool
+    seconds: tuple[float, ...] = ()
+    live_bytes: int = 0
+    variant: str = ""
+
+    def percentile(self, share: float) -> float:
+        return float(np.quantile(self.seconds, share))
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Candidates with their latencies, sequential first. `best`: the name of the best beside it, and `pairs` fresh
+    rounds of the two, (sequential, best): a winner among several would be judged too kindly by the rounds that it was
+    chosen in. `notes`: candidates that this device cannot run, or that gave other outputs than sequential."""
+
+    candidates: tuple[Candidate, ...]
+    best: str = ""
+    pairs: tuple[tuple[float, float], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def timed_candidates(
+    variants: Mapping[str, Variant],
+    device: Device,
+    candidates: Sequence[Candidate],
+    values: Sequence[Any],
+    runs: int,
+    progress: Progress,
+) -> Timed:
+    """Raises UnsupportedError where not even the first, sequential, can be run. Every other runs once before it is
+    timed: no schedule is taken whose outputs are not sequential's."""
+    ready: dict[str, Candidate] = {}
+    engines: dict[str, Any] = {}
+    notes = []
+    placed = [variants[""].binder.place(value) for value in values]
+    outputs: list[Any] = []
+    allowed = allowed_difference(device.kind, device.dtype)
+    try:
+        for at, candidate in enumerate(candidates):
+            progress("building candidates", at, len(candidates))
+            variant = variants[candidate.variant]
+            graph, units = variant.graph, variant.units
+            program = lower(units, candidate.stages, barriers=candidate.barriers, max_lanes=device.max_lanes)
+            try:
+                engine = device.engine(
+                    variant.binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values
+                )
+            except UnsupportedError as error:
+                if not ready:
+                    raise
+                notes.append(f"candidate {candidate.name!r} was left out: {error}")
+                continue
+            engines[candidate.name] = engine
+            results = [as_array(value) for value in engine(placed)]
+            outputs = outputs or results
+            apart = difference(results, outputs)
+            if not apart <= allowed:
+                _close(engines.pop(candidate.name))
+                notes.append(
+                    f"candidate {candidate.name!r} was left out: its outputs differ from sequential's by {apart:.2g} "
+                    f"of the largest value (allowed: {allowed}); please report it"
+                )
+                continue
+            live = possibly_live_bytes(graph, units, program, dtype=device.dtype)
+            ready[candidate.name] = replace(candidate, live_bytes=live)
+        progress("timing candidates", 0, 1)
+        samples = device.time_whole(engines, placed, runs=runs)
+        first, *others = engines
+        best = min(others, key=lambda name: median(samples[name]), default=first)
+        pairs: list[tuple[float, float]] = []
+        if best != first:
+            progress("confirming the best", 0, 1)
+            again = device.time_whole({first: engines[first], best: engines[best]}, placed, runs=runs)
+            pairs = list(zip(again[first], again[best], strict=True))
+    finally:
+        for engine in engines.values():
+            _close(engine)
+    progress("timing candidates", 1, 1)
+    timed = tuple(replace(candidate, seconds=tuple(samples[name])) for name, candidate in ready.items())
+    return Timed(timed, best, tuple(pairs), tuple(notes))
+
+
+def _close(engine: Any) -> None:
+    """An engine of threads ends them."""
+    close = getattr(engine, "close", None)
+    if close is not None:
+        close()
+
+
+def choose(timed: Timed) -> tuple[Candidate, float, str]:
+    """(chosen, its speed-up over sequential, what decided)."""
+    sequential = timed.candidates[0]
+    if not timed.pairs:
+        return sequential, 1.0, "there is no other schedule"
+    best = next(candidate for candidate in timed.candidates if candidate.name == timed.best)
+    ratios = [ours / theirs for ours, theirs in timed.pairs]
+    wins, gain = sum(ratio > 1.0 for ratio in ratios), median(ratios)
+    text = f"faster than sequential in {wins} of {len(ratios)} fresh interleaved rounds, {gain:.3f}x in the median"
+    if wins >= _WINS * len(ratios) and gain > 1.0:
+        return best, gain, f"{best.name} was {text}"
+    low, high = (float(np.quantile(ratios, share)) for share in (0.1, 0.9))
+    if high > _TELLING * low:
+        text += f"; the rounds spread too far to tell anything (p10 {low:.2f}x, p90 {high:.2f}x)"
+        return sequential, 1.0, f"the best other, {best.name}, was {text}: measure again on a quiet machine"
+    return sequential, 1.0, f"the best other, {best.name}, was {text}: not beyond the spread"
+
+
+def noise(timed: Timed) -> str | None:
+    """What to say of timings that spread too far for small differences to mean anything; None if they do not."""
+    sequential = timed.candidates[0]
+    low, high = sequential.percentile(0.1), sequential.percentile(0.9)
+    if high <= _TELLING * low:
+        return None
+    return (
+        f"timings are noisy: sequential alone took {low * 1e3:.3f} ms (p10) to {high * 1e3:.3f} ms (p90); differences "
+        "below that mean nothing (something else may be using the device)"
+    )
+
+
+def work(graph: Graph, units: UnitGraph, alone: Sequence[float]) -> float:
+    """All multiply-adds at the highest rate that any unit alone reached."""
+    macs = [sum(op_macs(graph, graph.ops[op]) for op in ops) for ops in units.units]
+    rate = max(count / seconds if seconds else 0.0 for count, seconds in zip(macs, alone, strict=True))
+    return sum(macs) / rate if rate else 0.0
+
+
+def longest_path(units: UnitGraph, alone: Sequence[float]) -> float:
+    ends: list[float] = []
+    for unit, before in enumerate(units.predecessors):
+        ends.append(alone[unit] + max((ends[earlier] for earlier in bits(before)), default=0.0))
+    return max(ends)

@@ -1,0 +1,144 @@
+"""Measured latencies, kept from one session to the next: a SQLite file in the user's cache folder.
+
+Several processes may read and write it at once. A damaged file is moved aside, never repaired and never fatal.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from downset.errors import UnsupportedError
+from downset.extras import optional_library
+
+__all__ = ["Key", "Profiles", "default_path"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS timings (
+    device TEXT NOT NULL, versions TEXT NOT NULL, dtype TEXT NOT NULL, batch INTEGER NOT NULL, signature TEXT NOT NULL,
+    seconds REAL NOT NULL CHECK (seconds >= 0), taken_at REAL NOT NULL,
+    PRIMARY KEY (device, versions, dtype, batch, signature)
+) WITHOUT ROWID
+"""
+_WAIT_S = 10.0
+_Answer = TypeVar("_Answer")
+
+
+class Key(NamedTuple):
+    """What a timing holds for: another device, library, element type or batch is another timing."""
+
+    device: str
+    versions: str
+    dtype: str
+    batch: int
+    signature: str
+
+
+def default_path() -> Path:
+    """`$DOWNSET_CACHE/profiles.sqlite`, or in the user's cache folder."""
+    folder = os.environ.get("DOWNSET_CACHE")
+    if folder:
+        return Path(folder) / "profiles.sqlite"
+    platformdirs = optional_library("platformdirs", what="keeping measurements", extra="torch")
+    return Path(platformdirs.user_cache_dir("downset", appauthor=False)) / "profiles.sqlite"
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Of the file itself; a file that is locked or cannot be written is sound."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return isinstance(error, sqlite3.OperationalError)  # text that is none
+    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):  # what is above says more closely which
+        return True
+    return bool(code == sqlite3.SQLITE_ERROR)  # another schema: no such column
+
+
+class Profiles:
+    """Timings by key. `notes` says what happened to the file, if anything did."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = default_path() if path is None else Path(path)
+        self.notes: list[str] = []
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
+                connection.execute(_SCHEMA)
+                (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                connection.execute("SELECT device, versions, dtype, batch, signature, seconds FROM timings LIMIT 1")
+            if health != "ok":
+                self._move_aside(str(health))
+        except sqlite3.Error as error:
+            if _is_damage(error):
+                self._move_aside(str(error))
+            else:
+                raise self._unusable(error) from None
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: Exception) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self.path}: {error}; close what uses it, set DOWNSET_CACHE to another folder, or give "
+            "`downset stage` --no-profiles"
+        )
+
+    def _move_aside(self, why: str) -> None:
+        aside = self.path.with_name(f"{self.path.stem}.damaged-{time.time_ns()}{self.path.suffix}")
+        try:
+            for suffix in ("-journal", "-wal", "-shm"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+            self.path.replace(aside)
+            with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
+                connection.execute(_SCHEMA)
+        except FileNotFoundError:  # another process was first, and begins a new one
+            return
+        except (OSError, sqlite3.Error) as worse:
+            raise self._unusable(worse) from None
+        self.notes.append(f"{self.path} was damaged ({why}); it lies now in {aside.name}, and a new one was begun")
+
+    def _ask(self, question: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
+        """Damage that shows only now moves the file aside too, and the new one is asked the same."""
+        for again in (False, True):
+            try:
+                with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection, connection:
+                    connection.execute(_SCHEMA)
+                    return question(connection)
+            except sqlite3.Error as error:
+                if again or not _is_damage(error):
+                    raise self._unusable(error) from None
+                self._move_aside(str(error))
+        raise AssertionError("asked twice, and neither answered nor refused")
+
+    def get(self, key: Key) -> float | None:
+        """Seconds, or None where nothing is known."""
+        text = "SELECT seconds FROM timings WHERE (device, versions, dtype, batch, signature) = (?, ?, ?, ?, ?)"
+        row = self._ask(lambda connection: connection.execute(text, key).fetchone())
+        return None if row is None else float(row[0])
+
+    def matching(self, device: str, versions: str, dtype: str, batch: int) -> dict[str, float]:
+        """Seconds by signature."""
+        text = "SELECT signature, seconds FROM timings WHERE (device, versions, dtype, batch) = (?, ?, ?, ?)"
+        rows = self._ask(lambda connection: connection.execute(text, (device, versions, dtype, batch)).fetchall())
+        return {str(signature): float(seconds) for signature, seconds in rows}
+
+    def put(self, timings: Sequence[tuple[Key, float]]) -> None:
+        """Keep these; what was known under the same key is replaced."""
+        rows = [(*key, seconds, time.time()) for key, seconds in timings]
+        text = "INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)"
+        self._ask(lambda connection: connection.executemany(text, rows))
+
+    def summary(self) -> list[tuple[str, str, str, int, int, float]]:
+        """By device, versions, dtype and batch: how many timings, and when the last was taken."""
+        text = (
+            "SELECT device, versions, dtype, batch, count(*), max(taken_at) FROM timings "
+            "GROUP BY device, versions, dtype, batch ORDER BY device, versions, dtype, batch"
+        )
+        return [tuple(row) for row in self._ask(lambda connection: connection.execute(text).fetchall())]
+
+    def clear(self) -> int:
+        """Forget everything; how many timings that were."""
+        return self._ask(lambda connection: connection.execute("DELETE FROM timings").rowcount)

@@ -1,0 +1,162 @@
+"""The search for stages of one network: block by block, every strategy on one budget of timings."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from downset.errors import LimitReached, UsageError
+from downset.executor.binder import Binder
+from downset.executor.device import Device
+from downset.graph.core import Graph
+from downset.plans import Stage
+from downset.stages.endings import ENDINGS
+from downset.stages.greedy import greedy
+from downset.stages.lazy import lazy
+from downset.stages.problem import FoundStages, StageProblem
+from downset.stages.sequential import sequential
+from downset.stages.unit_graph import PATTERNS, Pattern, UnitGraph, blocks, group_units
+from downset.tuning.profiles import Profiles
+from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
+
+__all__ = ["Limits", "Progress", "Variant"]
+
+Progress = Callable[[str, int, int], None]
+
+
+_LARGEST = 2**31 - 1
+"""Of the native search's numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages,
+    `seconds` for each block, `all_seconds` for all blocks by all strategies (units are timed, and candidates built and
+    timed, whatever it takes). `patterns`: of the operators that are one unit."""
+
+    max_ops: int = 3
+    max_groups: int = 8
+    timings: int = 200
+    seconds: float = 60.0
+    endings: str = "all"
+    all_seconds: float = math.inf
+    patterns: tuple[Pattern, ...] = PATTERNS
+
+    def __post_init__(self) -> None:
+        for name in ("max_ops", "max_groups", "timings"):
+            if not 1 <= getattr(self, name) <= _LARGEST:
+                raise UsageError(f"limit {name} is from 1 to {_LARGEST}; given {getattr(self, name)}")
+        if self.endings not in ENDINGS:
+            raise UsageError(f"unknown endings {self.endings!r}; known: {', '.join(ENDINGS)}")
+        for seconds in (self.seconds, self.all_seconds):
+            if not seconds > 0:
+                raise UsageError(f"a time limit is above 0 s; given {seconds:g}")
+
+
+@dataclass(slots=True)
+class Search:
+    """Chains of stages by strategy, block by block, with one budget for all."""
+
+    units: UnitGraph
+    families: tuple[int, ...]
+    timer: StageTimer
+    limits: Limits
+    progress: Progress
+    deadline: float = math.inf
+    parts: list[tuple[int, ...]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def stages(self, strategy: str) -> tuple[Stage, ...]:
+        self.parts = self.parts or list(blocks(self.units.predecessors))
+        found: list[Stage] = []
+        at = 0
+        while at < len(self.parts):
+            self.progress(f"searching ({strategy})", at, len(self.parts))
+            block = self.parts[at]
+            problem = block_problem(self.units, self.families, block)
+            wide = sum(len(later) > 1 for later in self.parts[at:])
+            left = max(0, self.limits.timings - self.timer.used)
+            try:
+                chain = self._block(problem, block, strategy, left if wide <= 1 else -(-left // wide))
+            except LimitReached as error:
+                pieces = blocks(problem.predecessors, largest=-(-len(block) // 2))
+                if len(pieces) > 1 and time.monotonic() < self.deadline:
+                    self._cut(at, pieces, str(error))
+                    continue
+                chain = self._unsearched(problem, strategy, str(error))
+            found += renamed(chain.stages, block)
+            at += 1
+        return tuple(found)
+
+    def _cut(self, at: int, pieces: Sequence[Sequence[int]], why: str) -> None:
+        """For all strategies from here on."""
+        block = self.parts[at]
+        self.parts[at : at + 1] = [tuple(block[unit] for unit in piece) for piece in pieces]
+        sizes = " + ".join(str(len(piece)) for piece in pieces if len(piece) > 1)
+        self.notes.append(f"{why}: they were cut into {sizes} (fewer --max-ops or --max-groups would spare the cut)")
+
+    def _block(self, problem: StageProblem, block: Sequence[int], strategy: str, share: int) -> FoundStages:
+        """Raises LimitReached where the block is too large, or there is no time left."""
+
+        def price(stage: Stage) -> float:
+            return self.timer(renamed([stage], block)[0])
+
+        def free(stage: Stage) -> bool:
+            return self.timer.is_free(renamed([stage], block)[0])
+
+        left_s = self.deadline - time.monotonic()
+        if left_s <= 0:
+            raise LimitReached("no time was left")
+        if len(block) > 64:
+            raise LimitReached(f"a block of {len(block)} units is too large to be searched")
+        return lazy(
+            problem,
+            price,
+            max_ops=self.limits.max_ops,
+            max_groups=self.limits.max_groups,
+            endings=self.limits.endings,
+            strategy=strategy,
+            budget=share,
+            free=free,
+            time_limit_s=min(self.limits.seconds, left_s),
+        )
+
+    def _unsearched(self, problem: StageProblem, strategy: str, why: str) -> FoundStages:
+        how = "sequential" if strategy == "merge" else "greedy"
+        self.notes.append(f"a block of {len(problem.predecessors)} units was not searched ({why}): {how} there")
+        if strategy == "merge":
+            return sequential(problem, lambda _: 0.0)
+        return greedy(problem, lambda _: 0.0, max_groups=self.limits.max_groups)
+
+
+class Variant:
+    """One graph to stage, ready to be timed and searched."""
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        device: Device,
+        profiles: Profiles | None,
+        limits: Limits,
+        progress: Progress,
+        *,
+        shared: StageTimer | None = None,
+    ) -> None:
+        self.graph = graph
+        self.units = group_units(graph, limits.patterns)
+        self.binder = Binder(graph, device=device.kind, dtype=device.dtype)
+        self.timer = StageTimer(graph, self.units, device, self.binder, profiles, shared=shared)
+        labelled = _labelled(progress, name)
+        self.search = Search(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
+        self.sequence = tuple(Stage(((unit,),)) for unit in range(len(self.units.units)))
+
+    def ready(self, limits: Limits) -> tuple[Stage, ...]:
+        problem = StageProblem(self.units.predecessors)
+        return greedy(problem, lambda _: 0.0, max_groups=limits.max_groups).stages
+
+
+def _labelled(progress: Progress, name: str) -> Progress:
+    return lambda what, done, total: progress(f"{what}, {name}" if name else what, done, total)

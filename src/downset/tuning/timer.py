@@ -1,0 +1,143 @@
+"""Prices of stages measured on a device, and the problems of a network's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from downset.errors import UnsupportedError
+from downset.executor.binder import Binder
+from downset.executor.device import Device
+from downset.executor.program import lower
+from downset.graph.core import ABSENT, Graph
+from downset.lattice import bits
+from downset.rewrites.merge.units import why_not_merged
+from downset.rewrites.rebatch import batch_or_one
+from downset.stages.price import signature
+from downset.stages.problem import Stage, StageProblem
+from downset.stages.unit_graph import UnitGraph
+from downset.tuning.profiles import Key, Profiles
+
+_NEVER_S = 1e6
+"""The price of a stage that this device cannot run: more than any that it can."""
+
+__all__ = ["StageTimer", "block_problem", "merge_families", "renamed"]
+
+
+def merge_families(graph: Graph, units: UnitGraph) -> tuple[int, ...]:
+    """Masks of units of which any two or more can run as one convolution."""
+    by_input: dict[int, list[int]] = {}
+    for unit, ops in enumerate(units.units):
+        if graph.ops[ops[0]].kind in ("Conv", "com.microsoft::FusedConv"):
+            by_input.setdefault(graph.ops[ops[0]].inputs[0], []).append(unit)
+    families: list[list[int]] = []
+    for members in by_input.values():
+        fitting: list[list[int]] = []
+        for unit in members:
+            for family in fitting:
+                if why_not_merged(graph, [units.units[family[0]], units.units[unit]]) is None:
+                    family.append(unit)
+                    break
+            else:
+                fitting.append([unit])
+        families += [family for family in fitting if len(family) > 1]
+    return tuple(sum(1 << unit for unit in family) for family in families)
+
+
+class StageTimer:
+    """Prices of stages, measured on the device. Stages that are the same up to names are measured once."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        units: UnitGraph,
+        device: Device,
+        binder: Binder,
+        profiles: Profiles | None,
+        *,
+        shared: StageTimer | None = None,
+    ) -> None:
+        self._graph, self._units, self._device, self._binder = graph, units, device, binder
+        self._profiles, self._batch = profiles, batch_or_one(graph)
+        # Timers of variants of one network share what is known and count together.
+        self._shared = shared
+        self.known: dict[str, float] = {} if shared is None else shared.known
+        if profiles is not None:
+            self.known.update(profiles.matching(device.name, device.versions, device.dtype, self._batch))
+        self._used = 0
+        self.notes: list[str] = [] if shared is None else shared.notes
+        self._names: dict[Stage, str] = {}
+        self._read_by = graph.consumers()
+
+    @property
+    def used(self) -> int:
+        """How many stages were measured."""
+        return self._used if self._shared is None else self._shared.used
+
+    def _count(self) -> None:
+        if self._shared is None:
+            self._used += 1
+        else:
+            self._shared._count()
+
+    def name_of(self, stage: Stage) -> str:
+        if stage not in self._names:
+            self._names[stage] = signature(self._graph, self._units, stage)
+        return self._names[stage]
+
+    def is_free(self, stage: Stage) -> bool:
+        return self.name_of(stage) in self.known
+
+    def __call__(self, stage: Stage) -> float:
+        name = self.name_of(stage)
+        if name not in self.known:
+            try:
+                self.known[name] = self._measure(stage)
+            except UnsupportedError as error:
+                if len(stage.units) == 1:
+                    raise
+                # Side by side or merged it takes more than alone: memory, kernels of another shape.
+                self.known[name] = _NEVER_S
+                self.notes.append(f"a stage of {len(stage.units)} units was left out: {error}")
+            self._count()
+            if self._profiles is not None and self.known[name] < _NEVER_S:
+                device = self._device
+                key = Key(device.name, device.versions, device.dtype, self._batch, name)
+                self._profiles.put([(key, self.known[name])])
+        return self.known[name]
+
+    def _measure(self, stage: Stage) -> float:
+        program = lower(self._units, [stage], barriers=True, max_lanes=self._device.max_lanes)
+        ops = [op for unit in stage.units for op in self._units.units[unit]]
+        made = {tensor for op in ops for tensor in self._graph.ops[op].outputs if tensor != ABSENT}
+        inputs = list(
+            dict.fromkeys(
+                tensor
+                for op in ops
+                for tensor in self._graph.ops[op].inputs
+                if tensor != ABSENT and tensor not in made and tensor not in self._graph.constants
+            )
+        )
+        inside = set(ops)
+        outputs = [
+            tensor
+            for tensor in made
+            if tensor in self._graph.outputs or any(op not in inside for op in self._read_by[tensor])
+        ]
+        return self._device.time_stage(self._binder, self._units, program, inputs, sorted(outputs))
+
+
+def block_problem(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> StageProblem:
+    """The problem of one block, its units renumbered from 0; what lies before it is done."""
+    number = {unit: at for at, unit in enumerate(block)}
+
+    def inside(mask: int) -> int:
+        return sum(1 << number[unit] for unit in bits(mask) if unit in number)
+
+    masks = tuple(inside(units.predecessors[unit]) for unit in block)
+    return StageProblem(masks, tuple(mask for family in families if (mask := inside(family)).bit_count() > 1))
+
+
+def renamed(stages: Sequence[Stage], block: Sequence[int]) -> list[Stage]:
+    """Stages of a block's problem in the units of the network."""
+    return [replace(stage, groups=tuple(tuple(block[u] for u in group) for group in stage.groups)) for stage in stages]

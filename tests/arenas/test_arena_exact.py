@@ -1,0 +1,59 @@
+"""The exact search against brute force over every sequence of placement."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from downset.arenas.check_records import check_placement
+from downset.arenas.exact import exact
+from downset.arenas.gaps import height
+from downset.errors import InfeasibleError
+from tests.oracles_arena import least_height
+from tests.strategies import record_sets
+
+
+@given(found=record_sets(most=6))
+@settings(max_examples=150)
+def test_the_height_is_the_least_and_the_proof_is_finished(found):
+    answer = exact(found)
+    check_placement(found, answer.solution)
+    assert answer.proven
+    assert height(found, answer.solution) == answer.bound == least_height(found)
+
+
+@given(found=record_sets(most=6), short=st.integers(1, 20))
+@settings(max_examples=100)
+def test_a_capacity_is_met_or_proven_impossible(found, short):
+    assume(found)
+    least = least_height(found)
+    answer = exact(found, capacity=least)
+    check_placement(found, answer.solution, capacity=least)
+    with pytest.raises(InfeasibleError):
+        exact(found, capacity=least - short)
+
+
+@given(found=record_sets(most=8, pins=False))
+@settings(max_examples=60)
+def test_turning_time_round_changes_no_least_height(found):
+    turned = [
+        replace(r, start=-r.stop, stop=-r.start, gaps=tuple((-high, -low) for low, high in r.gaps)) for r in found
+    ]
+    one, other = exact(found), exact(turned)
+    assert one.proven and other.proven
+    assert one.bound == other.bound
+
+
+@given(found=record_sets(most=8, pins=False), extra=record_sets(most=1, pins=False))
+@settings(max_examples=60)
+def test_one_more_record_never_lowers_the_least_height(found, extra):
+    assert exact((*found, *extra)).bound >= exact(found).bound
+
+
+@given(found=record_sets(most=9))
+@settings(max_examples=40)
+def test_a_stopped_search_keeps_a_true_bound(found):
+    stopped = exact(found, node_limit=3)
+    check_placement(found, stopped.solution)
+    assert stopped.bound <= exact(found).bound <= height(found, stopped.solution)

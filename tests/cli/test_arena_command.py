@@ -1,0 +1,189 @@
+"""`downset arena`, as a person with a file of records meets it: figures, files, exit codes, one line for a mistake."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from downset.arenas.check_records import check_objects, check_placement
+from downset.arenas.plan import plan_arena
+from downset.formats.records_csv import read_records
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "arena.json").read_text())
+NETWORK = Path(__file__).resolve().parents[1] / "golden" / "records" / "deeplabv3_257_mv_gpu.csv"
+# Every strategy needs 12 bytes at least; 11 live at once, and a search finds a placement in 11.
+TIGHT = "id,lower,upper,size\na,3,5,4\nb,4,8,4\nc,7,9,3\nd,3,7,2\ne,6,9,4\nf,3,4,5\ng,1,3,1\nh,4,7,1\n"
+
+
+@pytest.fixture
+def arena(run):
+    return lambda *arguments: run("arena", *arguments)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "records.csv"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_json_keeps_its_schema_and_says_what_the_paper_says(arena):
+    status, out, err = arena(NETWORK, "--method", "greedy_by_size", "--ties", "paper", "--json")
+    result = json.loads(out)
+    jsonschema.validate(result, SCHEMA)
+    assert (status, err) == (0, "")
+    assert list(result) == ["method", "arena_bytes", "bound_bytes", "proven", "seconds"]
+    assert result["method"] == "greedy_by_size"
+    assert round(result["arena_bytes"] / 2**20, 3) == 4.653
+    assert round(result["bound_bytes"] / 2**20, 3) == 4.320
+    assert not result["proven"]
+
+
+def test_the_default_meets_the_bound_with_proof(arena):
+    result = json.loads(arena(NETWORK, "--json")[1])
+    assert result["proven"]
+    assert result["arena_bytes"] == result["bound_bytes"]
+    objects = json.loads(arena(NETWORK, "--form", "objects", "--json")[1])
+    assert objects["proven"]
+    assert round(objects["arena_bytes"] / 2**20, 4) == 6.4369
+
+
+def test_written_offsets_are_a_placement_of_the_arena(arena, tmp_path):
+    out = tmp_path / "out.csv"
+    result = json.loads(arena(NETWORK, "-o", out, "--align", "256", "--method", "strip_packing", "--json")[1])
+    records, placed = read_records(NETWORK), read_records(out)
+    offsets = [record.offset for record in placed]
+    assert [(r.id, r.start, r.stop, r.nbytes) for r in placed] == [(r.id, r.start, r.stop, r.nbytes) for r in records]
+    assert all(at % 256 == 0 for at in offsets)
+    check_placement(records, offsets)
+    assert max(at + r.nbytes for at, r in zip(offsets, records, strict=True)) == result["arena_bytes"]
+    again = json.loads(arena(out, "--json")[1])  # its offsets are pins now
+    assert again["arena_bytes"] == result["arena_bytes"]
+
+
+def test_written_objects_are_an_assignment_of_the_total(arena, tmp_path):
+    out = tmp_path / "out.csv"
+    result = json.loads(arena(NETWORK, "-o", out, "--form", "objects", "--json")[1])
+    records = read_records(NETWORK)
+    lines = out.read_text().splitlines()
+    assert lines[0] == "id,lower,upper,size,object"
+    held = [int(line.rsplit(",", 1)[1]) for line in lines[1:]]
+    check_objects(records, held)
+    largest = {}
+    for record, object_number in zip(records, held, strict=True):
+        largest[object_number] = max(largest.get(object_number, 0), record.nbytes)
+    assert sum(largest.values()) == result["arena_bytes"]
+
+
+def test_alignments_pins_gaps_and_hints_come_back(arena, file, tmp_path):
+    out = tmp_path / "out.csv"
+    text = "id,lower,upper,size,alignment,gaps,hint,offset\na,0,9,4,4,3-5,1,8\nb,3,5,4,4,,,\nc,0,9,6,2,,,\n"
+    result = json.loads(arena(file(text), "-o", out, "--json")[1])
+    header, first, second, third = out.read_text().splitlines()
+    assert header == "id,lower,upper,size,alignment,gaps,hint,offset"
+    assert first == "a,0,9,4,4,3-5,1,8"
+    assert third.endswith(",0")  # 6 bytes below the pin
+    assert int(second.rsplit(",", 1)[1]) == 8  # in the gap of the pinned one
+    assert result["arena_bytes"] == result["bound_bytes"] == 12
+
+
+def test_the_screen_is_a_table_and_says_what_is_spare(arena):
+    status, out, err = arena(NETWORK, "--capacity", "5MB")
+    assert (status, err) == (0, "")
+    assert "4,530,240" in out
+    assert "yes" in out
+    assert "to spare" in out
+    assert "\x1b" not in out
+
+
+def test_steps_of_any_length_are_planned_at_once(arena, file):
+    far = 10**9
+    text = f"id,lower,upper,size\na,0,{far},5\nb,{far - 1},{2 * far},6\nc,{far},{far + 1},7\n"
+    for form, nbytes in (("offsets", 13), ("objects", 13)):
+        result = json.loads(arena(file(text), "--form", form, "--json")[1])
+        assert (result["arena_bytes"], result["proven"]) == (nbytes, True)
+
+
+def test_no_records_need_nothing(arena, file):
+    for form in ("offsets", "objects"):
+        result = json.loads(arena(file("id,lower,upper,size\n"), "--form", form, "--json")[1])
+        assert (result["arena_bytes"], result["proven"]) == (0, True)
+
+
+def test_a_capacity_is_met_by_search_where_heuristics_miss_it(arena, file):
+    path = file(TIGHT)
+    assert plan_arena(read_records(path), method="best").arena_bytes == 12
+    for method in ("best", "naive", "exact"):
+        found = json.loads(arena(path, "--capacity", 11, "--method", method, "--json")[1])
+        assert found["arena_bytes"] == found["bound_bytes"] == 11
+    assert json.loads(arena(path, "--json")[1])["arena_bytes"] == 11
+
+
+def test_a_capacity_below_the_bound_is_exit_3_and_names_where_it_binds(arena, fails, file, tmp_path):
+    path, out = file("id,lower,upper,size\na,0,5,10\nb,3,6,20\nc,5,9,4\n"), tmp_path / "out.csv"
+    fails(
+        3,
+        "arena",
+        path,
+        "--capacity",
+        "29",
+        "-o",
+        out,
+        says="30 bytes are live at step 3 (2 records, the largest 'b', 'a')",
+    )
+    fails(3, "arena", path, "--capacity", "29", "--form", "objects", says="shared objects take 30 bytes at least")
+    assert not out.exists()
+    fails(3, "arena", file("id,lower,upper,size,offset\np,0,1,4,60\n"), "--capacity", "63", says="'p' ends at 64")
+
+
+def test_a_capacity_above_the_largest_breadth_that_nothing_meets_is_exit_3(fails, file):
+    """Alignment: 3 bytes at 0, 3 bytes at 4: six bytes live, seven needed."""
+    path = file("id,lower,upper,size,alignment\na,0,2,3,4\nb,0,2,3,4\n")
+    fails(3, "arena", path, "--capacity", "6", says="proven: nothing fits into 6 bytes; 7 is the least")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("id,lower,upper,size\na,0,1,4\nb,0,1,-4\n", "records.csv:3: column size"),
+        ("id,lower,upper,size\na,0,1,0\n", "records.csv:2: column size"),
+        ("id,lower,upper,size\na,3,3,1\n", "records.csv:2: column upper"),
+        ("id,lower,upper,size\na,4,3,1\n", "records.csv:2: column upper"),
+        ("id,lower,upper,size\na,0,1,4\na,5,6,4\n", "records.csv:3: column id"),
+        ("id,lower,upper,size\na,0,1,many\n", "records.csv:2: column size: 'many'"),
+        ("id,lower,upper,size,alignment,offset\na,0,1,4,8,12\n", "records.csv:2: column offset"),
+        ("id,lower,upper,size,offset\na,0,9,4,0\nb,8,9,4,2\n", "records.csv:3: column offset"),
+        ("", "is empty"),
+        ("this is a letter\n", "unknown column"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_exit_5(fails, file, text, says):
+    fails(5, "arena", file(text), says=says)
+
+
+def test_bad_options_are_one_line_and_exit_2(fails, file, tmp_path):
+    path = file("id,lower,upper,size,offset\na,0,1,4,4\nb,0,1,4,\n")
+    fails(2, "arena", path, "--align", "8", says="'a' is pinned at 4, not at a multiple of 8")
+    fails(2, "arena", path, "--align", "0", says="--align")
+    fails(2, "arena", path, "--form", "objects", says="'a' is pinned at 4: shared objects have no offsets")
+    fails(2, "arena", path, "--method", "magic", says="choose one of naive")
+    fails(2, "arena", path, "--capacity", "-5", says="not a size")
+    fails(2, "arena", path, "--form", "heaps", says="heaps")
+    fails(2, "arena", path, "-o", path, says="choose another name")
+    fails(2, "arena", path, "-o", tmp_path / "no" / "out.csv", says="does not exist")
+    fails(5, "arena", tmp_path / "none.csv", says="No such file")
+
+
+def test_every_method_has_a_name_on_the_command_line(arena, file):
+    from downset.arenas.planners import ARENAS, SHARED
+
+    for form, methods in (("offsets", ARENAS), ("objects", SHARED)):
+        for method in methods:
+            status, out, err = arena(file(TIGHT), "--form", form, "--method", method, "--json", "--time-limit", "1s")
+            assert (status, err) == (0, ""), method
+            # the default says when the search took over from the portfolio
+            assert json.loads(out)["method"] in ({"best", "exact"} if method == "best" else {method})

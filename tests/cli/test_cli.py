@@ -1,0 +1,215 @@
+"""The command line as a user meets it: exit codes, one line for a mistake, JSON that keeps its schema."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from downset.text import parse_bytes, parse_seconds
+from tests.models import branchy_model, installed_model
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+EMBEDDING = installed_model("pyopen-wakeword", "embedding_model.tflite")
+PLAIN = {
+    "name": "plain",
+    "tensors": [{"name": n, "shape": [s], "size": s} for n, s in [("x", 4), ("a", 8), ("b", 2), ("y", 1)]],
+    "ops": [
+        {"name": "A", "ins": [0], "outs": [1]},
+        {"name": "B", "ins": [0], "outs": [2]},
+        {"name": "C", "ins": [1, 2], "outs": [3]},
+    ],
+    "inputs": [0],
+    "outputs": [3],
+}
+
+
+def downset(*arguments, cwd=None, env=None):
+    command = [sys.executable, "-c", "from downset.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **(env or {})}, check=False
+    )
+
+
+def fails(status, *arguments, says="", cwd=None):
+    """Exit status, one line on stderr, nothing on stdout, no traceback."""
+    done = downset(*arguments, cwd=cwd)
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("downset: error: ")
+    assert says in lines[0]
+    return lines[0]
+
+
+@pytest.fixture
+def plain(tmp_path):
+    path = tmp_path / "plain.json"
+    path.write_text(json.dumps(PLAIN))
+    return path
+
+
+def test_order_of_a_plain_graph_prints_its_schema(plain):
+    done = downset("order", plain, "--json")
+    result = json.loads(done.stdout)
+    jsonschema.validate(result, json.loads((SCHEMAS / "order.json").read_text()))
+    # x and b (6 bytes) while a is made: 14; a and b (10) and y: 11; the other way round a stays through b: 14
+    assert result["peak_bytes"] == result["bound_bytes"] == 14
+    assert result["proven"]
+    jsonschema.validate(json.loads(plain.read_text()), json.loads((SCHEMAS / "graph.json").read_text()))
+
+
+@pytest.mark.parametrize("method", ["file", "kahn", "dfs", "greedy", "beam", "optimal", "exhaustive"])
+def test_every_order_method_has_a_name_on_the_command_line(plain, method):
+    result = json.loads(downset("order", plain, "--json", "--method", method, "--memory", "tflm").stdout)
+    assert result["method"] == method
+    assert sorted(result["order"]) == [0, 1, 2]
+
+
+def test_fit_prints_its_schema_and_writes_only_what_was_asked(tmp_path):
+    target = tmp_path / "fitted.tflite"
+    picture = tmp_path / "map.svg"
+    done = downset("fit", EMBEDDING, "-o", target, "--map", picture, "--json", "--time-limit", "5s", "-q")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    result = json.loads(done.stdout)
+    jsonschema.validate(result, json.loads((SCHEMAS / "fit.json").read_text()))
+    assert result["arena_bytes"] == {"before": 663552, "after": 454656, "bound": 454656, "proven": True}
+    assert result["outputs"] == {"equal": True, "max_abs_error": 0.0}
+    assert result["measured"]["runtime"] == "tflm"
+    assert result["output_path"] == str(target)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fitted.tflite", "map.svg"]
+    assert picture.read_text().count("<rect") > 64
+    verified = downset("verify", EMBEDDING, target, "--json")
+    result = json.loads(verified.stdout)
+    jsonschema.validate(result, json.loads((SCHEMAS / "verify.json").read_text()))
+    assert result["equal"]
+
+
+def test_fit_screen_says_what_to_do_next(tmp_path):
+    done = downset("fit", EMBEDDING, "--time-limit", "5s", env={"NO_COLOR": "1"}, cwd=tmp_path)
+    assert "constexpr size_t kTensorArenaSize = " in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "454,656" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_inspect_prints_its_schema(tmp_path):
+    result = json.loads(downset("inspect", branchy_model(tmp_path / "m.onnx"), "--json").stdout)
+    jsonschema.validate(result, json.loads((SCHEMAS / "inspect.json").read_text()))
+    assert result["operators"] == 10
+    assert result["width"] == 2  # two branches, each a chain
+    assert result["peak_bytes"] == max(step["live_bytes"] for step in result["steps"])
+    assert downset("inspect", tmp_path / "m.onnx").stdout.count("← peak") >= 1
+
+
+def test_help_lists_every_command():
+    done = downset("--help")
+    assert done.returncode == 0
+    for command in ("fit", "inspect", "verify", "order", "arena"):
+        assert command in done.stdout
+        assert downset(command, "-h").returncode == 0
+
+
+def test_two_different_networks_do_not_verify(tmp_path):
+    one = branchy_model(tmp_path / "one.onnx")
+    other = tmp_path / "other.onnx"
+    data = bytearray(one.read_bytes())
+    at = data.find(b"\x00\x00\x80\x3f" * 8)  # the bias of ones
+    data[at : at + 4] = b"\x00\x00\x00\x40"
+    other.write_bytes(data)
+    fails(4, "verify", one, other, says="differ in ort")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("none.tflite", None, "does not exist"),
+        ("empty.onnx", b"", "is empty"),
+        ("text.tflite", b"this is not a model at all", "not a TFLite model"),
+        ("text.onnx", b"this is not a model at all, but it is long enough", "not an ONNX model"),
+        ("cut.tflite", EMBEDDING.read_bytes()[:5000], "damaged"),
+        ("really.onnx", EMBEDDING.read_bytes(), "suffix"),
+        ("plain.json", b'{"tensors": 3}', "not a plain graph"),
+        ("cycle.json", json.dumps({**PLAIN, "ops": PLAIN["ops"][::-1]}).encode(), "cycle"),
+        ("what.xyz", b"????????????", "not one of"),
+        ("huge.json", json.dumps({**PLAIN, "tensors": [{"size": 10**30}] * 4}).encode(), "add up to more than"),
+        ("negative.json", json.dumps({**PLAIN, "tensors": [{"size": -1}] * 4}).encode(), "negative size"),
+    ],
+)
+def test_bad_files_are_one_line_and_exit_5(tmp_path, name, content, says):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    fails(5, "order", path, says=says)
+
+
+def test_bad_options_are_one_line_and_exit_2(tmp_path, plain):
+    fails(2, "fit", EMBEDDING, "--ram", "plenty", says="not a size")
+    fails(2, "fit", EMBEDDING, "--ram", "-3KB", says="not a size")
+    fails(2, "fit", EMBEDDING, "--time-limit", "soon", says="not a duration")
+    fails(2, "fit", EMBEDDING, "--target", "ort", says="choose tflm or litert")
+    fails(2, "fit", EMBEDDING, "--shape", "x=1,y", says="--shape 'x=1,y'")
+    fails(2, "fit", EMBEDDING, "-o", EMBEDDING, says="is the file being read")
+    fails(2, "fit", EMBEDDING, "-o", tmp_path / "out.onnx", says="must end in .tflite")
+    fails(2, "fit", EMBEDDING, "-o", tmp_path / "no" / "out.tflite", says="does not exist")
+    fails(2, "fit", plain, says="downset order")
+    fails(2, "order", plain, "--method", "magic", says="choose one of")
+    fails(2, "order", plain, "--memory", "magic", says="live, paper")
+    fails(2, "magic", says="magic")
+    fails(2, "fit", says="MODEL")
+    fails(2, "fit", EMBEDDING, "--colour", says="--colour")
+
+
+def test_too_little_memory_is_exit_3_with_the_bytes_that_would_do(tmp_path):
+    line = fails(3, "fit", EMBEDDING, "-o", tmp_path / "out.tflite", "--ram", "256KB", "--time-limit", "5s")
+    assert "476,560 B would do" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path):
+    old = tmp_path / "out.tflite"
+    old.write_bytes(b"precious")
+    limited = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "from downset import load; from downset.formats.tflite.write import export_tflite;"
+        f"graph = load({str(EMBEDDING)!r}); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
+        "\ntry: export_tflite('out.tflite', graph, range(len(graph.ops)))"
+        "\nexcept Exception as error: print(type(error).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout.strip() == "UsageError", done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["out.tflite"]
+    assert old.read_bytes() == b"precious"
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, downset; print([m for m in ('numpy', 'rich', 'click', 'onnx', 'torch') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_without_the_native_module_the_error_says_how_and_python_still_works():
+    code = (
+        "import sys; sys.modules['downset._native'] = None\n"
+        "from downset import OrderProblem, Storage, plan_order, UnsupportedError\n"
+        "problem = OrderProblem((0, 1), (Storage(3, 1, 2), Storage(2, 2, 2)))\n"
+        "try: plan_order(problem)\n"
+        "except UnsupportedError as error: print('engine=' in str(error), 'compiler' in str(error))\n"
+        "print(plan_order(problem, engine='python').peak_bytes)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "True", "5"], done.stderr
+
+
+@pytest.mark.parametrize(("text", "nbytes"), [("256KB", 262144), ("1.5MB", 1572864), ("7", 7), ("2GiB", 2**31)])
+def test_sizes(text, nbytes):
+    assert parse_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10s", 10.0), ("500ms", 0.5), ("2min", 120.0), ("1.5", 1.5)])
+def test_durations(text, seconds):
+    assert parse_seconds(text) == seconds

@@ -1,0 +1,317 @@
+"""What split and simulate refuse before they write or run: inputs as outputs, empty names, plans that contradict
+themselves, moments and amounts out of range."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import onnx
+import pytest
+
+from downset import cli
+from downset.clusters.toml_file import load_cluster, parse_cluster
+from downset.distributed.simulator import simulate as run_simulation
+from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
+from downset.formats.plan_json import decode_plan
+from downset.formats.shards.write import write_shards
+from tests.command import output_of
+from tests.models import branchy_model
+
+CLUSTER = """[network]
+kind = "links"
+rate_mbps = 50
+[[device]]
+name = "a"
+mac_per_s = 1e9
+[[device]]
+name = "b"
+mac_per_s = 2e9
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A folder with a model, a cluster and nothing else, to work in."""
+    monkeypatch.chdir(tmp_path)
+    branchy_model(tmp_path / "net.onnx")
+    (tmp_path / "home.toml").write_text(CLUSTER)
+    return tmp_path
+
+
+def split(*arguments, method="layerwise", model="net.onnx"):
+    return output_of("split", model, "--cluster", "home.toml", "--method", method, "-q", *arguments)
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def plan(home):
+    """A plan of two stages that hand something over, as JSON."""
+    (home / "home.toml").write_text(CLUSTER.replace("rate_mbps = 50", "rate_mbps = 5000"))
+    output_of("split", "net.onnx", "--cluster", "home.toml", "--method", "pico", "-q", "-o", "plan.json")
+    found = json.loads((home / "plan.json").read_text())
+    assert len(found["stages"]) == 2
+    assert found["stages"][1]["handover_bytes"] > 0
+    return found
+
+
+def simulated(plan, *arguments):
+    Path("plan.json").write_text(json.dumps(plan))
+    return output_of("simulate", "plan.json", "--frames", 20, *arguments)
+
+
+@pytest.mark.parametrize("source", ["net.onnx", "home.toml"])
+@pytest.mark.parametrize("through", ["name", "path", "link", "hard"])
+def test_split_does_not_write_over_what_it_reads(home, source, through):
+    names = {"name": source, "path": f"../{home.name}/{source}", "link": "link", "hard": "hard"}
+    (home / "link").symlink_to(source)
+    os.link(home / source, home / "hard")
+    before = contents(home)
+    with pytest.raises(UsageError, match="is the file being read"):
+        split("-o", names[through])
+    assert contents(home) == before
+
+
+def test_split_does_not_write_over_weights_beside_the_model(home):
+    onnx.save(onnx.load("net.onnx"), "apart.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    before = contents(home)
+    with pytest.raises(UsageError, match="is the file being read"):
+        split("-o", "w.bin", model="apart.onnx")
+    assert contents(home) == before
+
+
+def test_exports_do_not_write_over_what_is_read(home):
+    split("--export", "shards", method="single")
+    shard = next((home / "shards").glob("*.onnx"))
+    shutil.copy(home / "net.onnx", shard)
+    before = contents(home)
+    with pytest.raises(UsageError, match="is the file being read"):
+        split("--export", "shards", model=shard)
+    assert contents(home) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("fit", "net.onnx", "-o", ""), ("fit", "net.onnx", "--map", ""), ("stage", "net.onnx", "-o", ""),
+     ("arena", "records.csv", "-o", "")],
+)  # fmt: skip
+def test_empty_names_of_outputs_are_called_that(home, fails, arguments):
+    (home / "records.csv").write_text("id,lower,upper,size\na,0,1,4\n")
+    fails(2, *arguments, says="the output's name is empty")
+
+
+@pytest.mark.parametrize("arguments", [("fit", "net.onnx"), ("stage", "net.onnx"), ("arena", "records.csv")])
+def test_other_commands_do_not_write_over_what_they_read(home, fails, arguments):
+    (home / "records.csv").write_text("id,lower,upper,size\na,0,1,4\n")
+    (home / "link").symlink_to(arguments[1])
+    before = contents(home)
+    fails(2, *arguments, "-o", "link", says="is the file being read")
+    assert contents(home) == before
+
+
+def test_ctrl_c_exits_as_the_readme_says(run, monkeypatch):
+    def pressed(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.downset, "main", pressed)
+    assert run("split") == (130, "", "downset: stopped\n")
+    assert "130 by Ctrl-C" in (Path(__file__).resolve().parents[2] / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("-o", ""), "name is empty"),
+        (("--export", ""), "name is empty"),
+        (("-o", "new", "--export", "new"), "another name"),
+        (("-o", "new/plan.json", "--export", "new/plan.json"), "does not exist|another name"),
+        (("-o", "here/shards.json", "--export", "here"), "another name"),
+        (("-o", "plan.json", "--export", "net.onnx"), "not a folder"),
+        (("-o", "plan.json", "--export", "net.onnx/below"), "not a folder"),
+    ],
+)
+def test_outputs_that_cannot_be_are_refused_before_anything_is_written(home, arguments, says):
+    (home / "here").mkdir()
+    before = contents(home)
+    with pytest.raises(UsageError, match=says):
+        split(*arguments)
+    assert contents(home) == before
+    assert not (home / "new").exists()
+
+
+def test_a_plan_that_cannot_be_exported_is_not_written_either(home, monkeypatch):
+    from downset.formats.shards import write as shards
+
+    def refused(*arguments):
+        raise UnsupportedError("not this one")
+
+    monkeypatch.setattr(shards, "_blocks", refused)
+    with pytest.raises(UnsupportedError):
+        split("-o", "plan.json", "--export", "new")
+    assert {path.name for path in home.iterdir()} == {"net.onnx", "home.toml"}
+
+
+def test_an_export_is_whole_or_not_there(home, monkeypatch):
+    """The second shard fails: nothing of the first is left, and what an earlier export wrote still is."""
+    from downset.formats.reading import load
+    from downset.formats.shards import write as shards
+
+    graph = load("net.onnx")
+    everything = tuple(range(len(graph.ops)))
+    blocks = [shards.ShardBlock(0, 0, everything, 8, (("a", 0, 4), ("b", 4, 8)))]
+    write_shards("old", graph, blocks)
+    before, model = contents(home), shards.shard_model
+
+    def fails(part, opsets):
+        if made:
+            raise UnsupportedError("not this one")
+        made.append(part)
+        return model(part, opsets)
+
+    monkeypatch.setattr(shards, "shard_model", fails)
+    for folder in ("old", "new/below"):
+        made = []
+        with pytest.raises(UnsupportedError):
+            write_shards(folder, graph, blocks)
+    assert contents(home) == before
+    assert not (home / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "field", "value"),
+    [
+        ("network", "bytes_per_s", 0), ("network", "bytes_per_s", -5), ("network", "latency_s", -1),
+        ("device", "mac_per_s", 0), ("device", "alpha", -1), ("device", "memory_bytes", 0),
+    ],
+)  # fmt: skip
+def test_a_plan_of_no_lawful_cluster_cannot_be_read(plan, where, field, value):
+    cluster = plan["cluster"]
+    (cluster["network"] if where == "network" else cluster["devices"][0])[field] = value
+    with pytest.raises(LoadError, match=rf"plan\.json.*{field}") as caught:
+        simulated(plan)
+    assert "\n" not in str(caught.value)
+
+
+def stage(**changed):
+    return lambda plan: plan["stages"][1].update(changed)
+
+
+def first_block(**changed):
+    return lambda plan: plan["stages"][1]["blocks"][0].update(changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda plan: plan.update(comm="xx"), "comm is 'xx', not full or paper"),
+        (lambda plan: plan.update(comm="paper"), "handover_bytes"),
+        (lambda plan: plan.update(medium_s=5), "the plan states medium_s 5"),
+        (lambda plan: plan["cluster"]["network"].update(kind="shared"), "medium_s"),
+        (lambda plan: plan["cluster"]["network"].update(bytes_per_s=1e9), "transfer_s"),
+        (lambda plan: plan["cluster"]["network"].update(latency_s=1), "transfer_s"),
+        (stage(handover_bytes=0), "handover_bytes 0"),
+        (stage(compute_s=1.0), "stage 1 states compute_s 1,"),
+        (stage(compute_s=-1), "stage 1 states compute_s -1,"),
+        (stage(transfer_s=1.0), "stage 1 states transfer_s 1,"),
+        (stage(seconds=1.0), "stage 1 states seconds 1,"),
+        (first_block(compute_s=1.0), "block 0 of stage 1 states compute_s 1,"),
+        (first_block(transfer_s=1.0), "block 0 of stage 1 states transfer_s 1,"),
+        (first_block(before=[{"source": 0, "target": 7, "nbytes": 1}]), "names device 7"),
+        (first_block(before=[{"source": 0, "target": 1, "nbytes": -1}]), "none of its devices|less than 0 bytes"),
+        (lambda plan: plan.update(period_s=1.0), "the plan states period_s 1,"),
+        (lambda plan: plan.update(latency_s=1.0), "the plan states latency_s 1,"),
+    ],
+)
+def test_a_plan_that_contradicts_itself_is_refused_by_the_field(plan, change, says):
+    simulated(plan)
+    change(plan)
+    with pytest.raises(InvalidPlan, match=says):
+        simulated(plan)
+
+
+def test_a_plan_whose_comm_was_paper_cannot_be_called_full(home):
+    (home / "home.toml").write_text(CLUSTER.replace("rate_mbps = 50", "rate_mbps = 5000"))
+    split("--comm", "paper", "-o", "plan.json", method="pico")
+    plan = json.loads((home / "plan.json").read_text())
+    simulated(plan)
+    plan["comm"] = "full"
+    with pytest.raises(InvalidPlan, match="handover_bytes 0, but it reads"):
+        simulated(plan)
+
+
+@pytest.mark.parametrize("option", [("--fail", "b@0s"), ("--fail", "b@0"), ("--slow", "b@0ms*2")])
+def test_devices_may_fail_from_the_beginning(plan, option):
+    usual = json.loads(simulated(plan, "--json"))
+    found = json.loads(simulated(plan, "--json", *option))
+    if option[0] == "--fail":
+        assert found["completed"] == 0
+    else:
+        assert found["period_s"] > usual["period_s"] * 1.2
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (("--fail", "b@-1s"), "--fail 'b@-1s': '-1s' is not a time"),
+        (("--fail", "b@soon"), "--fail 'b@soon': 'soon' is not a time"),
+        (("--slow", "b@soon*2"), "--slow 'b@soon.2': 'soon' is not a time"),
+        (("--slow", "c@1s*2"), "--slow .*no device is called 'c'"),
+    ],
+)
+def test_a_disturbance_is_named_with_its_option(plan, option, says):
+    with pytest.raises(UsageError, match=says):
+        simulated(plan, *option)
+
+
+def test_amounts_beyond_what_is_simulated_are_refused_and_helped_with(plan, run):
+    shown = run("simulate", "--help")[1]
+    for option, value, largest in (("--frames", 100_000_000_000, "100000"), ("--jitter", 1e300, "100")):
+        status, _, err = run("simulate", "plan.json", option, value)
+        assert status == 2
+        assert option in err
+        assert f"<={largest}" in err
+        assert f"<={largest}" in shown.replace("\n", "").replace(" ", "")
+
+
+def test_simulating_tells_how_far_it_is(plan):
+    told = []
+    run_simulation(decode_plan(json.dumps(plan).encode()), frames=7, progress=told.append)
+    assert told == list(range(1, 8))
+
+
+def test_names_are_printed_on_one_line(home):
+    (home / "home.toml").write_text(CLUSTER.replace('"b"', r'"b\nc"'))
+    split("-o", "plan.json", method="single")
+    assert "b?c 100%" in output_of("simulate", "plan.json", "--frames", 5)
+    assert "b\nc" in json.loads(output_of("simulate", "plan.json", "--frames", 5, "--json"))["utilisation"]
+
+
+def test_a_model_without_operators_is_unsupported_by_all_that_divide(home, fails):
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 8, 8])
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "empty", [value], [value])), home / "empty.onnx")
+    fails(5, "split", "empty.onnx", "--cluster", "home.toml", says="no operators")
+    fails(5, "stage", "empty.onnx", says="no operators")
+
+
+def test_one_device_takes_as_long_as_one_frame_on_every_network(home):
+    """A frame that waits to be taken is the source's, whether computing and sending overlap or not."""
+    for kind in ("links", "shared"):
+        (home / "home.toml").write_text(CLUSTER.replace("links", kind))
+        split("-o", "plan.json", method="single")
+        alone = json.loads((home / "plan.json").read_text())["latency_s"]
+        found = json.loads(output_of("simulate", "plan.json", "--frames", 20, "--json"))["latency_s"]
+        assert found["p50"] == pytest.approx(alone)
+        assert found["max"] == pytest.approx(alone)
+
+
+def test_cluster_files_of_windows_editors_are_read(home):
+    (home / "home.toml").write_bytes(b"\xef\xbb\xbf" + CLUSTER.encode())
+    assert load_cluster(home / "home.toml") == parse_cluster(CLUSTER)
+
+
+def test_kinds_of_network_are_named():
+    with pytest.raises(LoadError, match="line 2: kind: 'wifi' is no kind of network, write links or shared"):
+        parse_cluster(CLUSTER.replace("links", "wifi"))

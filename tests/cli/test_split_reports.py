@@ -1,0 +1,173 @@
+"""What `downset split` says: methods that stopped at their limit, plans of before, memory that would do."""
+
+import json
+import re
+from pathlib import Path
+from random import Random
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from downset.clusters.model import Cluster, Device, Network
+from downset.errors import DownsetError, InfeasibleError
+from downset.formats.reading import load
+from downset.pipelines.plan import plan_pipeline
+from tests.command import output_of as run
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Seven convolutions, the last ones with more weights than activations."""
+    weights, nodes, before = [], [], 3
+    for layer, channels in enumerate((8, 8, 16, 16, 32, 64, 64)):
+        kernel = np.full((channels, before, 3, 3), 0.1, np.float32)
+        weights.append(onnx.numpy_helper.from_array(kernel, f"w{layer}"))
+        stride = 2 if layer in (2, 4) else 1
+        nodes.append(
+            helper.make_node(
+                "Conv",
+                [f"t{layer}", f"w{layer}"],
+                [f"t{layer + 1}"],
+                pads=[1] * 4,
+                strides=[stride] * 2,
+                name=f"c{layer}",
+            )
+        )
+        before = channels
+    given = helper.make_tensor_value_info("t0", TensorProto.FLOAT, [1, 3, 32, 32])
+    made = helper.make_tensor_value_info("t7", TensorProto.FLOAT, [1, 64, 8, 8])
+    path = tmp_path_factory.mktemp("small") / "net.onnx"
+    graph = helper.make_graph(nodes, "small", [given], [made], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_methods_that_stop_at_their_limit_are_marked(small):
+    """Eight devices are far too many for trying everything."""
+    arguments = ("split", small, "--cluster", "pico_1mac_cell", "--compare", "--time-limit", "0.1s", "-q")
+    found = json.loads(run(*arguments, "--method", "pico", "--json"))
+    jsonschema.validate(found, json.loads((SCHEMAS / "split.json").read_text()))
+    assert "exhaustive" in found["compare_stopped"]
+    assert not {"single", "blocks", "layerwise", "pico"} & set(found["compare_stopped"])
+    assert found["compare"]["exhaustive"] > 0
+    assert not found["stopped"]
+    text = run(*arguments, "--method", "pico")
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ")}
+    assert "stopped at its limit" in lines["exhaustive"]
+    assert "stopped" not in lines["single"]
+    alone = json.loads(
+        run("split", small, "--cluster", "pico_1mac", "--method", "exhaustive", "--time-limit", "0.2s", "--json", "-q")
+    )
+    assert alone["stopped"]
+    assert "stopped at the limit of 0.2 s" in alone["note"]
+
+
+def test_a_plan_of_before_is_refused_in_one_line(small, tmp_path):
+    plan = tmp_path / "plan.json"
+    run("split", small, "--cluster", "pico_1mac", "--method", "single", "-o", plan, "-q")
+    whole = json.loads(plan.read_text())
+    assert whole["schema"] == 2
+    for stage in whole["stages"]:
+        for block in stage["blocks"]:
+            del block["ops"]
+    whole["schema"] = 1
+    plan.write_text(json.dumps(whole))
+    with pytest.raises(DownsetError, match=r"schema 1.*reads 2; make the plan again") as caught:
+        run("simulate", plan)
+    assert "\n" not in str(caught.value)
+    assert str(plan) in str(caught.value)
+
+
+def cluster_with(folder, memories):
+    text = '[network]\nkind = "links"\nrate_mbps = 50\n'
+    for place, nbytes in enumerate(memories):
+        text += f'[[device]]\nname = "d{place}"\nmac_per_s = {place + 1}e9\n'
+        text += "" if nbytes is None else f"memory = {nbytes}\n"
+    (folder / "home.toml").write_text(text)
+    return folder / "home.toml"
+
+
+def numbers(text):
+    said = re.search(
+        r"; ([\d,]+) bytes on each of \d+ devices would do, or ([\d,]+) on one .* holds ([\d,]+) bytes of", text
+    )
+    return [int(number.replace(",", "")) for number in said.groups()]
+
+
+def test_the_memory_that_would_do_does(small, tmp_path):
+    with pytest.raises(DownsetError, match="would do") as caught:
+        run("split", small, "--cluster", cluster_with(tmp_path, [1000] * 3))
+    assert caught.value.exit_code == 3
+    enough, alone, floor = numbers(str(caught.value))
+    assert floor <= enough < alone
+    for memories in ([enough] * 3, [1000, 1000, alone]):
+        plan = json.loads(run("split", small, "--cluster", cluster_with(tmp_path, memories), "--json", "-q"))
+        held = {
+            device: nbytes
+            for stage in plan["stages"]
+            for device, nbytes in zip(stage["devices"], stage["memory_bytes"], strict=True)
+        }
+        assert all(nbytes <= memories[int(device[1:])] for device, nbytes in held.items())
+    with pytest.raises(DownsetError, match="would do"):
+        run("split", small, "--cluster", cluster_with(tmp_path, [floor - 1] * 3))
+
+
+def test_a_plan_that_fits_but_takes_too_long(small, tmp_path):
+    with pytest.raises(DownsetError, match="would do") as caught:
+        run("split", small, "--cluster", cluster_with(tmp_path, [1000] * 3))
+    enough = numbers(str(caught.value))[0]
+    home = cluster_with(tmp_path, [enough] * 3)
+    lean = json.loads(run("split", small, "--cluster", home, "--json", "-q"))["latency_s"]
+    roomy = cluster_with(tmp_path, [None] * 3)
+    with pytest.raises(DownsetError) as caught:
+        run("split", small, "--cluster", roomy, "--max-latency", "1ms")
+    least = float(str(caught.value).split("the least is ")[1].split()[0])
+    assert least < lean
+    home = cluster_with(tmp_path, [enough] * 3)
+    with pytest.raises(DownsetError, match=r"fits the devices' memory within .* has a latency of"):
+        run("split", small, "--cluster", home, "--max-latency", f"{least * 1.0001:.9f}s")
+    with pytest.raises(DownsetError, match=f"the least is {least:.6g}"):
+        run("split", small, "--cluster", home, "--max-latency", f"{least * 0.9:.9f}s")
+
+
+def test_a_pipeline_that_completes_nothing_has_no_period(small, tmp_path):
+    plan = tmp_path / "plan.json"
+    home = cluster_with(tmp_path, [None] * 2)
+    home.write_text(home.read_text().replace('"d1"', '"[red]d1"'))
+    assert "[red]d1*: 0-8" in run("split", small, "--cluster", home, "--method", "single", "-o", plan, "-q")
+    arguments = ("simulate", plan, "--fail", "[red]d1@0.000001s", "--frames", 5)
+    found = json.loads(run(*arguments, "--json"))
+    jsonschema.validate(found, json.loads((SCHEMAS / "simulate.json").read_text()))
+    assert found["completed"] == 0
+    assert found["period_s"] is found["latency_s"]["p50"] is None
+    assert "none of 5 frames" in run(*arguments)
+    with pytest.raises(DownsetError, match="more than 0 times"):
+        run("simulate", plan, "--slow", "[red]d1@1s*0")
+
+
+def test_no_method_fits_the_memory_better_than_exact(small):
+    """Under memory limits, too: whatever another method's plan that fits takes, exact's takes no more."""
+    network, refused, compared = load(small), 0, 0
+    for seed in range(14):
+        random = Random(seed)
+        devices = tuple(
+            Device(f"d{k}", random.choice([3e8, 1e9, 2e9]), memory_bytes=random.choice([100_000, 300_000, 900_000]))
+            for k in range(3)
+        )
+        shape = random.choice([Network("links", 2e7), Network("shared", 2e7, overlap=True)])
+        cluster, comm = Cluster(devices, shape), random.choice(["paper", "full"])
+        periods = {}
+        for method in ("exact", "single", "layerwise", "optimal_fused", "pico", "coedge", "early_fused"):
+            try:
+                periods[method] = plan_pipeline(network, cluster, comm=comm, method=method).period_s
+            except InfeasibleError:
+                refused += 1
+        assert min(periods.values(), default=0.0) == pytest.approx(periods.get("exact", 0.0), rel=1e-9), seed
+        compared += len(periods) > 1
+    assert refused > 10
+    assert compared > 5

@@ -1,0 +1,80 @@
+"""Cluster files: what they mean, and mistakes named by file, line and field."""
+
+import pytest
+
+from downset.clusters.toml_file import cluster_names, load_cluster, parse_cluster
+from downset.errors import LoadError
+
+GOOD = """[network]
+kind = "links"
+rate_mbps = 50
+latency_ms = 2
+
+[[device]]
+name = "a"
+mac_per_s = 2.2e9
+memory = "2GB"
+alpha = 2
+
+[[device]]
+name = "b"
+mac_per_s = 1e9
+
+[[link]]
+between = ["b", "a"]
+rate_mbps = 8
+"""
+
+
+def test_a_file_is_read():
+    cluster = parse_cluster(GOOD)
+    assert [device.speed for device in cluster.devices] == [1.1e9, 1e9]
+    assert cluster.devices[0].memory_bytes == 2 << 30
+    assert cluster.link(0, 1) == cluster.link(1, 0) == (1e6, 0.0)
+    assert cluster.network.latency_s == 0.002
+    assert not cluster.network.overlap
+    assert parse_cluster(GOOD.split("[[link]]")[0]).link(0, 1) == (6.25e6, 0.002)
+    shared = parse_cluster(GOOD.split("[[link]]")[0].replace("links", "shared"))
+    assert shared.network.overlap
+
+
+def test_the_papers_clusters_come_along():
+    for name in cluster_names():
+        cluster = load_cluster(name)
+        assert len(cluster.devices) == 8
+        assert cluster.network.bytes_per_s == 6.25e6
+    speeds = [device.speed for device in load_cluster("pico_2mac").devices]
+    assert speeds == [4.4e9] * 2 + [3e9] * 2 + [2.4e9] * 2 + [1.6e9] * 2
+    assert load_cluster("pico_2mac_cell").network.kind == "shared"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("rate_mbps = 50", "rate_mbps = -1", "line 3: rate_mbps"),
+        ("rate_mbps = 50", "rate_mbps = inf", "line 3: rate_mbps"),
+        ("rate_mbps = 50", "", "line 1"),
+        ("mac_per_s = 1e9", 'mac_per_s = "fast"', "line 14: mac_per_s"),
+        ("mac_per_s = 1e9", "", "line 12"),
+        ("mac_per_s = 1e9", "mac_per_s = 1e9\nspeed = 3", "line 15"),
+        ('kind = "links"', 'kind = "cell"', "line 2: kind"),
+        ('kind = "links"', 'kind = "shared"', "line 17: between"),
+        ('name = "b"', 'name = ""', "line 13: name"),
+        ('"2GB"', '"much"', "line 9: memory"),
+        ('name = "b"', 'name = "a"', "line 13: name"),
+        ('["b", "a"]', '["b", "c"]', "line 17: between"),
+        ('["b", "a"]', '["b", "b"]', "line 17: between"),
+        ("[network]", "[network", "not TOML"),
+        ("[[device]]", "[[devices]]", "devices"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(old, new, says):
+    with pytest.raises(LoadError) as error:
+        parse_cluster(GOOD.replace(old, new), "home.toml")
+    assert str(error.value).startswith("home.toml")
+    assert says in str(error.value)
+
+
+def test_a_missing_file_says_what_comes_along():
+    with pytest.raises(LoadError, match="pico_1mac"):
+        load_cluster("no/such.toml")

@@ -1,0 +1,93 @@
+"""Dead devices in the simulator: what needs them stops, whether they compute anything or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from downset.clusters.model import Cluster, Device, Network
+from downset.distributed.simulator import Disturbance, simulate
+from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.plan import plan_pipeline
+from downset.pipelines.problem import chain_problem
+
+pytest.importorskip("simpy")
+
+LINKS = Network("links", 10.0)
+SHARED = Network("shared", 10.0)
+OVERLAPPING = Network("shared", 10.0, overlap=True)
+
+
+def drafted(layers, network, *drafts, comm="full"):
+    """A plan of these stages for devices a, b, c and d of equal speed."""
+    cluster = Cluster(tuple(Device(name, 100.0) for name in "abcd"), network)
+
+    def method(problem, cluster, **options):
+        return FoundPipeline(drafts, 0.0)
+
+    return plan_pipeline(chain_problem(layers, rows=8, row_bytes=1), cluster, method=method, comm=comm)
+
+
+def stage(leader, start, stop, *tiles):
+    return StageDraft(leader, (Split(start, stop, tuple(Tile(*tile) for tile in tiles)),))
+
+
+def pooling(network, comm="full"):
+    """Device a computes 8 s, b only pools what a made and hands it to c."""
+    layers = [(100, 3, 1, 1), (0, 3, 1, 1), (100, 1, 1, 1)]
+    stages = (stage(0, 0, 1, (0, 0, 8)), stage(1, 1, 2, (1, 0, 8)), stage(2, 2, 3, (2, 0, 8)))
+    return drafted(layers, network, *stages, comm=comm)
+
+
+@pytest.mark.parametrize("comm", ["full", "paper"])
+@pytest.mark.parametrize("network", [LINKS, SHARED, OVERLAPPING])
+def test_a_dead_device_that_only_pools_stops_the_pipeline(network, comm):
+    plan = pooling(network, comm)
+    alive = simulate(plan, frames=30)
+    assert alive.completed == 30
+    assert alive.stalled_at_s is None
+    dead = simulate(plan, frames=30, disturbances=[Disturbance(1, 100.0)])
+    assert dead.stalled_at_s is not None
+    assert 100.0 <= dead.stalled_at_s <= 100.0 + plan.latency_s
+    # frames that were past it still leave
+    assert 100.0 / plan.period_s - 4 < dead.completed < 100.0 / plan.period_s + 2
+    assert dead.seconds <= 100.0 + 8.0 + plan.latency_s
+
+
+@pytest.mark.parametrize("network", [LINKS, SHARED, OVERLAPPING])
+def test_a_dead_leader_without_a_strip_stops_the_pipeline(network):
+    plan = drafted([(100, 3, 1, 1)], network, stage(1, 0, 1, (0, 0, 4), (2, 4, 8)))
+    assert not any(strip.device == 1 for strip in plan.stages[0].blocks[0].strips)
+    dead = simulate(plan, frames=50, disturbances=[Disturbance(1, 50.0)])
+    assert dead.stalled_at_s is not None
+    assert dead.completed < 50
+    assert dead.stalled_at_s >= 50.0
+    stillborn = simulate(plan, frames=50, disturbances=[Disturbance(1, 0.0)])
+    assert (stillborn.completed, stillborn.stalled_at_s) == (0, 0.0)
+
+
+def test_a_transfer_stops_when_its_device_dies():
+    plan = drafted([(100, 1, 1, 1)], LINKS, stage(1, 0, 1, (0, 0, 8)))
+    (sent,) = {transfer.nbytes for transfer in plan.stages[0].blocks[0].before}
+    assert sent / 10.0 == pytest.approx(0.8)
+    dead = simulate(plan, frames=3, disturbances=[Disturbance(1, 0.5)])
+    assert (dead.completed, dead.stalled_at_s) == (0, 0.5)
+
+
+def test_a_dead_transfer_leaves_the_shared_network_to_others():
+    """Frame 0 is in the second stage when the first one's leader dies sending frame 1: it still leaves."""
+    stages = (stage(1, 0, 1, (0, 0, 8)), stage(2, 1, 2, (2, 0, 8)), stage(3, 2, 3, (3, 0, 8)))
+    plan = drafted([(100, 1, 1, 1)] * 3, SHARED, *stages)
+    sends_s, computes_s = 0.8, 8.0
+    dies_s = sends_s + computes_s + sends_s + sends_s + sends_s / 2  # there, back, handed over, half way there
+    dead = simulate(plan, frames=5, disturbances=[Disturbance(1, dies_s)])
+    assert (dead.completed, dead.stalled_at_s) == (1, pytest.approx(dies_s))
+
+
+def test_a_device_that_comes_back_goes_on_where_it_stopped():
+    plan = drafted([(100, 1, 1, 1)], LINKS, stage(1, 0, 1, (0, 0, 8)))
+    alone = simulate(plan, frames=1)
+    away = [Disturbance(1, 0.5), Disturbance(1, 10.5, 1.0)]
+    assert simulate(plan, frames=1, disturbances=away).seconds == pytest.approx(alone.seconds + 10.0)
+    twice = [Disturbance(1, 0.5), Disturbance(1, 0.6), Disturbance(1, 10.5, 1.0)]
+    back = simulate(plan, frames=1, disturbances=twice)
+    assert (back.seconds, back.stalled_at_s) == (pytest.approx(alone.seconds + 10.0), None)

@@ -1,0 +1,108 @@
+"""The commands and programs that README and docs show do what they show (docs/arenas.md: test_docs_arenas.py)."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+import downset
+from downset.clusters.toml_file import load_cluster
+from downset.formats.reading import load
+from tests.models import branchy_model, installed_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def block(page, language, number=0):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[number]
+
+
+@pytest.fixture
+def shown(run):
+    def call(line):
+        program, *arguments = line.removeprefix("$ ").split()
+        assert program == "downset"
+        status, out, err = run(*arguments)
+        assert status == 0, err
+        return out
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def embedding(here):
+    return shutil.copy(installed_model("pyopen-wakeword", "embedding_model.tflite"), here / "embedding_model.tflite")
+
+
+def test_the_screen_that_the_readme_opens_with(shown, embedding):
+    command, *lines = block("README.md", "").splitlines()
+    assert command.startswith("$ downset fit")
+    printed = [line.rstrip() for line in shown(command).splitlines()]
+    for line in lines:
+        assert line.rstrip() in printed
+
+
+def test_the_readme_from_python(embedding, here):
+    embedding.rename(here / "model.tflite")
+    names = {}
+    exec(block("README.md", "python"), names)
+    assert names["result"].arena.after == names["arena"].arena_bytes == 454_656
+    downset.verify(names["graph"], names["order"], names["arena"])
+    assert load(here / "fitted.tflite").ops
+
+
+def test_a_cluster_and_a_pipeline(shown, here):
+    (here / "home.toml").write_text(block("docs/pipelines.md", "toml"))
+    cluster = load_cluster(here / "home.toml")
+    assert [device.name for device in cluster.devices] == ["d0", "d1"]
+    branchy_model(here / "net.onnx").with_name("squeezenet.onnx").write_bytes((here / "net.onnx").read_bytes())
+    names = {}
+    exec(block("docs/pipelines.md", "python"), names)
+    assert names["plan"].latency_s <= 2.0
+    split, simulate = block("docs/pipelines.md", "console").splitlines()
+    assert "exact: period" in shown(f"{split} --time-limit 1s")
+    assert "simulated: 1000 of 1000 frames" in shown(simulate)
+
+
+def test_how_to_run_in_onnx_runtime(here, capsys):
+    exec(block("docs/memory-models-ort.md", "python"), {})
+    program = capsys.readouterr().out
+    names = {"MODEL": str(branchy_model(here / "m.onnx"))}
+    exec(program, names)
+    assert [output.name for output in names["session"].get_outputs()] == ["flat", "joined"]
+
+
+def test_how_to_chain_shards(here, run):
+    """The page's program makes what the network makes: strips that differ, hand-overs, tensors without rows."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = branchy_model(here / "net.onnx")
+    (here / "home.toml").write_text(
+        '[network]\nkind = "links"\nrate_mbps = 50000\n'
+        + "".join(f'[[device]]\nname = "{name}"\nmac_per_s = {speed}\n' for name, speed in (("a", 1e9), ("b", 2e9)))
+    )
+    inputs = {"x": np.ones((1, 3, 8, 8), np.float32)}
+    expected = onnxruntime.InferenceSession(path).run(["flat", "joined"], inputs)
+    program = block("docs/pipelines.md", "python", 1)
+    for method in ("layerwise", "pico"):
+        assert run("split", path, "--cluster", "home.toml", "--method", method, "--export", "shards", "-q")[0] == 0
+        listed = json.loads((here / "shards" / "shards.json").read_text())
+        jsonschema.validate(listed, json.loads((ROOT / "docs" / "schemas" / "shards.json").read_text()))
+        assert {shard["device"] for shard in listed["shards"]} == {"a", "b"}
+        assert listed["tensors"]["flat"] == {"shape": [1, 4], "dtype": "float32", "rows_axis": None}
+        assert listed["tensors"]["joined"]["rows_axis"] == 2
+        assert [shard["outputs"]["flat"] for shard in listed["shards"] if "flat" in shard["outputs"]] == [[0, 1]]
+        names = {}
+        exec(program, names)
+        assert listed["outputs"] == ["flat", "joined"]
+        for made, whole in zip(names["results"], expected, strict=True):
+            np.testing.assert_allclose(made, whole, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,296 @@
+"""Every figure in the README's tables is the one recorded in experiments/results, as the README rounds it."""
+
+import importlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from downset.arenas.planners import ARENAS, SHARED
+from downset.cli import _COMMANDS
+from downset.orders.planners import ORDERS
+from downset.pipelines.planners import PIPELINERS
+from downset.stages.planners import STAGERS
+from experiments.ios.networks import NETWORKS
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def rows(name):
+    return json.loads((ROOT / "experiments" / "results" / f"{name}.json").read_text())
+
+
+def table(first_header, text=README):
+    """The rows of the table whose header starts with these words, each a list of cells."""
+    lines = text.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(f"| {first_header}"))
+    found = []
+    for line in [lines[at], *lines[at + 2 :]]:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    return found[0], found[1:]
+
+
+def numbers(text):
+    return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", text)]
+
+
+FITTED = {
+    "openWakeWord embedding": "pyopen-wakeword: embedding_model.tflite",
+    "basic-pitch, rewritten (TFLite": "basic-pitch: nmp.tflite",
+    "MediaPipe hand_recrop": "mediapipe: hand_recrop.tflite",
+    "SwiftNet cast to int8": "shared: swiftnet_as_int8.tflite",
+    "NASNet-A Mobile int8": "shared: nasnet_mobile_keras_rand_int8.tflite",
+    "okay_nabu streaming": "pymicro-wakeword: okay_nabu.tflite",
+    "swift-f0": "swift-f0: model.onnx",
+    "basic-pitch .onnx": "basic-pitch: nmp.onnx",
+    "PP-OCRv6 detector": "rapidocr: PP-OCRv6_det_small.onnx",
+    "DenseNet-121": "onnx: light_densenet121.onnx",
+}
+
+
+def test_fitted_models():
+    recorded = {row["model"]: row for row in rows("fit_wheels")}
+    _, lines = table("model | arena")
+    assert len(lines) == len(FITTED)
+    for name, arena, proven, measured in lines:
+        (key,) = (model for start, model in FITTED.items() if name.startswith(start))
+        row = recorded[key]
+        assert numbers(arena) == [row["arena_bytes"]["before"], row["arena_bytes"]["after"]], name
+        assert numbers(measured) == [row["measured"]["before"], row["measured"]["after"]], name
+        assert (proven == "yes") == row["arena_bytes"]["proven"], name
+        assert ("TFLite Micro" in name) == (row["target"] == "tflm"), name
+        assert ("rewritten" in name) == bool(row.get("rewrites")), name
+
+
+ORDERED = {
+    "SwiftNet": "swiftnet_hpd_vwwc224_uint8",
+    "NASNet-A large": "nasnet_large",
+    "RandWire fine": "randwire_fine_s0",
+}
+
+
+def test_orders():
+    recorded = {row["graph"]: row for row in rows("speed_order")}
+    assert f"prints {len(recorded)} graphs" in README
+    header, lines = table("method | what it is | SwiftNet")
+    assert [line[0].strip("`") for line in lines] == list(ORDERS)
+    for method, what, *cells in lines:
+        for graph, cell in zip(header[2:], cells, strict=True):
+            row, name = recorded[ORDERED[graph]], method.strip("`")
+            if name == "serenity" and not row["serenity_proven"]:
+                assert cell.startswith("not finished"), graph
+            elif name != "exhaustive":
+                assert numbers(cell) == [row[name]], (name, graph)
+        if "optimal" in method:
+            assert all(recorded[graph]["proven"] for graph in ORDERED.values())
+            spent_ms = [round(1000 * recorded[ORDERED[graph]]["cpu_s"]) for graph in header[2:]]
+            assert "in {}, {} and {} ms of CPU".format(*spent_ms) in what
+
+
+def test_methods_of_arenas_are_all_there_and_no_others():
+    _, lines = table("method | offsets | objects")
+    for form, known in ((1, ARENAS), (2, SHARED)):
+        listed = {name for line in lines if line[form] == "yes" for name in re.findall(r"`(\w+)`", line[0])}
+        assert listed == set(known)
+
+
+def test_minimalloc():
+    recorded = [row for row in rows("arenas_minimalloc") if row["capacity"] == 1 << 20]
+    assert len(recorded) == 8
+    assert all(row["placed"] for row in recorded)
+    spent, longest = (f(row["cpu_s"] for row in recorded) for f in (sum, max))
+    theirs = sum(row["minimalloc_cpu_s"] for row in recorded)
+    sentence = " ".join(README[README.index("`exact` places all eight") :].split())
+    assert f"in {spent:.1f} s of CPU together, {longest:.1f} s at most" in sentence
+    assert f"published seconds add up to {theirs:.0f})" in sentence
+    proven = next(row for row in rows("arenas_minimalloc") if row["instance"] == "C" and row["capacity"] < 1 << 20)
+    assert f"proves C at its bound of {proven['capacity']:,}" in sentence
+
+
+def test_peers_on_minimallocs_instances():
+    _, lines = table("planner | bytes by the bound", (ROOT / "docs" / "arenas.md").read_text())
+    for planner, mean, worst, seconds in lines:
+        name = planner.removesuffix(", 500 rounds")
+        recorded = [row for row in rows("speed_arena") if row["part"] == "peers" and row["planner"] == name]
+        recorded = [row for row in recorded if row["records"].endswith(".1048576")]
+        over = [row["over_bound"] for row in recorded if "over_bound" in row]
+        assert len(recorded) == 8
+        assert ("none found for one" in mean) == (len(over) == 7)
+        assert numbers(mean)[:1] == [round(sum(over) / len(over), 3)], planner
+        assert numbers(worst) == [round(max(over), 3)], planner
+        assert numbers(seconds) == [round(sum(row["cpu_s"] for row in recorded), 2)], planner
+
+
+REWRITTEN = {
+    "SwiftNet, float .onnx": "zoo swiftnet_hpd (.onnx)",
+    "DenseNet-121": "zoo densenet121 (.onnx)",
+    "SqueezeNet 1.0": "zoo squeezenet1_0 (.onnx)",
+    "SwiftNet cell A": "SwiftNet HPD cell A (float .tflite)",
+}
+
+
+def test_rewriting():
+    recorded = {row["model"]: row for row in rows("serenity_rewriting")}
+    _, lines = table("measured in the runtime")
+    for name, *cells in lines:
+        (key,) = (model for start, model in REWRITTEN.items() if name.startswith(start))
+        row = recorded[key]
+        assert [numbers(cell) for cell in cells] == [[row[k]] for k in ("file_order", "order", "rewritten")], name
+
+
+def test_stages():
+    networks = {title: name for name, title in NETWORKS.items()}
+    simulated = {row["network"]: row["simulated_s"] for row in rows("ios_fig6")}
+    searched = {
+        row["network"]: row
+        for row in rows("ios_search")
+        if (row["max_ops"], row["max_groups"], row["strategy"]) == (3, 8, "both")
+    }
+    header, lines = table("method | what it is | Inception V3")
+    assert [line[0].strip("`") for line in lines] == list(STAGERS)
+    assert set(header[2:]) == set(networks)
+    for method, _, *cells in lines:
+        for network, cell in zip(header[2:], cells, strict=True):
+            name, row = method.strip("`"), searched[networks[network]]
+            if name in ("sequential", "greedy"):
+                expected = [round(1000 * simulated[networks[network]][name], 3)]
+            else:
+                cost, timed = ("full_cost_s", "ios_timings") if name == "ios" else ("lazy_cost_s", "lazy_timings")
+                expected = [round(1000 * row[cost], 3), row[timed]]
+            assert numbers(cell) == expected, (name, network)
+
+
+def test_stages_on_a_cpu():
+    titles = NETWORKS | {"resnet50": "ResNet-50"}
+    sentence = " ".join(README[README.index("Measured on two cores") :].split("No GPU")[0].split())
+    won, kept = sentence.split("sequential kept for")
+    recorded = {titles[row["network"]]: row for row in rows("ios_cpu")}
+    named = [*re.findall(r"([A-Z][\w-]*(?: V\d)?) \d\.\d+x", won), *re.split(r", | and ", kept.strip(" ."))]
+    assert sorted(named) == sorted(recorded) == sorted(titles.values())
+    for title, row in recorded.items():
+        assert (title in kept) == (row["chosen"] == "sequential"), title
+        if row["chosen"] != "sequential":
+            assert f"{title} {row['speedup']:.2f}x" in won
+
+
+def test_peers_of_stages_in_their_page():
+    _, lines = table("network | batch | downset", (ROOT / "docs" / "stages.md").read_text())
+    recorded = {(NETWORKS[row["network"]], row["batch"]): row["p50_s"] for row in rows("ios_peers")}
+    assert {(name, int(batch)) for name, batch, *_ in lines} == set(recorded)
+    for name, batch, *cells in lines:
+        times = recorded[name, int(batch)]
+        found = [1000 * times[peer] for peer in ("downset", "onnxruntime", "openvino", "torch.compile")]
+        assert [numbers(cell) for cell in cells[:4]] == [[round(taken, 1)] for taken in found], name
+        assert numbers(cells[4]) == [round(min(found[1:]) / found[0], 2)], name
+        fastest = list(times)[found.index(min(found))]
+        assert cells[5] == fastest, name
+
+
+def test_limits_of_stages_in_their_page():
+    _, lines = table("network | full, ms", (ROOT / "docs" / "stages.md").read_text())
+    recorded = {
+        NETWORKS[row["network"]]: row
+        for row in rows("ios_search")
+        if (row["max_ops"], row["max_groups"], row["strategy"]) == (3, 8, "both")
+    }
+    assert {line[0] for line in lines} == set(NETWORKS.values())
+    for name, *cells in lines:
+        row = recorded[name]
+        ratio = row["lazy_cost_s"] / row["full_cost_s"]
+        expected = [1000 * row["full_cost_s"], row["ios_timings"], row["once"], 1000 * row["lazy_cost_s"]]
+        found = [[round(figure, 3)] for figure in (*expected, row["lazy_timings"])]
+        assert [numbers(cell) for cell in cells] == [*found, [round(ratio, 4)]], name
+
+
+def test_every_experiment_of_stages_is_in_their_page():
+    page = (ROOT / "docs" / "stages.md").read_text()
+    scripts = [path for path in (ROOT / "experiments" / "ios").glob("*.py") if "def main(" in path.read_text()]
+    assert len(scripts) > 10
+    for path in scripts:
+        assert f"| `{path.stem}` |" in page, path.stem
+
+
+def test_pipelines():
+    recorded = {(row["network"], row["cluster"], row["comm"]): row for row in rows("pico_numbers")}
+    _, lines = table("| `pico` | `exact`")
+    paper, cell = "paper cluster, 2 MAC/cycle", "shared cell, 2 MAC/cycle"
+    keys = [("vgg16", paper, "paper"), ("yolov2", paper, "paper"), ("vgg16", paper, "full"), ("vgg16", cell, "full")]
+    for (name, pico, exact, bound), key in zip(lines, keys, strict=True):
+        row = recorded[key]
+        digits = len(re.search(r"\((\d+\.(\d+))x\)", exact)[2])
+        assert numbers(pico) == [round(row["pico_s"], 3)], name
+        assert numbers(exact) == [round(row["exact_s"], 3), round(row["pico_s"] / row["exact_s"], digits)], name
+        assert numbers(bound) == [round(row["bound_s"], 3)], name
+        assert ("proven" in exact) == row["proven"], name
+        if "one device alone" in name:
+            assert numbers(name.split("alone")[1]) == [round(row["single_s"], 3)]
+
+
+def words_of(page):
+    return " ".join((ROOT / "docs" / page).read_text().split())
+
+
+def test_strips_in_the_page_on_rewriting():
+    limits = {row["limit"]: row for row in rows("serenity_row_strips") if row["network"] == "MobileNet v2, float .onnx"}
+    few, many = limits[0.02], limits[0.1]
+    share = 100 * few["extra_macs"] / few["macs"]
+    assert (
+        f"MobileNet v2 at {few['peak_before']:,} B planned, {few['peak']:,} B with {share:.1f} % more arithmetic and "
+        f"{many['peak']:,} B with {100 * many['extra_macs'] / many['macs']:.0f} %"
+    ) in words_of("rewriting.md")
+
+
+def test_what_is_measured_beside_the_model_of_tflite_micro():
+    (row,) = (row for row in rows("fit_wheels") if row["model"] == "pyopen-wakeword: hey_jarvis.tflite")
+    measured, planned = row["measured_details"]["original"]["head_bytes"], row["arena_bytes"]["before"]
+    assert f"{measured:,} B measured against {planned:,} planned" in words_of("memory-models.md")
+
+
+def test_shares_of_orders_in_serenitys_evaluation():
+    counted = {(row["memory"], row["nodes"][:2], row["drawn"]): row for row in rows("serenity_figure3")}
+    all_orders, walks = (counted["serenity", "20", drawn] for drawn in ("all orders", "random walks"))
+    said = words_of("serenity-evaluation.md")
+    assert f"{100 * all_orders['under']:.1f} % and {100 * all_orders['optimal']:.3f} % of all" in said
+    assert f"{all_orders['orders'] / 1e9:.1f} billion orders" in said
+    assert f"{100 * walks['under']:.1f} % of walks" in said
+
+
+@pytest.mark.parametrize("command", [name for name in _COMMANDS if name != "profiles"])
+def test_options_of_commands_exist(command):
+    _, lines = table("command | what it does")
+    (usage,) = (line[0] for line in lines if line[0].startswith(f"`downset {command} "))
+    made = getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command)
+    known = {option for parameter in made.params for option in parameter.opts}
+    named = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", usage))
+    assert named <= known
+    for choices in re.findall(r"(?:--[a-z-]+) ([a-z]+(?:\\\|[a-z]+)+)", usage):
+        assert any(
+            set(choices.split("\\|")) <= set(getattr(parameter.type, "choices", ())) for parameter in made.params
+        ), choices
+
+
+def test_planners_of_pipelines_are_in_their_page():
+    page = (ROOT / "docs" / "pipelines.md").read_text()
+    for name in PIPELINERS:
+        assert f"| `{name}` |" in page
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name
+)
+def test_links_and_commands_of_pages_lead_somewhere(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+    for module in set(re.findall(r"python -m\s+(experiments\.[\w.]+\w)", text)):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists() or "NAME" in module, module
+    for target in set(re.findall(r"make ([a-z-]+)", text)):
+        if f"make {target}`" in text:
+            assert f"\n{target}:" in (ROOT / "Makefile").read_text(), target
+    for file in set(re.findall(r"\b((?:tests|experiments|src|docs)/[\w/.]+\.(?:py|md|json))", text)):
+        assert (ROOT / file).exists(), file

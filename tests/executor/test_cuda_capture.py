@@ -1,0 +1,227 @@
+"""What the CUDA engine captures, on a stand-in for torch.cuda that keeps streams, events and calls: every read must be
+ordered behind what makes it by streams and events alone, for nothing else survives in a CUDA graph."""
+
+import gc
+import weakref
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from downset.errors import UnsupportedError
+from downset.executor import cuda
+from downset.executor.arena import seeded_inputs
+from downset.executor.binder import Binder
+from downset.executor.program import lower
+from downset.executor.staged import prepare
+from downset.formats.reading import load
+from downset.runtimes import ort
+from downset.stages.greedy import greedy
+from downset.stages.problem import Stage, StageProblem
+from downset.stages.unit_graph import group_units
+from downset.tuning.timer import merge_families
+from tests.cuda_stand_in import standing_in
+from tests.executor.test_stages import merged_stages
+from tests.networks import branchy, random_network
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    with standing_in(monkeypatch) as made:
+        yield made
+
+
+def check_order(stand_in):
+    """Each read comes behind the nearest earlier call that made the tensor."""
+    maker = {}
+    for item, calls in sorted(stand_in.calls.items()):
+        reads = [tensor for call, _ in calls for tensor in call.inputs]
+        makes = [tensor for call, _ in calls for tensor in call.outputs]
+        inside = set(makes)
+        for tensor in reads:
+            if tensor in maker and tensor not in inside:
+                assert maker[tensor] in stand_in.behind(item), f"call {item} reads tensor {tensor} unordered"
+        maker.update(dict.fromkeys(makes, item))
+
+
+def engine_of(path, stages_of, *, copies=1, dtype="float32", change=lambda program: program):
+    graph = prepare(load(path))
+    units = group_units(graph)
+    program = change(lower(units, stages_of(graph, units), barriers=False))
+    values = seeded_inputs(graph)
+    binder = Binder(graph, device="cuda", dtype=dtype)
+    return cuda.CudaEngine(
+        binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values, copies=copies
+    ), program
+
+
+def all_at_once(graph, units):
+    return greedy(StageProblem(units.predecessors), lambda _: 0.0).stages
+
+
+def merged(graph, units):
+    return merged_stages(units, merge_families(graph, units))
+
+
+def in_order(graph, units):
+    return tuple(Stage(((unit,),)) for unit in range(len(units.units)))
+
+
+@pytest.mark.parametrize("stages_of", [all_at_once, merged, in_order])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_capture_orders_every_read(tmp_path, stand_in, stages_of, copies):
+    engine, program = engine_of(branchy(tmp_path / "m.onnx"), stages_of, copies=copies)
+    check_order(stand_in)
+    assert len(stand_in.calls) == copies * len(program.steps)
+    edges = sum(len(step.waits) for step in program.steps)
+    events = sum(len(before) > 1 for before in stand_in.after.values())
+    assert events <= copies * (edges + 2 * program.lanes)
+    assert len(engine.results) == 1
+    assert torch.isfinite(engine.results[0]).all()
+    if stages_of is all_at_once:
+        assert program.lanes > 1
+        priorities = sorted(stream.priority for stream in engine._streams)
+        assert priorities[0] == -1
+        assert priorities[-1] == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_networks_are_captured_in_order(tmp_path, stand_in, seed):
+    engine_of(random_network(tmp_path / "m.onnx", seed=seed), all_at_once)
+    check_order(stand_in)
+
+
+def test_the_check_finds_a_missing_edge(tmp_path, stand_in):
+    def without_waits(program):
+        return replace(program, steps=tuple(replace(step, waits=()) for step in program.steps))
+
+    engine_of(branchy(tmp_path / "m.onnx"), all_at_once, change=without_waits)
+    with pytest.raises(AssertionError, match="unordered"):
+        check_order(stand_in)
+
+
+@pytest.mark.parametrize("stages_of", [all_at_once, merged, in_order])
+@pytest.mark.parametrize("seed", range(4))
+def test_replays_in_any_order_that_the_edges_allow_compute_the_same(tmp_path, stand_in, stages_of, seed):
+    path = random_network(tmp_path / "m.onnx", seed=seed) if seed else branchy(tmp_path / "m.onnx")
+    engine, _ = engine_of(path, stages_of)
+    assert stand_in.current is stand_in.default
+    graph = prepare(load(path))
+    values = [torch.from_numpy(value) for value in seeded_inputs(graph, seed=7)]
+    expected = ort.run_on(path, {graph.tensors[graph.inputs[0]].name: values[0].numpy()})
+    for _ in range(4):
+        engine([-value for value in values])
+        for ours, theirs in zip(engine(values), expected, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs, atol=2e-5 * np.abs(theirs).max())
+    assert stand_in.replays == 8
+
+
+def test_intermediates_are_held_until_the_capture_ends_and_no_longer(tmp_path, stand_in, monkeypatch):
+    """The allocator would hand out again what is let go of, though another lane may still read it."""
+    made, alive = [], []
+    join = cuda.CudaEngine._join
+
+    def run(calls, table):
+        stand_in.execute(calls, table)
+        if stand_in.capturing is not None:
+            stand_in.add(stand_in.current)
+            made.extend(weakref.ref(table[tensor]) for call in calls for tensor in call.outputs)
+
+    def joined(engine, main):
+        join(engine, main)
+        alive.append([ref() is not None for ref in made])
+
+    monkeypatch.setattr(cuda, "_run", run)
+    monkeypatch.setattr(cuda.CudaEngine, "_join", joined)
+    engine, program = engine_of(branchy(tmp_path / "m.onnx"), all_at_once)
+    assert len(alive[-1]) >= len(program.steps) > 5
+    assert all(alive[-1])
+    gc.collect()
+    left = [ref() for ref in made if ref() is not None]
+    assert [id(tensor) for tensor in left] == [id(tensor) for tensor in engine.results]
+
+
+def test_inputs_given_are_never_written(tmp_path, stand_in):
+    graph = prepare(load(branchy(tmp_path / "m.onnx")))
+    units, binder = group_units(graph), Binder(graph, device="cuda")
+    given = [binder.place(value) for value in seeded_inputs(graph)]
+    before = [value.clone() for value in given]
+    options = {"inputs": graph.inputs, "outputs": graph.outputs, "values": given}
+    engine = cuda.CudaEngine(binder, units, lower(units, in_order(graph, units), barriers=False), **options)
+    engine([torch.zeros_like(value) for value in given])
+    assert all(torch.equal(value, old) for value, old in zip(given, before, strict=True))
+
+
+def test_replays_without_an_edge_do_not(tmp_path, stand_in):
+    def without_waits(program):
+        return replace(program, steps=tuple(replace(step, waits=()) for step in program.steps))
+
+    path = branchy(tmp_path / "m.onnx")
+    engine, _ = engine_of(path, all_at_once, change=without_waits)
+    graph = prepare(load(path))
+    values = [torch.from_numpy(value) for value in seeded_inputs(graph, seed=7)]
+    (expected,) = ort.run_on(path, {graph.tensors[graph.inputs[0]].name: values[0].numpy()})
+    found = []
+    for _ in range(8):
+        engine([-value for value in values])
+        found.append(bool(np.allclose(engine(values)[0].numpy(), expected, atol=1e-4)))
+    assert not all(found)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_kept_throughout(tmp_path, stand_in, dtype):
+    engine, _ = engine_of(branchy(tmp_path / "m.onnx"), merged, dtype=dtype)
+    wanted = getattr(torch, dtype)
+    made = {
+        table[tensor].dtype for calls in stand_in.calls.values() for call, table in calls for tensor in call.outputs
+    }
+    assert made == {wanted}
+    assert engine.static[0].dtype == wanted
+    assert engine.static[0].is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_algorithms_are_chosen_before_the_capture_and_never_in_it(tmp_path, stand_in, monkeypatch, asked):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", asked)
+    seen = []
+    execute = cuda._run
+
+    def run(calls, table):
+        seen.append((stand_in.capturing is not None, torch.backends.cudnn.benchmark, gc.isenabled()))
+        execute(calls, table)
+
+    monkeypatch.setattr(cuda, "_run", run)
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit, gc.isenabled()
+    engine_of(branchy(tmp_path / "m.onnx"), all_at_once)
+    assert {(benchmark, collected) for capturing, benchmark, collected in seen if not capturing} == {(True, True)}
+    assert {(benchmark, collected) for capturing, benchmark, collected in seen if capturing} == {(False, False)}
+    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit, gc.isenabled()) == before
+
+
+@pytest.mark.parametrize("when", ["warming up", "capturing"])
+def test_a_failure_names_the_operator_and_leaves_the_stream(tmp_path, stand_in, monkeypatch, when):
+    execute = cuda._run
+
+    def run(calls, table):
+        kinds = {graph.ops[makers[tensor]].kind for call in calls for tensor in call.outputs}
+        if "MaxPool" in kinds and (stand_in.capturing is not None) == (when == "capturing"):
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore lines")
+        execute(calls, table)
+
+    path = branchy(tmp_path / "m.onnx")
+    graph = prepare(load(path))
+    makers = graph.producers()
+    monkeypatch.setattr(cuda, "_run", run)
+    with pytest.raises(UnsupportedError, match=r"\(MaxPool\) cannot run in a CUDA graph here: CUDA error.*capturing$"):
+        engine_of(path, all_at_once)
+    assert stand_in.current is stand_in.default
+    assert gc.isenabled()
+
+
+def test_without_cuda_it_says_so():
+    if torch.cuda.is_available():
+        cuda.need_cuda()
+        return
+    with pytest.raises(UnsupportedError, match="no CUDA device"):
+        cuda.need_cuda()

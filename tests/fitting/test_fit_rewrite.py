@@ -1,0 +1,148 @@
+"""`fit` with rewriting: shipped where the runtime measures less and the outputs are the original's."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from downset.fitting import candidates
+from downset.fitting.fit import fit
+from downset.memory.traffic import off_chip_traffic
+from downset.runtimes import ort, tflm
+from tests.cli.test_cli import downset, fails
+from tests.rewrites.test_rewrite_onnx import Net
+from tests.tflite_net import TfliteNet
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "fit.json").read_text())
+
+
+@pytest.fixture
+def onnx_model(tmp_path):
+    net = Net()
+    x = net.input(2)
+    y = net.conv(net.concat([net.conv(x, 8) for _ in range(5)]), 4)
+    return net.save(tmp_path / "m.onnx", [net.conv(y, 2)], size=16)
+
+
+def tflite_model(path, dtype="float32"):
+    net = TfliteNet(size=32, dtype=dtype)
+    x = net.input(2)
+    return net.save(path, [net.conv(net.conv(net.concat([net.conv(x, 8) for _ in range(5)]), 4), 2)])
+
+
+def test_onnx_runtime_takes_less_and_computes_the_same(onnx_model, tmp_path):
+    result = fit(onnx_model, output=tmp_path / "f.onnx", time_limit_s=1, on_chip=(4096, 1 << 20))
+    image = 16 * 16 * 4
+    assert result.shipped == "rewritten"
+    assert (result.arena.before, result.arena.after) == (image * 80, image * 12)
+    assert [rewrite.kind for rewrite in result.rewrites] == ["channel-wise"]
+    assert result.rewrites[0].bytes_gained == image * 68
+    before = ort.measure_peak(onnx_model, file_order=False)
+    after = ort.measure_peak(tmp_path / "f.onnx")
+    assert after.live_bytes == image * 12
+    assert (result.measured.before, result.measured.after) == (before.peak_bytes, after.peak_bytes)
+    for ours, original in zip(ort.run(tmp_path / "f.onnx"), ort.run(onnx_model), strict=True):
+        np.testing.assert_allclose(ours, original, rtol=1e-5, atol=1e-4)
+    small, large = result.traffic
+    assert small.after == off_chip_traffic(result.graph, result.together.order.steps, 4096, block_bytes=1024)
+    assert small.after.total_bytes < small.before.total_bytes
+    assert large.before.total_bytes == large.after.total_bytes == 0
+    assert fit(onnx_model, time_limit_s=1, rewrite="off").rewrites == ()
+
+
+def test_tflite_micro_takes_less_and_computes_the_same(tmp_path):
+    path = tflite_model(tmp_path / "m.tflite")
+    result = fit(path, output=tmp_path / "f.tflite", time_limit_s=1)
+    assert result.shipped.startswith("rewritten")
+    original, ours = tflm.measure(path), tflm.measure(tmp_path / "f.tflite")
+    assert ours.head_bytes == result.arena.after < original.head_bytes
+    assert ours.total_bytes == result.measured.after < original.total_bytes
+    for one, other in zip(ours.outputs, original.outputs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-3)
+
+
+def test_sums_of_quantised_parts_are_made_only_when_asked_and_the_change_is_measured(tmp_path):
+    path = tflite_model(tmp_path / "m.tflite", "int8")
+    usual = fit(path, time_limit_s=1)
+    assert usual.rewrites == () and usual.outputs.equal
+    result = fit(path, output=tmp_path / "f.tflite", time_limit_s=1, inexact=True)
+    assert result.rewrites and result.measured.after < usual.measured.after
+    original, ours = tflm.measure(path), tflm.measure(tmp_path / "f.tflite")
+    pairs = zip(ours.outputs, original.outputs, strict=True)
+    worst = max(np.abs(one.astype(int) - other.astype(int)).max() for one, other in pairs)
+    assert result.outputs.max_abs_error == worst
+    assert result.outputs.equal == (worst == 0)
+
+
+def test_a_rewritten_file_that_differs_is_not_shipped(tmp_path, monkeypatch):
+    """With no rounding allowed at all the same file must be refused, and what is shipped instead is equal."""
+    path = tflite_model(tmp_path / "m.tflite")
+    monkeypatch.setattr(candidates, "ROUNDING", 0.0)
+    monkeypatch.setattr(candidates, "compare_outputs", off_by_a_little(candidates.compare_outputs))
+    result = fit(path, output=tmp_path / "f.tflite", time_limit_s=1)
+    assert result.rewrites == () and result.outputs.equal
+    assert any("not rewritten" in note for note in result.notes)
+    for one, other in zip(tflm.measure(tmp_path / "f.tflite").outputs, tflm.measure(path).outputs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def off_by_a_little(compare_outputs):
+    """Rewritten files (only they are held against the original in TFLite Micro first) seem to differ a little."""
+
+    def compared(first, second, *, runtime, **options):
+        found = compare_outputs(first, second, runtime=runtime, **options)
+        if runtime == "tflm":
+            return candidates.replace(found, equal=False, max_abs_error=1e-6)
+        return found
+
+    return compared
+
+
+def test_the_command_line_names_rewritings_and_traffic(tmp_path):
+    path = tflite_model(tmp_path / "m.tflite")
+    done = downset("fit", path, "--json", "--on-chip", "4KB,1MB", "--time-limit", "1s", "-q")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    jsonschema.validate(result, SCHEMA)
+    assert [set(rewrite) for rewrite in result["rewrites"]] == [{"name", "readers", "kind", "bytes_gained"}]
+    assert [row["on_chip_bytes"] for row in result["traffic"]] == [4096, 1 << 20]
+    done = downset("fit", path, "--on-chip", "4KB", "--time-limit", "1s")
+    assert result["rewrites"][0]["name"] in done.stdout
+    assert "off-chip traffic with 4,096 B on chip (simulated)" in done.stdout
+
+
+@pytest.mark.parametrize("sizes", ["64KB,pq", "", "64KB,,128KB", "0", "-1KB"])
+def test_malformed_sizes_are_one_line(tmp_path, sizes):
+    fails(2, "fit", tmp_path / "m.tflite", "--on-chip", sizes, says="is not a size")
+
+
+def test_strips_lower_the_measured_peak_and_compute_the_same(tmp_path):
+    """An early segment of high resolution in strips: less memory for some arithmetic more, and never without leave."""
+    import onnx
+
+    from downset.fitting.fit import fit
+    from zoo import ZOO
+
+    path = tmp_path / "m.onnx"
+    onnx.save(ZOO["mobilenet_v2"](image=96), str(path))
+    plain = fit(path, time_limit_s=10)
+    striped = fit(path, output=tmp_path / "f.onnx", max_recompute=0.25, time_limit_s=10)
+    assert not any(rewrite.kind == "row-wise" for rewrite in plain.rewrites)
+    assert striped.shipped == "strips"
+    assert {rewrite.kind for rewrite in striped.rewrites} == {"row-wise"}
+    assert striped.measured.after < plain.measured.after
+    assert striped.outputs.max_abs_error < 1e-4
+    (note,) = [note for note in striped.notes if "% more" in note]
+    assert 0 < float(note.split()[-3]) <= 25
+
+
+def test_max_recompute_is_a_share(tmp_path):
+    from downset.errors import UsageError
+    from downset.text import parse_share
+
+    assert [parse_share(text) for text in ("10%", "0.1", "100 %", "0")] == [0.1, 0.1, 1.0, 0.0]
+    for wrong in ("ten", "-5%", "101%", "1.5", ""):
+        with pytest.raises(UsageError, match="share"):
+            parse_share(wrong)

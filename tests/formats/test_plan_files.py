@@ -1,0 +1,75 @@
+"""Plans as files: JSON there and back, and a C header."""
+
+import re
+
+import jsonschema
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from downset.arenas.plan import plan_arena
+from downset.errors import LoadError
+from downset.formats.c_header import c_header
+from downset.formats.plan_json import decode_plan, encode_plan, plan_schema, read_plan
+from downset.formats.writing import export
+from downset.orders.plan import plan_order
+from downset.reports.text import report
+from tests.strategies import graphs
+
+
+@given(graph=graphs(), memory=st.sampled_from(["live", "tflm", "serenity", "ort"]))
+def test_json_round_trips_and_keeps_its_schema(graph, memory):
+    order = plan_order(graph, memory=memory, method="greedy")
+    arena = plan_arena(graph, order)
+    schema = plan_schema()
+    for plan, name in ((order, "Order"), (arena, "Arena")):
+        data = encode_plan(plan)
+        assert decode_plan(data) == plan
+        raw = msgspec.json.decode(data)
+        assert raw["schema"] == 1
+        jsonschema.validate(raw, {**schema, "$ref": f"#/$defs/{name}"})
+    assert f"{arena.arena_bytes:,}" in report(graph, order, arena)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"kind":"order"}',
+        b'{"kind":"order","schema":9}',
+        b'{"kind":"order","schema":1,"steps":"x"}',
+    ],
+)
+def test_what_is_no_plan_is_refused(data, tmp_path):
+    (tmp_path / "plan.json").write_bytes(data)
+    with pytest.raises(LoadError, match=r"plan\.json"):
+        read_plan(tmp_path / "plan.json")
+
+
+@given(graph=graphs())
+def test_the_header_states_the_plan_in_numbers(graph):
+    order = plan_order(graph, memory="live", method="greedy")
+    arena = plan_arena(graph, order)
+    text = c_header(graph, order, arena)
+    assert f"_ARENA_BYTES {arena.arena_bytes}u" in text
+    rows = re.findall(r"\{(\d+)u, (\d+)u, (\d+)u\},  //", text)
+    assert {int(t): int(at) for t, at, _ in rows} == dict(arena.tensor_offsets)
+    assert all(graph.tensors[int(t)].nbytes == int(n) for t, _, n in rows)
+
+
+def test_export_writes_plans_by_suffix(tmp_path):
+    from downset.graph.core import Graph, Op, Tensor
+
+    tensors = (Tensor("x", (4,), "uint8", 4), Tensor("y\\\nz", (4,), "uint8", 4))
+    graph = Graph("1 model", tensors, (Op("op", "Relu", (0,), (1,)),), (0,), (1,)).check()
+    order = plan_order(graph)
+    arena = plan_arena(graph, order)
+    export(tmp_path / "order.json", graph, order)
+    export(tmp_path / "arena.json", graph, order, arena)
+    export(tmp_path / "plan.h", graph, order, arena)
+    assert read_plan(tmp_path / "order.json") == order
+    assert read_plan(tmp_path / "arena.json") == arena
+    assert "y/?z" in (tmp_path / "plan.h").read_text()

@@ -1,0 +1,212 @@
+"""Shards through ONNX Runtime: the stitched outputs equal the whole model's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import onnx
+import pytest
+
+from downset.clusters.model import Cluster, Device, Network
+from downset.clusters.toml_file import load_cluster
+from downset.errors import InvalidPlan, UnsupportedError
+from downset.executor.arena import seeded_inputs
+from downset.formats.reading import load
+from downset.formats.shards.write import ShardBlock, export_shards, write_shards
+from downset.graph.cost import row_form
+from downset.graph.halos import extent
+from downset.pipelines.early_fused import early_fused
+from downset.pipelines.network import pipeline_units
+from downset.pipelines.plan import plan_pipeline
+from downset.pipelines.planners import PIPELINERS
+from tests.models import branchy_model, installed_model
+from zoo import ZOO
+
+runtime = pytest.importorskip("onnxruntime")
+
+
+QUICK = Cluster(
+    tuple(Device(name, speed) for name, speed in (("a", 3e9), ("b", 2.5e9), ("c", 2e9))), Network("links", 1e9)
+)
+"""So quick a network that strips pay."""
+
+
+def _session(path):
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _staged(graph, stages, devices):
+    """The network in about `stages` stages of equal numbers of blocks, each on devices with strips of unequal size."""
+    form, units = row_form(graph), pipeline_units(graph)
+    size = -(-len(units) // stages)
+    blocks = []
+    for number, first in enumerate(range(0, len(units), size)):
+        ops = tuple(sorted(op for unit in units[first : first + size] for op in unit))
+        later = {t for unit in units[first + size :] for op in unit for t in graph.ops[op].inputs}
+        rows = max(form.rows[t] for op in ops for t in graph.ops[op].outputs if t in later or t in graph.outputs)
+        cuts = [rows * place * (place + 1) // (devices * (devices + 1)) for place in range(devices + 1)]
+        strips = tuple((f"d{place}", cuts[place], cuts[place + 1]) for place in range(devices))
+        blocks.append(ShardBlock(number, 0, ops, rows, strips))
+    return blocks
+
+
+def _run(folder, graph, inputs):
+    """Shard after shard, each given its rows of what was made before."""
+    listed = json.loads((folder / "shards.json").read_text())["shards"]
+    tensors = {tensor.name: index for index, tensor in enumerate(graph.tensors)}
+    values = {graph.tensors[t].name: value for t, value in zip(graph.inputs, inputs, strict=True)}
+    for shard in listed:
+        given = {}
+        for name, (start, stop) in shard["inputs"].items():
+            spatial = len(graph.tensors[tensors[name]].shape) == 4
+            given[name] = np.ascontiguousarray(values[name][:, :, start:stop] if spatial else values[name])
+        made = _session(folder / shard["file"]).run(list(shard["outputs"]), given)
+        for (name, (start, stop)), part in zip(shard["outputs"].items(), made, strict=True):
+            meta = graph.tensors[tensors[name]]
+            whole = values.setdefault(name, np.full(meta.shape, np.nan, meta.dtype))
+            if len(meta.shape) == 4:
+                whole[:, :, start:stop] = part
+            else:
+                whole[...] = part
+    return [values[graph.tensors[t].name] for t in graph.outputs], listed
+
+
+def _compare(path, folder, stages=4, devices=3):
+    graph = load(path)
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(graph.tensors[t].shape).astype(graph.tensors[t].dtype) for t in graph.inputs]
+    names = [graph.tensors[t].name for t in graph.inputs]
+    expected = _session(path).run(None, dict(zip(names, inputs, strict=True)))
+    write_shards(folder, graph, _staged(graph, stages, devices))
+    found, listed = _run(folder, graph, inputs)
+    assert len(listed) > stages
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "options", "stages", "devices"), [
+    ("inception_v3", {"image": 107}, 3, 3), ("mobilenet_v3_large", {"image": 64}, 4, 3),
+    ("squeezenet1_0", {"image": 79}, 4, 3),
+])  # fmt: skip
+def test_shards_of_the_zoo(name, options, stages, devices, tmp_path):
+    onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
+    _compare(tmp_path / "whole.onnx", tmp_path / "shards", stages, devices)
+    shutil.rmtree(tmp_path)  # hundreds of megabytes of weights
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("vgg16", {"image": 64, "classifier": False}), ("yolov2", {"image": 64}), ("resnet34", {"image": 64}),
+    ("inception_v3", {"image": 107}), ("mobilenet_v3_large", {"image": 64}), ("squeezenet1_0", {"image": 79}),
+])  # fmt: skip
+def test_shards_of_exact_plans_of_the_zoo(name, options, tmp_path):
+    onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
+    _planned(tmp_path, "exact")
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["exact", "pico", "coedge"])
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_inception_v2"])
+def test_shards_of_plans_of_real_models(name, method, tmp_path):
+    """Weights that operators compute, on every device that needs them."""
+    shutil.copy(installed_model("onnx", f"{name}.onnx"), tmp_path / "whole.onnx")
+    _planned(tmp_path, method)
+
+
+def _planned(folder, method):
+    """A method's plan of whole.onnx: its shards together make what the model makes."""
+    graph = load(folder / "whole.onnx")
+    plan = plan_pipeline(graph, QUICK, method=method, time_limit_s=0.5)
+    shards = export_shards(folder / "shards", graph, plan)
+    assert {shard.stage for shard in shards} == set(range(len(plan.stages)))
+    assert len({shard.device for shard in shards}) == (1 if method == "single" else 3)
+    inputs = seeded_inputs(graph)
+    names = [graph.tensors[tensor].name for tensor in graph.inputs]
+    expected = _session(folder / "whole.onnx").run(None, dict(zip(names, inputs, strict=True)))
+    found, _ = _run(folder / "shards", graph, inputs)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_shards_of_a_small_model(tmp_path):
+    _compare(branchy_model(tmp_path / "whole.onnx"), tmp_path / "shards", stages=2, devices=2)
+
+
+def test_shards_of_a_real_model(tmp_path):
+    """Opset 9, weights computed from their shapes, local response normalisation, a classifier."""
+    _compare(installed_model("onnx", "light_inception_v2.onnx"), tmp_path / "shards", 3, 2)
+
+
+@pytest.mark.parametrize("method", [method for method in PIPELINERS if method not in ("exact", "early_fused")])
+def test_shards_of_a_plan(method, tmp_path):
+    """Stages of one block, and of many; strips as a planner cut them."""
+    onnx.save(ZOO["squeezenet1_0"](image=79), str(tmp_path / "whole.onnx"))
+    _planned(tmp_path, method)
+
+
+def test_tiles_with_columns_are_not_exported(tmp_path):
+    graph = load(branchy_model(tmp_path / "whole.onnx"))
+    plan = plan_pipeline(graph, load_cluster("rpi_8"), method=partial(early_fused, fused=1))
+    with pytest.raises(UnsupportedError, match="columns"):
+        export_shards(tmp_path / "shards", graph, plan)
+
+
+def test_a_plan_of_another_model_is_refused(tmp_path):
+    onnx.save(ZOO["squeezenet1_0"](image=79), str(tmp_path / "whole.onnx"))
+    graph = load(tmp_path / "whole.onnx")
+    plan = plan_pipeline(graph, load_cluster("pico_1mac"), method="single")
+    with pytest.raises(InvalidPlan, match="not those of this model"):
+        export_shards(tmp_path / "shards", load(branchy_model(tmp_path / "other.onnx")), plan)
+
+
+def test_rows_are_stated(tmp_path):
+    path = branchy_model(tmp_path / "whole.onnx")
+    graph = load(path)
+    stem = graph.ops[0]
+    block = ShardBlock(0, 0, (0, 1), 8, (("left/..", 0, 3), ("right", 3, 8), ("idle", 8, 8)))
+    shards = write_shards(tmp_path / "shards", graph, [block])
+    assert [shard.file for shard in shards] == ["stage0_block0_left_...onnx", "stage0_block0_right.onnx"]
+    assert [shard.inputs for shard in shards] == [{"x": (0, 4)}, {"x": (2, 8)}]
+    assert [shard.outputs for shard in shards] == [{"r": (0, 3)}, {"r": (3, 8)}]
+    node = onnx.load(str(tmp_path / "shards" / shards[0].file)).graph.node[0]
+    pads = next(attribute.ints for attribute in node.attribute if attribute.name == "pads")
+    assert (node.op_type, list(pads), stem.kind) == ("Conv", [1, 1, 0, 1], "Conv")
+    assert extent(graph, stem.outputs[0]) == 8
+
+
+def test_devices_with_names_that_files_cannot_have_keep_their_shards(tmp_path):
+    graph = load(branchy_model(tmp_path / "m.onnx"))
+    everything = tuple(range(len(graph.ops)))
+    shards = write_shards(tmp_path / "s", graph, [ShardBlock(0, 0, everything, 8, (("d 1", 0, 4), ("d/1", 4, 8)))])
+    assert [shard.device for shard in shards] == ["d 1", "d/1"]
+    rows = [onnx.load(tmp_path / "s" / shard.file).graph.input[0].type.tensor_type.shape.dim[2] for shard in shards]
+    assert len({shard.file for shard in shards}) == 2
+    assert [row.dim_value for row in rows] == [stop - start for start, stop in (s.inputs["x"] for s in shards)]
+
+
+def test_exported_programs_are_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    from downset.formats.torch.read import load_exported
+
+    graph = load_exported(torch.export.export(torch.nn.Conv2d(3, 4, 3).eval(), (torch.zeros(1, 3, 8, 8),)))
+    with pytest.raises(UnsupportedError, match=r"torch\.onnx\.export"):
+        export_shards(tmp_path / "s", graph, plan_pipeline(graph, QUICK, method="single"))
+    assert not (tmp_path / "s").exists()
+
+
+def test_an_earlier_export_leaves_nothing_behind(tmp_path):
+    graph = load(branchy_model(tmp_path / "m.onnx"))
+    everything = tuple(range(len(graph.ops)))
+    two = [ShardBlock(0, 0, everything, 8, (("a", 0, 4), ("b", 4, 8)))]
+    one = [ShardBlock(0, 0, everything, 8, (("a", 0, 8),))]
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "mine.onnx").write_text("not ours")
+    for blocks in (two, one):
+        shards = write_shards(tmp_path / "shards", graph, blocks)
+        written = {path.name for path in (tmp_path / "shards").iterdir()}
+        assert written == {shard.file for shard in shards} | {"shards.json", "mine.onnx"}

@@ -1,0 +1,69 @@
+"""Problems and records handed over without a file are checked like files: one error that says what is wrong."""
+
+import pytest
+
+from downset.arenas.plan import plan_arena, plan_shared
+from downset.errors import InvalidPlan, UsageError
+from downset.graph.core import Graph, Op, Tensor
+from downset.memory.liveness import OrderProblem, Storage
+from downset.memory.records import Record
+from downset.orders.plan import plan_order
+
+KEPT = Storage(4, 0b1, 0b1)
+
+
+@pytest.mark.parametrize(
+    ("problem", "says"),
+    [
+        (OrderProblem((0b10, 0b01), ()), "topological order"),
+        (OrderProblem((0b1,), ()), "topological order"),
+        (OrderProblem((0b1000,), ()), "topological order"),
+        (OrderProblem((-1,), ()), "topological order"),
+        (OrderProblem((0,), (Storage(-4, 1, 1),)), "storage 0 has -4 bytes"),
+        (OrderProblem((0,), (Storage(4.5, 1, 1),)), "storage 0 has 4.5 bytes"),
+        (OrderProblem((0,), (KEPT, Storage(1 << 70, 1, 1))), "add up to"),
+        (OrderProblem((0,), (KEPT, Storage(4, 1, 1 << 9))), "storage 1 names an operator beyond the 1"),
+        (OrderProblem((0,), (Storage(4, 1, 0),)), "has no consumers and is not kept"),
+        (OrderProblem((0, 1), (Storage(4, 1, 2),), ((0,),)), "in_place speaks of 1 operators, and there are 2"),
+        (OrderProblem((0, 1), (Storage(4, 1, 2),), ((), (7,))), "of the size of storage 7"),
+        (OrderProblem((0, 1), (Storage(4, 1, 2), Storage(8, 2, 2)), ((), (0,))), "of the size of storage 0"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["native", "python"])
+def test_a_bare_problem_that_breaks_a_law_is_named(problem, says, engine):
+    with pytest.raises(UsageError, match=says):
+        plan_order(problem, engine=engine)
+
+
+def test_lawful_bare_problems_pass():
+    assert plan_order(OrderProblem((), ())).peak_bytes == 0
+    in_place = OrderProblem((0, 1), (Storage(4, 1, 2), Storage(4, 2, 0, kept=True)), ((), (0,)))
+    assert plan_order(in_place).peak_bytes == 4
+    given = OrderProblem((0,), (Storage(4, 0, 1), Storage(2, 1, 1)), floor_bytes=4)
+    assert plan_order(given).peak_bytes == 6
+
+
+@pytest.mark.parametrize("steps", [[1, 0], [0], [0, 9], [0, 0]])
+def test_an_arena_of_a_graph_needs_an_order_of_it(steps):
+    tensors = tuple(Tensor(name, (4,), "uint8", 4) for name in "xay")
+    graph = Graph("g", tensors, (Op("A", "Relu", (0,), (1,)), Op("B", "Relu", (1,), (2,))), (0,), (2,)).check()
+    with pytest.raises(InvalidPlan):
+        plan_arena(graph, steps)
+
+
+@pytest.mark.parametrize("plan", [plan_arena, plan_shared])
+@pytest.mark.parametrize("fields", [{"nbytes": 4.5}, {"start": 0.5}, {"stop": float("nan")}, {"alignment": 2.0}])
+def test_records_are_whole_numbers(plan, fields):
+    record = Record("a", **{"start": 0, "stop": 1, "nbytes": 4, **fields})
+    with pytest.raises(UsageError, match="is no whole number"):
+        plan([record])
+
+
+def test_the_compiled_placement_refuses_lifetimes_that_are_none():
+    from downset.arenas.gaps import place_in_order
+
+    for stop in (0, -1):
+        with pytest.raises(ValueError, match="never lives"):
+            place_in_order([Record("a", 0, stop, 4)], [0])
+    with pytest.raises(IndexError):
+        place_in_order([Record("a", 0, 1, 4)], [1])

@@ -1,0 +1,262 @@
+"""Every order planner against the dynamic programme over all downsets, under every memory model."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from downset import lattice
+from downset.errors import LimitReached, UsageError
+from downset.memory.liveness import OrderProblem, Storage, order_problem, peak_bytes
+from downset.memory.models import MEMORY_MODELS
+from downset.orders.alternatives import alternatives
+from downset.orders.beam import beam
+from downset.orders.best_first import NONE_BELOW, OPEN, SOLVED
+from downset.orders.bound import closure_bound
+from downset.orders.check import verify_order, verify_steps
+from downset.orders.engines import engine_of
+from downset.orders.exhaustive import exhaustive
+from downset.orders.greedy import greedy
+from downset.orders.optimal import optimal
+from downset.orders.plan import plan_order
+from downset.orders.planners import ORDERS
+from downset.orders.search_space import SearchSpace
+from downset.orders.serenity import serenity
+from tests.strategies import graphs, orders_of
+
+ENGINES = ("native", "python")
+MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)
+
+
+@st.composite
+def wide_problems(draw, operators=10):
+    """Wider than networks are: many independent operators, tensors with several readers, accumulated storages."""
+    count = draw(st.integers(1, operators))
+    predecessors = [0] * count
+    storages = []
+    for producer in range(-1, count):
+        for _ in range(draw(st.integers(0, 2))):
+            readers = draw(st.integers(0, (1 << count) - 1)) & ~((1 << (producer + 1)) - 1)
+            also = draw(st.integers(0, (1 << count) - 1)) if draw(st.integers(0, 4)) == 0 else 0
+            producers = (1 << producer) if producer >= 0 else 0
+            first = (readers & -readers).bit_length() - 1
+            if producers and readers:
+                producers |= also & ((1 << first) - 1)
+            for reader in lattice.bits(readers):
+                predecessors[reader] |= producers
+            kept = draw(st.integers(0, 5)) == 0
+            if readers or producers or kept:
+                storages.append(Storage(draw(st.integers(0, 30)), producers, readers or producers, kept))
+    return OrderProblem(tuple(predecessors), tuple(storages))
+
+
+@MODELS
+@given(data=st.data())
+@settings(max_examples=300)
+def test_optimal_is_the_least_peak_of_all_orders(memory, data):
+    problem = order_problem(data.draw(graphs()), memory)
+    least = exhaustive(problem)
+    for engine in ENGINES:
+        found = optimal(problem, engine=engine)
+        verify_steps(problem.predecessors, found.solution)
+        assert peak_bytes(problem, found.solution) == least.bound == found.bound
+        assert found.proven
+
+
+@given(problem=wide_problems())
+@settings(max_examples=1000)
+def test_optimal_is_the_least_peak_on_wide_problems_with_accumulation(problem):
+    least = exhaustive(problem)
+    assert peak_bytes(problem, least.solution) == least.bound
+    for engine in ENGINES:
+        found = optimal(problem, engine=engine)
+        assert peak_bytes(problem, found.solution) == least.bound == found.bound
+
+
+@MODELS
+@given(data=st.data())
+def test_every_planner_gives_a_lawful_order_and_a_true_bound(memory, data):
+    graph = data.draw(graphs())
+    least = exhaustive(order_problem(graph, memory)).bound
+    for method in ORDERS:
+        order = plan_order(graph, method=method, memory=memory)
+        verify_order(graph, order)
+        assert order.evidence.bound <= least <= order.peak_bytes
+        assert not order.evidence.proven or order.peak_bytes == least
+
+
+@given(data=st.data())
+def test_search_space_steps_are_what_liveness_defines(data):
+    from downset.memory.liveness import live_bytes, transient_bytes
+
+    memory = data.draw(st.sampled_from(list(MEMORY_MODELS)))
+    problem = order_problem(data.draw(graphs()), memory)
+    space = SearchSpace(problem)
+    downset, live = 0, space.start_bytes
+    for operator in data.draw(orders_of(problem.predecessors)):
+        transient, after = space.step(downset, live, operator)
+        assert transient == transient_bytes(problem, downset, operator)
+        downset |= 1 << operator
+        live = after
+        assert live == live_bytes(problem, downset)
+
+
+@MODELS
+@given(data=st.data())
+def test_orders_read_from_their_ends_need_the_same(memory, data):
+    problem = order_problem(data.draw(graphs()), memory)
+    forward, backward = SearchSpace(problem), SearchSpace(problem, backward=True)
+    steps = data.draw(orders_of(problem.predecessors))
+    turned = [len(steps) - 1 - operator for operator in reversed(steps)]
+    assert backward.peak(turned) == forward.peak(steps)
+    assert backward.given_order(turned) == tuple(steps)
+
+
+@MODELS
+@given(data=st.data())
+def test_each_search_alone_proves_the_optimum_in_slices(memory, data):
+    problem = data.draw(st.one_of(wide_problems(), graphs().map(lambda graph: order_problem(graph, memory))))
+    least = exhaustive(problem).bound
+    total = sum(storage.nbytes for storage in problem.storages) + problem.floor_bytes + 1
+    for engine in ENGINES:
+        parts = engine_of(problem, engine)
+        for backward in (False, True):
+            search = parts.search(backward=backward)
+            known = data.draw(st.integers(0, least))  # any bound that holds may be given, at any time
+            while (outcome := search.advance(known, total, 10.0, 2)) == OPEN:
+                assert search.bound <= least
+            assert outcome == SOLVED
+            assert parts.peak(search.steps) == peak_bytes(problem, search.steps) == search.bound == least
+            assert parts.search(backward=backward).advance(0, least, 10.0, 10**9) == NONE_BELOW
+
+
+@given(problem=wide_problems(operators=14), backward=st.booleans())
+def test_greedy_is_the_same_in_both_engines(problem, backward):
+    native, python = (engine_of(problem, engine).greedy(backward=backward, seconds=10.0) for engine in ENGINES)
+    assert native == python
+    assert backward or python == greedy(problem).solution
+    verify_steps(problem.predecessors, python)
+
+
+@given(problem=wide_problems(), width=st.integers(1, 5))
+def test_beam_is_the_same_in_both_engines(problem, width):
+    assert beam(problem, width=width, engine="python") == beam(problem, width=width, engine="native")
+
+
+@given(problem=wide_problems(), width=st.integers(1, 40), backward=st.booleans(), data=st.data())
+def test_a_beam_told_a_bound_and_an_answer_keeps_below_the_answer(problem, width, backward, data):
+    least = exhaustive(problem).bound
+    bound, incumbent = data.draw(st.integers(0, least)), data.draw(st.integers(least, 2 * least + 1))
+    native, python = (
+        engine_of(problem, engine).beam(width, bound, incumbent, backward=backward, seconds=10.0) for engine in ENGINES
+    )
+    assert native == python
+    if native[0] is not None:
+        verify_steps(problem.predecessors, native[0])
+        assert least <= peak_bytes(problem, native[0]) < incumbent
+    every = engine_of(problem, "native").beam(10_000, bound, least + 1, backward=backward, seconds=10.0)[0]
+    assert every is not None and peak_bytes(problem, every) == least  # as wide as the lattice, it is exact
+
+
+@MODELS
+@given(data=st.data())
+def test_the_closure_bound_holds_and_is_the_enumerated_one(memory, data):
+    problem = order_problem(data.draw(graphs()), memory)
+    bound = closure_bound(problem)
+    assert bound <= exhaustive(problem).bound
+    assert bound == closure_bound(problem, engine="python")
+
+
+@given(problem=wide_problems())
+def test_the_closure_bound_holds_with_accumulation(problem):
+    bound = closure_bound(problem)
+    assert bound <= exhaustive(problem).bound
+    assert bound == closure_bound(problem, engine="python")
+
+
+@given(data=st.data())
+def test_relabelling_operators_changes_no_optimum(data):
+    problem = data.draw(wide_problems(operators=8))
+    # a problem's operators come in a topological order, so the new labels are places in another one
+    steps = data.draw(orders_of(problem.predecessors))
+    label = {operator: place for place, operator in enumerate(steps)}
+
+    def moved(mask):
+        return sum(1 << label[operator] for operator in lattice.bits(mask))
+
+    predecessors = [0] * len(label)
+    for operator, mask in enumerate(problem.predecessors):
+        predecessors[label[operator]] = moved(mask)
+    storages = tuple(
+        replace(storage, producers=moved(storage.producers), consumers=moved(storage.consumers))
+        for storage in problem.storages
+    )
+    assert optimal(OrderProblem(tuple(predecessors), storages)).bound == optimal(problem).bound
+
+
+@given(problem=wide_problems(operators=9), divided=st.booleans(), soft_budget=st.booleans())
+def test_every_part_of_serenity_finds_the_optimum(problem, divided, soft_budget):
+    least = exhaustive(problem).bound
+    found = serenity(problem, divided=divided, soft_budget=soft_budget)
+    assert found.proven
+    assert peak_bytes(problem, found.solution) == found.bound == least
+
+
+def test_serenity_out_of_time_keeps_a_true_bound():
+    problem = OrderProblem((0,) * 18, tuple(Storage(v + 1, 1 << v, 1 << v) for v in range(18)))
+    found = serenity(problem, time_limit_s=0.02)
+    assert found.bound <= 18
+    verify_steps(problem.predecessors, found.solution)
+
+
+def test_algorithm_1_visits_every_downset_of_independent_chains_once():
+    """Figure 16's kind of graph: between one source and one sink, operators in no order with one another. Its downsets
+    are counted in closed form: 2^n between source and sink, and three more."""
+    for branches in (1, 3, 6):
+        count = branches + 2
+        middle = sum(1 << v for v in range(1, branches + 1))
+        predecessors = (0, *(1 for _ in range(branches)), middle)
+        storages = (Storage(5, 1, middle), *(Storage(v, 1 << v, 1 << count - 1) for v in range(1, branches + 1)))
+        problem = OrderProblem(predecessors, storages)
+        found = serenity(problem, divided=False, soft_budget=False)
+        # one entry of the memo for every downset but the last: |V| levels of together 2^n + 1 zero-indegree sets
+        assert found.states == lattice.count_downsets(predecessors) - 1 == 2**branches + 1
+
+
+@given(problem=wide_problems(operators=12), states=st.integers(0, 6))
+def test_a_search_that_is_stopped_keeps_a_true_bound_and_an_order_no_worse_than_the_files(problem, states):
+    least = exhaustive(problem).bound
+    space = SearchSpace(problem)
+    for engine in ENGINES:
+        found = optimal(problem, engine=engine, state_limit=states)
+        value = space.peak(found.solution)
+        assert found.bound <= least <= value <= space.peak(range(len(problem.predecessors)))
+        assert found.proven == (found.bound == value)
+
+
+@given(data=st.data())
+def test_alternatives_are_other_orders_within_the_budget(data):
+    problem = data.draw(wide_problems())
+    start = optimal(problem).solution
+    budget = SearchSpace(problem).peak(start) + data.draw(st.integers(0, 5))
+    found = alternatives(problem, start, budget, count=5, seed=data.draw(st.integers(0, 3)))
+    assert len(set(found)) == len(found)
+    for steps in found:
+        verify_steps(problem.predecessors, steps)
+        assert steps != start
+        assert peak_bytes(problem, steps) <= budget
+
+
+def test_the_oracle_stops_rather_than_guesses():
+    problem = OrderProblem((0,) * 30, tuple(Storage(1, 1 << v, 1 << v) for v in range(30)))
+    with pytest.raises(LimitReached, match="use method 'optimal'"):
+        exhaustive(problem, time_limit_s=0.05)
+
+
+def test_unknown_names_list_the_known_ones():
+    problem = OrderProblem((0,), (Storage(1, 1, 1),))
+    with pytest.raises(UsageError, match="choose one of file"):
+        plan_order(problem, method="magic")
+    with pytest.raises(UsageError, match="native or python"):
+        plan_order(problem, engine="rust")

@@ -1,0 +1,83 @@
+"""Cuts that may be any downset: what they carry, counted tensor by tensor, and the order that carries least."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from hypothesis import given, settings
+
+from downset.errors import InfeasibleError
+from downset.graph.core import Op
+from downset.lattice import bits
+from downset.pipelines.cuts import carried_bytes, refined_cuts, thinned
+from downset.pipelines.pieces.problem import piece_problem
+from downset.pipelines.pieces.search import pieces
+from tests.spatial import Builder, spatial_graphs
+from zoo import graph as zoo
+
+
+def _carried(graph, problem, cut):
+    ops = {op for v in bits(cut) for op in problem.vertices[v]}
+    there = set(graph.inputs) | {t for op in ops for t in graph.ops[op].outputs}
+    later = {t for op in set(range(len(graph.ops))) - ops for t in graph.ops[op].inputs} | set(graph.outputs)
+    return sum(graph.tensors[t].nbytes for t in there & later)
+
+
+@given(spatial_graphs(most_ops=6))
+@settings(max_examples=60)
+def test_carried_bytes_and_the_least_order(graph):
+    problem = piece_problem(graph)
+    count = len(problem.vertices)
+    if count > 6:
+        return
+    chain = refined_cuts(problem)
+    assert chain.exact
+    assert list(chain.carried) == [_carried(graph, problem, cut) for cut in chain.cuts]
+    assert carried_bytes(problem, chain.cuts[-1]) == chain.carried[-1]
+    best = None
+    for order in permutations(range(count)):
+        cut, total = 0, 0
+        for v in order:
+            if problem.predecessors[v] & ~cut:
+                break
+            cut |= 1 << v
+            total += _carried(graph, problem, cut)
+        else:
+            best = total if best is None else min(best, total)
+    assert sum(chain.carried[1:]) == best
+
+
+@given(spatial_graphs(most_ops=10))
+@settings(max_examples=40)
+def test_strict_cuts_stay(graph):
+    problem = piece_problem(graph)
+    try:
+        strict = pieces(problem)
+    except InfeasibleError:
+        return
+    for limit in (50_000, 1):  # proven, and greedy
+        chain = refined_cuts(problem, strict, state_limit=limit)
+        before, expected = 0, {0}
+        for piece in strict.pieces:
+            before |= sum(1 << v for v in piece)
+            expected.add(before)
+        assert {cut for cut, kept in zip(chain.cuts, chain.strict, strict=True) if kept} == expected
+        assert all(cut & ~after == 0 for cut, after in zip(chain.cuts[:-1], chain.cuts[1:], strict=True))
+        assert sorted(op for unit in chain.units(problem) for op in unit) == list(range(len(graph.ops)))
+        few = thinned(problem, chain, 2)
+        assert expected <= set(few.cuts) <= set(chain.cuts)
+        assert len(few.cuts) <= len(expected) + 2
+
+
+def test_a_relayed_tensor_is_charged():
+    """first is read by second and, past third, by the sum: a cut behind second carries both."""
+    build = Builder(last=False, seed=0)
+    given = build.tensor((2, 8, 4))
+    first, second, third = (build.tensor((2, 8, 4)) for _ in range(3))
+    for number, (read, made) in enumerate(((given, first), (first, second), (second, third))):
+        weights = build.weights(2, 2, 1, 1)
+        build.ops.append(Op(f"conv{number}", "Conv", (read, weights), (made,), {}))
+    build.op("Add", [first, third], (2, 8, 4))
+    problem = piece_problem(build.graph((given,)))
+    assert [carried // 256 for carried in refined_cuts(problem).carried] == [1, 1, 2, 2, 1]
+    assert len(refined_cuts(piece_problem(zoo("inception_v3", weights=False))).cuts) == 120

@@ -1,0 +1,71 @@
+"""Latency limits on every kind of network: what is refused, what is proven, against full enumeration."""
+
+from random import Random
+
+import pytest
+
+from downset.errors import InfeasibleError, UsageError
+from downset.pipelines.plan import plan_pipeline
+from tests.oracles_pipeline import least_period
+from tests.strategies_pipeline import random_chain, random_cluster, random_graph
+
+KINDS = ("links", "overlapping links", "shared", "shared without overlap")
+
+
+def instance(kind, seed):
+    random = Random(f"{kind}/{seed}")
+    problem = random_chain(random, rows=5) if seed % 2 else random_graph(random, units=2, rows=4)
+    return problem, random_cluster(random, kind), random.choice(["paper", "full"])
+
+
+def planned(problem, cluster, comm, limit):
+    try:
+        return plan_pipeline(problem, cluster, comm=comm, max_latency_s=limit)
+    except InfeasibleError as error:
+        return float(str(error).split("the least is ")[1].split()[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_limit_is_kept_or_refused_rightly(kind):
+    """`least_period` enumerates one fused block a stage; rivals and stages of several blocks may have less latency."""
+    refused = missed = 0
+    for seed in range(2000, 2040):
+        problem, cluster, comm = instance(kind, seed)
+        latency = least_period(problem, cluster, comm=comm)[1]
+        for factor in (0.95, 1.0, 1.2):
+            limit = latency * factor * (1 + 1e-9)
+            found = planned(problem, cluster, comm, limit)
+            if isinstance(found, float):  # the least latency that would do
+                assert factor < 1
+                assert limit * (1 - 1e-5) < found <= latency * (1 + 1e-5), seed
+                refused += 1
+                continue
+            assert found.latency_s <= limit * (1 + 1e-9)
+            if factor < 1:
+                continue
+            period = least_period(problem, cluster, comm=comm, max_latency_s=limit)[0]
+            assert found.evidence.bound <= period * (1 + 1e-7), seed
+            if found.evidence.proven:
+                assert found.period_s <= period * (1 + 1e-7), seed
+            missed += found.period_s > period * (1 + 1e-7)
+    assert refused > 25
+    # Trades of period against latency are sampled where computing and sending overlap; they are all kept elsewhere.
+    assert missed <= (0 if kind == "links" else 3)
+
+
+@pytest.mark.parametrize("seed", [2047, 2274])
+def test_a_stage_of_several_blocks_may_be_the_only_plan_within_the_limit(seed):
+    """On a shared network the search looks at single blocks; the least latency is that of a stage of two."""
+    problem, cluster, comm = instance("shared", seed)
+    limit = least_period(problem, cluster, comm=comm)[1] * 0.95
+    plan = plan_pipeline(problem, cluster, comm=comm, max_latency_s=limit)
+    assert plan.latency_s <= limit
+    assert not plan.evidence.proven
+    assert planned(problem, cluster, comm, plan.latency_s * 0.99) == pytest.approx(plan.latency_s, rel=1e-5)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("nan")])
+def test_latencies_that_are_none(limit):
+    problem = random_chain(Random(1))
+    with pytest.raises(UsageError, match="max_latency_s is above 0 s"):
+        plan_pipeline(problem, random_cluster(Random(1), "links"), max_latency_s=limit)

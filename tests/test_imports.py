@@ -1,0 +1,211 @@
+"""The import law of docs/decisions/0008: which part may import which, and where other libraries come in.
+
+The tables are total: a file, folder or library that is not in them fails. They are checked over every import in the
+code, those inside functions and those for types included.
+"""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+import downset
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "downset"
+
+LEVELS = (
+    {"errors"},
+    {"text", "extras", "native", "methods"},
+    {"isolation", "lattice"},
+    {"graph"},
+    {"memory", "kernels", "clusters"},
+    {"plans"},
+    {"results"},
+    {"orders", "reports"},
+    {"arenas", "rewrites"},
+    {"stages", "pipelines"},
+    {"formats"},
+    {"joint", "runtimes"},
+    {"executor", "fitting"},
+    {"tuning", "distributed"},
+    {"integrations", "commands"},
+    {"cli"},
+    {"__init__", "__main__"},
+)
+"""Every file and folder of the package. Each imports itself and what stands on an earlier line, nothing else."""
+
+LIBRARIES = {
+    "numpy": {
+        "graph",
+        "memory",
+        "arenas",
+        "rewrites",
+        "stages",
+        "pipelines",
+        "isolation",
+        "tuning",
+        "commands",
+    },
+    "msgspec": {"clusters", "commands"},
+    "rich_click": {"cli", "commands"},
+    "rich": {"commands"},
+}
+"""Core dependencies, and who beside the executing folders imports them."""
+
+EXECUTING = {"formats", "kernels", "executor", "runtimes", "distributed", "integrations"}
+EXTRAS = {
+    "ai_edge_litert", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "tflite_micro", "torch", "simpy",
+}  # fmt: skip
+"""Optional libraries: imported by the executing folders only, inside functions."""
+ELSEWHERE = {"platformdirs": {"tuning"}}
+"""Optional libraries with another home, inside functions too."""
+
+PLANNERS = {
+    "orders": {"beam", "best_first", "dfs", "exhaustive", "greedy", "kahn", "optimal", "serenity", "planners", "plan"},
+    "arenas": {"best", "exact", "greedy_by_size", "local_search", "strip_packing", "planners", "plan"},
+    "stages": {"greedy", "ios", "lazy", "endings", "planners", "plan"},
+    "pipelines": {"exact", "exact_search", "pico", "coedge", "early_fused", "planners", "plan"},
+}
+"""Modules that no `check` may reach, by family; a name that no longer exists fails."""
+
+
+def modules():
+    return {
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
+        for path in SOURCE.rglob("*.py")
+    }
+
+
+MODULES = modules()
+
+
+def imported(tree):
+    """(module, whether it is imported when this one is) of every import. `from p import m` names module p.m."""
+    at_once = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in at_once) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+            ours = [name for name in inside if name.removeprefix("downset.") in MODULES and name != "downset"]
+            yield from ((name, id(node) in at_once) for name in (ours or [node.module]))
+
+
+def part(module):
+    return module.removeprefix("downset.").split(".")[0]
+
+
+def own(module):
+    """The modules of the package that this one names in an import."""
+    return {
+        name.removeprefix("downset.") for name, _ in imported(MODULES[module]) if name.split(".")[0] == "downset"
+    } - {"downset", module}
+
+
+def test_every_part_has_its_place():
+    parts = {part(module) for module in MODULES}
+    placed = list(chain.from_iterable(LEVELS))
+    assert len(placed) == len(set(placed))
+    assert parts == set(placed), f"not in the table: {parts - set(placed)}; gone: {set(placed) - parts}"
+
+
+def test_imports_go_one_way():
+    level = {name: number for number, names in enumerate(LEVELS) for name in names}
+    for module in MODULES:
+        for other in own(module):
+            one, two = part(module), part(other)
+            assert one == two or level[two] < level[one], f"{module} imports {other}"
+
+
+def test_no_circle_between_files():
+    """Imports inside functions and for types count too: what two files need of each other belongs in a third."""
+    state = {}
+
+    def visit(module, path):
+        if state.get(module) == "open":
+            raise AssertionError(" imports ".join([*path[path.index(module) :], module]))
+        if module in state or module not in MODULES:
+            return
+        state[module] = "open"
+        for other in sorted(own(module)):
+            visit(other, [*path, module])
+        state[module] = "done"
+
+    for module in MODULES:
+        visit(module, [])
+
+
+@pytest.mark.parametrize("family", sorted(PLANNERS))
+def test_checks_reach_no_planner(family):
+    """Neither by name, through any chain of imports, nor by running: packages import nothing of their own."""
+    planners = {f"{family}.{name}" for name in PLANNERS[family]}
+    assert planners <= set(MODULES), f"no such module: {planners - set(MODULES)}"
+    every = {f"{other}.{name}" for other, names in PLANNERS.items() for name in names}
+    reached, left = set(), [f"{family}.check"]
+    while left:
+        module = left.pop()
+        if module in reached or module not in MODULES:
+            continue
+        reached.add(module)
+        left += own(module)
+    assert not reached & every, f"{family}.check reaches {reached & every}"
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"import sys, downset.{family}.check; print(*sys.modules)"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert f"downset.{family}.check" in loaded
+    assert not {name.removeprefix("downset.") for name in loaded} & every
+
+
+def test_folders_import_nothing_of_their_own():
+    for path in SOURCE.glob("*/**/__init__.py"):
+        name = ".".join(path.parent.relative_to(SOURCE).parts)
+        assert not own(name), f"downset.{name} imports {own(name)}"
+
+
+def test_libraries_have_their_places():
+    standard = set(sys.stdlib_module_names) | {"downset"}
+    used = {library: set() for library in LIBRARIES}
+    for module, tree in MODULES.items():
+        for other, at_once in imported(tree):
+            library = other.split(".")[0]
+            if library in standard:
+                continue
+            home = part(module)
+            if library in EXTRAS or library in ELSEWHERE:
+                assert not at_once, f"{module} imports {other} when it is imported"
+                assert home in ELSEWHERE.get(library, EXECUTING), f"{module} imports {other}"
+            else:
+                assert library in LIBRARIES, f"{module} imports {library}, which is in no table"
+                assert home in EXECUTING | LIBRARIES[library], f"{module} imports {library}"
+                used[library].add(home)
+    assert {library: homes - EXECUTING for library, homes in used.items()} == LIBRARIES
+
+
+def test_what_opens_an_extra_is_imported_by_executing_folders_only():
+    """`extras` hands out optional libraries by name: who imports it reaches them."""
+    asked = set()
+    for module, tree in MODULES.items():
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if ast.unparse(call.func) == "optional_library" and isinstance(call.args[0], ast.Constant):
+                library = call.args[0].value.split(".")[0]
+                asked.add(library)
+                assert library in EXTRAS | set(ELSEWHERE), f"{module} asks for {library}, which is in no table"
+                assert part(module) in {"extras"} | ELSEWHERE.get(library, EXECUTING), f"{module} asks for {library}"
+        if "extras" in own(module):
+            assert part(module) in EXECUTING | {"tuning"}, f"{module} imports extras"
+    assert asked >= {"onnx", "torch", "onnxruntime", "tflite_micro", "simpy", "platformdirs"}
+
+
+def test_one_version():
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert downset.__version__ == stated
+    assert f"## {stated}" in (ROOT / "CHANGELOG.md").read_text()
+    assert version("downset") == stated
