@@ -60,7 +60,8 @@ LIBRARIES = {
 
 EXECUTING = {"formats", "kernels", "executor", "runtimes", "distributed", "integrations"}
 EXTRAS = {
-    "ai_edge_litert", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "tflite_micro", "torch", "simpy",
+    "ai_edge_litert", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "simpy", "tflite_micro",
+    "torch",
 }  # fmt: skip
 """Optional libraries: imported by the executing folders only, inside functions."""
 ELSEWHERE = {"platformdirs": {"tuning"}}

@@ -12,7 +12,7 @@ from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.cost import segment_macs
 from downset.graph.row_form import equal_strips
 from downset.lattice import bits
-from downset.pipelines.pieces.algorithm_1 import recursive_pieces
+from downset.pipelines.pieces.algorithm_1 import partition_graph_into_pieces
 from downset.pipelines.pieces.divided import divided_pieces
 from downset.pipelines.pieces.problem import piece_problem
 from downset.pipelines.pieces.search import _native_search, pieces
@@ -103,7 +103,7 @@ def test_pieces_equal_brute_force(graph, strips, diameter):
 def test_native_equals_the_recursion(graph, ties):
     problem = piece_problem(graph)
     try:
-        slow = recursive_pieces(problem, diameter=2, ties=ties)
+        slow = partition_graph_into_pieces(problem, diameter=2, ties=ties)
     except InfeasibleError:
         with pytest.raises(InfeasibleError):
             pieces(problem, diameter=2, ties=ties)
@@ -144,7 +144,7 @@ def test_the_first_chain_found_is_a_chain():
 def test_limits_end_the_searches():
     problem = piece_problem(zoo("inception_v3", weights=False))
     with pytest.raises(LimitReached, match="more than 10 "):
-        recursive_pieces(problem, state_limit=10)
+        partition_graph_into_pieces(problem, state_limit=10)
     with pytest.raises(LimitReached, match="no chain of pieces within 0 s"):
         pieces(problem, seconds=0.0)
     with pytest.raises(InfeasibleError, match="diameter 1"):

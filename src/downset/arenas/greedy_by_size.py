@@ -1,6 +1,6 @@
 """Greedy by size: the largest tensor first, each into the smallest gap.
 
-Source: "Efficient Memory Management for Deep Neural Net Inference", section 5.2, algorithm 3.
+Source: "Efficient Memory Management for Deep Neural Net Inference", section 5.2, Algorithm 3.
 Names: a tensor usage record is `Record`; a gap lies between records that live at the same time.
 Complexity: that of `place_in_order`, O(n²) at worst.
 Deviations: ties by order of production, which gives the paper's tables and LiteRT's tests alike.

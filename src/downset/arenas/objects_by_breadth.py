@@ -1,6 +1,6 @@
 """Greedy by breadth for shared objects: the operator with most bytes live first, its tensors by decreasing size.
 
-Source: "Efficient Memory Management for Deep Neural Net Inference", section 4.2, algorithm 1, in the variant with an
+Source: "Efficient Memory Management for Deep Neural Net Inference", section 4.2, Algorithm 1, in the variant with an
     interval tree for each object.
 Names: the breadth of an operator is the bytes live while it runs; an object's interval tree is a sorted list.
 Complexity: O(k n log n) for k objects.

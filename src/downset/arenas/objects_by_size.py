@@ -1,6 +1,6 @@
 """Greedy by size for shared objects: the largest tensor first, into an object that is free during its lifetime.
 
-Source: "Efficient Memory Management for Deep Neural Net Inference", section 4.3, algorithm 2.
+Source: "Efficient Memory Management for Deep Neural Net Inference", section 4.3, Algorithm 2.
 Names: a tensor usage record is `Record`; an object's interval tree is a sorted list of busy intervals.
 Complexity: O(k n log n) for k objects.
 Deviations: the text takes the smallest suitable object, the figures of table 1 arise from the first one made, which is

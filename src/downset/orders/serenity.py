@@ -1,6 +1,6 @@
 """SERENITY: dynamic programming over zero-indegree sets, divide and conquer, adaptive soft budgeting.
 
-Source: "Ordering Chaos", section 3.1 (algorithm 1) and section 3.2 (divide and conquer, algorithm 2).
+Source: "Ordering Chaos", section 3.1 (Algorithm 1) and section 3.2 (divide and conquer, Algorithm 2).
 Names: z is `ready`, a mask; mu is the live bytes, mu_peak the peak, M_i a level of the memo, tau the `budget`, T the
     `step_limit_s` (seconds for one search step), s* the solution. A search step adds one operator to each entry of M_i.
 Complexity: O(V · 2^V) without pruning; O(entries · ready) a search step.
@@ -65,7 +65,7 @@ def serenity(
     steps: tuple[int, ...] = ()
     states, bound = 0, problem.floor_bytes
     for end in ends:
-        outcome, refuted = _search_part(
+        outcome, refuted = adaptive_soft_budgeting(
             space, _Entry(live, live, downset, steps), end, deadline, soft_budget, step_limit_s
         )
         states += outcome.states
@@ -87,17 +87,17 @@ def divide(space: SearchSpace) -> list[int]:
     return sorted(cuts | {space.full}, key=int.bit_count)
 
 
-def _search_part(
+def adaptive_soft_budgeting(
     space: SearchSpace, start: _Entry, end: int, deadline: float, soft_budget: bool, step_limit_s: float
 ) -> tuple[_Outcome, int]:
     """Algorithm 2 for one part: (the outcome, the largest budget that has no solution, plus one)."""
     hard = _kahn_peak(space, start, end)
     if not soft_budget:
-        return _dynamic_programming(space, start, end, hard, deadline, float("inf")), 0
+        return dynamic_programming_based_scheduling(space, start, end, hard, deadline, float("inf")), 0
     too_small, timed_out = start.peak - 1, hard + 1  # no budget below what is live already
     budget, states = hard, 0
     while True:
-        outcome = _dynamic_programming(space, start, end, budget, deadline, step_limit_s)
+        outcome = dynamic_programming_based_scheduling(space, start, end, budget, deadline, step_limit_s)
         states += outcome.states
         if outcome.flag == "solution" or time.perf_counter() > deadline:
             return _Outcome(outcome.flag, outcome.entry, states), too_small + 1
@@ -121,7 +121,7 @@ def _kahn_peak(space: SearchSpace, start: _Entry, end: int) -> int:
     return peak
 
 
-def _dynamic_programming(
+def dynamic_programming_based_scheduling(
     space: SearchSpace, start: _Entry, end: int, budget: int, deadline: float, step_limit_s: float
 ) -> _Outcome:
     """Algorithm 1 from `start` to the downset `end`, ways above the budget dropped."""

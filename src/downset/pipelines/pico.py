@@ -24,6 +24,7 @@ Deviations, where the paper as printed is ambiguous or wrong:
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -37,6 +38,10 @@ from downset.pipelines.strips import balanced_rows, equal_rows, tiles
 from downset.pipelines.timing import stage_of
 
 __all__ = ["pico"]
+
+
+_Stages = tuple[tuple[int, int, int], ...]
+"""By stage: its first unit, the unit behind its last, and how many devices it has."""
 
 
 def pico(
@@ -67,14 +72,24 @@ def pico(
         sender = -1 if start == 0 else count - 1
         return stage_of(problem, equal, draft, comm=comm, sender=sender).seconds
 
-    memo: dict[tuple[int, int], tuple[float, float, tuple[tuple[int, int, int], ...]]] = {}
+    stages, states = dynamic_programming_for_pipeline_inference(problem.cuts, count, limit, stage_seconds, ties=ties)
+    return FoundPipeline(adjust_stage_configuration(problem, cluster, stages, leader), 0.0, states=states)
 
-    def best(stop: int, devices: int, left: float) -> tuple[float, float, tuple[tuple[int, int, int], ...]]:
+
+def dynamic_programming_for_pipeline_inference(
+    units: int, devices: int, limit_s: float, stage_seconds: Callable[[int, int, int], float], *, ties: str
+) -> tuple[_Stages, int]:
+    """Algorithm 2: the stages of least period for equal devices, and how many sub-problems were solved.
+
+    `stage_seconds(start, stop, devices)` is a stage's time T; `limit_s` is the latency limit T_lim."""
+    memo: dict[tuple[int, int], tuple[float, float, _Stages]] = {}
+
+    def best(stop: int, devices: int, left: float) -> tuple[float, float, _Stages]:
         """(period, latency, stages) of units [0, stop) on `devices` devices: DP(0, stop, devices, T_lim)."""
         if (stop, devices) in memo:
             return memo[stop, devices]
         whole = stage_seconds(0, stop, devices)
-        found: tuple[float, float, tuple[tuple[int, int, int], ...]] = (whole, whole, ((0, stop, devices),))
+        found: tuple[float, float, _Stages] = (whole, whole, ((0, stop, devices),))
         if devices > 1 and stop > 1:
             for cut in range(1, stop):
                 for last in range(1, devices) if ties == "printed" else range(devices - 1, 0, -1):
@@ -89,12 +104,11 @@ def pico(
         memo[stop, devices] = found
         return found
 
-    shape = best(problem.cuts, count, limit)[2]
-    return FoundPipeline(_adjusted(problem, cluster, shape, leader), 0.0, states=len(memo))
+    return best(units, devices, limit_s)[2], len(memo)
 
 
-def _adjusted(
-    problem: SplitProblem, cluster: Cluster, shape: tuple[tuple[int, int, int], ...], leader: str
+def adjust_stage_configuration(
+    problem: SplitProblem, cluster: Cluster, shape: _Stages, leader: str
 ) -> tuple[StageDraft, ...]:
     """Algorithm 3: the fastest devices to the stages that ask most of each, then strips balanced inside each stage."""
     requirement = []

@@ -1,6 +1,6 @@
 """Algorithm 1 as printed, and what its pieces cost: the specification of the native search of `pieces`.
 
-Source, names and deviations: see `pieces`.
+Source: PICO, section 4.3, Algorithm 1. Names, complexity and deviations: see `search`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from downset.graph.row_form import Interval, equal_strips, hull
 from downset.lattice import bits, successors
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem, Ties
 
-__all__ = ["PiecePrices", "recursive_pieces"]
+__all__ = ["PiecePrices", "partition_graph_into_pieces"]
 
 
 class PiecePrices:
@@ -71,7 +71,7 @@ class PiecePrices:
         return max(found.values(), default=0)
 
 
-def recursive_pieces(
+def partition_graph_into_pieces(
     problem: PieceProblem, *, strips: int = 2, diameter: int = 5, ties: Ties = "sum", state_limit: int = 100_000
 ) -> PieceChain:
     """Algorithm 1 as printed, on states instead of hashes: every ending piece of every state. For small networks.

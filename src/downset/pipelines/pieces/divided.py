@@ -1,6 +1,6 @@
 """The paper's divide and conquer for networks that Algorithm 1 cannot take whole (section 6.2.3).
 
-Source, names and deviations: see `pieces`.
+Source: PICO, section 6.2.3. Names, complexity and deviations: see `search`.
 """
 
 from __future__ import annotations

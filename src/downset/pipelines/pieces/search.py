@@ -28,7 +28,7 @@ from typing import Any
 
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.native import native_module
-from downset.pipelines.pieces.algorithm_1 import recursive_pieces
+from downset.pipelines.pieces.algorithm_1 import partition_graph_into_pieces
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem, Ties
 
 __all__ = ["pieces"]
@@ -55,7 +55,9 @@ def pieces(
     if strips < 1 or diameter < 1:
         raise UsageError(f"pieces need a strip and a layer at least, not {strips} strips and a diameter of {diameter}")
     if engine == "python":
-        return recursive_pieces(problem, strips=strips, diameter=diameter, ties=ties, state_limit=state_limit)
+        return partition_graph_into_pieces(
+            problem, strips=strips, diameter=diameter, ties=ties, state_limit=state_limit
+        )
     began = time.perf_counter()
     search = _native_search(problem, strips, diameter, state_limit)
     low, best, threshold = 0, _NONE, 0
