@@ -1,10 +1,10 @@
-// Shared objects of least total size, exact: a best-first search over the sizes of the objects, largest first. Specified
-// by downset/arenas/exact_objects.py and, in the tests, by trying every partition of the records.
+// Shared objects of least total size, exact: a best-first search over the sizes of the objects, largest first.
+// Specified by downset/arenas/exact_objects.py and, in the tests, by trying every partition of the records.
 //
 // Objects of sizes s1 >= s2 >= ... >= sj can hold all records larger than some threshold x and no more: then the next
-// object is at least as large as the smallest record above which that ends. Whether given objects can hold given records
-// is decided by going through time: what matters of the past is only until when each object is busy, so a state that
-// failed once is not tried again.
+// object is at least as large as the smallest record above which that ends. Whether given objects can hold given
+// records is decided by going through time: what matters of the past is only until when each object is busy, so a state
+// that failed once is not tried again.
 #pragma once
 
 #include <algorithm>
@@ -26,10 +26,10 @@ struct ObjectsProblem {
     using Interval = std::pair<std::int64_t, std::int64_t>;
     std::vector<Size> nbytes;
     std::vector<std::vector<Interval>> active;
-    std::vector<int> order;         // records by start
-    std::vector<Size> classes;      // distinct sizes, largest first
-    std::vector<int> class_of;      // by record
-    std::vector<Size> maxima;       // positional maxima
+    std::vector<int> order;     // records by start
+    std::vector<Size> classes;  // distinct sizes, largest first
+    std::vector<int> class_of;  // by record
+    std::vector<Size> maxima;   // positional maxima
 
     ObjectsProblem(std::vector<Size> sizes, std::vector<std::vector<Interval>> pieces, std::vector<Size> positional)
         : nbytes(std::move(sizes)), active(std::move(pieces)), order(nbytes.size()), classes(nbytes),
@@ -53,7 +53,8 @@ struct SearchLimit {
     bool reached = false;
 
     bool tick() {
-        if (++states >= state_limit || (states % 256 == 0 && std::chrono::steady_clock::now() > deadline)) reached = true;
+        if (++states >= state_limit || (states % 256 == 0 && std::chrono::steady_clock::now() > deadline))
+            reached = true;
         return reached;
     }
 };
@@ -181,9 +182,10 @@ struct ObjectsResult {
 inline ObjectsResult shared_objects(const ObjectsProblem& problem, std::int64_t incumbent, double seconds,
                                     std::int64_t state_limit) {
     using Size = ObjectsProblem::Size;
-    SearchLimit limit{std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                             std::chrono::duration<double>(seconds)),
-                      0, state_limit};
+    SearchLimit limit{
+        std::chrono::steady_clock::now() +
+            std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds)),
+        0, state_limit};
     ObjectsFeasibility feasibility(problem, limit);
     const int class_count = static_cast<int>(problem.classes.size());
     std::vector<Size> rest(problem.maxima.size() + 1, 0);  // rest[j]: the maxima from the j-th on

@@ -1,5 +1,5 @@
-// What the searches for an order see: operators 0 … count-1 in a topological order, and the storages they touch. Defined
-// by downset/liveness.py; the reversed problem by downset/orders/search_space.py. Bytes are 64-bit.
+// What the searches for an order see: operators 0 … count-1 in a topological order, and the storages they touch.
+// Defined by downset/liveness.py; the reversed problem by downset/orders/search_space.py. Bytes are 64-bit.
 #pragma once
 
 #include <algorithm>
@@ -201,7 +201,7 @@ public:
 
 private:
     struct Operator {
-        Bytes allocated = 0, freed = 0;  // by it in every order
+        Bytes allocated = 0, freed = 0;                                               // by it in every order
         std::int32_t first_shared = 0, first_read = 0, first_candidate = 0, end = 0;  // terms that depend on the order
     };
     struct Term {
@@ -260,7 +260,8 @@ private:
             throw std::invalid_argument("order problem: lists of different lengths");
         const auto ascending = [](const Ints& list, int limit, const char* fault) {
             for (std::size_t i = 0; i < list.size(); ++i)
-                if (list[i] < 0 || list[i] >= limit || (i && list[i] <= list[i - 1])) throw std::invalid_argument(fault);
+                if (list[i] < 0 || list[i] >= limit || (i && list[i] <= list[i - 1]))
+                    throw std::invalid_argument(fault);
         };
         const char* range = "order problem: an index list is out of range or not ascending";
         for (int v = 0; v < count; ++v) {

@@ -59,7 +59,8 @@ public:
             firsts_.push_back(begin);
         }
         Block& into = *blocks_[at];
-        const auto place = std::upper_bound(into.begin.begin(), into.begin.begin() + into.size, begin) - into.begin.begin();
+        const auto place =
+            std::upper_bound(into.begin.begin(), into.begin.begin() + into.size, begin) - into.begin.begin();
         const auto make_room = [&](auto& list) {
             std::move_backward(list.begin() + place, list.begin() + into.size, list.begin() + into.size + 1);
         };
@@ -183,7 +184,8 @@ private:
 };
 
 // Where a record of so many bytes goes: into its lowest or its smallest gap, or above everything it meets.
-inline Offset gap_for(PlacedByTime& placed, const PlacedList::Ranked& pieces, Offset nbytes, Offset alignment, bool lowest) {
+inline Offset gap_for(PlacedByTime& placed, const PlacedList::Ranked& pieces, Offset nbytes, Offset alignment,
+                      bool lowest) {
     Offset best = -1, best_room = 0, cursor = 0;
     placed.overlapping(pieces, [&](Offset begin, Offset end) {
         if (begin - cursor >= nbytes) {  // seldom: the branch is nearly free
@@ -232,9 +234,11 @@ inline std::vector<Offset> place_in_order(const std::vector<Offset>& nbytes, con
 // Several arenas, each record at the lowest offset it finds there. With capacities: the first arena that has room, or
 // nothing at all if none has. Without: any number of arenas of `block` bytes, where the total grows least, the first
 // among equals. Specified by downset/arenas/spread.py.
-inline std::pair<std::vector<int>, std::vector<Offset>> spread(
-    const std::vector<Offset>& nbytes, const std::vector<Offset>& alignment, const std::vector<Pieces>& active,
-    const std::vector<int>& sequence, const std::vector<Offset>& capacities, Offset block) {
+inline std::pair<std::vector<int>, std::vector<Offset>> spread(const std::vector<Offset>& nbytes,
+                                                               const std::vector<Offset>& alignment,
+                                                               const std::vector<Pieces>& active,
+                                                               const std::vector<int>& sequence,
+                                                               const std::vector<Offset>& capacities, Offset block) {
     const auto count = nbytes.size();
     if (alignment.size() != count || active.size() != count)
         throw std::invalid_argument("spreading: lists of different lengths");

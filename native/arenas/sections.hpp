@@ -1,6 +1,6 @@
-// What is known of a placement under a capacity while it is built: by record the least offset still possible, by section
-// (a stretch of steps in which the same records live) what is left, and inference from both. Everything is undone from a
-// trail. The search that drives it: arena_capacity.hpp.
+// What is known of a placement under a capacity while it is built: by record the least offset still possible, by
+// section (a stretch of steps in which the same records live) what is left, and inference from both. Everything is
+// undone from a trail. The search that drives it: arenas/capacity_search.hpp.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "arena_search.hpp"
+#include "arenas/local_search.hpp"
 
 namespace downset {
 
@@ -43,10 +43,10 @@ protected:
     std::int64_t nodes_ = 0, inferences_ = 0;
     std::vector<std::int64_t> failed_at_;  // by section: the node of its last failure
 
-    std::vector<Size> low_;       // no placement that is left has a lower offset; a placed record's offset
-    std::vector<Size> rest_;      // where the placed ones alone would let it rest
+    std::vector<Size> low_;   // no placement that is left has a lower offset; a placed record's offset
+    std::vector<Size> rest_;  // where the placed ones alone would let it rest
     std::vector<char> placed_;
-    std::vector<Size> unplaced_;  // their sum in a section
+    std::vector<Size> unplaced_;              // their sum in a section
     std::vector<int> begins_, ends_, spans_;  // unplaced that begin or end at a boundary, or live on both its sides
     struct Change {
         std::vector<Size>* list;

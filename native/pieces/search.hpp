@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "piece_levels.hpp"
-#include "piece_network.hpp"
-#include "piece_set.hpp"
+#include "bits.hpp"
+#include "pieces/levels.hpp"
+#include "pieces/network.hpp"
 
 namespace downset {
 
@@ -34,7 +34,8 @@ public:
                strips, diameter),
           state_limit_(state_limit) {}
 
-    // A chain in which no piece costs more than `threshold`. After kImpossible, `next` is a cost that has to be allowed.
+    // A chain in which no piece costs more than `threshold`. After kImpossible, `next` is a cost that has to be
+    // allowed.
     Outcome within(std::int64_t threshold, double seconds) {
         threshold_ = threshold;
         next_ = kNone;
@@ -51,8 +52,8 @@ public:
         return limit_ ? Outcome::kLimit : Outcome::kImpossible;
     }
 
-    // Among chains within the threshold: the least sum of costs, then the most pieces; or (first) the paper's choice, at
-    // each state the first piece, from small to large, of least max. False at the time limit.
+    // Among chains within the threshold: the least sum of costs, then the most pieces; or (first) the paper's choice,
+    // at each state the first piece, from small to large, of least max. False at the time limit.
     bool refine(std::int64_t threshold, bool first, double seconds) {
         threshold_ = threshold;
         first_ = first;
@@ -148,8 +149,8 @@ private:
         return found;
     }
 
-    // Pieces that contain `piece`, larger ones first; vertices above `from` are decided. A vertex becomes possible when a
-    // higher one is added, never a lower one, so every piece comes once.
+    // Pieces that contain `piece`, larger ones first; vertices above `from` are decided. A vertex becomes possible when
+    // a higher one is added, never a lower one, so every piece comes once.
     bool grow(const PieceSet& left, const PieceSet& piece, std::int64_t cost, int from, Range range) {
         if (out_of_time()) return false;
         bool found = false, dead = false;

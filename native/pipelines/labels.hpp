@@ -4,20 +4,20 @@
 
 #include <unordered_map>
 
-#include "pipeline_blocks.hpp"
+#include "pipelines/planned_stage.hpp"
 
 namespace downset {
 
 class PipelineLabels {
-  public:
+public:
     PipelineLabels(const PipelineProblem& problem, const DeviceSets& sets, PipelineBlocks& blocks, bool by_latency)
-        : problem_(problem), sets_(sets), blocks_(blocks), by_latency_(by_latency),
-          count_(static_cast<int>(problem.speed.size())), heads_(problem.uniform ? 1 : count_) {}
+        : problem_(problem), sets_(sets), blocks_(blocks), by_latency_(by_latency), count_(problem.device_count()),
+          heads_(problem.network.uniform ? 1 : count_) {}
 
     // One search for plans with every stage (and the medium) within `limit`. On links: the least period below it.
     std::pair<double, std::vector<PipelineStage>> pass(double limit, bool several) {
         limit_ = limit, several_ = several;
-        const int cuts = problem_.cuts, count = sets_.count;
+        const int cuts = problem_.chain.cuts, count = sets_.count;
         labels_.assign(1, {});
         labels_[0].parent = -1;
         slots_.assign(static_cast<std::size_t>(count) * (cuts + 1) * heads_, {});
@@ -48,7 +48,7 @@ class PipelineLabels {
                 for (int index : slot(used, cuts, head))
                     if (best < 0 || key(labels_[index]) < key(labels_[best])) best = index;
         if (best < 0) return {kNever, {}};
-        const double period = std::max(labels_[best].period, problem_.shared ? labels_[best].medium : 0.0);
+        const double period = std::max(labels_[best].period, problem_.network.shared ? labels_[best].medium : 0.0);
         std::vector<PipelineStage> stages;
         for (; labels_[best].parent >= 0; best = labels_[best].parent)
             stages.push_back(rows_of(sets_, blocks_, labels_[best].stage));
@@ -56,7 +56,7 @@ class PipelineLabels {
         return {period, std::move(stages)};
     }
 
-  private:
+private:
     static constexpr double kLoose = 1 + 1e-9;
     struct Label {
         double period = 0, medium = 0, latency = 0;
@@ -81,12 +81,12 @@ class PipelineLabels {
     std::vector<Choice> scratch_;
 
     std::vector<int>& slot(int used, int cut, int head) {
-        return slots_[(static_cast<std::size_t>(used) * (problem_.cuts + 1) + cut) * heads_ + head];
+        return slots_[(static_cast<std::size_t>(used) * (problem_.chain.cuts + 1) + cut) * heads_ + head];
     }
 
     double key(const Label& label) const {
         if (by_latency_) return label.latency;
-        return std::max(label.period, problem_.shared ? label.medium : 0.0);
+        return std::max(label.period, problem_.network.shared ? label.medium : 0.0);
     }
 
     // Ways to run units [start, stop) on the set under the leader, every one within the limits.
@@ -112,14 +112,15 @@ class PipelineLabels {
         const auto offer = [&](double at) {
             const double transfer = transfer_at(at);
             if (transfer == kNever) return;
-            const double whole = problem_.overlap ? std::max(division.longest, transfer + hand) : division.longest + transfer + hand;
+            const double whole = problem_.network.overlap ? std::max(division.longest, transfer + hand)
+                                                          : division.longest + transfer + hand;
             if (whole <= limit * kAbout) found.push_back({division.longest, transfer, at, leader, false});
         };
-        if (problem_.overlap && problem_.shared) {
+        if (problem_.network.overlap && problem_.network.shared) {
             offer(limit);
-        } else if (problem_.overlap) {
+        } else if (problem_.network.overlap) {
             double most = limit;
-            if (most == kNever) most = problem_.segment(start, stop).macs_final[0] / sets_.fastest[set] + hand + 1;
+            if (most == kNever) most = problem_.segment(start, stop).macs.final[0] / sets_.fastest[set] + hand + 1;
             const auto [low, high] = blocks_.around_crossing(start, stop, set, leader, most, hand);
             offer(high);
             offer(low);
@@ -131,8 +132,10 @@ class PipelineLabels {
             for (int i = 0; i < 60 && low < high * kBelow; ++i) {
                 const double middle = (low + high) / 2;
                 const double transfer = transfer_at(middle);
-                if (division.longest + transfer + hand <= limit) low = middle;
-                else high = middle;
+                if (division.longest + transfer + hand <= limit)
+                    low = middle;
+                else
+                    high = middle;
             }
             offer(low);
         }
@@ -142,17 +145,18 @@ class PipelineLabels {
         }
     }
 
-    // All ways to run a segment on a set within the limit. Where all pairs of devices are alike they do not depend on the
-    // stage before, and are worked out once a pass.
+    // All ways to run a segment on a set within the limit. Where all pairs of devices are alike they do not depend on
+    // the stage before, and are worked out once a pass.
     const std::vector<Choice>& ways(int cut, int stop, int set, int head) {
-        if (!problem_.uniform) {
+        if (!problem_.network.uniform) {
             scratch_.clear();
             const auto& devices = sets_.members[set];
             for (int leader = 0; leader < static_cast<int>(devices.size()); ++leader)
                 choices(cut, stop, set, leader, problem_.hand_over(cut, head, devices[leader]), limit_, scratch_);
             return scratch_;
         }
-        const auto [at, fresh] = ways_.try_emplace(static_cast<std::int64_t>(problem_.index(cut, stop)) * sets_.count + set);
+        const auto [at, fresh] =
+            ways_.try_emplace(static_cast<std::int64_t>(problem_.index(cut, stop)) * sets_.count + set);
         if (fresh) choices(cut, stop, set, kAnyLeader, problem_.hand_over(cut, 0, 1), limit_, at->second);
         return at->second;
     }
@@ -161,21 +165,26 @@ class PipelineLabels {
         const auto& devices = sets_.members[set];
         // Whatever runs the units behind takes them at least so long.
         const double left = sets_.speed[sets_.all] - sets_.speed[used] - sets_.speed[set];
-        const double rest = stop < problem_.cuts ? problem_.macs(stop, problem_.cuts) / std::max(left, 1e-300) * (1 - 1e-9) : 0;
+        const double rest = stop < problem_.chain.cuts
+                                ? problem_.macs(stop, problem_.chain.cuts) / std::max(left, 1e-300) * (1 - 1e-9)
+                                : 0;
         for (int head = 0; head < heads_; ++head) {
             if (slot(used, cut, head).empty()) continue;
             for (const Choice& choice : ways(cut, stop, set, head)) {
                 const int device = choice.leader == kAnyLeader ? devices[0] : devices[choice.leader];
                 const double transfer = choice.transfer + problem_.hand_over(cut, head, device);
-                const double whole = problem_.overlap ? std::max(choice.compute, transfer) : choice.compute + transfer;
-                auto& target = slot(used + set, stop, problem_.uniform ? 0 : device);
+                const double whole =
+                    problem_.network.overlap ? std::max(choice.compute, transfer) : choice.compute + transfer;
+                auto& target = slot(used + set, stop, problem_.network.uniform ? 0 : device);
                 for (int parent : slot(used, cut, head)) {
                     const Label& before = labels_[parent];
-                    const Label label{std::max(before.period, whole), before.medium + transfer,
-                                      before.latency + choice.compute + transfer, parent,
+                    const Label label{std::max(before.period, whole),
+                                      before.medium + transfer,
+                                      before.latency + choice.compute + transfer,
+                                      parent,
                                       {cut, stop, set, used, choice.leader, choice.limit, choice.several}};
                     if (label.latency + rest > problem_.latency_limit * kAbout) continue;
-                    if (problem_.shared && !by_latency_ && label.medium > limit_ * kAbout) continue;
+                    if (problem_.network.shared && !by_latency_ && label.medium > limit_ * kAbout) continue;
                     insert(target, label);
                 }
             }
@@ -185,7 +194,7 @@ class PipelineLabels {
     bool covers(const Label& a, const Label& b) const {
         if (by_latency_) return a.latency <= b.latency;
         if (problem_.latency_limit < kNever && a.latency > b.latency) return false;
-        if (problem_.shared) return a.medium <= b.medium;
+        if (problem_.network.shared) return a.medium <= b.medium;
         return a.period <= b.period;
     }
 

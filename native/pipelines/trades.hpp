@@ -1,17 +1,18 @@
-// Stages of several blocks where computing and sending are not summed: the least they send within a budget, from above by a
-// stage that does, from below by Lagrange's bound.
+// Stages of several blocks where computing and sending are not summed: the least they send within a budget, from above
+// by a stage that does, from below by Lagrange's bound.
 //
-// With a price on time every block is as good as it can be by itself, and the blocks are a shortest path over units. The
-// price is raised and lowered until it is right (the LARAC algorithm for constrained shortest paths); between what is then
-// found and the bound lies only what a choice of whole rows and cuts leaves. Where there are few choices they are all tried.
+// With a price on time every block is as good as it can be by itself, and the blocks are a shortest path over units.
+// The price is raised and lowered until it is right (the LARAC algorithm for constrained shortest paths); between what
+// is then found and the bound lies only what a choice of whole rows and cuts leaves. Where there are few choices they
+// are all tried.
 #pragma once
 
-#include "pipeline_blocks.hpp"
+#include "pipelines/planned_stage.hpp"
 
 namespace downset {
 
 class StageTrades {
-  public:
+public:
     // Blocks one after another under one leader.
     struct Way {
         double compute = 0, transfer = 0;
@@ -24,7 +25,7 @@ class StageTrades {
     };
 
     StageTrades(const PipelineProblem& problem, const DeviceSets& sets, PipelineBlocks& blocks)
-        : problem_(problem), sets_(sets), blocks_(blocks), facts_(problem.segments.size()) {}
+        : problem_(problem), sets_(sets), blocks_(blocks), facts_(problem.chain.segments.size()) {}
 
     // Works out what a stage sends; null where that is known for this budget.
     const Bounds* learn(int start, int stop, int set, int leader, double budget) {
@@ -55,7 +56,7 @@ class StageTrades {
         return best;
     }
 
-  private:
+private:
     static constexpr int kRounds = 16;
     static constexpr double kRoom = 1 - 1e-4, kClose = 1 - 1e-6, kDear = 1e3;
     struct Fact {
@@ -85,7 +86,9 @@ class StageTrades {
     PipelineBlocks& blocks_;
     std::vector<std::vector<Fact>> facts_;  // by segment
 
-    double time_of(double compute, double transfer) const { return problem_.overlap ? compute : compute + transfer; }
+    double time_of(double compute, double transfer) const {
+        return problem_.network.overlap ? compute : compute + transfer;
+    }
 
     // The least sending of the units on the set with computing (without overlap: and sending) within the budget.
     Bounds least_sending(int start, int stop, int set, int leader, double budget) {
@@ -100,12 +103,12 @@ class StageTrades {
         double near = kNever, near_sends = kNever, price = kDear;
         for (int round = 0; round < kRounds && far > budget; ++round) {
             double value;
-            const Path path = lightest(start, stop, set, leader, 1 / price + (problem_.overlap ? 0 : 1), value);
+            const Path path = lightest(start, stop, set, leader, 1 / price + (problem_.network.overlap ? 0 : 1), value);
             if (blocks_.stopped()) break;
             found.lower = std::max(found.lower, price * (value - budget));
             const double taken = time_of(path.compute, path.transfer);
             if (taken <= budget) {
-                lead(path, set, leader, budget, found);
+                lead(path, set, budget, found);
                 if (path.transfer >= near_sends * kClose) break;
                 near = taken, near_sends = path.transfer;
             } else {
@@ -121,7 +124,8 @@ class StageTrades {
         return found;
     }
 
-    // The same by every trade of computing against sending that no other beats, under every leader, as far as they are few.
+    // The same by every trade of computing against sending that no other beats, under every leader, as far as they are
+    // few.
     void try_all(int start, int stop, int set, int leader, double budget, Bounds& found) {
         const int devices = static_cast<int>(sets_.members[set].size());
         int calls = kFew;
@@ -138,7 +142,8 @@ class StageTrades {
         for (int a = 0; a < length; ++a)
             for (int b = a + 1; b <= length && !reached[a].empty(); ++b) {
                 double limit = budget;
-                for (Division division; calls > 0 && limit > 0 && !blocks_.out_of_time(); limit = division.longest * kBelow) {
+                for (Division division; calls > 0 && limit > 0 && !blocks_.out_of_time();
+                     limit = division.longest * kBelow) {
                     --calls;
                     const double transfer = blocks_.least_transfer(start + a, start + b, set, leader, limit, &division);
                     if (transfer == kNever) break;
@@ -162,7 +167,9 @@ class StageTrades {
                 double below, std::vector<Label>& reached) const {
         for (int from = 0; from < static_cast<int>(labels.size()); ++from) {
             const Label label{labels[from].compute + compute, labels[from].transfer + transfer, cut, from, limit};
-            const auto beats = [&](const Label& other) { return other.compute <= label.compute && other.transfer <= label.transfer; };
+            const auto beats = [&](const Label& other) {
+                return other.compute <= label.compute && other.transfer <= label.transfer;
+            };
             if (time_of(label.compute, label.transfer) <= budget && label.transfer < below &&
                 std::none_of(reached.begin(), reached.end(), beats))
                 reached.push_back(label);
@@ -175,7 +182,8 @@ class StageTrades {
         std::vector<double> seconds(line * line, kNever);
         for (int a = 0; a < length; ++a)
             for (int b = a + 1; b <= length; ++b)
-                seconds[a * line + b] = problem_.segment(start + a, start + b).macs_final[0] / blocks_.speed_of(set, leader);
+                seconds[a * line + b] =
+                    problem_.segment(start + a, start + b).macs.final[0] / blocks_.speed_of(set, leader);
         const CutPath shortest(length, seconds);
         Way way{shortest.distance[length], 0, std::max(0, leader), {}};  // the first of a set is its fastest
         for (int b = length; b > 0; b = shortest.previous[b])
@@ -184,7 +192,7 @@ class StageTrades {
     }
 
     // The path under one leader: whichever that blocks of it like best sends least.
-    void lead(const Path& path, int set, int leader, double budget, Bounds& found) {
+    void lead(const Path& path, int set, double budget, Bounds& found) {
         std::vector<int> leaders;
         for (const Part& part : path.parts)
             if (std::find(leaders.begin(), leaders.end(), part.leader) == leaders.end()) leaders.push_back(part.leader);
@@ -192,7 +200,8 @@ class StageTrades {
             Way way{0, 0, one, {}};
             for (const Part& part : path.parts) {
                 Division division;
-                way.transfer += blocks_.least_transfer(part.block.start, part.block.stop, set, one, part.block.limit, &division);
+                way.transfer +=
+                    blocks_.least_transfer(part.block.start, part.block.stop, set, one, part.block.limit, &division);
                 way.compute += division.longest;
                 way.blocks.push_back(part.block);
             }
@@ -207,7 +216,8 @@ class StageTrades {
         std::vector<double> least(line * line, kNever);
         std::vector<Part> parts(line * line);
         for (int a = 0; a < length; ++a)
-            for (int b = a + 1; b <= length; ++b) least[a * line + b] = blocks_.sum_bound(start + a, start + b, set, leader, weight);
+            for (int b = a + 1; b <= length; ++b)
+                least[a * line + b] = blocks_.sum_bound(start + a, start + b, set, leader, weight);
         while (true) {
             const CutPath shortest(length, least);
             const auto& [distance, previous] = shortest;

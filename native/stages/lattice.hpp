@@ -19,8 +19,8 @@ using Mask = std::uint64_t;
 
 class StageLattice {
 public:
-    // Stages have at most `max_groups` groups (connected components) of at most `max_ops` operators. `single_root`: each
-    // group is one operator with all its successors, as IOS's published code enumerates them.
+    // Stages have at most `max_groups` groups (connected components) of at most `max_ops` operators. `single_root`:
+    // each group is one operator with all its successors, as IOS's published code enumerates them.
     StageLattice(std::vector<Mask> predecessors, int max_ops, int max_groups, bool single_root, double seconds,
                  std::int64_t pair_limit)
         : predecessors_(std::move(predecessors)), count_(static_cast<int>(predecessors_.size())), max_ops_(max_ops),

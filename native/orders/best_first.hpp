@@ -1,4 +1,5 @@
-// Searches for an order of least peak memory over downsets, specified by the Python twin in downset/orders/best_first.py.
+// Searches for an order of least peak memory over downsets, specified by the Python twin in
+// downset/orders/best_first.py.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "order_problem.hpp"
+#include "orders/problem.hpp"
 
 namespace downset {
 
@@ -144,12 +145,14 @@ private:
             for (int at = level_start; at < level_end; ++at) {
                 local_.assign(ready_.begin() + static_cast<std::ptrdiff_t>(at) * words_,
                               ready_.begin() + static_cast<std::ptrdiff_t>(at + 1) * words_);
-                const bool full = for_each_bit(local_.data(), words_, [&](int v) { return grow(ready, peak, at, v, level_end); });
+                const bool full =
+                    for_each_bit(local_.data(), words_, [&](int v) { return grow(ready, peak, at, v, level_end); });
                 if (full) return {};
             }
             int best = -1;
             for (int at = level_end; at < static_cast<int>(nodes_.size()); ++at)
-                if (nodes_[at].reachable && nodes_[at].live <= lowest && (best < 0 || nodes_[at].live < nodes_[best].live))
+                if (nodes_[at].reachable && nodes_[at].live <= lowest &&
+                    (best < 0 || nodes_[at].live < nodes_[best].live))
                     best = at;
             // Another of the same size may lie lower without being reachable; it is no subset of this one.
             if (best >= 0) {
@@ -158,7 +161,8 @@ private:
                 std::reverse(way.begin(), way.end());
                 return way;
             }
-            for (int at = level_end; at < static_cast<int>(nodes_.size()); ++at) lowest = std::min(lowest, nodes_[at].live);
+            for (int at = level_end; at < static_cast<int>(nodes_.size()); ++at)
+                lowest = std::min(lowest, nodes_[at].live);
             level_start = level_end;
         }
         return {};
@@ -194,8 +198,8 @@ private:
     }
 };
 
-// Best-first on the max-join, in slices: advance() goes on where it stopped. Every state open at or below `bound`, which
-// must be a valid lower bound, counts as if it lay there, so a bound found elsewhere speeds it up.
+// Best-first on the max-join, in slices: advance() goes on where it stopped. Every state open at or below `bound`,
+// which must be a valid lower bound, counts as if it lay there, so a bound found elsewhere speeds it up.
 class BestFirst {
 public:
     enum class Outcome { kOpen, kSolved, kNone, kFull };
@@ -209,8 +213,8 @@ public:
     }
     BestFirst(const BestFirst&) = delete;
 
-    // Expands up to `states` more. kSolved: steps() is an order below `incumbent` and least of all; kNone: there is none
-    // below the incumbent; kFull: out of memory for good. bound() holds in any case.
+    // Expands up to `states` more. kSolved: steps() is an order below `incumbent` and least of all; kNone: there is
+    // none below the incumbent; kFull: out of memory for good. bound() holds in any case.
     Outcome advance(Bytes bound, Bytes incumbent, double seconds, std::int64_t states) {
         const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
         if (outcome_ == Outcome::kSolved || outcome_ == Outcome::kFull) return outcome_;

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "piece_set.hpp"
-#include "row_form.hpp"
+#include "bits.hpp"
+#include "pieces/row_form.hpp"
 
 namespace downset {
 
@@ -22,11 +22,8 @@ public:
     PieceNetwork(const Lists& inputs, const Lists& outputs, const Lists& numbers, std::vector<std::int64_t> tensor_rows,
                  const std::vector<std::int64_t>& graph_outputs, Lists vertex_ops, std::vector<int> is_layer,
                  int strip_count, int most_layers)
-        : form(inputs, outputs, numbers, std::move(tensor_rows)),
-          vertices(std::move(vertex_ops)),
-          layers(std::move(is_layer)),
-          strips(strip_count),
-          diameter(most_layers),
+        : form(inputs, outputs, numbers, std::move(tensor_rows)), vertices(std::move(vertex_ops)),
+          layers(std::move(is_layer)), strips(strip_count), diameter(most_layers),
           count(static_cast<int>(vertices.size())) {
         std::vector<int> made_by(form.rows.size(), -1);
         for (int v = 0; v < count; ++v)
@@ -120,7 +117,8 @@ private:
                 for (const auto& input : op.inputs)
                     if (input.tensor == tensor)
                         for (int s = 0; s <= strips; ++s)
-                            if (const auto made = made_of(op, s); !made.empty()) wanted[s].cover(input.read(made, rows));
+                            if (const auto made = made_of(op, s); !made.empty())
+                                wanted[s].cover(input.read(made, rows));
             }
         });
     }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "piece_network.hpp"
+#include "pieces/network.hpp"
 
 namespace downset {
 
@@ -65,7 +65,8 @@ public:
                     });
                 }
                 if (v > u && longest[v] >= 0)
-                    most_[v * n + u] = static_cast<Level>(longest[v] > net.diameter ? -((longest[v] - 1) / net.diameter) : 0);
+                    most_[v * n + u] =
+                        static_cast<Level>(longest[v] > net.diameter ? -((longest[v] - 1) / net.diameter) : 0);
             }
             net.successors[u].each([&](int v) { most_[u * n + v] = 1; });
         }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "order_search.hpp"
+#include "orders/best_first.hpp"
 
 namespace downset {
 
@@ -35,9 +35,9 @@ inline Ints greedy(const OrderProblem& problem, double seconds) {
     return problem.given_order(std::move(steps));
 }
 
-// Level by level, keeping the `width` states of least (peak, live), first come first on ties; an operator that fits under
-// a state's peak and does not raise live bytes is the only one tried there. Peaks below `bound` count as it; only orders
-// below `incumbent` are looked for. {order (empty: none, or out of time), states}
+// Level by level, keeping the `width` states of least (peak, live), first come first on ties; an operator that fits
+// under a state's peak and does not raise live bytes is the only one tried there. Peaks below `bound` count as it; only
+// orders below `incumbent` are looked for. {order (empty: none, or out of time), states}
 inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width, Bytes bound, Bytes incumbent,
                                           double seconds) {
     const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
@@ -57,7 +57,8 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
         int from, operator_;
     };
     std::vector<Node> nodes{{-1, -1}};
-    std::vector<Front> front{{0, std::max({bound, problem.floor, problem.start_live}), problem.start_live, 0, std::vector<Word>(words, 0), problem.start_ready()}};
+    std::vector<Front> front{{0, std::max({bound, problem.floor, problem.start_live}), problem.start_live, 0,
+                              std::vector<Word>(words, 0), problem.start_ready()}};
     std::int64_t expanded = 0;
     for (int level = 0; level < problem.count; ++level) {
         std::vector<Move> moves;
@@ -83,7 +84,8 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
         std::vector<Front> following;
         for (const Move& move : moves) {
             if (static_cast<int>(following.size()) >= width) break;
-            Front next{0, move.peak, move.live, front[move.from].hash ^ hash_of(move.operator_), front[move.from].set, {}};
+            Front next{0, move.peak, move.live, front[move.from].hash ^ hash_of(move.operator_), front[move.from].set,
+                       {}};
             put(next.set.data(), move.operator_);
             if (!seen.find(next.set.data(), next.hash).second) continue;
             next.ready = front[move.from].ready;

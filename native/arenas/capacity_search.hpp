@@ -1,11 +1,11 @@
-// Offsets under a capacity, by complete search. Records are placed in the order of their offsets, each resting as low as
-// those placed before it allow; among all placements, the one whose offsets have the least sum has this form, so nothing
-// is lost. Where each technique comes from:
+// Offsets under a capacity, by complete search. Records are placed in the order of their offsets, each resting as low
+// as those placed before it allow; among all placements, the one whose offsets have the least sum has this form, so
+// nothing is lost. Where each technique comes from:
 //   minimalloc (Moffitt, 2023)          this form of the search; sections; what could sink whole below a record keeps
 //                                       it from being next (dominance); parts without a common record are solved one
 //                                       by one (decomposition); several static orders in turn, with growing limits
 //   disjunctive scheduling (Carlier     a section is a machine and its records are jobs: the earliest-release bound on
-//   and Pinson, 1989; Baptiste et al.)  every subset of a section, and not-first inference (arena_sections.hpp)
+//   and Pinson, 1989; Baptiste et al.)  every subset of a section, and not-first inference (arenas/sections.hpp)
 //   Boussemart et al., 2004             records that took part in failures come first after a restart
 //   Luby et al., 1993                   the lengths of the runs between restarts
 //   our own                             remembered failures: a set of records and where each could rest at the lowest
@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "arena_sections.hpp"
+#include "arenas/sections.hpp"
 
 namespace downset {
 
@@ -68,11 +68,11 @@ public:
 
 private:
     static constexpr int kOrders = 3;
-    static constexpr int kRun = 4;                    // nodes by record in a run of length 1
-    static constexpr double kDecay = 0.95;            // of weights, from run to run
-    static constexpr std::int64_t kThrash = 40;       // nodes below a failed node that make it worth a window
-    static constexpr int kWindowBudget = 10;          // nodes in a window by node below
-    static constexpr int kMargin = 2;                 // sections added on both sides of what failed
+    static constexpr int kRun = 4;               // nodes by record in a run of length 1
+    static constexpr double kDecay = 0.95;       // of weights, from run to run
+    static constexpr std::int64_t kThrash = 40;  // nodes below a failed node that make it worth a window
+    static constexpr int kWindowBudget = 10;     // nodes in a window by node below
+    static constexpr int kMargin = 2;            // sections added on both sides of what failed
     static constexpr std::size_t kMostNogoods = 200;
 
     int table_bits_ = 18;

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "order_problem.hpp"
+#include "orders/problem.hpp"
 
 namespace downset {
 
@@ -170,14 +170,15 @@ private:
         Seen all{};
         for (int u : list) {
             const int place = place_[u];
-            all.done |= place == kDone, all.free |= place >= 0, all.later |= place == kLater, all.self |= place == kSelf;
+            all.done |= place == kDone, all.free |= place >= 0, all.later |= place == kLater,
+                all.self |= place == kSelf;
         }
         return all;
     }
 };
 
-// Valid whenever it stops: operators that the time did not reach simply do not raise it. `known` is any order: where v's
-// transient in it is within the bound there is nothing to ask.
+// Valid whenever it stops: operators that the time did not reach simply do not raise it. `known` is any order: where
+// v's transient in it is within the bound there is nothing to ask.
 inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, double seconds) {
     const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
     const auto& lists = problem.lists;
@@ -187,7 +188,8 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, doubl
         at_the_end += lists.kept[s] ? lists.nbytes[s] : 0;
         for (int v : lists.producers[s]) touched[v] += lists.nbytes[s];
         for (int v : lists.consumers[s])
-            if (!std::binary_search(lists.producers[s].begin(), lists.producers[s].end(), v)) touched[v] += lists.nbytes[s];
+            if (!std::binary_search(lists.producers[s].begin(), lists.producers[s].end(), v))
+                touched[v] += lists.nbytes[s];
     }
     std::vector<Word> set(problem.words, 0);
     Bytes live = problem.start_live, bound = std::max({problem.floor, live, at_the_end});

@@ -4,12 +4,12 @@
 
 #include <array>
 
-#include "pipeline_blocks.hpp"
+#include "pipelines/blocks.hpp"
 
 namespace downset {
 
 class BlockSending {
-  public:
+public:
     // Budgets in [low, high] have the same least communication, had within `limit` of computing.
     struct Step {
         double low = 1, high = 0, transfer = 0, limit = 0;
@@ -20,7 +20,7 @@ class BlockSending {
 
     Step least(int start, int stop, int set, int leader, double left) {
         auto& line = steps_[sets_.led(set, leader)];
-        if (line.empty()) line.resize(problem_.segments.size());
+        if (line.empty()) line.resize(problem_.chain.segments.size());
         auto& known = line[problem_.index(start, stop)];
         for (const Step& step : known)
             if (step.low <= left && left <= step.high) return step;
@@ -28,7 +28,7 @@ class BlockSending {
         return known[0] = worked_out(start, stop, set, leader, left);
     }
 
-  private:
+private:
     const PipelineProblem& problem_;
     const DeviceSets& sets_;
     PipelineBlocks& blocks_;
@@ -37,8 +37,9 @@ class BlockSending {
     Step worked_out(int start, int stop, int set, int leader, double left) {
         Division found;
         double limit = left;
-        if (problem_.overlap) {
-            const double transfer = blocks_.out_of_time() ? kNever : blocks_.least_transfer(start, stop, set, leader, left, &found);
+        if (problem_.network.overlap) {
+            const double transfer =
+                blocks_.out_of_time() ? kNever : blocks_.least_transfer(start, stop, set, leader, left, &found);
             if (transfer < kNever) return {std::min(found.longest, left), left, transfer, left};
         } else if (blocks_.largest_within(start, stop, set, leader, left, limit, found)) {
             return {std::min(found.longest + found.transfer, left), left, found.transfer, limit};

@@ -4,28 +4,30 @@
 
 #include <memory>
 
-#include "pipeline_labels.hpp"
-#include "pipeline_minimal.hpp"
+#include "pipelines/labels.hpp"
+#include "pipelines/minimal_sets.hpp"
+#include "pipelines/planned_stage.hpp"
 
 namespace downset {
 
 class PipelineSearch {
-  public:
+public:
     using Found = std::pair<double, std::vector<PipelineStage>>;
 
     PipelineSearch(const PipelineProblem& problem, double seconds, std::int64_t state_limit)
         : problem_(problem), sets_(problem), blocks_(problem_, sets_, seconds, state_limit),
           bound_states_(static_cast<std::int64_t>(kBoundStatesPerSecond * std::clamp(seconds, 0.0, 1e6))) {}
 
-    // Finds the least period below `incumbent`. {period (infinity: none below), stages}; bound() holds for every plan of
-    // one block a stage, or of several if asked for; finished() tells whether the search ended.
+    // Finds the least period below `incumbent`. {period (infinity: none below), stages}; bound() holds for every plan
+    // of one block a stage, or of several if asked for; finished() tells whether the search ended.
     Found run(double incumbent) {
         const double speed = sets_.speed[sets_.all];
-        bound_ = speed > 0 ? problem_.macs(0, problem_.cuts) / speed : kNever;
+        bound_ = speed > 0 ? problem_.macs(0, problem_.chain.cuts) / speed : kNever;
         const bool twice = problem_.several_blocks && problem_.summed();
         Found best{kNever, {}};
         double low = bound_, high = incumbent;
-        narrow(low, high, best, false);  // one block a stage first: quick, and a close limit for the search with several
+        narrow(low, high, best,
+               false);  // one block a stage first: quick, and a close limit for the search with several
         if (twice && !blocks_.stopped()) {
             low = bound_;
             for (double part : {0.9, 0.97, 0.99}) {
@@ -38,8 +40,10 @@ class PipelineSearch {
             narrow(low, high, best, true);
         }
         finished_ = !blocks_.stopped();
-        if (problem_.several_blocks && !twice) bound_ = finished_ && minimal_ ? bounded(bound_, high, best) : bound_;
-        else bound_ = finished_ ? high : twice ? bound_ : low;
+        if (problem_.several_blocks && !twice)
+            bound_ = finished_ && minimal_ ? bounded(bound_, high, best) : bound_;
+        else
+            bound_ = finished_ ? high : twice ? bound_ : low;
         return best;
     }
 
@@ -51,8 +55,10 @@ class PipelineSearch {
         while (least < high * 0.999 && !blocks_.stopped()) {
             const double limit = (least + high) / 2;
             Found found = realised(minimal_->within(limit, MinimalSets::Blocks::known), limit);
-            if (found.first < high * kBelow) high = found.first, best = std::move(found);
-            else least = limit;
+            if (found.first < high * kBelow)
+                high = found.first, best = std::move(found);
+            else
+                least = limit;
         }
         return std::min(low, high);
     }
@@ -92,12 +98,12 @@ class PipelineSearch {
     bool finished() const { return finished_; }
     std::int64_t states() const { return blocks_.states(); }
 
-  private:
+private:
     // Stages of several blocks get so many states for each second of the limit, a pass of the search counted as so many
     // for each set: less time than that, and what they give does not depend on the clock.
     static constexpr double kBoundStatesPerSecond = 40'000;
     static constexpr std::int64_t kPassStates = 8;
-    const PipelineProblem problem_;
+    const PipelineProblem& problem_;
     const DeviceSets sets_;
     PipelineBlocks blocks_;
     const std::int64_t bound_states_;
@@ -124,7 +130,7 @@ class PipelineSearch {
             if (found.first < kNever && found.first <= limit * kAbout) {
                 high = std::min(found.first, high);
                 best = std::move(found);
-                if (labelled() && !problem_.shared) return;  // no better one is within the limit
+                if (labelled() && !problem_.network.shared) return;  // no better one is within the limit
             } else {
                 low = limit;
                 if (limit == kNever) return;
@@ -139,7 +145,8 @@ class PipelineSearch {
             return labels.pass(limit, several);
         }
         if (!minimal_) minimal_ = std::make_unique<MinimalSets>(problem_, sets_, blocks_);
-        return realised(minimal_->within(limit, several ? MinimalSets::Blocks::several : MinimalSets::Blocks::one), limit);
+        return realised(minimal_->within(limit, several ? MinimalSets::Blocks::several : MinimalSets::Blocks::one),
+                        limit);
     }
 
     // The plan of stages found within the limit, if each exists.
@@ -161,11 +168,12 @@ class PipelineSearch {
             }
             if (blocks_.stopped() && times.compute == kNever) return {kNever, {}};
             medium += times.transfer + stage.wait;
-            found.first = std::max(found.first, problem_.overlap ? std::max(times.compute, times.transfer + stage.wait)
-                                                                 : times.compute + times.transfer + stage.wait);
+            found.first =
+                std::max(found.first, problem_.network.overlap ? std::max(times.compute, times.transfer + stage.wait)
+                                                               : times.compute + times.transfer + stage.wait);
             found.second.push_back(rows_of(sets_, blocks_, stage, std::move(parts)));
         }
-        if (problem_.shared) found.first = std::max(found.first, medium);
+        if (problem_.network.shared) found.first = std::max(found.first, medium);
         return found;
     }
 
@@ -191,7 +199,8 @@ class PipelineSearch {
             stage.limit = one.limit;
             if (stage.several) {
                 stage.limit = std::min(cutoff, one.value) * (1 + 1e-9);
-                const double value = blocks_.several(stage.start, stage.stop, stage.set, stage.leader, stage.limit, nullptr);
+                const double value =
+                    blocks_.several(stage.start, stage.stop, stage.set, stage.leader, stage.limit, nullptr);
                 stage.several = value < one.value;
                 times.compute = std::min(value, one.value);
                 if (!stage.several) stage.leader = leader, stage.limit = one.limit;
@@ -200,8 +209,9 @@ class PipelineSearch {
         }
         stage.limit = minimal_->limit_of(stage, limit);
         ask(stage.limit, times);
-        if (problem_.overlap && !problem_.shared) {
-            const auto [low, high] = blocks_.around_crossing(stage.start, stage.stop, stage.set, stage.leader, stage.limit, wait);
+        if (problem_.network.overlap && !problem_.network.shared) {
+            const auto [low, high] =
+                blocks_.around_crossing(stage.start, stage.stop, stage.set, stage.leader, stage.limit, wait);
             StageTimes other;
             for (double at : {low, high})
                 if (ask(at, other) < kNever &&

@@ -1,6 +1,6 @@
 // Offsets in one arena by local search over the sequence in which records are placed, each at its lowest free offset.
-// Every placement that cannot be lowered arises from some sequence, so nothing is lost by searching sequences. Specified
-// by `lowest_gap` in downset/arenas/gaps.py and the checker in downset/verify_records.py.
+// Every placement that cannot be lowered arises from some sequence, so nothing is lost by searching sequences.
+// Specified by `lowest_gap` in downset/arenas/gaps.py and the checker in downset/verify_records.py.
 #pragma once
 
 #include <algorithm>
@@ -74,7 +74,8 @@ public:
             if (offsets_[i] >= 0) continue;
             taken_.clear();
             for (int other : problem_.rivals[i])
-                if (offsets_[other] >= 0) taken_.emplace_back(offsets_[other], offsets_[other] + problem_.nbytes[other]);
+                if (offsets_[other] >= 0)
+                    taken_.emplace_back(offsets_[other], offsets_[other] + problem_.nbytes[other]);
             std::sort(taken_.begin(), taken_.end());
             Size cursor = 0;
             for (auto [low, high] : taken_) {
@@ -138,7 +139,8 @@ inline ArenaResult local_search(const ArenaProblem& problem, const std::vector<s
         for (int at = 0; at < count; ++at) place_of[current[at]] = at;
         trial = current;
         int mover = top[below(top.size())];
-        if (!problem.rivals[mover].empty() && below(4) == 0) mover = problem.rivals[mover][below(problem.rivals[mover].size())];
+        if (!problem.rivals[mover].empty() && below(4) == 0)
+            mover = problem.rivals[mover][below(problem.rivals[mover].size())];
         const int from = place_of[mover];
         int to;
         if (!problem.rivals[mover].empty() && below(3) != 0) {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "arena_place.hpp"
+#include "arenas/placement.hpp"
 
 namespace downset {
 
@@ -19,7 +19,9 @@ class Parts {
 public:
     explicit Parts(std::int32_t count) : length_(count / 64 + 1) {}
     // The parts that [low, high) has a step in, and those of which it has all steps.
-    std::uint64_t touched(std::int32_t low, std::int32_t high) const { return bits(low / length_, (high - 1) / length_ + 1); }
+    std::uint64_t touched(std::int32_t low, std::int32_t high) const {
+        return bits(low / length_, (high - 1) / length_ + 1);
+    }
     std::uint64_t filled(std::int32_t low, std::int32_t high) const {
         return bits((low + length_ - 1) / length_, high / length_);
     }
@@ -59,9 +61,8 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
     };
     std::vector<Entry> by_size;  // ascending, then by object
     const auto place_of = [&](std::int64_t size, int object) {
-        return std::lower_bound(by_size.begin(), by_size.end(), std::pair(size, object), [](const Entry& entry, auto key) {
-            return std::pair(entry.size, entry.object) < key;
-        });
+        return std::lower_bound(by_size.begin(), by_size.end(), std::pair(size, object),
+                                [](const Entry& entry, auto key) { return std::pair(entry.size, entry.object) < key; });
     };
     for (int record : sequence) {
         const auto size = nbytes[record];

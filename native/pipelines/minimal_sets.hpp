@@ -4,41 +4,46 @@
 // matter that no smaller one matches in what it sends. So for every cut the search keeps the multisets of devices used
 // to get there, on a shared network with the seconds the medium was busy, and only those that no other beats in both.
 // Sets are tried in order of speed, from what the MACs and the bytes per MAC of the segment need at least, to what the
-// devices used before and the need of the units behind leave. Where links differ from pair to pair, all this is asked of
-// each leader by itself, and kept for each device that leads the stage in front of the cut (its head).
+// devices used before and the need of the units behind leave. Where links differ from pair to pair, all this is asked
+// of each leader by itself, and kept for each device that leads the stage in front of the cut (its head).
 #pragma once
 
 #include <numeric>
 
-#include "pipeline_sending.hpp"
-#include "pipeline_trades.hpp"
+#include "pipelines/planned_stage.hpp"
+#include "pipelines/sending.hpp"
+#include "pipelines/trades.hpp"
 
 namespace downset {
 
 class MinimalSets {
-  public:
-    // What a stage may be: one block; several (where computing and sending are not summed: as far as bounds tell, so that
-    // what is found need not exist, but where nothing is found nothing does); or several as known to exist.
+public:
+    // What a stage may be: one block; several (where computing and sending are not summed: as far as bounds tell, so
+    // that what is found need not exist, but where nothing is found nothing does); or several as known to exist.
     enum class Blocks { one, several, known };
 
     MinimalSets(const PipelineProblem& problem, const DeviceSets& sets, PipelineBlocks& blocks)
-        : problem_(problem), sets_(sets), blocks_(blocks), steps_(problem, sets, blocks), trades_(problem, sets, blocks), heads_(problem.uniform ? 1 : static_cast<int>(problem.speed.size())),
-          sums_(sets.led_count), least_ratio_(problem.segments.size(), 0.0), least_wait_(problem.cuts + 1, kNever) {
+        : problem_(problem), sets_(sets), blocks_(blocks), steps_(problem, sets, blocks),
+          trades_(problem, sets, blocks), heads_(problem.network.uniform ? 1 : problem.device_count()),
+          sums_(sets.led_count), least_ratio_(problem.chain.segments.size(), 0.0),
+          least_wait_(problem.chain.cuts + 1, kNever) {
         for (int set = 1; set < sets.count; ++set) by_speed_.push_back(set);
-        std::stable_sort(by_speed_.begin(), by_speed_.end(), [&](int a, int b) { return sets.speed[a] < sets.speed[b]; });
+        std::stable_sort(by_speed_.begin(), by_speed_.end(),
+                         [&](int a, int b) { return sets.speed[a] < sets.speed[b]; });
         for (int set : by_speed_) speeds_.push_back(sets.speed[set]);
-        for (int length = 1; length <= problem.cuts; ++length)
-            for (int start = 0; start + length <= problem.cuts; ++start) {
+        for (int length = 1; length <= problem.chain.cuts; ++length)
+            for (int start = 0; start + length <= problem.chain.cuts; ++start) {
                 const int at = problem.index(start, start + length);
                 least_ratio_[at] = blocks.bytes_per_mac(start, start + length);
                 if (length > 1)
-                    least_ratio_[at] = std::min({least_ratio_[at], least_ratio_[problem.index(start + 1, start + length)],
-                                                 least_ratio_[problem.index(start, start + length - 1)]});
+                    least_ratio_[at] =
+                        std::min({least_ratio_[at], least_ratio_[problem.index(start + 1, start + length)],
+                                  least_ratio_[problem.index(start, start + length - 1)]});
             }
         std::vector<int> devices(problem.speed.size());
         std::iota(devices.begin(), devices.end(), 0);
         rate_ = problem.least_rate(devices, kAnyLeader);
-        for (int cut = 0; cut <= problem.cuts; ++cut)
+        for (int cut = 0; cut <= problem.chain.cuts; ++cut)
             for (int from : devices)
                 for (int to : devices)
                     if (from != to || devices.size() == 1)
@@ -50,7 +55,7 @@ class MinimalSets {
         if (period != bounded_at_) blocks_.forget_bounds();
         bounded_at_ = period_ = period, stages_of_ = stages_of, several_ = stages_of != Blocks::one, given_up_ = false;
         measure_rest();
-        const int cuts = problem_.cuts;
+        const int cuts = problem_.chain.cuts;
         labels_.assign(1, {0, 0, -1, {}});
         Reached reached(cuts + 1, std::vector<std::vector<int>>(heads_));
         reached[0][0] = {0};
@@ -102,7 +107,7 @@ class MinimalSets {
         return bounds ? &bounds->way : nullptr;
     }
 
-  private:
+private:
     static constexpr double kLoose = 1 + 1e-9;
     struct Label {
         int used;
@@ -132,16 +137,16 @@ class MinimalSets {
     bool several_ = false, given_up_ = false;
     std::vector<int> by_speed_;
     std::vector<double> speeds_;
-    std::vector<std::vector<SumBound>> sums_;              // by set and leader, segment
-    std::vector<double> least_ratio_;                      // by segment: bytes a MAC of any block in it, at least
-    std::vector<double> least_wait_;                       // by cut: for the input, between any two devices
-    std::vector<double> rest_speed_, rest_medium_;         // by cut: what the units behind it need at least
+    std::vector<std::vector<SumBound>> sums_;       // by set and leader, segment
+    std::vector<double> least_ratio_;               // by segment: bytes a MAC of any block in it, at least
+    std::vector<double> least_wait_;                // by cut: for the input, between any two devices
+    std::vector<double> rest_speed_, rest_medium_;  // by cut: what the units behind it need at least
     std::vector<Label> labels_;
     std::vector<Found> found_;
 
-    double medium_limit() const { return problem_.shared ? period_ * kAbout : kNever; }
+    double medium_limit() const { return problem_.network.shared ? period_ * kAbout : kNever; }
     // What a stage's computing may take, with its communication or beside it.
-    double budget(double wait) const { return problem_.overlap ? period_ : period_ - wait; }
+    double budget(double wait) const { return problem_.network.overlap ? period_ : period_ - wait; }
 
     // Of the segment as one block or, with several, of any block in it, at least.
     double seconds_per_mac(int start, int stop) const {
@@ -155,8 +160,8 @@ class MinimalSets {
         if (left <= 0) return macs > 0 || left < 0 ? kNever : 0;
         if (macs <= fastest * left) return macs / left;
         const double ratio = seconds_per_mac(start, stop);
-        if (problem_.overlap) {
-            const bool heard = problem_.shared || ratio * (macs - fastest * left) <= (period_ - wait) * kLoose;
+        if (problem_.network.overlap) {
+            const bool heard = problem_.network.shared || ratio * (macs - fastest * left) <= (period_ - wait) * kLoose;
             return heard ? macs / left : kNever;
         }
         if (ratio * fastest >= 1 || left <= ratio * macs) return kNever;
@@ -164,14 +169,14 @@ class MinimalSets {
     }
 
     void measure_rest() {
-        rest_speed_.assign(problem_.cuts + 1, kNever), rest_medium_.assign(problem_.cuts + 1, kNever);
+        rest_speed_.assign(problem_.chain.cuts + 1, kNever), rest_medium_.assign(problem_.chain.cuts + 1, kNever);
         rest_speed_.back() = rest_medium_.back() = 0;
-        for (int cut = problem_.cuts - 1; cut >= 0; --cut)
-            for (int stop = cut + 1; stop <= problem_.cuts; ++stop) {
+        for (int cut = problem_.chain.cuts - 1; cut >= 0; --cut)
+            for (int stop = cut + 1; stop <= problem_.chain.cuts; ++stop) {
                 rest_speed_[cut] = std::min(rest_speed_[cut], need(cut, stop) + rest_speed_[stop]);
-                if (problem_.shared)
-                    rest_medium_[cut] = std::min(rest_medium_[cut],
-                                                 least_wait_[cut] + sent(cut, stop, problem_.speed[0]) + rest_medium_[stop]);
+                if (problem_.network.shared)
+                    rest_medium_[cut] = std::min(
+                        rest_medium_[cut], least_wait_[cut] + sent(cut, stop, problem_.speed[0]) + rest_medium_[stop]);
                 else
                     rest_medium_[cut] = 0;
             }
@@ -179,8 +184,9 @@ class MinimalSets {
 
     // Seconds that a stage sends at least, led by a device of this speed.
     double sent(int start, int stop, double leader) const {
-        if (!problem_.shared) return 0;
-        return seconds_per_mac(start, stop) * std::max(0.0, problem_.macs(start, stop) - leader * budget(least_wait_[start]));
+        if (!problem_.network.shared) return 0;
+        return seconds_per_mac(start, stop) *
+               std::max(0.0, problem_.macs(start, stop) - leader * budget(least_wait_[start]));
     }
 
     void extend(int cut, int stop, double floor, double ceiling, Reached& reached) {
@@ -189,8 +195,9 @@ class MinimalSets {
         for (; at < static_cast<std::ptrdiff_t>(speeds_.size()) && speeds_[at] <= ceiling; ++at) {
             const int set = by_speed_[at];
             if (!blocks_.allowed(cut, stop, set)) continue;
-            if (problem_.uniform) extend_by(cut, 0, stop, set, kAnyLeader, reached);
-            for (int leader = 0; !problem_.uniform && leader < static_cast<int>(sets_.members[set].size()); ++leader)
+            if (problem_.network.uniform) extend_by(cut, 0, stop, set, kAnyLeader, reached);
+            for (int leader = 0; !problem_.network.uniform && leader < static_cast<int>(sets_.members[set].size());
+                 ++leader)
                 for (int head = 0; head < heads_; ++head) extend_by(cut, head, stop, set, leader, reached);
             if (blocks_.stopped()) return;
         }
@@ -198,7 +205,7 @@ class MinimalSets {
 
     void extend_by(int cut, int head, int stop, int set, int leader, Reached& reached) {
         const int device = sets_.device(set, leader);
-        const double wait = problem_.uniform ? least_wait_[cut] : problem_.hand_over(cut, head, device);
+        const double wait = problem_.network.uniform ? least_wait_[cut] : problem_.hand_over(cut, head, device);
         double cheapest = kNever;
         for (const Found& smaller : found_)
             if (smaller.cost < cheapest && smaller.leader == device && smaller.wait >= wait && smaller.set != set &&
@@ -214,8 +221,10 @@ class MinimalSets {
         for (int parent : reached[cut][head]) {
             const Label before = labels_[parent];
             if (!fits(before, stop, set, cost + wait)) continue;
-            insert(reached[stop][problem_.uniform ? 0 : device],
-                   {before.used + set, before.medium + (problem_.shared ? cost + wait : 0), parent,
+            insert(reached[stop][problem_.network.uniform ? 0 : device],
+                   {before.used + set,
+                    before.medium + (problem_.network.shared ? cost + wait : 0),
+                    parent,
                     {cut, stop, set, before.used, leader, sending, several, wait}});
         }
     }
@@ -223,15 +232,18 @@ class MinimalSets {
     bool fits(const Label& before, int stop, int set, double cost) const {
         return sets_.disjoint(before.used, set) &&
                sets_.speed[before.used] + sets_.speed[set] + rest_speed_[stop] <= sets_.speed[sets_.all] * kLoose &&
-               (!problem_.shared || before.medium + cost + rest_medium_[stop] <= medium_limit() * kLoose);
+               (!problem_.network.shared || before.medium + cost + rest_medium_[stop] <= medium_limit() * kLoose);
     }
 
     bool wanted(const std::vector<int>& labels, int stop, int set, double cost) const {
-        return std::any_of(labels.begin(), labels.end(), [&](int label) { return fits(labels_[label], stop, set, cost); });
+        return std::any_of(labels.begin(), labels.end(),
+                           [&](int label) { return fits(labels_[label], stop, set, cost); });
     }
 
     void insert(std::vector<int>& labels, const Label& label) {
-        const auto beats = [&](const Label& a, const Label& b) { return a.medium <= b.medium && sets_.within(a.used, b.used); };
+        const auto beats = [&](const Label& a, const Label& b) {
+            return a.medium <= b.medium && sets_.within(a.used, b.used);
+        };
         for (int index : labels)
             if (beats(labels_[index], label)) return;
         std::erase_if(labels, [&](int index) { return beats(label, labels_[index]); });
@@ -254,11 +266,12 @@ class MinimalSets {
         }
         transfer = steps_.least(start, stop, set, leader, budget(wait)).transfer;
         if (several_ && stop - start > 1 && transfer > 0 && sets_.members[set].size() > 1) {
-            const double other = sent_by_several(start, stop, set, leader, budget(wait), std::min(transfer, period_ - wait));
+            const double other =
+                sent_by_several(start, stop, set, leader, budget(wait), std::min(transfer, period_ - wait));
             several = other < transfer * kBelow;
             if (several) transfer = other;
         }
-        if (problem_.shared) return transfer;
+        if (problem_.network.shared) return transfer;
         return transfer <= (period_ - wait) * kAbout ? 0 : kNever;
     }
 
@@ -266,21 +279,23 @@ class MinimalSets {
     // together take it the least sum of several blocks, and computing alone no more than the budget.
     double several_bound(int start, int stop, int set, int leader, double left, double transfer) {
         auto& line = sums_[sets_.led(set, leader)];
-        if (line.empty()) line.resize(problem_.segments.size());
+        if (line.empty()) line.resize(problem_.chain.segments.size());
         auto& sum = line[problem_.index(start, stop)];
-        if (sum.left != left || sum.transfer != transfer) sum = {left, transfer, bound_by_sum(start, stop, set, leader, left, transfer)};
+        if (sum.left != left || sum.transfer != transfer)
+            sum = {left, transfer, bound_by_sum(start, stop, set, leader, left, transfer)};
         return sum.bound;
     }
 
     double bound_by_sum(int start, int stop, int set, int leader, double left, double transfer) {
-        const double together = problem_.overlap ? left + transfer : left;
+        const double together = problem_.network.overlap ? left + transfer : left;
         if (blocks_.several_bound(start, stop, set, leader) > together * kLoose) return kNever;
         const double sum = blocks_.several_led(start, stop, set, leader, together * kLoose);
         const double least = sent(start, stop, sets_.fastest[set]);
-        return sum == kNever ? kNever : problem_.overlap ? std::max(least, sum - left) : least;
+        return sum == kNever ? kNever : problem_.network.overlap ? std::max(least, sum - left) : least;
     }
 
-    // What a stage of several blocks sends within the budget, at least or as known; only below `transfer` does it matter.
+    // What a stage of several blocks sends within the budget, at least or as known; only below `transfer` does it
+    // matter.
     double sent_by_several(int start, int stop, int set, int leader, double left, double transfer) {
         if (stages_of_ == Blocks::known) {
             const auto* bounds = trades_.known(start, stop, set, leader, left);

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "arena_place.hpp"
+#include "arenas/placement.hpp"
 
 namespace downset {
 
@@ -23,9 +23,8 @@ public:
     LongestFitting(const Pieces& lifetimes, const std::vector<char>& waiting) : lifetimes_(lifetimes) {
         for (std::size_t i = 0; i < lifetimes.size(); ++i)
             if (waiting[i]) by_start_.push_back(static_cast<int>(i));
-        std::sort(by_start_.begin(), by_start_.end(), [&](int a, int b) {
-            return std::pair(lifetimes[a].first, a) < std::pair(lifetimes[b].first, b);
-        });
+        std::sort(by_start_.begin(), by_start_.end(),
+                  [&](int a, int b) { return std::pair(lifetimes[a].first, a) < std::pair(lifetimes[b].first, b); });
         while (leaves_ < by_start_.size()) leaves_ *= 2;
         longest_.assign(2 * leaves_, 0);
         first_stop_.assign(2 * leaves_, std::numeric_limits<std::int64_t>::max());
@@ -67,7 +66,8 @@ private:
         first_stop_[node] = std::min(first_stop_[2 * node], first_stop_[2 * node + 1]);
     }
     // Branches that hold nothing longer, or nothing that stops in time, are not entered.
-    void search(std::size_t node, std::size_t low, std::size_t high, std::size_t from, std::size_t to, std::int64_t until) {
+    void search(std::size_t node, std::size_t low, std::size_t high, std::size_t from, std::size_t to,
+                std::int64_t until) {
         if (high <= from || to <= low || first_stop_[node] > until || longest_[node] == 0) return;
         if (best_ >= 0 && longest_[node] < length(best_)) return;
         if (node >= leaves_) {
@@ -105,7 +105,8 @@ inline std::vector<Offset> fill_strip(const std::vector<Offset>& nbytes, const s
         begin = std::min(begin, lifetimes[i].first);
         end = std::max(end, lifetimes[i].second);
     }
-    std::sort(pins.begin(), pins.end(), [&](int a, int b) { return std::pair(pinned[a], a) < std::pair(pinned[b], b); });
+    std::sort(pins.begin(), pins.end(),
+              [&](int a, int b) { return std::pair(pinned[a], a) < std::pair(pinned[b], b); });
     LongestFitting fitting(lifetimes, waiting);
 
     struct Segment {

@@ -1,32 +1,23 @@
 // What a block, or several one after another on the same devices, takes at least; remembered, and bounded before that.
 //
-// Communication C falls in the limit T on computing (pipeline_rows.hpp). So T + C(T) is bounded on every interval of T and
-// its least value found by bisection; and whether it can be had within B is told by T = B, B - C(B), …, which falls to the
-// largest T with T + C(T) <= B, or below all divisions.
+// Communication C falls in the limit T on computing (row_division.hpp). So T + C(T) is bounded on every interval of T
+// and its least value found by bisection; and whether it can be had within B is told by T = B, B - C(B), …, which falls
+// to the largest T with T + C(T) <= B, or below all divisions.
 #pragma once
 
-#include <chrono>
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
-#include "pipeline_rows.hpp"
+#include "deadline.hpp"
+#include "pipelines/cut_path.hpp"
+#include "pipelines/row_division.hpp"
 
 namespace downset {
 
-// The shortest path over cuts 0 … length, edge (a, b) weighing weight[a * (length + 1) + b]; by cut: how far, and from where.
-struct CutPath {
-    std::vector<double> distance;
-    std::vector<int> previous;
-
-    CutPath(int length, const std::vector<double>& weight) : distance(length + 1, kNever), previous(length + 1) {
-        distance[0] = 0;
-        for (int b = 1; b <= length; ++b)
-            for (int a = 0; a < b; ++a)
-                if (const double there = distance[a] + weight[a * (length + 1) + b]; there < distance[b])
-                    distance[b] = there, previous[b] = a;
-    }
-};
-
 class PipelineBlocks : public RowDivision {
-  public:
+public:
     // Of the least T + C(T): some division has `value`, at `limit` of computing; none is below `above`.
     struct Known {
         double value = kNever, limit = kNever, above = 0;
@@ -34,10 +25,8 @@ class PipelineBlocks : public RowDivision {
     };
 
     PipelineBlocks(const PipelineProblem& problem, const DeviceSets& sets, double seconds, std::int64_t state_limit)
-        : RowDivision(problem, sets), state_limit_(state_limit),
-          deadline_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                           std::chrono::duration<double>(std::max(0.0, seconds)))),
-          known_(sets.led_count), bytes_per_mac_(problem.segments.size(), -1.0), least_rate_(sets.led_count, 0.0) {
+        : RowDivision(problem, sets), state_limit_(state_limit), deadline_(seconds), known_(sets.led_count),
+          bytes_per_mac_(problem.chain.segments.size(), -1.0), least_rate_(sets.led_count, 0.0) {
         for (int set = 1; set < sets.count; ++set)
             for (int leader = kAnyLeader; leader < static_cast<int>(sets.members[set].size()); ++leader)
                 least_rate_[sets.led(set, leader)] = problem.least_rate(sets.members[set], leader);
@@ -47,7 +36,7 @@ class PipelineBlocks : public RowDivision {
     bool stopped() const { return stopped_; }
     bool out_of_time() {
         ++states_;
-        if ((states_ & 63) == 0 && std::chrono::steady_clock::now() > deadline_) stopped_ = true;
+        if ((states_ & 63) == 0 && deadline_.passed()) stopped_ = true;
         if (states_ > state_limit_) stopped_ = true;
         return stopped_;
     }
@@ -79,8 +68,10 @@ class PipelineBlocks : public RowDivision {
         double low = 0;
         for (int i = 0; i < 60 && low < high * kBelow; ++i) {
             const double middle = (low + high) / 2;
-            if (least_transfer(start, stop, set, leader, middle, nullptr) + wait <= middle) high = middle;
-            else low = middle;
+            if (least_transfer(start, stop, set, leader, middle, nullptr) + wait <= middle)
+                high = middle;
+            else
+                low = middle;
         }
         return {low, high};
     }
@@ -88,7 +79,8 @@ class PipelineBlocks : public RowDivision {
     // The least T + C(T) below the cutoff, exactly; value infinite: none below.
     Known least_sum(int start, int stop, int set, int leader, double cutoff) {
         Known& known = known_of(start, stop, set, leader);
-        if (known.above >= cutoff || known.exact()) return known.value < cutoff ? known : Known{kNever, kNever, known.above};
+        if (known.above >= cutoff || known.exact())
+            return known.value < cutoff ? known : Known{kNever, kNever, known.above};
         double best = std::min(cutoff, known.value), limit = known.value < cutoff ? known.limit : kNever;
         best = lightest(start, stop, set, leader, 1, kBelow, best, limit);
         if (stopped_) return {kNever, kNever, 0};
@@ -99,7 +91,8 @@ class PipelineBlocks : public RowDivision {
 
     // The least T + weight · C(T), or the cutoff where none is below; none is below `below` times what is returned.
     // `limit` receives the T of what is returned, if that is below the cutoff.
-    double lightest(int start, int stop, int set, int leader, double weight, double below, double cutoff, double& limit) {
+    double lightest(int start, int stop, int set, int leader, double weight, double below, double cutoff,
+                    double& limit) {
         struct Span {
             double low, low_cost, high, high_cost;
         };
@@ -107,11 +100,12 @@ class PipelineBlocks : public RowDivision {
         Division found;
         const auto look = [&](double at) {
             const double transfer = least_transfer(start, stop, set, leader, at, &found);
-            if (transfer < kNever && found.longest + weight * transfer < best * kBelow) best = found.longest + weight * transfer, limit = at;
+            if (transfer < kNever && found.longest + weight * transfer < best * kBelow)
+                best = found.longest + weight * transfer, limit = at;
             if (transfer == kNever) found.longest = at;
             return transfer;
         };
-        const double alone = problem_.segment(start, stop).macs_final[0] / speed_of(set, leader);
+        const double alone = problem_.segment(start, stop).macs.final[0] / speed_of(set, leader);
         if (alone < best) best = limit = alone;
         if (sets_.members[set].size() < 2) return best;
         const double end = std::min(best, alone);
@@ -153,7 +147,7 @@ class PipelineBlocks : public RowDivision {
 
     Known& known_of(int start, int stop, int set, int leader) {
         auto& known = known_[sets_.led(set, leader)];
-        if (known.empty()) known.resize(problem_.segments.size());
+        if (known.empty()) known.resize(problem_.chain.segments.size());
         return known[problem_.index(start, stop)];
     }
 
@@ -182,16 +176,17 @@ class PipelineBlocks : public RowDivision {
         if (several_bounds_.empty()) several_bounds_.resize(sets_.led_count);
         auto& bounds = several_bounds_[sets_.led(set, leader)];
         if (bounds.empty()) {
-            const int lines = problem_.cuts + 1;
+            const int lines = problem_.chain.cuts + 1;
             std::vector<double> one(lines * lines, kNever), any(lines * lines, kNever);
             bounds.assign(lines * lines, kNever);
-            for (int from = problem_.cuts - 1; from >= 0; --from)
-                for (int to = from + 1; to <= problem_.cuts; ++to) {
+            for (int from = problem_.chain.cuts - 1; from >= 0; --from)
+                for (int to = from + 1; to <= problem_.chain.cuts; ++to) {
                     double least = kNever;
                     for (int middle = from + 1; middle < to; ++middle)
                         least = std::min(least, one[from * lines + middle] + any[middle * lines + to]);
                     bounds[from * lines + to] = least;
-                    one[from * lines + to] = std::max(known_of(from, to, set, leader).above, sum_bound(from, to, set, leader));
+                    one[from * lines + to] =
+                        std::max(known_of(from, to, set, leader).above, sum_bound(from, to, set, leader));
                     any[from * lines + to] = std::min(one[from * lines + to], least);
                 }
         }
@@ -204,7 +199,7 @@ class PipelineBlocks : public RowDivision {
         double& ratio = bytes_per_mac_[problem_.index(start, stop)];
         if (ratio >= 0) return ratio;
         const auto& seg = problem_.segment(start, stop);
-        ratio = problem_.speed.size() > 1 && seg.macs_final[0] > 0 ? strip_ratio(seg) : 0;
+        ratio = problem_.speed.size() > 1 && seg.macs.final[0] > 0 ? strip_ratio(seg) : 0;
         return ratio;
     }
 
@@ -220,9 +215,9 @@ class PipelineBlocks : public RowDivision {
         return std::min(macs / alone, macs / together + ratio * macs * (1 - alone / together));
     }
 
-  private:
+private:
     std::int64_t state_limit_, states_ = 0;
-    std::chrono::steady_clock::time_point deadline_;
+    Deadline deadline_;
     bool stopped_ = false;
     std::vector<std::vector<Known>> known_;            // by set and leader, segment
     std::vector<double> bytes_per_mac_, least_rate_;   // by segment; by set and leader: seconds a byte
@@ -236,8 +231,10 @@ class PipelineBlocks : public RowDivision {
             for (int b = a + 1; b <= length; ++b) {
                 if (a == 0 && b == length) continue;
                 double& least = weight[a * line + b];
-                least = std::max(known_of(start + a, start + b, set, leader).above, sum_bound(start + a, start + b, set, leader));
-                if (problem_.uniform) least = std::max(least, known_of(start + a, start + b, set, kAnyLeader).above);
+                least = std::max(known_of(start + a, start + b, set, leader).above,
+                                 sum_bound(start + a, start + b, set, leader));
+                if (problem_.network.uniform)
+                    least = std::max(least, known_of(start + a, start + b, set, kAnyLeader).above);
             }
         while (true) {
             const CutPath shortest(length, weight);
@@ -252,57 +249,21 @@ class PipelineBlocks : public RowDivision {
                 const double left = cutoff - (distance[length] - weight[edge]);
                 const Known known = least_sum(start + previous[b], start + b, set, leader, left);
                 if (stopped_) return kNever;
-                if (known.value < kNever) weight[edge] = known.value, exact[edge] = 1;
-                else weight[edge] = std::max(known.above, left);
+                if (known.value < kNever)
+                    weight[edge] = known.value, exact[edge] = 1;
+                else
+                    weight[edge] = std::max(known.above, left);
                 break;
             }
             if (!all) continue;
             if (path) {
                 path->clear();
-                for (int b = length; b > 0; b = previous[b]) path->insert(path->begin(), {start + previous[b], start + b});
+                for (int b = length; b > 0; b = previous[b])
+                    path->insert(path->begin(), {start + previous[b], start + b});
             }
             return distance[length];
         }
     }
 };
-
-struct PlannedStage {
-    int start, stop, set, used, leader;
-    double limit;  // on computing; of several blocks: on their sum
-    bool several;
-    double wait = 0;  // seconds, for its input
-};
-
-// A block and its limit on computing.
-struct LimitedBlock {
-    int start, stop;
-    double limit;
-};
-
-// The stage with its devices and row boundaries; of the blocks given, if any.
-inline PipelineStage rows_of(const DeviceSets& sets, PipelineBlocks& blocks, const PlannedStage& planned,
-                             std::vector<LimitedBlock> parts = {}) {
-    PipelineStage stage;
-    for (std::size_t type = 0; type < sets.have.size(); ++type)
-        for (int k = 0; k < sets.counts[planned.set][type]; ++k)
-            stage.devices.push_back(sets.first[type] + sets.counts[planned.used][type] + k);
-    int leader = planned.leader;
-    if (parts.empty() && planned.several) {
-        std::vector<std::pair<int, int>> path;
-        blocks.several(planned.start, planned.stop, planned.set, leader, planned.limit, &path);
-        for (auto [start, stop] : path)
-            parts.push_back({start, stop, blocks.least_sum(start, stop, planned.set, leader, kNever).limit});
-    } else if (parts.empty()) {
-        parts.push_back({planned.start, planned.stop, planned.limit});
-    }
-    for (const LimitedBlock& part : parts) {
-        Division found;
-        blocks.least_transfer(part.start, part.stop, planned.set, leader, part.limit, &found, true);
-        stage.blocks.emplace_back(part.start, part.stop, found.bounds);
-        if (!planned.several) leader = found.leader;
-    }
-    stage.leader = stage.devices[leader];
-    return stage;
-}
 
 }  // namespace downset
