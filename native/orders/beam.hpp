@@ -7,29 +7,33 @@
 #include <utility>
 #include <vector>
 
-#include "orders/best_first.hpp"
+#include "bits.hpp"
+#include "check.hpp"
+#include "deadline.hpp"
+#include "orders/problem.hpp"
+#include "orders/state_table.hpp"
 
 namespace downset {
 
 // Always the ready operator that leaves the least live, then needs the least, then comes first. Empty: out of time.
 inline Ints greedy(const OrderProblem& problem, double seconds) {
-    const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
-    std::vector<Word> set(problem.words, 0), ready = problem.start_ready();
+    const Deadline deadline(seconds);
+    DynamicBits set = no_bits(problem.words), ready = problem.start_ready();
     Bytes live = problem.start_live;
     Ints steps;
     while (static_cast<int>(steps.size()) < problem.count) {
-        if (steps.size() % 16 == 0 && Clock::now() > deadline) return {};
+        if (steps.size() % 16 == 0 && deadline.passed()) return {};
         int chosen = -1;
         OrderProblem::Step best{};
-        for_each_bit(ready.data(), problem.words, [&](int v) {
-            const auto next = problem.step(set.data(), live, v);
+        ready.any([&](int v) {
+            const auto next = problem.step(set, live, v);
             if (chosen < 0 || std::tie(next.left, next.transient) < std::tie(best.left, best.transient))
                 chosen = v, best = next;
             return false;
         });
         live = best.left;
-        put(set.data(), chosen);
-        problem.open(set.data(), ready.data(), chosen);
+        set.add(chosen);
+        problem.open(set, ready, chosen);
         steps.push_back(chosen);
     }
     return problem.given_order(std::move(steps));
@@ -40,8 +44,7 @@ inline Ints greedy(const OrderProblem& problem, double seconds) {
 // orders below `incumbent` are looked for. {order (empty: none, or out of time), states}
 inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width, Bytes bound, Bytes incumbent,
                                           double seconds) {
-    const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
-    const int words = problem.words;
+    const Deadline deadline(seconds);
     struct Node {
         std::int32_t parent;
         int ran;
@@ -50,7 +53,7 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
         std::int32_t node;
         Bytes peak, live;
         Word hash;
-        std::vector<Word> set, ready;
+        DynamicBits set, ready;
     };
     struct Move {
         Bytes peak, live;
@@ -58,16 +61,16 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
     };
     std::vector<Node> nodes{{-1, -1}};
     std::vector<Front> front{{0, std::max({bound, problem.floor, problem.start_live}), problem.start_live, 0,
-                              std::vector<Word>(words, 0), problem.start_ready()}};
+                              no_bits(problem.words), problem.start_ready()}};
     std::int64_t expanded = 0;
     for (int level = 0; level < problem.count; ++level) {
         std::vector<Move> moves;
         for (int from = 0; from < static_cast<int>(front.size()); ++from) {
-            if (++expanded % 16 == 0 && Clock::now() > deadline) return {{}, expanded};
+            if (++expanded % 16 == 0 && deadline.passed()) return {{}, expanded};
             const Front& node = front[from];
             const std::size_t before = moves.size();
-            const bool committed = for_each_bit(node.ready.data(), words, [&](int v) {
-                const auto [transient, left] = problem.step(node.set.data(), node.live, v);
+            const bool committed = node.ready.any([&](int v) {
+                const auto [transient, left] = problem.step(node.set, node.live, v);
                 if (transient >= incumbent) return false;
                 moves.push_back({std::max(node.peak, transient), left, from, v});
                 return transient <= node.peak && left <= node.live;
@@ -80,16 +83,16 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
         std::stable_sort(moves.begin(), moves.end(), [](const Move& one, const Move& other) {
             return std::tie(one.peak, one.live) < std::tie(other.peak, other.live);
         });
-        StateTable seen(words);
+        StateTable seen(problem.words);
         std::vector<Front> following;
         for (const Move& move : moves) {
             if (static_cast<int>(following.size()) >= width) break;
-            Front next{0, move.peak, move.live, front[move.from].hash ^ hash_of(move.operator_), front[move.from].set,
+            Front next{0, move.peak, move.live, front[move.from].hash ^ mixed(move.operator_), front[move.from].set,
                        {}};
-            put(next.set.data(), move.operator_);
-            if (!seen.find(next.set.data(), next.hash).second) continue;
+            next.set.add(move.operator_);
+            if (!seen.find(next.set, next.hash).second) continue;
             next.ready = front[move.from].ready;
-            problem.open(next.set.data(), next.ready.data(), move.operator_);
+            problem.open(next.set, next.ready, move.operator_);
             next.node = static_cast<std::int32_t>(nodes.size());
             nodes.push_back({front[move.from].node, move.operator_});
             following.push_back(std::move(next));

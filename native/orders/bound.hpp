@@ -4,89 +4,15 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
+#include "bits.hpp"
+#include "check.hpp"
+#include "deadline.hpp"
+#include "orders/max_flow.hpp"
 #include "orders/problem.hpp"
 
 namespace downset {
-
-// Maximum flow (Dinic) on a small graph that is built anew for every operator; its arrays are reused.
-class Flow {
-public:
-    static constexpr Bytes kInfinite = std::numeric_limits<Bytes>::max() / 4;
-
-    int add_node() {
-        heads_.push_back(-1);
-        return static_cast<int>(heads_.size()) - 1;
-    }
-    void add_edge(int from, int to, Bytes capacity) {
-        edges_.push_back({to, heads_[from], capacity});
-        heads_[from] = static_cast<int>(edges_.size()) - 1;
-        edges_.push_back({from, heads_[to], 0});
-        heads_[to] = static_cast<int>(edges_.size()) - 1;
-    }
-    // Empties it and makes `nodes` nodes.
-    void clear(int nodes) {
-        heads_.assign(nodes, -1);
-        edges_.clear();
-    }
-    Bytes run(int source, int sink) {
-        Bytes total = 0;
-        while (label(source, sink)) {
-            cursor_ = heads_;
-            while (const Bytes pushed = push(source, sink)) total += pushed;
-        }
-        return total;
-    }
-
-private:
-    struct Edge {
-        int to, next;
-        Bytes capacity;
-    };
-    std::vector<int> heads_, levels_, cursor_, path_;
-    std::vector<Edge> edges_;
-
-    bool label(int source, int sink) {
-        levels_.assign(heads_.size(), -1);
-        std::vector<int> queue{source};
-        levels_[source] = 0;
-        for (std::size_t at = 0; at < queue.size(); ++at)
-            for (int edge = heads_[queue[at]]; edge >= 0; edge = edges_[edge].next)
-                if (edges_[edge].capacity > 0 && levels_[edges_[edge].to] < 0) {
-                    levels_[edges_[edge].to] = levels_[queue[at]] + 1;
-                    queue.push_back(edges_[edge].to);
-                }
-        return levels_[sink] >= 0;
-    }
-    // One augmenting path, without recursion: chains of thousands of operators would exhaust the stack.
-    Bytes push(int source, int sink) {
-        path_.clear();
-        int node = source;
-        while (node != sink) {
-            int& edge = cursor_[node];
-            while (edge >= 0 && !(edges_[edge].capacity > 0 && levels_[edges_[edge].to] == levels_[node] + 1))
-                edge = edges_[edge].next;
-            if (edge >= 0) {
-                path_.push_back(edge);
-                node = edges_[edge].to;
-            } else {
-                if (path_.empty()) return 0;
-                levels_[node] = -1;  // a dead end
-                node = edges_[path_.back() ^ 1].to;
-                path_.pop_back();
-            }
-        }
-        Bytes pushed = kInfinite;
-        for (int edge : path_) pushed = std::min(pushed, edges_[edge].capacity);
-        for (int edge : path_) {
-            edges_[edge].capacity -= pushed;
-            edges_[edge ^ 1].capacity += pushed;
-        }
-        return pushed;
-    }
-};
 
 // The closure problems of one order problem, an operator at a time.
 class Closures {
@@ -154,16 +80,16 @@ private:
         bool costs, pays;
     };
     const OrderProblem& problem_;
-    std::vector<Word> above_, below_;
+    BitsTable above_, below_;
     std::vector<int> place_;
     std::vector<Item> items_;
     Flow flow_;
 
     int sort_places(int v) {
-        const auto at = static_cast<std::size_t>(v) * problem_.words;
+        const BitsView above = above_[v], below = below_[v];
         int members = 0;
         for (int u = 0; u < problem_.count; ++u)
-            place_[u] = u == v ? kSelf : has(&above_[at], u) ? kDone : has(&below_[at], u) ? kLater : members++;
+            place_[u] = u == v ? kSelf : above.has(u) ? kDone : below.has(u) ? kLater : members++;
         return members;
     }
     Seen seen(const Ints& list) const {
@@ -180,7 +106,7 @@ private:
 // Valid whenever it stops: operators that the time did not reach simply do not raise it. `known` is any order: where
 // v's transient in it is within the bound there is nothing to ask.
 inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, double seconds) {
-    const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+    const Deadline deadline(seconds);
     const auto& lists = problem.lists;
     Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
     std::vector<Bytes> touched(problem.count, 0), met(problem.count, 0);
@@ -191,13 +117,14 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, doubl
             if (!std::binary_search(lists.producers[s].begin(), lists.producers[s].end(), v))
                 touched[v] += lists.nbytes[s];
     }
-    std::vector<Word> set(problem.words, 0);
+    DynamicBits set = no_bits(problem.words);
     Bytes live = problem.start_live, bound = std::max({problem.floor, live, at_the_end});
     for (int v : known) {
-        const auto next = problem.step(set.data(), live, v);
+        require(v >= 0 && v < problem.count && !set.has(v), "known order: ", v, " is not an operator, or comes twice");
+        const auto next = problem.step(set, live, v);
         met[v] = next.transient;
         live = next.left;
-        put(set.data(), v);
+        set.add(v);
     }
     // Cheap first: what v reads and writes is live while it runs. The flows then start where most is to be expected.
     std::vector<int> sequence(problem.count);
@@ -210,7 +137,7 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, doubl
     std::stable_sort(sequence.begin(), sequence.end(), [&](int one, int other) { return met[one] > met[other]; });
     Closures closures(problem);
     for (int v : sequence) {
-        if (met[v] <= bound || Clock::now() > deadline) break;
+        if (met[v] <= bound || deadline.passed()) break;
         bound = std::max(bound, closures.least(v, bound));
     }
     return bound;

@@ -3,69 +3,19 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <stdexcept>
+#include <functional>
 #include <utility>
 #include <vector>
+
+#include "bits.hpp"
+#include "check.hpp"
+#include "orders/sparse_sets.hpp"
 
 namespace downset {
 
 using Bytes = std::int64_t;
 using Ints = std::vector<int>;
-using Word = std::uint64_t;
-using Clock = std::chrono::steady_clock;
-
-inline void put(Word* set, int v) { set[v / 64] |= Word{1} << (v % 64); }
-inline bool has(const Word* set, int v) { return set[v / 64] >> (v % 64) & 1; }
-
-// A set's hash is the exclusive or of its members' (Zobrist): a step changes it in constant time.
-inline Word hash_of(int v) {
-    Word h = static_cast<Word>(v + 1) * 0x9e3779b97f4a7c15ull;
-    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ull;
-    h = (h ^ (h >> 27)) * 0x94d049bb133111ebull;
-    return h ^ (h >> 31);
-}
-
-template <class Visit>  // Visit(v) -> bool: true stops
-bool for_each_bit(const Word* set, int words, Visit visit) {
-    for (int word = 0; word < words; ++word)
-        for (Word rest = set[word]; rest; rest &= rest - 1)
-            if (visit(word * 64 + __builtin_ctzll(rest))) return true;
-    return false;
-}
-
-// Sets of operators as (word, bits) pairs, all in one array: most hold a handful of the thousands there may be.
-class SparseSets {
-public:
-    struct Set {
-        std::int32_t begin, end;
-    };
-    Set add(const Ints& members, int without = -1) {
-        const auto begin = static_cast<std::int32_t>(words_.size());
-        for (int member : members) {
-            if (member == without) continue;
-            const int word = member / 64;
-            if (static_cast<std::int32_t>(words_.size()) == begin || words_.back().first != word)
-                words_.emplace_back(word, 0);
-            words_.back().second |= Word{1} << (member % 64);
-        }
-        return {begin, static_cast<std::int32_t>(words_.size())};
-    }
-    bool subset(Set set, const Word* of) const {
-        for (auto at = set.begin; at < set.end; ++at)
-            if (words_[at].second & ~of[words_[at].first]) return false;
-        return true;
-    }
-    bool meets(Set set, const Word* other) const {
-        for (auto at = set.begin; at < set.end; ++at)
-            if (words_[at].second & other[words_[at].first]) return true;
-        return false;
-    }
-
-private:
-    std::vector<std::pair<std::int32_t, Word>> words_;
-};
 
 class OrderProblem {
 public:
@@ -121,7 +71,7 @@ public:
     }
 
     // Executing v at `set`, which lacks it: what is live meanwhile and after.
-    Step step(const Word* set, Bytes live, int v) const {
+    Step step(BitsView set, Bytes live, int v) const {
         const Operator& it = operators_[v];
         Bytes allocated = it.allocated, freed = it.freed;
         for (auto at = it.first_shared; at < it.first_read; ++at)
@@ -138,47 +88,47 @@ public:
     }
 
     // After v completed `set`: the ready set with v gone and what it opened.
-    void open(const Word* set, Word* ready, int v) const {
-        ready[v / 64] &= ~(Word{1} << (v % 64));
+    void open(BitsView set, BitsSpan ready, int v) const {
+        ready.remove(v);
         for (int w : successors[v])
-            if (sets_.subset(before_[w], set)) put(ready, w);
+            if (sets_.subset(before_[w], set)) ready.add(w);
     }
-    std::vector<Word> start_ready() const {
-        std::vector<Word> ready(words, 0);
+    DynamicBits start_ready() const {
+        DynamicBits ready = no_bits(words);
         for (int v = 0; v < count; ++v)
-            if (lists.predecessors[v].empty()) put(ready.data(), v);
+            if (lists.predecessors[v].empty()) ready.add(v);
         return ready;
     }
 
     Bytes peak(const Ints& steps) const {
-        std::vector<Word> set(words, 0);
+        DynamicBits set = no_bits(words);
         Bytes live = start_live, peak = floor;
         for (int v : steps) {
-            if (v < 0 || v >= count || has(set.data(), v)) throw std::invalid_argument("order problem: not an order");
-            const Step next = step(set.data(), live, v);
+            require(v >= 0 && v < count && !set.has(v), "order: ", v, " is not an operator, or comes twice");
+            const Step next = step(set, live, v);
             peak = std::max(peak, next.transient);
             live = next.left;
-            put(set.data(), v);
+            set.add(v);
         }
         return peak;
     }
 
-    // By operator, `words` words each: all that must run before it, or after it.
-    std::vector<Word> ancestors() const {
-        std::vector<Word> above(static_cast<std::size_t>(count) * words, 0);
+    // By operator: all that must run before it, or after it.
+    BitsTable ancestors() const {
+        BitsTable above(words, count);
         for (int v = 0; v < count; ++v)
             for (int w : successors[v]) {
-                for (int word = 0; word < words; ++word) above[w * words + word] |= above[v * words + word];
-                put(&above[static_cast<std::size_t>(w) * words], v);
+                above[w] |= above[v];
+                above[w].add(v);
             }
         return above;
     }
-    std::vector<Word> descendants() const {
-        std::vector<Word> below(static_cast<std::size_t>(count) * words, 0);
+    BitsTable descendants() const {
+        BitsTable below(words, count);
         for (int v = count - 1; v >= 0; --v)
             for (int w : successors[v]) {
-                for (int word = 0; word < words; ++word) below[v * words + word] |= below[w * words + word];
-                put(&below[static_cast<std::size_t>(v) * words], w);
+                below[v] |= below[w];
+                below[v].add(w);
             }
         return below;
     }
@@ -186,14 +136,10 @@ public:
     // narrow[k]: there is exactly one downset of k operators, because an operator is comparable with all others there.
     // Every order passes through it, so the problem falls apart at it.
     std::vector<bool> narrow() const {
-        const std::vector<Word> above = ancestors(), below = descendants();
+        const BitsTable above = ancestors(), below = descendants();
         std::vector<bool> found(count + 1, false);
         for (int v = 0; v < count; ++v) {
-            int before = 0, after = 0;
-            for (int word = 0; word < words; ++word) {
-                before += __builtin_popcountll(above[v * words + word]);
-                after += __builtin_popcountll(below[v * words + word]);
-            }
+            const int before = above[v].size(), after = below[v].size();
             if (before + after == count - 1) found[before] = found[before + 1] = true;
         }
         return found;
@@ -216,7 +162,7 @@ private:
 
     // `readers`: of a reversed problem, by storage, who reads it.
     OrderProblem(Lists given, std::vector<Ints> readers, Bytes floor_bytes, bool reversed)
-        : count(static_cast<int>(given.predecessors.size())), words(std::max(1, (count + 63) / 64)), floor(floor_bytes),
+        : count(static_cast<int>(given.predecessors.size())), words(words_for(count)), floor(floor_bytes),
           lists(std::move(given)), successors(lists.predecessors.size()), reversed_(reversed) {
         check();
         for (int v = 0; v < count; ++v) {
@@ -253,25 +199,33 @@ private:
         }
     }
 
+    static constexpr Bytes kMostBytes = Bytes{1} << 61;
+
     void check() const {
         const std::size_t storages = lists.nbytes.size();
-        if (storages != lists.producers.size() || storages != lists.consumers.size() || storages != lists.kept.size() ||
-            lists.in_place.size() != lists.predecessors.size())
-            throw std::invalid_argument("order problem: lists of different lengths");
-        const auto ascending = [](const Ints& list, int limit, const char* fault) {
-            for (std::size_t i = 0; i < list.size(); ++i)
-                if (list[i] < 0 || list[i] >= limit || (i && list[i] <= list[i - 1]))
-                    throw std::invalid_argument(fault);
-        };
-        const char* range = "order problem: an index list is out of range or not ascending";
+        require_size("producers", lists.producers.size(), storages);
+        require_size("consumers", lists.consumers.size(), storages);
+        require_size("kept", lists.kept.size(), storages);
+        require_size("in_place", lists.in_place.size(), lists.predecessors.size());
+        require_at_least<Bytes>("nbytes", lists.nbytes, 0);
+        Bytes room = kMostBytes;
+        for (const Bytes nbytes : lists.nbytes) {
+            require(nbytes <= room, "nbytes: they sum to more than 2^61");
+            room -= nbytes;
+        }
+        require(floor >= 0, "floor: ", floor, " bytes are less than nothing");
         for (int v = 0; v < count; ++v) {
-            ascending(lists.predecessors[v], v, "order problem: operators are not in a topological order");
-            ascending(lists.in_place[v], static_cast<int>(storages), range);
+            require_ascending("predecessors", lists.predecessors[v], v);  // so operators are in a topological order
+            require_ascending("in_place", lists.in_place[v], static_cast<int>(storages));
         }
         for (std::size_t s = 0; s < storages; ++s) {
-            ascending(lists.producers[s], count, range);
-            ascending(lists.consumers[s], count, range);
+            require_ascending("producers", lists.producers[s], count);
+            require_ascending("consumers", lists.consumers[s], count);
         }
+    }
+    static void require_ascending(const char* name, const Ints& list, int limit) {
+        require_indices(name, list, limit);
+        require(std::is_sorted(list.begin(), list.end(), std::less_equal<>()), name, ": they are not ascending");
     }
 };
 

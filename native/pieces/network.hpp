@@ -13,6 +13,10 @@
 
 namespace downset {
 
+// Of vertices; more networks than this are divided first.
+constexpr int kMostVertices = 1024;
+using PieceSet = FixedBits<kMostVertices / 64>;
+
 class PieceNetwork {
 public:
     using Lists = std::vector<std::vector<std::int64_t>>;

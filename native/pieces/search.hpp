@@ -8,13 +8,13 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "bits.hpp"
+#include "deadline.hpp"
 #include "pieces/levels.hpp"
 #include "pieces/network.hpp"
 
@@ -39,7 +39,7 @@ public:
     Outcome within(std::int64_t threshold, double seconds) {
         threshold_ = threshold;
         next_ = kNone;
-        deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+        deadline_ = Deadline(seconds);
         limit_ = false;
         chain_.clear();
         if (net_.count == 0) return Outcome::kFound;
@@ -57,7 +57,7 @@ public:
     bool refine(std::int64_t threshold, bool first, double seconds) {
         threshold_ = threshold;
         first_ = first;
-        deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+        deadline_ = Deadline(seconds);
         limit_ = false;
         best_.clear();
         if (net_.count == 0) return true;
@@ -92,7 +92,6 @@ public:
     }
 
 private:
-    using Clock = std::chrono::steady_clock;
     using Range = PieceLevels::Range;
     struct Best {
         std::int64_t value = kNone, pieces = 0;  // value: the sum, or the max
@@ -100,7 +99,7 @@ private:
     };
 
     bool out_of_time() {
-        if ((++pairs_ & 255) == 0 && (Clock::now() > deadline_ || states() > state_limit_)) limit_ = true;
+        if ((++pairs_ & 255) == 0 && (deadline_.passed() || states() > state_limit_)) limit_ = true;
         return limit_;
     }
 
@@ -232,11 +231,11 @@ private:
     PieceNetwork net_;
     PieceLevels levels_;
     std::int64_t state_limit_;
-    std::unordered_map<PieceSet, std::pair<std::int64_t, std::int64_t>, PieceHash> dead_;  // threshold, next
-    std::unordered_map<PieceSet, Best, PieceHash> best_;
+    std::unordered_map<PieceSet, std::pair<std::int64_t, std::int64_t>, BitsHash> dead_;  // threshold, next
+    std::unordered_map<PieceSet, Best, BitsHash> best_;
     std::vector<std::pair<PieceSet, std::int64_t>> chain_;
     std::int64_t threshold_ = 0, next_ = kNone, pairs_ = 0;
-    Clock::time_point deadline_;
+    Deadline deadline_{0};
     bool limit_ = false, first_ = false, possible_ = true;
 };
 
