@@ -48,7 +48,7 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt $(shell find src native -type
 	$(BIN)/pip install -q -c constraints.txt '.[demo]'
 	touch $@
 
-$(VENV)/dev.stamp: pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*) | $(VENV)/bin/pip
+$(VENV)/dev.stamp: pyproject.toml constraints.txt CMakeLists.txt $(shell find native -type f) | $(VENV)/bin/pip
 	$(BIN)/pip install -q -c constraints.txt nanobind scikit-build-core ninja
 	$(BIN)/pip install -q -c constraints.txt torch
 	$(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'

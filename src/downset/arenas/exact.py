@@ -2,7 +2,7 @@
 
 Source: the form of the search (records in the order of their offsets, each at rest, sections for inference, dominance
     by what could sink below, parts solved one by one) is minimalloc's (Moffitt, 2023). What is added to it, and where
-    each addition comes from, native/arena_capacity.hpp says.
+    each addition comes from, native/arenas/capacity_search.hpp says.
 Names: a *section* is a stretch of steps in which the same records live; a *target* is a height that the search tries to
     stay within.
 Complexity: exponential; anytime under the time limit. All work is measured in placements tried, the clock only ends it:

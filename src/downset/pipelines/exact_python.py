@@ -1,4 +1,4 @@
-"""The specification of native/pipeline_search.hpp: the same space, searched without cleverness.
+"""The specification of native/pipelines/search.hpp: the same space, searched without cleverness.
 
 Where the native search asks for the least communication within a limit, this one keeps every trade of computing against
 communication that no other beats: of a block (T, C), of a stage, of the pipeline so far (period, medium, latency).

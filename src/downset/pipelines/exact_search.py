@@ -162,11 +162,9 @@ def _run(
             sorted(banned),
         )  # fmt: skip
     elif engine == "native":
-        found = native_module().pipeline_search(
-            problem.cuts, _tables(problem), list(problem.least_macs_before()), handover,
-            list(form.speed), list(form.type),
-            [list(line) for line in form.per_byte], [list(line) for line in form.latency], form.uniform,
-            overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s, _STATES, sorted(banned),
+        found = _native(
+            problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
+            sorted(banned),
         )  # fmt: skip
     else:
         raise UsageError(f"unknown engine {engine!r}; choose native or python")
@@ -174,16 +172,31 @@ def _run(
     return Searched(period, bound, finished, states, _drafts(stages, form.order))
 
 
-def _tables(problem: SplitProblem) -> list[tuple[Any, ...]]:
-    lines = problem.cuts + 1
-    tables: list[tuple[Any, ...]] = [(0, [], [], [], [], [], [])] * (lines * lines)
+def _native(
+    problem: SplitProblem, form: Canonical, handover: list[int], overlap: bool, shared: bool, limit_s: float,
+    several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
+    banned: list[tuple[int, int, int]],
+) -> Any:  # fmt: skip
+    native = native_module()
+    segments = {}
     for start in range(problem.cuts):
-        for stop in range(start + 1, lines):
+        for stop in range(start + 1, problem.cuts + 1):
             segment = problem.segment(start, stop)
-            macs = [table[0].tolist() for table in (segment.upper, segment.lower, segment.final)]
-            moved = [(table[1] + table[2]).tolist() for table in (segment.upper, segment.lower, segment.final)]
-            tables[start * lines + stop] = (segment.rows, *macs, *moved)
-    return tables
+            tables = (segment.upper, segment.lower, segment.final)
+            macs = tuple(table[0].tolist() for table in tables)
+            moved_bytes = tuple((table[1] + table[2]).tolist() for table in tables)
+            segments[start, stop] = native.PipelineSegment(segment.rows, macs, moved_bytes)
+    asked = native.PipelineProblem(
+        native.PipelineChain(segments, list(problem.least_macs_before()), handover),
+        list(zip(form.type, form.speed, strict=True)),
+        native.PipelineNetwork(form.per_byte, form.latency, uniform=form.uniform, overlap=overlap, shared=shared),
+        latency_limit_s=limit_s,
+        several_blocks=several_blocks,
+        forbidden=banned,
+    )
+    if least_latency:
+        return native.pipeline_least_latency(asked, time_limit_s=time_limit_s, state_limit=_STATES)
+    return native.pipeline_least_period(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=_STATES)
 
 
 def _drafts(stages: Sequence[Any], order: Sequence[int]) -> Drafted:

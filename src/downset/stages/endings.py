@@ -1,4 +1,4 @@
-"""Endings: the stages that may come last in a downset. The specification of `native/stage_search.hpp`.
+"""Endings: the stages that may come last in a downset. The specification of `native/stages/lattice.hpp`.
 
 A subset S' of a downset S is an ending if no edge leads from S' to S − S'. Its groups are its connected components.
 IOS's published code enumerates fewer endings than its paper defines: only those in which every group is one operator

@@ -1,0 +1,274 @@
+// Offsets under a capacity, by complete search. Records are placed in the order of their offsets, each resting as low
+// as those placed before it allow; among all placements, the one whose offsets have the least sum has this form, so
+// nothing is lost. Where each technique comes from:
+//   minimalloc (Moffitt, 2023)          this form of the search; sections; what could sink whole below a record keeps
+//                                       it from being next (dominance); parts without a common record are solved one
+//                                       by one (decomposition); several static orders in turn, with growing limits
+//   disjunctive scheduling (Carlier     a section is a machine and its records are jobs: the earliest-release bound on
+//   and Pinson, 1989; Baptiste et al.)  every subset of a section, and not-first inference (arenas/sections.hpp)
+//   Boussemart et al., 2004             records that took part in failures come first after a restart
+//   Luby et al., 1993                   the lengths of the runs between restarts
+//   our own                             remembered failures: a set of records and where each could rest at the lowest
+//                                       is searched once, whatever led there. Windows: where a node fails, the stretch
+//                                       of sections that failed is searched by itself; if what is left there does not
+//                                       fit whatever happens elsewhere, that is a nogood, and no node above it need be
+//                                       tried in another way: what backjumping would do, in a search whose order of
+//                                       decisions is not free
+// All limits are counts of tried placements; the clock only ends the search. Specified by brute force in the tests.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "arenas/sections.hpp"
+
+namespace downset {
+
+class CapacitySearch : public SectionState {
+public:
+    enum class Outcome { kPlaced, kImpossible, kLimit };
+
+    CapacitySearch(const ArenaProblem& problem, const std::vector<std::vector<Interval>>& active)
+        : SectionState(problem, active), failures_(std::size_t{1} << table_bits_, 0) {}
+
+    // Looks for a placement within `capacity`. kImpossible is a proof.
+    Outcome run(Size capacity, double seconds, std::int64_t node_limit) {
+        capacity_ = capacity / grain_;
+        deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+        timed_out_ = false;
+        std::fill(failures_.begin(), failures_.end(), 0);
+        nogoods_.clear();
+        std::int64_t longest = 0;
+        for (std::int64_t turn = 1; total_nodes_ < node_limit && !timed_out_; ++turn) {
+            const std::int64_t length = luby(turn);
+            // Every doubling of the longest run tries the static orders; all other runs follow the weights.
+            for (int order = 0; length > longest && order < kOrders; ++order) {
+                const Outcome outcome = attempt(order, false, length, node_limit);
+                if (outcome != Outcome::kLimit) return outcome;
+            }
+            longest = std::max(longest, length);
+            for (double& weight : weight_) weight = 1.0 + (weight - 1.0) * kDecay;
+            const Outcome outcome = attempt(static_cast<int>(turn % kOrders), true, length, node_limit);
+            if (outcome != Outcome::kLimit) return outcome;
+        }
+        return Outcome::kLimit;
+    }
+
+    std::vector<Size> offsets() const {
+        std::vector<Size> all(count_);
+        for (int i = 0; i < count_; ++i) all[i] = (pinned_[i] >= 0 ? pinned_[i] : low_[i]) * grain_;
+        return all;
+    }
+    std::int64_t nodes() const { return total_nodes_; }
+    std::int64_t nogoods() const { return learnt_; }
+
+private:
+    static constexpr int kOrders = 3;
+    static constexpr int kRun = 4;               // nodes by record in a run of length 1
+    static constexpr double kDecay = 0.95;       // of weights, from run to run
+    static constexpr std::int64_t kThrash = 40;  // nodes below a failed node that make it worth a window
+    static constexpr int kWindowBudget = 10;     // nodes in a window by node below
+    static constexpr int kMargin = 2;            // sections added on both sides of what failed
+    static constexpr std::size_t kMostNogoods = 200;
+
+    int table_bits_ = 18;
+    std::vector<std::uint64_t> failures_;
+    struct Bound {
+        int record;
+        Size low;
+    };
+    std::vector<std::vector<Bound>> nogoods_;  // not all of these can be at or above the offsets named
+    bool weighted_ = false, windows_ = true;
+    int order_ = 0;
+    std::int64_t slice_ = 0, total_nodes_ = 0, asked_ = 0, learnt_ = 0;
+
+    CapacitySearch(const ArenaProblem& problem, const Window& window, const CapacitySearch& outer)
+        : SectionState(problem, window), table_bits_(12), failures_(std::size_t{1} << table_bits_, 0),
+          weighted_(outer.weighted_), windows_(false), order_(outer.order_) {
+        capacity_ = outer.capacity_;
+        deadline_ = outer.deadline_;
+    }
+
+    static std::int64_t luby(std::int64_t turn) {
+        std::int64_t size = 1;
+        while (2 * size - 1 < turn) size *= 2;
+        return turn == 2 * size - 1 ? size : luby(turn - size + 1);
+    }
+    Outcome attempt(int order, bool weighted, std::int64_t length, std::int64_t node_limit) {
+        if (timed_out_ || total_nodes_ >= node_limit) return Outcome::kLimit;
+        order_ = order;
+        weighted_ = weighted;
+        slice_ = std::min(length * kRun * count_ + 16, node_limit - total_nodes_);
+        nodes_ = asked_ = 0;
+        const Outcome outcome = from_start();
+        total_nodes_ += nodes_;
+        return outcome;
+    }
+
+    struct Part {
+        std::vector<int> records;
+        int begin, end;  // sections
+    };
+    Outcome from_start() {
+        if (!reset() || !propagate(0)) return Outcome::kImpossible;
+        std::vector<int> free, borders;
+        for (int i = 0; i < count_; ++i)
+            if (pinned_[i] < 0) free.push_back(i);
+        for (int s = 1; s <= sections_; ++s)
+            if (s == sections_ || spans_[s] == 0) borders.push_back(s);
+        return solve_parts(free, 0, borders);
+    }
+    Outcome solve_parts(const std::vector<int>& records, int begin, const std::vector<int>& borders) {
+        for (int end : borders) {
+            Part part{{}, begin, end};
+            begin = end;
+            for (int i : records)
+                if (!placed_[i] && first_section(i) < end && part.begin < last_section(i)) part.records.push_back(i);
+            if (part.records.empty()) continue;
+            const Outcome outcome = solve(part);
+            if (outcome != Outcome::kPlaced) return outcome;
+        }
+        return Outcome::kPlaced;
+    }
+
+    // A part by itself, in the order at hand: by the longest life, the largest area, or the fullest section first.
+    Outcome solve(Part& part) {
+        const std::uint64_t state = signature(part.records, 0);
+        if (slot(state) == state) return Outcome::kImpossible;
+        struct Keyed {
+            std::array<double, 3> key;
+            int record;
+        };
+        static constexpr int kTurns[kOrders][3] = {{0, 1, 2}, {2, 1, 0}, {2, 0, 1}};
+        const auto& turn = kTurns[order_];
+        std::vector<Keyed> keyed;
+        for (int i : part.records) {
+            Size fullest = 0;
+            each_section(i, [&](int s) { fullest = std::max(fullest, unplaced_[s]); });
+            const double weight = weighted_ ? weight_[i] : 1.0;
+            const std::array<double, 3> key = {length_[i] * weight, length_[i] * static_cast<double>(size_[i]) * weight,
+                                               static_cast<double>(fullest) * weight};
+            keyed.push_back({{key[turn[0]], key[turn[1]], key[turn[2]]}, i});
+        }
+        std::sort(keyed.begin(), keyed.end(), [](const Keyed& one, const Keyed& other) {
+            return one.key != other.key ? one.key > other.key : one.record < other.record;
+        });
+        for (std::size_t k = 0; k < keyed.size(); ++k) part.records[k] = keyed[k].record;
+        const Outcome outcome = descend(part, 0);
+        if (outcome == Outcome::kImpossible) slot(state) = state;
+        return outcome;
+    }
+
+    Outcome descend(const Part& part, Size last) {
+        const std::int64_t entered = nodes_, learnt = learnt_;
+        // A record that would leave room for a whole other one below it is not next: that one could sink there.
+        Size ceiling = std::numeric_limits<Size>::max();
+        for (int i : part.records)
+            if (!placed_[i]) ceiling = std::min(ceiling, rest_[i] + size_[i]);
+        if (ceiling == std::numeric_limits<Size>::max()) return Outcome::kPlaced;
+        std::vector<std::pair<Size, int>> candidates;
+        for (int i : part.records)
+            if (!placed_[i] && low_[i] >= last && low_[i] < ceiling) candidates.emplace_back(low_[i], i);
+        std::stable_sort(candidates.begin(), candidates.end(),
+                         [](const auto& one, const auto& other) { return one.first < other.first; });
+        const std::size_t changes = trail_.size(), depth = stack_.size();
+        for (auto [offset, record] : candidates) {
+            if (nodes_ % 8 == 0 && Clock::now() > deadline_) timed_out_ = true;
+            if (++nodes_ > slice_ || timed_out_) return Outcome::kLimit;
+            const Outcome outcome = after(part, record, offset);
+            if (outcome != Outcome::kImpossible) return outcome;
+            undo(depth, changes);
+            if (learnt_ != learnt && refuted()) return Outcome::kImpossible;
+        }
+        const std::int64_t below = nodes_ - entered;
+        if (windows_ && below >= kThrash && nodes_ - asked_ >= below / 2) search_window(part, entered, below);
+        return Outcome::kImpossible;
+    }
+    // What comes of placing this record next.
+    Outcome after(const Part& part, int record, Size offset) {
+        put(record);
+        if (!cuts_.empty()) {
+            if (!propagate_from(record) || refuted()) return Outcome::kImpossible;
+            std::vector<int> borders = cuts_;
+            borders.push_back(part.end);
+            return solve_parts(part.records, part.begin, borders);
+        }
+        const std::uint64_t state = signature(part.records, offset);
+        if (slot(state) == state || !propagate_from(record) || refuted()) return Outcome::kImpossible;
+        const Outcome outcome = descend(part, offset);
+        if (outcome == Outcome::kImpossible) slot(state) = state;
+        return outcome;
+    }
+
+    static std::uint64_t mixed(std::uint64_t value) {
+        value += 0x9e3779b97f4a7c15ULL;
+        value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
+        value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
+        return value ^ (value >> 31);
+    }
+    // What the rest of the search depends on. Two states are taken for one if 64 bits agree.
+    std::uint64_t signature(const std::vector<int>& records, Size last) const {
+        std::uint64_t all = mixed(static_cast<std::uint64_t>(last) + 1);
+        for (int i : records)
+            if (!placed_[i])
+                all += mixed(mixed(static_cast<std::uint64_t>(i) + 1) + static_cast<std::uint64_t>(rest_[i]));
+        return all | 1;
+    }
+    std::uint64_t& slot(std::uint64_t state) { return failures_[state >> (64 - table_bits_)]; }
+
+    // Whether a nogood holds: all its records are, or can only come, at or above the offsets named.
+    bool refuted() {
+        for (auto& nogood : nogoods_) {
+            std::size_t k = 0;
+            while (k < nogood.size() && low_[nogood[k].record] >= nogood[k].low) ++k;
+            if (k == nogood.size()) return true;
+            std::swap(nogood[k], nogood[k / 2]);  // what saves this state is looked at earlier in the next
+        }
+        return false;
+    }
+    // Searches the stretch of sections that failed below a node, by itself, from where its records could rest.
+    void search_window(const Part& part, std::int64_t since, std::int64_t below) {
+        int begin = part.begin, end = part.end;
+        while (begin < end && failed_at_[begin] <= since) ++begin;
+        while (end > begin && failed_at_[end - 1] <= since) --end;
+        if (begin == end) return;
+        begin = std::max(part.begin, begin - kMargin);
+        end = std::min(part.end, end + kMargin);
+        if (end - begin >= (part.end - part.begin) * 9 / 10) return;
+        Window window;
+        std::vector<int> records;
+        for (int i = 0; i < count_; ++i) {
+            std::vector<Interval> clipped;
+            for (auto [start, stop] : ranges_[i])
+                if (start < end && begin < stop) clipped.emplace_back(std::max(start, begin), std::min(stop, end));
+            if (placed_[i] || clipped.empty()) continue;
+            records.push_back(i);
+            window.size.push_back(size_[i]);
+            window.alignment.push_back(alignment_[i]);
+            window.pinned.push_back(pinned_[i]);
+            window.rest.push_back(rest_[i]);
+            window.active.push_back(std::move(clipped));
+            window.length.push_back(length_[i]);
+            window.weight.push_back(weight_[i]);
+        }
+        const ArenaProblem problem(window.size, window.alignment, window.pinned, window.active);
+        CapacitySearch search(problem, window, *this);
+        search.slice_ = kWindowBudget * below;
+        const Outcome outcome = search.from_start();
+        nodes_ += search.nodes_;
+        asked_ = nodes_;
+        if (outcome != Outcome::kImpossible) return;
+        std::vector<Bound> nogood;
+        for (int i : records)
+            if (pinned_[i] < 0 && rest_[i] > above_obstacles(i, least_[i])) nogood.push_back({i, rest_[i]});
+        nogoods_.insert(nogoods_.begin(), std::move(nogood));
+        if (nogoods_.size() > kMostNogoods) nogoods_.pop_back();
+        ++learnt_;
+    }
+};
+
+}  // namespace downset

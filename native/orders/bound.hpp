@@ -1,0 +1,146 @@
+// A lower bound on the peak of every order: for each operator v the least that can be live while it runs, over all
+// downsets at which it can run. Live bytes are submodular, so each is one minimum cut (a closure problem). Specified by
+// its Python twin in downset/orders/bound.py, which enumerates the downsets.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "bits.hpp"
+#include "check.hpp"
+#include "deadline.hpp"
+#include "orders/max_flow.hpp"
+#include "orders/problem.hpp"
+
+namespace downset {
+
+// The closure problems of one order problem, an operator at a time.
+class Closures {
+public:
+    explicit Closures(const OrderProblem& problem)
+        : problem_(problem), above_(problem.ancestors()), below_(problem.descendants()), place_(problem.count) {}
+
+    // The least transient of v, its largest in-place candidate taken off; anything up to `enough` if it is no more.
+    Bytes least(int v, Bytes enough) {
+        const auto& lists = problem_.lists;
+        const int members = sort_places(v);
+        Bytes reused = 0, transient = 0;
+        for (int s : lists.in_place[v]) reused = std::max(reused, lists.nbytes[s]);
+        items_.clear();
+        for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
+            const Seen made = seen(lists.producers[s]), read = seen(lists.consumers[s]);
+            if (made.self) {  // live while v runs, whoever allocated it
+                transient += lists.nbytes[s];
+                continue;
+            }
+            const bool allocated = made.done || lists.producers[s].empty();
+            if (!allocated && !made.free) continue;
+            const bool stays = lists.kept[s] || read.self || read.later;
+            if (allocated && !stays && !read.free) continue;  // freed by then
+            transient += allocated ? lists.nbytes[s] : 0;
+            if (!allocated || !stays) items_.push_back({s, !allocated, !stays});
+        }
+        if (transient - reused <= enough) return transient - reused;  // with only its ancestors before it
+        const int source = members, sink = members + 1;
+        int nodes = members + 2;
+        for (const Item& item : items_) nodes += item.costs + item.pays;
+        flow_.clear(nodes);
+        nodes = members + 2;
+        for (int u = 0; u < problem_.count; ++u)
+            if (place_[u] >= 0)
+                for (int w : problem_.successors[u])
+                    if (place_[w] >= 0) flow_.add_edge(place_[w], place_[u], Flow::kInfinite);
+        Bytes profits = 0;
+        for (const Item& item : items_) {
+            const Bytes nbytes = lists.nbytes[item.storage];
+            if (item.costs) {
+                flow_.add_edge(nodes, sink, nbytes);
+                for (int u : lists.producers[item.storage])
+                    if (place_[u] >= 0) flow_.add_edge(place_[u], nodes, Flow::kInfinite);
+                ++nodes;
+            }
+            if (item.pays) {
+                flow_.add_edge(source, nodes, nbytes);
+                profits += nbytes;
+                for (int u : lists.consumers[item.storage])
+                    if (place_[u] >= 0) flow_.add_edge(nodes, place_[u], Flow::kInfinite);
+                ++nodes;
+            }
+        }
+        return transient - reused - (profits - flow_.run(source, sink));
+    }
+
+private:
+    enum Place { kDone = -1, kLater = -2, kSelf = -3 };  // else free: its node
+    struct Seen {
+        bool done, free, later, self;
+    };
+    struct Item {
+        std::size_t storage;
+        bool costs, pays;
+    };
+    const OrderProblem& problem_;
+    BitsTable above_, below_;
+    std::vector<int> place_;
+    std::vector<Item> items_;
+    Flow flow_;
+
+    int sort_places(int v) {
+        const BitsView above = above_[v], below = below_[v];
+        int members = 0;
+        for (int u = 0; u < problem_.count; ++u)
+            place_[u] = u == v ? kSelf : above.has(u) ? kDone : below.has(u) ? kLater : members++;
+        return members;
+    }
+    Seen seen(const Ints& list) const {
+        Seen all{};
+        for (int u : list) {
+            const int place = place_[u];
+            all.done |= place == kDone, all.free |= place >= 0, all.later |= place == kLater,
+                all.self |= place == kSelf;
+        }
+        return all;
+    }
+};
+
+// Valid whenever it stops: operators that the time did not reach simply do not raise it. `known` is any order: where
+// v's transient in it is within the bound there is nothing to ask.
+inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, double seconds) {
+    const Deadline deadline(seconds);
+    const auto& lists = problem.lists;
+    Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
+    std::vector<Bytes> touched(problem.count, 0), met(problem.count, 0);
+    for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
+        at_the_end += lists.kept[s] ? lists.nbytes[s] : 0;
+        for (int v : lists.producers[s]) touched[v] += lists.nbytes[s];
+        for (int v : lists.consumers[s])
+            if (!std::binary_search(lists.producers[s].begin(), lists.producers[s].end(), v))
+                touched[v] += lists.nbytes[s];
+    }
+    DynamicBits set = no_bits(problem.words);
+    Bytes live = problem.start_live, bound = std::max({problem.floor, live, at_the_end});
+    for (int v : known) {
+        require(v >= 0 && v < problem.count && !set.has(v), "known order: ", v, " is not an operator, or comes twice");
+        const auto next = problem.step(set, live, v);
+        met[v] = next.transient;
+        live = next.left;
+        set.add(v);
+    }
+    // Cheap first: what v reads and writes is live while it runs. The flows then start where most is to be expected.
+    std::vector<int> sequence(problem.count);
+    for (int v = 0; v < problem.count; ++v) {
+        sequence[v] = v;
+        Bytes reused = 0;
+        for (int s : lists.in_place[v]) reused = std::max(reused, lists.nbytes[s]);
+        bound = std::max(bound, touched[v] - reused);
+    }
+    std::stable_sort(sequence.begin(), sequence.end(), [&](int one, int other) { return met[one] > met[other]; });
+    Closures closures(problem);
+    for (int v : sequence) {
+        if (met[v] <= bound || deadline.passed()) break;
+        bound = std::max(bound, closures.least(v, bound));
+    }
+    return bound;
+}
+
+}  // namespace downset

@@ -1,0 +1,155 @@
+// Vertices of a network, what they read, and what a vertex costs in a piece. The specification is PiecePrices of
+// downset.pipelines.pieces_recursive.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "bits.hpp"
+#include "pieces/row_form.hpp"
+
+namespace downset {
+
+// Of vertices; more networks than this are divided first.
+constexpr int kMostVertices = 1024;
+using PieceSet = FixedBits<kMostVertices / 64>;
+
+class PieceNetwork {
+public:
+    using Lists = std::vector<std::vector<std::int64_t>>;
+    static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+
+    // vertices: their operators, ascending, numbered topologically; layers: 1 where a vertex counts in the diameter.
+    PieceNetwork(const Lists& inputs, const Lists& outputs, const Lists& numbers, std::vector<std::int64_t> tensor_rows,
+                 const std::vector<std::int64_t>& graph_outputs, Lists vertex_ops, std::vector<int> is_layer,
+                 int strip_count, int most_layers)
+        : form(inputs, outputs, numbers, std::move(tensor_rows)), vertices(std::move(vertex_ops)),
+          layers(std::move(is_layer)), strips(strip_count), diameter(most_layers),
+          count(static_cast<int>(vertices.size())) {
+        std::vector<int> made_by(form.rows.size(), -1);
+        for (int v = 0; v < count; ++v)
+            for (auto op : vertices[v])
+                for (auto tensor : form.ops[op].outputs) made_by[tensor] = v;
+        predecessors.resize(count);
+        successors.resize(count);
+        read_by.resize(form.rows.size());
+        is_output.assign(form.rows.size(), false);
+        for (auto tensor : graph_outputs) is_output[tensor] = true;
+        std::vector<bool> is_read(form.rows.size(), false);
+        for (int v = 0; v < count; ++v)
+            for (auto op : vertices[v])
+                for (const auto& input : form.ops[op].inputs) {
+                    is_read[input.tensor] = true;
+                    const int from = made_by[input.tensor];
+                    if (from < 0 || from == v) continue;
+                    predecessors[v].add(from);
+                    successors[from].add(v);
+                    read_by[input.tensor].add(v);
+                }
+        for (std::size_t t = 0; t < is_read.size(); ++t)
+            if (made_by[t] >= 0 && !is_read[t]) is_output[t] = true;
+        wanted_.resize(form.rows.size() * (strips + 1));
+        length_.assign(count, 0);
+        descendants.resize(count);
+        for (int v = count - 1; v >= 0; --v) {
+            all.add(v);
+            descendants[v] = successors[v];
+            successors[v].each([&](int later) { descendants[v] |= descendants[later]; });
+            if (successors[v].empty()) ends.add(v);
+        }
+    }
+
+    // What vertex v adds to the piece `piece` of what is `left`, all its successors in it being placed before; kNone if
+    // the piece gets too long. Leaves the rows that v's inputs must have, and the path length, behind.
+    std::int64_t place(int v, const PieceSet& left, const PieceSet& piece) {
+        int longest = 0;
+        (successors[v] & piece).each([&](int later) { longest = std::max(longest, length_[later]); });
+        length_[v] = longest + layers[v];
+        if (length_[v] > diameter) return kNone;
+        std::int64_t total = 0;
+        for (auto op : vertices[v])
+            for (auto tensor : form.ops[op].outputs) collect(tensor, left, piece);
+        for (auto it = vertices[v].rbegin(); it != vertices[v].rend(); ++it) total += sweep(form.ops[*it], v);
+        return total;
+    }
+
+    // What may be added to a piece: vertices that feed it, or whose results nobody reads; their successors are all in.
+    PieceSet candidates(const PieceSet& left, const PieceSet& piece) const {
+        PieceSet found = ends;
+        piece.each([&](int v) { found |= predecessors[v]; });
+        return (found & left) - piece;
+    }
+
+    PieceSet feeding(const PieceSet& piece) const {
+        PieceSet found;
+        piece.each([&](int v) { found |= predecessors[v]; });
+        return found;
+    }
+
+    std::int64_t cost_of(const PieceSet& left, const PieceSet& piece) {
+        std::int64_t cost = 0;
+        piece.each_down(count, [&](int v) { return cost += place(v, left, piece), true; });
+        return cost;
+    }
+
+    RowForm form;
+    Lists vertices;
+    std::vector<int> layers;
+    int strips, diameter;
+    int count;
+    std::vector<PieceSet> predecessors, successors, descendants, read_by;
+    std::vector<bool> is_output;
+    PieceSet all, ends;
+
+private:
+    // The rows of a tensor that the piece's readers outside v, and later pieces, want: strip by strip, then whole.
+    void collect(std::int64_t tensor, const PieceSet& left, const PieceSet& piece) {
+        const auto rows = form.rows[tensor];
+        const bool sink = is_output[tensor] || !read_by[tensor].within(left);
+        Rows* wanted = &wanted_[tensor * (strips + 1)];
+        for (int s = 0; s <= strips; ++s) wanted[s] = {};
+        if (sink) {
+            for (int s = 0; s < strips; ++s) wanted[s] = {s * rows / strips, (s + 1) * rows / strips};
+            wanted[strips] = {0, rows};
+        }
+        (read_by[tensor] & piece).each([&](int reader) {
+            for (auto index : vertices[reader]) {
+                const auto& op = form.ops[index];
+                for (const auto& input : op.inputs)
+                    if (input.tensor == tensor)
+                        for (int s = 0; s <= strips; ++s)
+                            if (const auto made = made_of(op, s); !made.empty())
+                                wanted[s].cover(input.read(made, rows));
+            }
+        });
+    }
+
+    Rows made_of(const RowOp& op, int strip) const {
+        Rows made;
+        for (auto tensor : op.outputs) made.cover(wanted_[tensor * (strips + 1) + strip]);
+        return op.whole && !made.empty() ? Rows{0, op.rows} : made;
+    }
+
+    std::int64_t sweep(const RowOp& op, int v) {
+        std::int64_t spent = 0;
+        for (int s = 0; s <= strips; ++s) {
+            const auto made = made_of(op, s);
+            spent += s < strips ? made.size() : -made.size();
+            if (made.empty()) continue;
+            for (auto tensor : op.outputs) wanted_[tensor * (strips + 1) + s] = made;
+            for (const auto& input : op.inputs)
+                if (!read_by[input.tensor].has(v)) {  // made inside v, or given
+                    wanted_[input.tensor * (strips + 1) + s].cover(input.read(made, form.rows[input.tensor]));
+                }
+        }
+        return std::max<std::int64_t>(spent, 0) * op.macs_per_row;
+    }
+
+    std::vector<Rows> wanted_;  // by tensor: its rows strip by strip, then whole
+    std::vector<int> length_;
+};
+
+}  // namespace downset

@@ -1,0 +1,269 @@
+// What a block, or several one after another on the same devices, takes at least; remembered, and bounded before that.
+//
+// Communication C falls in the limit T on computing (row_division.hpp). So T + C(T) is bounded on every interval of T
+// and its least value found by bisection; and whether it can be had within B is told by T = B, B - C(B), …, which falls
+// to the largest T with T + C(T) <= B, or below all divisions.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "deadline.hpp"
+#include "pipelines/cut_path.hpp"
+#include "pipelines/row_division.hpp"
+
+namespace downset {
+
+class PipelineBlocks : public RowDivision {
+public:
+    // Of the least T + C(T): some division has `value`, at `limit` of computing; none is below `above`.
+    struct Known {
+        double value = kNever, limit = kNever, above = 0;
+        bool exact() const { return above >= value * kBelow; }
+    };
+
+    PipelineBlocks(const PipelineProblem& problem, const DeviceSets& sets, double seconds, std::int64_t state_limit)
+        : RowDivision(problem, sets), state_limit_(state_limit), deadline_(seconds), known_(sets.led_count),
+          bytes_per_mac_(problem.chain.segments.size(), -1.0), least_rate_(sets.led_count, 0.0) {
+        for (int set = 1; set < sets.count; ++set)
+            for (int leader = kAnyLeader; leader < static_cast<int>(sets.members[set].size()); ++leader)
+                least_rate_[sets.led(set, leader)] = problem.least_rate(sets.members[set], leader);
+    }
+
+    std::int64_t states() const { return states_; }
+    bool stopped() const { return stopped_; }
+    bool out_of_time() {
+        ++states_;
+        if ((states_ & 63) == 0 && deadline_.passed()) stopped_ = true;
+        if (states_ > state_limit_) stopped_ = true;
+        return stopped_;
+    }
+
+    // Whether no device of the set is forbidden to run the segment (any of a type: all of it).
+    bool allowed(int start, int stop, int set) const {
+        for (int device : problem_.forbidden[problem_.index(start, stop)])
+            for (int member : sets_.members[set])
+                if (problem_.type[member] == problem_.type[device]) return false;
+        return true;
+    }
+
+    // The largest T with T + C(T) within the budget: the limit, and its division. False: there is none (or no time).
+    bool largest_within(int start, int stop, int set, int leader, double budget, double& limit, Division& found) {
+        limit = budget;
+        while (!out_of_time()) {
+            const double transfer = least_transfer(start, stop, set, leader, limit, &found);
+            if (transfer == kNever) return false;
+            if (found.longest + transfer <= budget * kAbout) return true;
+            const double next = budget - transfer;
+            if (next >= limit) return false;  // rounding
+            limit = next;
+        }
+        return false;
+    }
+
+    // The limits around the least of max(T, C(T) + wait), none above `high`: C falls.
+    std::pair<double, double> around_crossing(int start, int stop, int set, int leader, double high, double wait) {
+        double low = 0;
+        for (int i = 0; i < 60 && low < high * kBelow; ++i) {
+            const double middle = (low + high) / 2;
+            if (least_transfer(start, stop, set, leader, middle, nullptr) + wait <= middle)
+                high = middle;
+            else
+                low = middle;
+        }
+        return {low, high};
+    }
+
+    // The least T + C(T) below the cutoff, exactly; value infinite: none below.
+    Known least_sum(int start, int stop, int set, int leader, double cutoff) {
+        Known& known = known_of(start, stop, set, leader);
+        if (known.above >= cutoff || known.exact())
+            return known.value < cutoff ? known : Known{kNever, kNever, known.above};
+        double best = std::min(cutoff, known.value), limit = known.value < cutoff ? known.limit : kNever;
+        best = lightest(start, stop, set, leader, 1, kBelow, best, limit);
+        if (stopped_) return {kNever, kNever, 0};
+        known.above = best;
+        if (best < cutoff) known.value = best, known.limit = limit;
+        return best < cutoff ? known : Known{kNever, kNever, best};
+    }
+
+    // The least T + weight · C(T), or the cutoff where none is below; none is below `below` times what is returned.
+    // `limit` receives the T of what is returned, if that is below the cutoff.
+    double lightest(int start, int stop, int set, int leader, double weight, double below, double cutoff,
+                    double& limit) {
+        struct Span {
+            double low, low_cost, high, high_cost;
+        };
+        double best = cutoff;
+        Division found;
+        const auto look = [&](double at) {
+            const double transfer = least_transfer(start, stop, set, leader, at, &found);
+            if (transfer < kNever && found.longest + weight * transfer < best * kBelow)
+                best = found.longest + weight * transfer, limit = at;
+            if (transfer == kNever) found.longest = at;
+            return transfer;
+        };
+        const double alone = problem_.segment(start, stop).macs.final[0] / speed_of(set, leader);
+        if (alone < best) best = limit = alone;
+        if (sets_.members[set].size() < 2) return best;
+        const double end = std::min(best, alone);
+        const double end_cost = look(end);
+        const double end_really = found.longest;
+        const double least = problem_.macs(start, stop) / sets_.speed[set];
+        if (end_cost == kNever || least + weight * end_cost >= best * below) return best;
+        const double start_cost = look(least);
+        std::vector<Span> spans{{least, start_cost, end_really, end_cost}};
+        while (!spans.empty()) {
+            const Span span = spans.back();
+            spans.pop_back();
+            if (span.low + weight * span.high_cost >= best * below || span.high <= span.low * kAbout) continue;
+            if (span.low_cost == span.high_cost) continue;
+            if (out_of_time()) return best;
+            const double middle = (span.low + span.high) / 2;
+            const double cost = look(middle);
+            const double really = found.longest;
+            spans.push_back({middle, cost, span.high, span.high_cost});
+            spans.push_back({span.low, span.low_cost, std::min(really, middle), cost});
+        }
+        return best;
+    }
+
+    // Whether some division has T + C(T) within the budget: the value of one, or infinity.
+    double sum_within(int start, int stop, int set, int leader, double budget) {
+        Known& known = known_of(start, stop, set, leader);
+        if (known.value <= budget) return known.value;
+        if (known.above >= budget) return kNever;
+        double limit;
+        Division found;
+        if (largest_within(start, stop, set, leader, budget, limit, found)) {
+            known.value = found.longest + found.transfer, known.limit = limit;
+            return known.value;
+        }
+        if (!stopped_) known.above = std::max(known.above, budget);
+        return kNever;
+    }
+
+    Known& known_of(int start, int stop, int set, int leader) {
+        auto& known = known_[sets_.led(set, leader)];
+        if (known.empty()) known.resize(problem_.chain.segments.size());
+        return known[problem_.index(start, stop)];
+    }
+
+    // The least sum of several blocks (two at least), one after another on the same devices under one leader, if it is
+    // below the cutoff: a shortest path over least sums, worked out only where a path seems short enough.
+    double several(int start, int stop, int set, int& leader, double cutoff, std::vector<std::pair<int, int>>* path) {
+        if (leader != kAnyLeader) return path_sum(start, stop, set, leader, cutoff, path);
+        // Each block led by whom it likes best is a bound; then one leader for all.
+        if (path_sum(start, stop, set, kAnyLeader, cutoff, nullptr) == kNever) return kNever;
+        double best = kNever;
+        for (int one = 0; one < static_cast<int>(sets_.members[set].size()) && !stopped_; ++one) {
+            const double value = path_sum(start, stop, set, one, std::min(best, cutoff), path);
+            if (value < best) best = value, leader = one;
+        }
+        return best;
+    }
+
+    // Likewise under this leader, or with a leader for each block: a bound.
+    double several_led(int start, int stop, int set, int leader, double cutoff) {
+        return path_sum(start, stop, set, leader, cutoff, nullptr);
+    }
+
+    // No stage of several blocks on the set sums to less, as far as is known: the shortest path over bounds. Worked out
+    // once for a set and leader, and again after `forget_bounds`.
+    double several_bound(int start, int stop, int set, int leader) {
+        if (several_bounds_.empty()) several_bounds_.resize(sets_.led_count);
+        auto& bounds = several_bounds_[sets_.led(set, leader)];
+        if (bounds.empty()) {
+            const int lines = problem_.chain.cuts + 1;
+            std::vector<double> one(lines * lines, kNever), any(lines * lines, kNever);
+            bounds.assign(lines * lines, kNever);
+            for (int from = problem_.chain.cuts - 1; from >= 0; --from)
+                for (int to = from + 1; to <= problem_.chain.cuts; ++to) {
+                    double least = kNever;
+                    for (int middle = from + 1; middle < to; ++middle)
+                        least = std::min(least, one[from * lines + middle] + any[middle * lines + to]);
+                    bounds[from * lines + to] = least;
+                    one[from * lines + to] =
+                        std::max(known_of(from, to, set, leader).above, sum_bound(from, to, set, leader));
+                    any[from * lines + to] = std::min(one[from * lines + to], least);
+                }
+        }
+        return bounds[problem_.index(start, stop)];
+    }
+    void forget_bounds() { several_bounds_.clear(); }
+
+    // Bytes on the network for each MAC that is not the leader's, at least: the best ratio of any strip.
+    double bytes_per_mac(int start, int stop) {
+        double& ratio = bytes_per_mac_[problem_.index(start, stop)];
+        if (ratio >= 0) return ratio;
+        const auto& seg = problem_.segment(start, stop);
+        ratio = problem_.speed.size() > 1 && seg.macs.final[0] > 0 ? strip_ratio(seg) : 0;
+        return ratio;
+    }
+
+    // Of the leader, or the fastest.
+    double speed_of(int set, int leader) const {
+        return leader == kAnyLeader ? sets_.fastest[set] : problem_.speed[sets_.members[set][leader]];
+    }
+
+    // No division of the segment over the set sums to less, communication weighted.
+    double sum_bound(int start, int stop, int set, int leader, double weight = 1) {
+        const double macs = problem_.macs(start, stop), together = sets_.speed[set], alone = speed_of(set, leader);
+        const double ratio = bytes_per_mac(start, stop) * least_rate_[sets_.led(set, leader)] * weight;
+        return std::min(macs / alone, macs / together + ratio * macs * (1 - alone / together));
+    }
+
+private:
+    std::int64_t state_limit_, states_ = 0;
+    Deadline deadline_;
+    bool stopped_ = false;
+    std::vector<std::vector<Known>> known_;            // by set and leader, segment
+    std::vector<double> bytes_per_mac_, least_rate_;   // by segment; by set and leader: seconds a byte
+    std::vector<std::vector<double>> several_bounds_;  // by set and leader, segment
+
+    double path_sum(int start, int stop, int set, int leader, double cutoff, std::vector<std::pair<int, int>>* path) {
+        const int length = stop - start, line = length + 1;
+        std::vector<double> weight(line * line, kNever);
+        std::vector<char> exact(weight.size(), 0);
+        for (int a = 0; a < length; ++a)
+            for (int b = a + 1; b <= length; ++b) {
+                if (a == 0 && b == length) continue;
+                double& least = weight[a * line + b];
+                least = std::max(known_of(start + a, start + b, set, leader).above,
+                                 sum_bound(start + a, start + b, set, leader));
+                if (problem_.network.uniform)
+                    least = std::max(least, known_of(start + a, start + b, set, kAnyLeader).above);
+            }
+        while (true) {
+            const CutPath shortest(length, weight);
+            const auto& [distance, previous] = shortest;
+            if (distance[length] >= cutoff * kBelow || stopped_) return kNever;
+            bool all = true;
+            for (int b = length; b > 0; b = previous[b]) {
+                const int edge = previous[b] * line + b;
+                if (exact[edge]) continue;
+                all = false;
+                // What the other blocks of this path leave is all that this one may take.
+                const double left = cutoff - (distance[length] - weight[edge]);
+                const Known known = least_sum(start + previous[b], start + b, set, leader, left);
+                if (stopped_) return kNever;
+                if (known.value < kNever)
+                    weight[edge] = known.value, exact[edge] = 1;
+                else
+                    weight[edge] = std::max(known.above, left);
+                break;
+            }
+            if (!all) continue;
+            if (path) {
+                path->clear();
+                for (int b = length; b > 0; b = previous[b])
+                    path->insert(path->begin(), {start + previous[b], start + b});
+            }
+            return distance[length];
+        }
+    }
+};
+
+}  // namespace downset
