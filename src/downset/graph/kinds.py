@@ -113,15 +113,16 @@ _ACTIVATIONS = (
     Kind("Sigmoid", "activation", "same", fused=()),
     Kind("Tanh", "activation", "same", fused=()),
     Kind("com.microsoft::Gelu", "activation", "same", twin="Gelu"),
-    *_all("Elu Gelu HardSwish Selu Softplus Softsign com.microsoft::QuickGelu", "activation"),
-    *_all("Celu Mish Shrink Swish ThresholdedRelu com.microsoft::FastGelu", "activation", executed=False),
+    *_all("Celu Elu Gelu HardSwish Mish Selu Shrink Softplus Softsign ThresholdedRelu", "activation"),
+    Kind("com.microsoft::QuickGelu", "activation", "same"),
+    *_all("Swish com.microsoft::FastGelu", "activation", executed=False),
 )
 _ELEMENTWISE = (
-    *_all("Abs Cast Ceil Cos Erf Exp Floor Identity Log Neg Not Reciprocal Round Sign Sin Sqrt", "unary"),
-    *_all("tflite::RSQRT tflite::SQUARE", "unary"),
-    *_all("Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cosh IsInf IsNaN Sinh Tan", "unary", executed=False),
-    *_all("Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or PRelu Pow Sub", "binary"),
-    *_all("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod Xor com.microsoft::BiasGelu", "binary", executed=False),
+    *_all("Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Erf Exp Floor Identity IsInf IsNaN Log", "unary"),
+    *_all("Neg Not Reciprocal Round Sign Sin Sinh Sqrt Tan tflite::RSQRT tflite::SQUARE", "unary"),
+    *_all("BitwiseNot", "unary", executed=False),
+    *_all("Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or PRelu Pow Sub Xor", "binary"),
+    *_all("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod com.microsoft::BiasGelu", "binary", executed=False),
     *_all("Max Mean Min Sum Where", "n-ary"),
 )
 _LAYERS = (

@@ -198,3 +198,15 @@ def quick_gelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 def prelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [torch_library().where(inputs[0] >= 0, inputs[0], inputs[0] * inputs[1])]
+
+
+def shrink(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    torch, values = torch_library(), inputs[0]
+    bias, limit = float(op.attrs.get("bias", 0.0)), float(op.attrs.get("lambd", 0.5))
+    outside = torch.where(values > limit, values - bias, torch.zeros_like(values))
+    return [torch.where(values < -limit, values + bias, outside)]
+
+
+def thresholded_relu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    threshold = float(op.attrs.get("alpha", 1.0))
+    return [torch_library().where(inputs[0] > threshold, inputs[0], 0.0)]
