@@ -141,7 +141,6 @@ _LAYERS = (
 _NORMALISATIONS = (
     Kind("BatchNormalization", "normalisation", "same", "channel values"),
     Kind("InstanceNormalization", "normalisation", "whole", "channel values"),
-    Kind("GroupNormalization", "normalisation", "whole", "channel values", executed=False),
     Kind("LRN", "normalisation", "same", "channel values"),
     Kind("LayerNormalization", "normalisation", "from axis", axis=-1),
     Kind("RMSNormalization", "normalisation", "from axis", axis=-1),
@@ -202,13 +201,13 @@ _OTHERS = (
 _OPAQUE = _all(
     "AffineGrid Attention BitCast BlackmanWindow CastLike CausalConvWithState CenterCropPad Col2Im Compress "
     "ConcatFromSequence ConvInteger CumProd CumSum DFT DeformConv Det DynamicQuantizeLinear Einsum EyeLike GRU "
-    "GatherND GridSample HammingWindow HannWindow Hardmax ImageDecoder LSTM LinearAttention LpNormalization "
-    "MatMulInteger MaxRoiPool MaxUnpool MeanVarianceNormalization MelWeightMatrix NegativeLogLikelihoodLoss "
-    "NonMaxSuppression NonZero OneHot Optional OptionalGetElement OptionalHasElement QLinearConv QLinearMatMul RNN "
-    "Range ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare RegexFullMatch ReverseSequence RoiAlign "
-    "RotaryEmbedding STFT Scatter ScatterElements ScatterND SequenceAt SequenceConstruct SequenceEmpty SequenceErase "
-    "SequenceInsert SequenceLength Size SoftmaxCrossEntropyLoss SplitToSequence StringConcat StringNormalizer "
-    "StringSplit SwiGLU TensorScatter TfIdfVectorizer TopK Trilu Unique",
+    "GatherND GridSample GroupNormalization HammingWindow HannWindow Hardmax ImageDecoder LSTM LinearAttention "
+    "LpNormalization MatMulInteger MaxRoiPool MaxUnpool MeanVarianceNormalization MelWeightMatrix "
+    "NegativeLogLikelihoodLoss NonMaxSuppression NonZero OneHot Optional OptionalGetElement OptionalHasElement "
+    "QLinearConv QLinearMatMul RNN Range ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare "
+    "RegexFullMatch ReverseSequence RoiAlign RotaryEmbedding STFT Scatter ScatterElements ScatterND SequenceAt "
+    "SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Size SoftmaxCrossEntropyLoss "
+    "SplitToSequence StringConcat StringNormalizer StringSplit SwiGLU TensorScatter TfIdfVectorizer TopK Trilu Unique",
     "other",
     "unknown",
     executed=False,
