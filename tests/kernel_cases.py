@@ -233,6 +233,10 @@ def gelu(r):
     return Case([normal(r, *shape(r))], {"approximate": pick(r, "none", "tanh")} if r.random() < 0.7 else {}, opset=20)
 
 
+def swish(r):
+    return Case([normal(r, *shape(r))], {"alpha": float(r.uniform(0.5, 2))} if r.random() < 0.7 else {}, opset=24)
+
+
 KINDS = {
     "Abs": elementwise(), "Acos": elementwise(fractions), "Acosh": elementwise(above_one), "Add": arithmetic,
     "And": two(truths, dtypes=(TensorProto.BOOL,)), "ArgMax": extreme, "ArgMin": extreme,
@@ -259,9 +263,9 @@ KINDS = {
     "Shrink": elementwise(bias=(-1, 1), lambd=(0.2, 1)), "Sigmoid": elementwise(), "Sign": elementwise(),
     "Sin": elementwise(), "Sinh": elementwise(), "Slice": sliced, "Softmax": along_an_axis, "Softplus": elementwise(),
     "Softsign": elementwise(), "SpaceToDepth": cells, "Split": split, "Sqrt": elementwise(positive),
-    "Squeeze": squeezed, "Sub": arithmetic, "Sum": many, "Tan": elementwise(fractions), "Tanh": elementwise(),
-    "ThresholdedRelu": elementwise(alpha=(0.2, 1.5)), "Tile": tiled, "Transpose": transposed, "Unsqueeze": unsqueezed,
-    "Upsample": upsampled, "Where": chosen, "Xor": two(truths, dtypes=(TensorProto.BOOL,)),
+    "Squeeze": squeezed, "Sub": arithmetic, "Sum": many, "Swish": swish, "Tan": elementwise(fractions),
+    "Tanh": elementwise(), "ThresholdedRelu": elementwise(alpha=(0.2, 1.5)), "Tile": tiled, "Transpose": transposed,
+    "Unsqueeze": unsqueezed, "Upsample": upsampled, "Where": chosen, "Xor": two(truths, dtypes=(TensorProto.BOOL,)),
     "com.microsoft::FusedConv": fused_convolution, "com.microsoft::FusedGemm": fused_gemm,
     "com.microsoft::FusedMatMul": fused_matrix_product, "com.microsoft::Gelu": elementwise(),
     "com.microsoft::QuickGelu": elementwise(alpha=(0.5, 2)),

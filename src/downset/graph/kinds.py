@@ -113,9 +113,9 @@ _ACTIVATIONS = (
     Kind("Sigmoid", "activation", "same", fused=()),
     Kind("Tanh", "activation", "same", fused=()),
     Kind("com.microsoft::Gelu", "activation", "same", twin="Gelu"),
-    *_all("Celu Elu Gelu HardSwish Mish Selu Shrink Softplus Softsign ThresholdedRelu", "activation"),
+    *_all("Celu Elu Gelu HardSwish Mish Selu Shrink Softplus Softsign Swish ThresholdedRelu", "activation"),
     Kind("com.microsoft::QuickGelu", "activation", "same"),
-    *_all("Swish com.microsoft::FastGelu", "activation", executed=False),
+    Kind("com.microsoft::FastGelu", "activation", "same", executed=False),
 )
 _ELEMENTWISE = (
     *_all("Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Erf Exp Floor Identity IsInf IsNaN Log", "unary"),

@@ -192,8 +192,13 @@ def selu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [gamma * torch.where(inputs[0] > 0, inputs[0], alpha * torch.expm1(inputs[0]))]
 
 
-def quick_gelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    return [inputs[0] * torch_library().sigmoid(inputs[0] * float(op.attrs.get("alpha", 1.702)))]
+def swish(alpha: float) -> Callable[[Op, Inputs, Shapes], list[Any]]:
+    """x · sigmoid(alpha · x); `alpha` where the operator states none."""
+
+    def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+        return [inputs[0] * torch_library().sigmoid(scaled(inputs[0], op.attrs.get("alpha", alpha)))]
+
+    return kernel
 
 
 def prelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
