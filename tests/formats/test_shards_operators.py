@@ -95,6 +95,7 @@ POINTWISE = {
     "rank 2": binary("Add", ROWS, COLUMNS),
     "rank 2, columns spread": binary("Max", ROWS, 1, first=True),
     "columns alone": binary("Add", COLUMNS),
+    "remainder": ([node("Mod", ["a", "c"], ["b"], fmod=1)], [weights("c", ROWS, 1)]),
     "prelu": binary("PRelu", 4, ROWS, 1),
     "where": (
         [node("Where", ["c", "a", "d"], ["b"])],
@@ -161,6 +162,7 @@ WHOLE = {
     "reshape": one("Reshape", whole_numbers("s", 1, 4, COLUMNS, ROWS)),
     "einsum": one("Einsum", equation="nchw->ncwh"),
     "triangle": one("Trilu"),
+    "transposed convolution": one("ConvTranspose", weights("w", 4, 4, 3, 3), pads=[1, 1, 1, 1]),
     "instance norm": one("InstanceNormalization", *STATISTICS[:2]),
     "layer norm over rows": one("LayerNormalization", weights("w", ROWS, COLUMNS), axis=2),
     "softmax over rows": one("Softmax", axis=2),
@@ -190,6 +192,12 @@ WHOLE = {
     ),
 }  # fmt: skip
 CUT = {
+    "celu": one("Celu", alpha=0.5),
+    "mish": one("Mish", opset=18),
+    "shrink": one("Shrink", bias=0.1, lambd=0.3),
+    "thresholded relu": one("ThresholdedRelu", alpha=0.2),
+    "arc tangent": one("Atan"),
+    "norm pool": one("LpPool", p=2, **POOL),
     "max pool without": one("MaxPool", **POOL),
     "max pool, indices unread": one("MaxPool", outputs=("b", "i"), **POOL),
     "largest channel": (

@@ -21,8 +21,8 @@ class Network(torch.nn.Module):
         self.last = torch.nn.Linear(8, 4)
 
     def forward(self, x):
-        y = torch.relu(self.norm(self.first(x)))
-        joined = torch.cat([y, torch.nn.functional.max_pool2d(y, 3, 1, 1)], 1)
+        y = torch.nn.functional.silu(self.norm(self.first(x)))
+        joined = torch.cat([torch.relu(y), torch.nn.functional.max_pool2d(y, 3, 1, 1)], 1)
         one, other = torch.split(joined, 8, 1)
         mean = (one * torch.sigmoid(other)).mean((2, 3))
         return self.last(torch.flatten(mean, 1)), torch.nn.functional.hardtanh(mean, 0, 6)

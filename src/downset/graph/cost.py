@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import extent, input_map, is_whole
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import Interval, RowForm, RowInput, RowOp, needed
 
 __all__ = ["macs", "op_macs", "redundant_macs", "row_form", "segment_macs", "whole_macs"]
@@ -22,23 +23,25 @@ def op_macs(graph: Graph, op: Op) -> int:
     if not op.outputs or op.outputs[0] == ABSENT:
         return 0
     made = math.prod(graph.tensors[op.outputs[0]].shape)
-    if op.kind in ("Conv", "com.microsoft::FusedConv"):
-        weights = graph.tensors[op.inputs[1]].shape
-        if op.attrs.get("layout") == "NHWC":
-            # TFLite's depthwise weights are (1, height, width, channels): one input channel for each output
-            return made * (math.prod(weights[1:3]) if op.attrs.get("depthwise") else math.prod(weights[1:]))
-        return made * math.prod(weights[1:])
-    if op.kind == "ConvTranspose":
-        weights = graph.tensors[op.inputs[1]].shape
-        read = math.prod(graph.tensors[op.inputs[0]].shape)
-        return read * (math.prod(weights) // weights[3 if op.attrs.get("layout") == "NHWC" else 0])
-    if op.kind in ("Gemm", "com.microsoft::FusedGemm"):
-        rows, columns = graph.tensors[op.inputs[1]].shape
-        return made * (columns if op.attrs.get("transB") else rows)
-    if op.kind in ("MatMul", "com.microsoft::FusedMatMul"):
-        shape = graph.tensors[op.inputs[0]].shape
-        return made * (shape[-2] if op.attrs.get("transA") and len(shape) > 1 else shape[-1])
-    return 0
+    match kind_of(op.kind).macs:
+        case "none":
+            return 0
+        case "convolution":
+            weights = graph.tensors[op.inputs[1]].shape
+            if op.attrs.get("layout") == "NHWC":
+                # TFLite's depthwise weights are (1, height, width, channels): one input channel for each output
+                return made * (math.prod(weights[1:3]) if op.attrs.get("depthwise") else math.prod(weights[1:]))
+            return made * math.prod(weights[1:])
+        case "transposed convolution":
+            weights = graph.tensors[op.inputs[1]].shape
+            read = math.prod(graph.tensors[op.inputs[0]].shape)
+            return read * (math.prod(weights) // weights[3 if op.attrs.get("layout") == "NHWC" else 0])
+        case "gemm":
+            rows, columns = graph.tensors[op.inputs[1]].shape
+            return made * (columns if op.attrs.get("transB") else rows)
+        case "matmul":
+            shape = graph.tensors[op.inputs[0]].shape
+            return made * (shape[-2] if op.attrs.get("transA") and len(shape) > 1 else shape[-1])
 
 
 def macs(graph: Graph) -> int:

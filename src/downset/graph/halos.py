@@ -6,11 +6,12 @@ whole. Layout is the graph's: NCHW, or NHWC where its operators say so. Interval
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halo_maps import pad_map, resize_map, slice_map
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import SAME, AxisMap, Interval
 
 __all__ = [
@@ -40,38 +41,15 @@ class Window(NamedTuple):
         return self.dilation * (self.kernel - 1) + 1
 
 
-_CONVOLUTIONS = {"Conv", "com.microsoft::FusedConv"}
-_POOLS = {"MaxPool", "AveragePool"}
-_POINTWISE = {
-    "Abs", "Add", "And", "BatchNormalization", "Cast", "Ceil", "Clip", "Cos", "DequantizeLinear", "Div", "Dropout",
-    "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity",
-    "LRN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow",
-    "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt",
-    "Sub", "Sum", "Tanh", "Where", "Xor", "com.microsoft::Gelu", "com.microsoft::QuickGelu", "tflite::RSQRT",
-    "tflite::SQUARE",
-}  # fmt: skip
-_OWN_PARAMETERS = {"BatchNormalization", "Clip", "Dropout", "LRN"}
-"""Pointwise kinds whose further inputs are no tensors of rows: values by channel, and numbers."""
-_QUANTIZERS = {"QuantizeLinear", "DequantizeLinear"}
-_WHOLE = {
-    "ArgMax", "ArgMin", "Constant", "Expand", "Flatten", "Gather", "GatherElements", "Gemm", "GlobalAveragePool",
-    "GlobalMaxPool", "InstanceNormalization", "MatMul", "Reshape", "Shape", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-    "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul", "tflite::PACK", "tflite::UNPACK",
-}  # fmt: skip
-_REDUCTIONS = {"ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"}
-_ALONG_AXIS = {"Concat": 0, "Split": 0, "Softmax": -1, "LogSoftmax": -1}
-"""Kinds that mix positions along one axis only, with that attribute's default: elsewhere they are pointwise."""
-
-
 def channels_last(graph: Graph) -> bool:
     """Whether the graph's tensors of rank 4 are NHWC."""
     if graph.source.format in ("onnx", "torch"):
         return False
     for op in graph.ops:
         # Fully connected layers say NHWC for "over the last axis", also in channels-first graphs.
-        if op.attrs.get("layout") == "NHWC" and op.kind != "Gemm":
+        if op.attrs.get("layout") == "NHWC" and kind_of(op.kind).category != "matrix product":
             return True
-        if op.kind in _CONVOLUTIONS | _POOLS:
+        if kind_of(op.kind).rows == "window":
             return False  # they always say it
     return False
 
@@ -92,7 +70,7 @@ def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
 def window(graph: Graph, op: Op, axis: int) -> Window:
     """The window of a convolution or pool along rows (0) or columns (1), `auto_pad` resolved."""
     last = channels_last(graph)
-    if op.kind in _CONVOLUTIONS:
+    if kind_of(op.kind).category == "convolution":
         shape = graph.tensors[op.inputs[1]].shape
         kernel = shape[1 + axis] if last else shape[2 + axis]
     else:
@@ -120,9 +98,10 @@ def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | 
     meta = graph.tensors[tensor]
     if meta.role == "activation" and len(meta.shape) == 4:
         return None  # cut by its map
-    if op.kind in _QUANTIZERS and position > 0 and len(meta.shape) == 1:
+    row = kind_of(op.kind)
+    if row.category == "quantiser" and position > 0 and len(meta.shape) == 1:
         at = 0 if int(op.attrs.get("axis", 1)) % 4 == dimension else -1
-    elif op.kind in ("Concat", "LayerNormalization") or (op.kind in _POINTWISE and op.kind not in _OWN_PARAMETERS):
+    elif row.further == "operands" and row.rows in ("same", "along axis", "from axis"):
         at = dimension - 4 + len(meta.shape)
     else:
         return None
@@ -146,7 +125,7 @@ def is_whole(graph: Graph, op: Op, axis: int = 0) -> bool:
         return extent(graph, op.outputs[0], axis) > 1
     # Only pointwise kinds can be given all of a broadcast input and still make some rows.
     return extent(graph, op.outputs[0], axis) > 1 and any(
-        found is None and (op.kind not in _POINTWISE or extent(graph, tensor, axis) > 1)
+        found is None and (kind_of(op.kind).rows != "same" or extent(graph, tensor, axis) > 1)
         for found, (_, tensor) in zip(maps, read, strict=True)
     )
 
@@ -161,7 +140,7 @@ def _mixes(graph: Graph, op: Op, axis: int) -> bool:
     if op.kind == "Dropout" and len(op.inputs) > 2 and op.inputs[2] != ABSENT:
         training = graph.constant(op.inputs[2])
         return training is None or bool(training.any())
-    if op.kind in _QUANTIZERS and op.attrs.get("block_size", 0):
+    if kind_of(op.kind).category == "quantiser" and op.attrs.get("block_size", 0):
         return int(op.attrs.get("axis", 1)) % 4 == spatial_axis(graph, op.outputs[0], axis)
     return False
 
@@ -171,46 +150,45 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
 
     Raises UnsupportedError for a kind whose halo is not known.
     """
-    kind, known = op.kind, op.kind in _WHOLE
+    row = kind_of(op.kind)
+    if row.rows == "unknown":
+        raise _unknown(graph, op)
     tensor, result = op.inputs[position], op.outputs[0]
     dimension = spatial_axis(graph, result, axis)
-    rows, made = extent(graph, tensor, axis), extent(graph, result, axis)
-    if known or dimension is None or spatial_axis(graph, tensor, axis) is None:
-        if not known and kind not in _KNOWN:
-            raise _unknown(graph, op)
+    if row.rows == "whole" or dimension is None or spatial_axis(graph, tensor, axis) is None:
         return None
-    if kind in _CONVOLUTIONS and position > 0:
-        return SAME if position == 3 else None  # ONNX Runtime's fused sum; weights that are computed
-    if kind in _CONVOLUTIONS | _POOLS:
-        found = window(graph, op, axis)
-        return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)
-    if kind in _ALONG_AXIS:
-        along = int(op.attrs.get("axis", _ALONG_AXIS[kind])) % 4
-        return None if along == dimension or rows != made else SAME
-    if kind == "LayerNormalization":
-        return None if int(op.attrs.get("axis", -1)) % 4 <= dimension or rows != made else SAME
-    if kind in _POINTWISE:
-        return SAME if rows == made else None
-    if kind in _REDUCTIONS:
-        return SAME if rows == made and rows > 1 and _keeps(graph, op, dimension) else None
-    if kind == "SpaceToDepth":
-        block = int(op.attrs["blocksize"])
-        return AxisMap(block, 1, 0, block - 1)
-    if kind == "DepthToSpace":
-        return AxisMap(1, int(op.attrs["blocksize"]), 0, 0)
-    if kind in ("Resize", "Upsample"):
-        return resize_map(graph, op, position, dimension, rows, made)
-    if kind == "Pad":
-        return pad_map(graph, op, position, dimension)
-    if kind == "Slice":
-        return slice_map(graph, op, position, dimension)
-    raise _unknown(graph, op)
+    rows, made = extent(graph, tensor, axis), extent(graph, result, axis)
+    match row.rows:
+        case "same":
+            return SAME if rows == made else None
+        case "window":
+            return _window_map(graph, op, position, axis)
+        case "along axis":
+            return None if int(op.attrs.get("axis", row.axis)) % 4 == dimension or rows != made else SAME
+        case "from axis":
+            return None if int(op.attrs.get("axis", row.axis)) % 4 <= dimension or rows != made else SAME
+        case "reduction":
+            return SAME if rows == made and rows > 1 and _keeps(graph, op, dimension) else None
+        case "space to depth":
+            block = int(op.attrs["blocksize"])
+            return AxisMap(block, 1, 0, block - 1)
+        case "depth to space":
+            return AxisMap(1, int(op.attrs["blocksize"]), 0, 0)
+        case "resize":
+            return resize_map(graph, op, position, dimension, rows, made)
+        case "pad":
+            return pad_map(graph, op, position, dimension)
+        case "slice":
+            return slice_map(graph, op, position, dimension)
+    assert_never(row.rows)
 
 
-_KNOWN = (
-    _CONVOLUTIONS | _POOLS | _POINTWISE | _WHOLE | _REDUCTIONS | set(_ALONG_AXIS)
-    | {"LayerNormalization", "SpaceToDepth", "DepthToSpace", "Resize", "Upsample", "Pad", "Slice"}
-)  # fmt: skip
+def _window_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | None:
+    """Computed weights are read whole; what is added to the result is read row by row."""
+    if position > 0:
+        return SAME if position == kind_of(op.kind).adds else None
+    found = window(graph, op, axis)
+    return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)
 
 
 def _unknown(graph: Graph, op: Op) -> UnsupportedError:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from downset.errors import UsageError
+from downset.graph.kinds import FUSED_CONV
 
 __all__ = ["MEMORY_MODELS", "MemoryModel", "memory_model"]
 
@@ -84,7 +85,7 @@ _MODELS = (
         views=_RESHAPES,
         in_place=_ORT_IN_PLACE,
         # The fourth input is added to the result: partial sums that accumulate in place.
-        in_place_input={"com.microsoft::FusedConv": 3},
+        in_place_input={FUSED_CONV: 3},
     ),
     MemoryModel(
         "torch",

@@ -11,6 +11,7 @@ import numpy as np
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
 from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import row_form
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem, piece_problem
@@ -181,12 +182,8 @@ def block_units(graph: Graph) -> tuple[tuple[int, ...], ...]:
     return layer_units(graph, cuts)
 
 
-_LAYERS = {"Conv", "com.microsoft::FusedConv", "ConvTranspose", "Gemm", "com.microsoft::FusedGemm", "MatMul", "MaxPool",
-           "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}  # fmt: skip
-
-
 def _joins(graph: Graph, op: int) -> bool:
     """Whether an operator belongs to the layer before it: it computes no MACs and has one input that is computed."""
     described = graph.ops[op]
     read = [t for t in described.inputs if t != ABSENT and graph.tensors[t].role == "activation"]
-    return described.kind not in _LAYERS and len(set(read)) == 1
+    return not kind_of(described.kind).layer and len(set(read)) == 1

@@ -17,6 +17,7 @@ from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Tensor
 from downset.graph.halo_maps import pad_sides
 from downset.graph.halos import Window, broadcast_axis, spatial_axis, window
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import Interval, RowForm, needed
 
 __all__ = ["AddTensor", "Held", "strip_ops", "strip_pads"]
@@ -140,16 +141,17 @@ class _Strip:
         self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, made: Interval
     ) -> tuple[tuple[int, ...], dict[str, Any], Interval]:
         """(inputs, attributes, the rows then made) where an operator has rows in its attributes or constants."""
-        if op.kind in ("Conv", "com.microsoft::FusedConv", "MaxPool", "AveragePool"):
-            return inputs, self._window(op, attrs, read, made), made
-        if op.kind in ("Resize", "Upsample", "DepthToSpace"):
-            factor = self._form.rows[op.outputs[0]] // self._form.rows[op.inputs[0]]
-            given = (read[0] * factor, read[1] * factor)
-            return (inputs if op.kind == "DepthToSpace" else self._resized(op, inputs, given)), attrs, given
-        if op.kind == "Pad":
-            return self._padded(op, inputs, attrs, read, made)
-        if op.kind == "Slice":
-            return *self._sliced(op, inputs, attrs, read), made
+        match kind_of(op.kind).rows:
+            case "window":
+                return inputs, self._window(op, attrs, read, made), made
+            case "resize" | "depth to space" as how:
+                factor = self._form.rows[op.outputs[0]] // self._form.rows[op.inputs[0]]
+                given = (read[0] * factor, read[1] * factor)
+                return (self._resized(op, inputs, given) if how == "resize" else inputs), attrs, given
+            case "pad":
+                return self._padded(op, inputs, attrs, read, made)
+            case "slice":
+                return *self._sliced(op, inputs, attrs, read), made
         return inputs, attrs, made
 
     def _window(self, op: Op, attrs: dict[str, Any], read: Interval, made: Interval) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from downset.errors import LoadError
 from downset.formats.onnx.model_file import captures, infer, is_fixed, onnx_library, read_model
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+from downset.graph.kinds import kind_of
 
 __all__ = ["load_onnx"]
 
@@ -82,7 +83,7 @@ class _Reader:
         known = [tensor for tensor in inputs if tensor != ABSENT]
         constant = not captured and all(self._tensors[tensor].role == "constant" for tensor in known)
         # what is drawn at random is no constant, although it has no inputs
-        constant = constant and not kind.startswith("Random") and kind not in ("Bernoulli", "Multinomial")
+        constant = constant and kind_of(kind).draws != "always"
         outputs = tuple(self._value(item, name, constant) if item else ABSENT for item in node.output)
         if kind == "ConstantOfShape":
             attrs |= self._fill(node)

@@ -150,6 +150,7 @@ _ELEMENTWISE = {
     **_BINARY,
     "relu": "Relu", "relu_": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "hardswish": "HardSwish", "exp": "Exp",
     "sqrt": "Sqrt", "abs": "Abs", "neg": "Neg", "erf": "Erf", "log": "Log",
+    "silu": "Swish", "silu_": "Swish",
     "flatten": "Reshape", "view": "Reshape", "reshape": "Reshape", "squeeze": "Squeeze", "unsqueeze": "Unsqueeze",
 }  # fmt: skip
 """Operators that need no attributes here: reshapes take the shape of their output."""

@@ -7,12 +7,10 @@ from typing import Literal
 
 from downset.graph.core import Graph
 from downset.graph.cost import row_form
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 
 __all__ = ["PieceChain", "PieceProblem", "Ties", "piece_problem"]
-
-_LAYERS = {"Conv", "ConvTranspose", "com.microsoft::FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool",
-           "GlobalMaxPool"}  # fmt: skip
 
 Ties = Literal["sum", "first"]
 
@@ -71,7 +69,7 @@ def piece_problem(graph: Graph, *, strict: bool = True) -> PieceProblem:
         if made and all(graph.tensors[tensor].role != "activation" for tensor in made):
             waiting[made[0]] = [*before, index]  # computes weights: with the first that reads them
             continue
-        layer = op.kind in _LAYERS
+        layer = kind_of(op.kind).convolves_or_pools
         one_reader = len(made) == 1 and len(read_by[made[0]]) == 1 and made[0] not in graph.outputs
         moved = len(read) == 1 and (made_by[read[0]] in before or len(read_by[read[0]]) > 1)
         if not layer and one_reader and moved:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from downset.graph.core import Graph
+from downset.graph.kinds import FUSED_CONV
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.orders.plan import plan_order
@@ -48,7 +49,7 @@ def accumulation(memory: str | MemoryModel) -> Accumulate:
     model = memory_model(memory)
     if model.accumulates:
         return "sum"
-    return "fused" if "com.microsoft::FusedConv" in model.in_place_input else "chain"
+    return "fused" if FUSED_CONV in model.in_place_input else "chain"
 
 
 def choose_rewrites(
