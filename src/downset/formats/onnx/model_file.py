@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from downset.errors import LoadError
 from downset.extras import optional_library
+from downset.formats.onnx.bodies import is_fixed
+from downset.formats.onnx.shapes import settle
 from downset.text import brief
 
-__all__ = [
-    "captures", "check_onnx", "forget_shapes", "infer", "is_fixed", "onnx_library", "read_model", "resizes",
-    "subgraphs",
-]  # fmt: skip
+__all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "resizes"]
 
 _SAME_SHAPE = {
     "FusedConv": "Conv",
@@ -125,10 +124,6 @@ def forget_shapes(graph: Any) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def is_fixed(dim: Any) -> bool:
-    return bool(dim.HasField("dim_value")) and dim.dim_value >= 0
-
-
 def infer(onnx: Any, path: Path, model: Any) -> Any:
     """The model with the shape of every value that ONNX can infer."""
     standing = type(model)()
@@ -148,6 +143,7 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
         found = onnx.shape_inference.infer_shapes(standing, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
         raise LoadError(f"{path}: ONNX's shape inference refuses it: {brief(error)}") from None
+    settle(onnx, found)
     del model.graph.value_info[:]
     model.graph.value_info.extend(found.graph.value_info)
     for ours, theirs in zip(model.graph.output, found.graph.output, strict=True):
@@ -163,23 +159,3 @@ def _stand_for_sum(graph: Any, position: int) -> None:
         summed = type(node)(op_type="Relu", input=node.input[:1], output=node.output[3:4])
         graph.node.insert(position + 1, summed)
     del graph.node[position].output[1:]
-
-
-def subgraphs(node: Any) -> Iterator[Any]:
-    """The bodies of a control-flow node."""
-    for attribute in node.attribute:
-        yield from [attribute.g] if attribute.type == 5 else attribute.graphs if attribute.type == 10 else ()
-
-
-def captures(node: Any) -> Iterator[str]:
-    """Names that a node's subgraphs use from outside, in order of first use."""
-    for graph in subgraphs(node):
-        own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
-        for inner in graph.node:
-            for name in (*inner.input, *captures(inner)):
-                if name and name not in own:
-                    yield name
-            own.update(inner.output)
-            for value in graph.output:
-                if value.name and value.name not in own:
-                    yield value.name

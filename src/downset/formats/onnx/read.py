@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
-from downset.formats.onnx.model_file import captures, infer, is_fixed, onnx_library, read_model
+from downset.formats.onnx.bodies import captures, is_fixed
+from downset.formats.onnx.model_file import infer, onnx_library, read_model
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 

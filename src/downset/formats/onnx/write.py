@@ -13,7 +13,7 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
-from downset.formats.onnx.model_file import subgraphs
+from downset.formats.onnx.bodies import subgraphs
 from downset.formats.whole_files import write_whole
 from downset.graph.core import ABSENT, Graph, Op
 
