@@ -140,7 +140,7 @@ class _Reader:
             self._tensors.append(Tensor(name, (), "opaque", 0))  # sequences, maps and optionals are not planned
             return self._number[name]
         shape = kind.tensor_type.shape
-        if not kind.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
+        if not kind.tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in shape.dim):
             dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim)
             raise LoadError(
                 f"{self._path}: the shape [{dims}] of {what} stays open: it depends on values or sizes known only at "

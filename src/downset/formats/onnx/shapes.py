@@ -1,8 +1,9 @@
-"""Shapes that ONNX's own inference leaves open although the file settles them.
+"""Shapes that ONNX's own inference leaves open although the file settles them, or gets wrong.
 
 ONNX propagates the values of a few operators only. Here sizes that are computed from sizes are evaluated. The branch of
 an `If` that runs gives its shapes, where its condition is known. Bodies of `Loop` and `Scan` and the model's functions
-are entered with the types that they are called with.
+are entered with the types that they are called with. Where a pool has other sizes than ONNX infers, so may all that
+follows: then every node is inferred again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from downset.formats.onnx.bodies import captures, is_fixed
+from downset.formats.onnx.pools import may_differ, pooled_shape
 from downset.formats.onnx.values import LARGEST_ELEMENTS, Array, evaluate, small
 
 __all__ = ["settle"]
@@ -26,13 +28,15 @@ Found = Mapping[str, tuple[Any, Array | None]]
 
 def settle(onnx: Any, model: Any) -> None:
     """Write into the model's `value_info` and outputs the types of values that it leaves open and that follow from what
-    it says. Values that depend on what is fed stay open. Linear in nodes, each inferred at most once more."""
+    it says, and the sizes of pools and what follows from them. Values that depend on what is fed stay open. Linear in
+    nodes, each inferred at most once more."""
     graph = model.graph
     types = {value.name: value.type for value in (*graph.value_info, *graph.output, *graph.input)}
-    if not any(is_open(types.get(name)) for node in graph.node for name in node.output if name):
+    again = may_differ(graph.node) or any(may_differ(body.node) for body in model.functions)
+    if not again and not any(is_open(types.get(name)) for node in graph.node for name in node.output if name):
         return
     scope = _Scope(onnx, types, graph.initializer)
-    _Walk(onnx, model).through(graph.node, scope)
+    _Walk(onnx, model, again=again).through(graph.node, scope)
     for value in (*graph.output, *graph.value_info):
         if value.name in scope.found:
             value.type.CopyFrom(scope.found[value.name])
@@ -94,8 +98,8 @@ class _Scope:
 
 
 class _Walk:
-    def __init__(self, onnx: Any, model: Any) -> None:
-        self._onnx = onnx
+    def __init__(self, onnx: Any, model: Any, *, again: bool) -> None:
+        self._onnx, self._again = onnx, again
         self._opsets = {entry.domain or "ai.onnx": entry for entry in model.opset_import}
         self._functions = {(item.domain, item.name): item for item in model.functions}
         self._ir_version = max(model.ir_version, 4)
@@ -111,7 +115,7 @@ class _Walk:
 
     def _visit(self, node: Any, scope: _Scope) -> None:
         values = {name: scope.value(name) for name in node.input if name}
-        if any(is_open(scope.type(name)) for name in node.output if name):
+        if self._again or any(is_open(scope.type(name)) for name in node.output if name):
             for name, (kind, value) in self._infer(node, scope, values).items():
                 scope.learn(name, kind, value)
         if node.domain not in ("", "ai.onnx"):
@@ -148,6 +152,10 @@ class _Walk:
             return {}
         except Exception:  # no schema for it: what the whole model's inference says stands
             return {}
+        shape = _shape(known[node.input[0]]) if node.input and node.input[0] else None
+        pooled = None if shape is None else pooled_shape(self._onnx, node, shape)
+        if pooled is not None:
+            types = {name: _of_shape(kind, pooled) for name, kind in types.items()}
         return {name: (kind, None) for name, kind in types.items() if name and not is_open(kind)}
 
     def _body(self, body: Any, given: Sequence[tuple[Any, Array | None]], scope: _Scope) -> tuple[list[Any], bool]:
@@ -256,12 +264,17 @@ def _stacked(kind: Any, count: int | None, axis: int) -> Any:
     if count is None or shape is None or not -len(shape) - 1 <= axis <= len(shape):
         return None
     at = axis % (len(shape) + 1)
-    stacked = type(kind)()
-    stacked.CopyFrom(kind)
-    del stacked.tensor_type.shape.dim[:]
-    for extent in (*shape[:at], count, *shape[at:]):
-        stacked.tensor_type.shape.dim.add().dim_value = extent
-    return stacked
+    return _of_shape(kind, (*shape[:at], count, *shape[at:]))
+
+
+def _of_shape(kind: Any, shape: Sequence[int]) -> Any:
+    """The type of a tensor of the same elements with other sizes."""
+    other = type(kind)()
+    other.CopyFrom(kind)
+    del other.tensor_type.shape.dim[:]
+    for extent in shape:
+        other.tensor_type.shape.dim.add().dim_value = extent
+    return other
 
 
 def _bound(node: Any, settings: Mapping[str, Any]) -> Any:
