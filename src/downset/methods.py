@@ -121,9 +121,10 @@ def choose(
         name, found = method, known[method]
     elif callable(method):
         found = method if isinstance(method, Method) else Method(method)
-        name = _name_of(found.plan)
-        if name in known and known[name] != found:
-            name += " (callable)"
+        name = next((name for name, listed in known.items() if listed is found), "")
+        if not name:
+            name = _name_of(found.plan)
+            name += " (callable)" if name in known else ""
     else:
         raise UsageError(f"a method is a name or a callable, not {method!r}; choose one of {', '.join(known)}")
     _check_shape(name, found, contract, options)
