@@ -109,7 +109,9 @@ class StagePlan:
     """Which units run side by side or merged, stage after stage. `units[u]`: operators of the prepared graph whose
     fingerprint is `model`. `barriers`: a stage waits for the whole one before it; else units wait for what they read.
 
-    `evidence.value`: median seconds, measured on `device_name` with `versions`, `dtype`, `batch` and `threads`."""
+    `evidence.value`: median seconds, measured on `device_name` with `versions`, `dtype`, `batch` and `threads`. Planned
+    from prices it is the sum of the stages' prices: then `device`, `device_name`, `versions` and `dtype` are empty and
+    `threads` is 0 (and `model` is empty where there was no graph)."""
 
     units: tuple[tuple[int, ...], ...]
     stages: tuple[Stage, ...]

@@ -9,7 +9,7 @@ from tests.networks import branchy
 def test_plan_stages_of_a_graph_and_of_a_problem(tmp_path):
     graph = ds.load(branchy(tmp_path / "m.onnx"))
     found = ds.plan_stages(graph, lambda stage: 1.0)
-    assert found.cost_s == len(found.stages)
+    assert found.evidence.value == len(found.stages)
     for method in ("sequential", "greedy", "ios", "lazy"):
         plan = ds.plan_stages(StageProblem((0, 0, 0b11)), lambda stage: float(len(stage.groups)), method=method)
         assert sorted(unit for stage in plan.stages for unit in stage.units) == [0, 1, 2]

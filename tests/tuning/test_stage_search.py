@@ -13,8 +13,9 @@ from downset.commands.stage import _print_table, stage_json
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
-from downset.executor.staged import check_plan, fingerprint, planned_graph, prepare, stage_engine
+from downset.executor.staged import check_plan, planned_graph, prepare, stage_engine
 from downset.formats.reading import load
+from downset.graph.fingerprint import fingerprint
 from downset.stages.check import verify_stages
 from downset.stages.problem import Stage
 from downset.stages.unit_graph import PATTERNS, group_units

@@ -10,6 +10,7 @@ import rich_click as click
 from downset.commands.options import BYTES, SECONDS, console, print_json
 
 if TYPE_CHECKING:
+    from downset.arenas.ties import TiesName
     from downset.memory.records import Record
     from downset.plans import Arena, Evidence, SharedObjects
 
@@ -48,7 +49,7 @@ def arena(
     align: int,
     form: str,
     method: str,
-    ties: str,
+    ties: TiesName,
     time_limit: float,
     output: str | None,
     as_json: bool,
@@ -126,7 +127,7 @@ def _aligned(records: Sequence[Record], align: int) -> tuple[Record, ...]:
     return aligned
 
 
-def _place(records: Sequence[Record], method: str, ties: str, time_limit_s: float, capacity: int | None) -> Arena:
+def _place(records: Sequence[Record], method: str, ties: TiesName, time_limit_s: float, capacity: int | None) -> Arena:
     from downset.arenas.plan import plan_arena
 
     plan = plan_arena(records, method=method, ties=ties, time_limit_s=time_limit_s, capacity_bytes=capacity)
@@ -137,7 +138,7 @@ def _place(records: Sequence[Record], method: str, ties: str, time_limit_s: floa
 
 
 def _share(
-    records: Sequence[Record], method: str, ties: str, time_limit_s: float, capacity: int | None
+    records: Sequence[Record], method: str, ties: TiesName, time_limit_s: float, capacity: int | None
 ) -> SharedObjects:
     from downset.arenas.plan import plan_shared
 

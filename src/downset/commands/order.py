@@ -5,6 +5,7 @@ from __future__ import annotations
 import rich_click as click
 
 from downset.commands.options import SECONDS, console, parse_shapes, print_json, shape_option
+from downset.methods import EngineName
 
 __all__ = ["order"]
 
@@ -29,7 +30,7 @@ __all__ = ["order"]
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/order.json).")
 def order(
-    graph: str, method: str, memory: str, time_limit: float, shapes: tuple[str, ...], engine: str, as_json: bool
+    graph: str, method: str, memory: str, time_limit: float, shapes: tuple[str, ...], engine: EngineName, as_json: bool
 ) -> None:
     """Order the operators of GRAPH (plain JSON, .onnx or .tflite) for least peak memory."""
     from downset.formats.reading import load

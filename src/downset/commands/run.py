@@ -57,6 +57,8 @@ def run(
     plan = read_plan(plan_path)
     if not isinstance(plan, StagePlan):
         raise UsageError(f"{plan_path} is no plan of stages; make one with `downset stage`")
+    if not plan.device:
+        raise UsageError(f"{plan_path} was planned from prices, for no device; make one with `downset stage`")
     fixed = parse_shapes(shapes)
     device = open_device(plan.device, dtype=plan.dtype, threads=plan.threads if plan.device == "cpu" else None)
     loaded = load(model, shapes=fixed)

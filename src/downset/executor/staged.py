@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,8 @@ from downset.errors import InvalidPlan
 from downset.executor.binder import Binder
 from downset.executor.device import Device
 from downset.executor.program import lower
-from downset.graph.core import ABSENT, Graph
+from downset.graph.core import Graph
+from downset.graph.fingerprint import fingerprint
 from downset.kernels.known_values import with_known_values
 from downset.plans import StagePlan
 from downset.rewrites.fold_batch_norm import fold_batch_norm
@@ -23,7 +23,7 @@ from downset.stages.check import verify_stages
 from downset.stages.unit_graph import UnitGraph, unit_predecessors
 from downset.stages.variants import VARIANTS
 
-__all__ = ["PlannedEngine", "check_plan", "fingerprint", "planned_graph", "prepare", "stage_engine"]
+__all__ = ["PlannedEngine", "check_plan", "planned_graph", "prepare", "stage_engine"]
 
 
 def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
@@ -34,18 +34,11 @@ def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
     return fold_batch_norm(with_known_values(graph))
 
 
-def fingerprint(graph: Graph) -> str:
-    """Of names, kinds, attributes and shapes, not of weights: a plan holds for every training of a network."""
-    digest = hashlib.sha256()
-    for op in graph.ops:
-        shapes = [graph.tensors[tensor].shape for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]
-        attributes = sorted((key, repr(value)) for key, value in op.attrs.items())
-        digest.update(repr((op.name, op.kind, attributes, shapes, op.inputs, op.outputs)).encode())
-    return digest.hexdigest()[:32]
-
-
 def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
-    """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device."""
+    """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device,
+    or from prices for none."""
+    if not plan.device:
+        raise InvalidPlan("the plan was made from prices, for no device; make one with `downset stage`")
     asked = {
         "batch": (plan.batch, batch_or_one(graph)),
         "element type": (plan.dtype, device.dtype),

@@ -11,13 +11,11 @@ devices wait for each other, as the PICO paper measures. Where columns are not k
 
 from __future__ import annotations
 
-from typing import Any
-
 from downset.clusters.model import Cluster
 from downset.errors import UnsupportedError
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import stage_of
+from downset.pipelines.timing import CommName, stage_of
 
 __all__ = ["early_fused", "grid_of", "least_compute_s"]
 
@@ -29,8 +27,8 @@ def grid_of(count: int) -> tuple[int, int]:
 
 
 def early_fused(
-    problem: SplitProblem, cluster: Cluster, *, comm: str = "full", fused: int | None = None,
-    below_s: float = float("inf"), **_: Any,
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "full", fused: int | None = None,
+    below_s: float = float("inf"),
 ) -> FoundPipeline:  # fmt: skip
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is
     not below `below_s` need not be compared: where all are such, any."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from downset.errors import UnsupportedError, UsageError
 from downset.executor.device import Device
-from downset.executor.staged import fingerprint
 from downset.graph.core import Graph
+from downset.graph.fingerprint import fingerprint
 from downset.plans import Evidence, Stage, StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.variants import VARIANTS
