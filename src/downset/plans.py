@@ -131,7 +131,8 @@ class StagePlan:
 @dataclass(frozen=True, slots=True)
 class Strip:
     """What one device computes of a block: rows [start, stop) of the block's frame (and columns, where it is cut into
-    tiles). A tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip."""
+    tiles). Where the block's `axis` is 1, its rows are the network's columns and its columns the network's rows. A
+    tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip."""
 
     device: int
     start: int
@@ -164,6 +165,8 @@ class Block:
     after: tuple[Transfer, ...]
     compute_s: float
     transfer_s: float
+    axis: int = 0
+    """What the rows of its frame are: 0, rows of tensors of rank 4 or the length of those of rank 3; 1, columns."""
 
 
 @dataclass(frozen=True, slots=True)

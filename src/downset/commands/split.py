@@ -114,6 +114,7 @@ def split_json(plan: Pipeline, compared: dict[str, Pipeline | None]) -> dict[str
                 "devices": [devices[device].name for device in stage.devices],
                 "blocks": [
                     {
+                        "axis": block.axis,
                         "frame_rows": block.frame_rows,
                         "rows": [
                             {"device": devices[strip.device].name, "start": strip.start, "stop": strip.stop}
@@ -178,8 +179,9 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from downset.text import printable
 
     names = [printable(device.name) for device in plan.cluster.devices]
+    cut = "columns" if any(block.axis for stage in plan.stages for block in stage.blocks) else "rows"
     table = Table(
-        "stage", "operators", "devices: rows (* leads)", "MMACs", "redundant", "kB", "memory", "compute", "transfer"
+        "stage", "operators", f"devices: {cut} (* leads)", "MMACs", "redundant", "kB", "memory", "compute", "transfer"
     )
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(

@@ -110,6 +110,8 @@ class Graph:
     outputs: tuple[int, ...]
     constants: Mapping[int, Callable[[], npt.NDArray[Any]]] = field(default_factory=dict)
     source: Source = Source("built")
+    facts: dict[str, bool] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What follows from the operators and is asked for often (`graph.halos`), remembered once it is found."""
 
     def producers(self) -> tuple[int, ...]:
         """By tensor: the operator that makes it, or -1."""

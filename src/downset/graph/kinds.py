@@ -24,12 +24,13 @@ that networks put behind a layer. `binary`, `n-ary`: the same of two or more inp
 same elements elsewhere. `quantiser`: element by element, with scales by channel."""
 
 Rows = Literal[
-    "unknown", "whole", "same", "window", "along axis", "from axis", "reduction", "space to depth", "depth to space",
-    "resize", "pad", "slice",
+    "unknown", "whole", "same", "window", "transposed window", "along axis", "from axis", "reduction", "space to depth",
+    "depth to space", "resize", "pad", "slice",
 ]  # fmt: skip
 """Which rows of the inputs make a row of the result. `whole`: all of them. `same`: that row. `window`: those under a
-sliding window. `along axis`: that row, unless the attribute `axis` names the rows. `from axis`: that row, unless the
-rows are at or behind the attribute `axis`. The others are as ONNX defines the kind of that name."""
+sliding window. `transposed window`: those whose window holds that row. `along axis`: that row, unless the attribute
+`axis` names the rows. `from axis`: that row, unless the rows are at or behind the attribute `axis`. The others are as
+ONNX defines the kind of that name."""
 
 Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul"]
 """By which formula multiply-accumulates are counted (`graph.cost`)."""
@@ -128,7 +129,7 @@ _ELEMENTWISE = (
 _LAYERS = (
     Kind("Conv", "convolution", "window", "weights", "convolution"),
     Kind(FUSED_CONV, "convolution", "window", "weights", "convolution", adds=3, twin="Conv"),
-    Kind("ConvTranspose", "transposed convolution", "whole", "weights", "transposed convolution"),
+    Kind("ConvTranspose", "transposed convolution", "transposed window", "weights", "transposed convolution"),
     Kind("Gemm", "matrix product", "whole", "weights", "gemm", adds=2),
     Kind("com.microsoft::FusedGemm", "matrix product", "whole", "weights", "gemm", adds=2, twin="Gemm"),
     Kind("MatMul", "matrix product", "whole", "weights", "matmul"),

@@ -148,7 +148,9 @@ def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, o
         owners.clear()
     seconds = round_seconds(cluster, before) + round_seconds(cluster, after)
     ops = problem.covered(split.start, split.stop)
-    return Block(split.start, split.stop, ops, segment.rows, tuple(strips), before, after, max(busy), seconds)
+    return Block(
+        split.start, split.stop, ops, segment.rows, tuple(strips), before, after, max(busy), seconds, problem.axis
+    )
 
 
 def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
