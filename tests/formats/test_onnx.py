@@ -97,6 +97,26 @@ def test_subgraphs_are_opaque_and_what_they_capture_is_read(tmp_path):
     assert graph.predecessors() == (0, 1)
 
 
+@pytest.mark.parametrize("kind", ["BiasGelu", "FastGelu", "FusedConv", "FusedGemm", "Gelu", "QuickGelu"])
+def test_shapes_of_contributed_kinds_are_inferred(tmp_path, kind):
+    """The file states none; the standard operator of the same shape stands for the one that ONNX does not know."""
+    shape, weights = {"FusedConv": ([1, 3, 5, 4], [2, 3, 2, 2]), "FusedGemm": ([5, 3], [2, 3])}.get(kind, ([5, 3], [3]))
+    attrs = {"FusedConv": {"activation": "Relu"}, "FusedGemm": {"activation": "Relu", "transB": 1}}.get(kind, {})
+    weighted = ["w"] if "Fused" in kind or kind == "BiasGelu" else []
+    nodes = [helper.make_node(kind, ["x", *weighted], ["y"], domain="com.microsoft", **attrs)]
+    nodes.append(helper.make_node("Identity", ["y"], ["z"]))
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    made = [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
+    constants = [constant("w", np.ones(weights, np.float32))]
+    graph = helper.make_graph(nodes, "g", given, made, constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    loaded = load(tmp_path / "m.onnx")
+    assert loaded.ops[0].kind == f"com.microsoft::{kind}"
+    result = loaded.tensors[loaded.ops[0].outputs[0]].shape
+    assert result == {"FusedConv": (1, 2, 4, 3), "FusedGemm": (5, 2)}.get(kind, (5, 3))
+
+
 def test_external_weights_are_read_only_when_asked_for(tmp_path):
     model = onnx.load(str(branchy_model(tmp_path / "whole.onnx")))
     onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="w.bin", size_threshold=0)

@@ -7,7 +7,7 @@ one line in each reader that translates names. Names are ONNX's, or `DOMAIN::NAM
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,8 +102,8 @@ FUSED_CONV = "com.microsoft::FusedConv"
 """ONNX Runtime's convolution with an activation, and an input that is added before it."""
 
 
-def _all(names: str, category: Category, rows: Rows = "same", *, executed: bool = True) -> Iterable[Kind]:
-    return (Kind(name, category, rows, executed=executed) for name in names.split())
+def _all(names: str, category: Category, rows: Rows = "same", *, executed: bool = True) -> tuple[Kind, ...]:
+    return tuple(Kind(name, category, rows, executed=executed) for name in names.split())
 
 
 _ACTIVATIONS = (

@@ -11,20 +11,16 @@ from downset.errors import LoadError
 from downset.extras import optional_library
 from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.shapes import settle
+from downset.graph.kinds import kind_of
 from downset.text import brief
 
 __all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "resizes"]
 
-_SAME_SHAPE = {
-    "FusedConv": "Conv",
-    "FusedGemm": "Gemm",
-    "Gelu": "Relu",
-    "FastGelu": "Relu",
-    "BiasGelu": "Relu",
-    "QuickGelu": "Relu",
-    "SkipLayerNormalization": "Relu",
+_SHAPING = {
+    "Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
+    "Gemm": ("alpha", "beta", "transA", "transB"),
 }
-"""Operators of ONNX Runtime (domain com.microsoft) whose result has the shape of this standard one's."""
+"""Standard kinds that stand for their twins while shapes are inferred, and the attributes that they understand."""
 
 
 def onnx_library() -> Any:
@@ -129,12 +125,12 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
     standing = type(model)()
     standing.CopyFrom(model)
     for position, node in [*enumerate(standing.graph.node)][::-1]:
-        if node.domain == "com.microsoft" and node.op_type in _SAME_SHAPE:
+        stand_in = _stand_in(f"{node.domain}::{node.op_type}")
+        if stand_in is not None:
             if node.op_type == "SkipLayerNormalization":
                 _stand_for_sum(standing.graph, position)
-            node.op_type, node.domain = _SAME_SHAPE[node.op_type], ""
-            known = {"Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
-                     "Gemm": ("alpha", "beta", "transA", "transB")}.get(node.op_type, ())  # fmt: skip
+            node.op_type, node.domain = stand_in, ""
+            known = _SHAPING.get(stand_in, ())
             kept = [attribute for attribute in node.attribute if attribute.name in known]
             del node.attribute[:]
             node.attribute.extend(kept)
@@ -149,6 +145,15 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
     for ours, theirs in zip(model.graph.output, found.graph.output, strict=True):
         ours.CopyFrom(theirs)
     return model
+
+
+def _stand_in(kind: str) -> str | None:
+    """The standard kind whose result has the shape of this one's, for a kind of ONNX Runtime that the table has."""
+    row = kind_of(kind)
+    if row.standard in _SHAPING:
+        return row.standard
+    same = row.unary or row.broadcasts or row.category == "normalisation"
+    return "Relu" if same and kind.startswith("com.microsoft::") else None
 
 
 def _stand_for_sum(graph: Any, position: int) -> None:
