@@ -25,6 +25,8 @@ LISTS = {
     "memory/models.py": "measured: which kinds a runtime runs in place",
     "formats/tflite/kinds.py": "reader: TFLite's names -> ONNX's",
     "formats/torch/read.py": "reader: PyTorch's names -> ONNX's",
+    "formats/onnx/shapes.py": "the three kinds with bodies, and how each body's shapes are found",
+    "formats/onnx/values.py": "computes small constants with numpy: a dispatch table",
     "rewrites/concat/rules.py": "kinds that have a rule of their own in that file",
     "stages/unit_graph.py": "patterns: which kinds in a row are one unit is a choice of the search",
 }

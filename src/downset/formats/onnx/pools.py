@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from downset.formats.onnx.bodies import subgraphs
+from downset.graph.kinds import kind_of
 
 __all__ = ["may_differ", "pooled_shape"]
-
-_POOLS = ("AveragePool", "LpPool", "MaxPool")
 
 
 def may_differ(nodes: Iterable[Any]) -> bool:
@@ -23,7 +22,7 @@ def may_differ(nodes: Iterable[Any]) -> bool:
 
 def _differs(node: Any) -> bool:
     """Whether a pool rounds up, or is dilated and padded SAME."""
-    if node.op_type not in _POOLS or node.domain not in ("", "ai.onnx"):
+    if kind_of(node.op_type).category != "pool" or node.domain not in ("", "ai.onnx"):
         return False
     given = {item.name: item for item in node.attribute}
     rounds_up = "ceil_mode" in given and (given["ceil_mode"].i or given["ceil_mode"].ref_attr_name)
