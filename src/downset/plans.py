@@ -17,10 +17,12 @@ __all__ = [
     "Order",
     "Pipeline",
     "PipelineStage",
+    "Rewrite",
     "SharedObjects",
     "Stage",
     "StagePlan",
     "Strip",
+    "Together",
     "Transfer",
 ]
 

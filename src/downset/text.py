@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 import textwrap
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from downset.errors import UsageError
@@ -64,6 +64,12 @@ _ABRIDGING.maxstring = _ABRIDGING.maxother = 60
 
 
 def abridged(value: Any) -> str:
-    """The `repr` of a dataclass on one line: long fields are cut, whatever they hold."""
-    shown = (f"{field.name}={_ABRIDGING.repr(getattr(value, field.name))}" for field in fields(value))
+    """The `repr` of a dataclass on one line: long fields are cut, and several dataclasses in one field are counted."""
+    shown = (f"{field.name}={_abridged_field(getattr(value, field.name))}" for field in fields(value))
     return f"{type(value).__name__}({' '.join(', '.join(shown).split())})"
+
+
+def _abridged_field(value: Any) -> str:
+    if isinstance(value, tuple) and len(value) > 1 and is_dataclass(value[0]):
+        return f"<{len(value)} {type(value[0]).__name__}>"
+    return _ABRIDGING.repr(value)

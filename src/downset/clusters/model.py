@@ -65,6 +65,8 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """Devices and the network between them; a device is its place in `devices`."""
+
     devices: tuple[Device, ...]
     network: Network
 
