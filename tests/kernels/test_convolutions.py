@@ -12,10 +12,10 @@ from downset.executor.binder import Binder
 from downset.executor.convolutions import Convolutions, Geometry, geometry_of
 from downset.executor.device import open_device
 from downset.executor.program import lower
-from downset.executor.staged import prepare
 from downset.formats.reading import load
 from downset.runtimes import litert
 from downset.stages.greedy import greedy
+from downset.stages.prepared import prepare
 from downset.stages.problem import StageProblem
 from downset.stages.unit_graph import group_units
 from tests.models import installed_model

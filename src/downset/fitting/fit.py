@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from downset.arenas.check import verify
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import (
     Candidate,
@@ -30,6 +29,7 @@ from downset.formats.reading import check_readable, load
 from downset.formats.whole_files import check_output, copy_whole
 from downset.graph.core import Graph
 from downset.graph.cost import macs
+from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
 from downset.plans import Rewrite
 from downset.results import Comparison, Fit

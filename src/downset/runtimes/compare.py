@@ -4,15 +4,52 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import UsageError
+from downset.errors import UnsupportedError, UsageError
 from downset.results import Comparison
 
-__all__ = ["compare_arrays", "compare_outputs", "not_compared"]
+__all__ = ["compare", "compare_arrays", "compare_outputs", "not_compared"]
+
+_RUNTIMES = {".tflite": ("litert", "tflm"), ".onnx": ("ort",)}
+"""Which run files of that suffix; the first is the default."""
+
+
+def compare(
+    first: str | os.PathLike[str],
+    second: str | os.PathLike[str],
+    *,
+    runtime: str | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Run two model files of one format on the same inputs, drawn from `seed`, and compare their outputs.
+
+    `runtime`: litert (default) or tflm for .tflite, ort for .onnx. `shapes` fixes inputs by name. Nothing is raised
+    where the outputs differ: see `equal`, `max_abs_error` and `within` of what is returned. Raises LoadError for a bad
+    file, UsageError for files of different formats or a runtime that does not run them, UnsupportedError where no
+    runtime does or an extra is missing.
+    """
+    from downset.formats.reading import load
+
+    suffixes = {Path(first).suffix.lower(), Path(second).suffix.lower()}
+    if len(suffixes) > 1:
+        raise UsageError(f"{first} and {second} are of different formats")
+    (suffix,) = suffixes
+    if suffix not in _RUNTIMES:
+        raise UnsupportedError(
+            f"{' and '.join(_RUNTIMES)} files are compared, not {suffix or 'files without a suffix'}"
+        )
+    chosen = runtime or _RUNTIMES[suffix][0]
+    if chosen not in _RUNTIMES[suffix]:
+        raise UsageError(f"{chosen} does not run {suffix} files; choose {' or '.join(_RUNTIMES[suffix])}")
+    for path in (first, second):
+        load(path, shapes=shapes)  # a bad file is one line from us, not a crash of the runtime
+    return compare_outputs(first, second, runtime=chosen, shapes=shapes, seed=seed)
 
 
 def not_compared(reason: str) -> Comparison:

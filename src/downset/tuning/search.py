@@ -23,7 +23,7 @@ from downset.stages.unit_graph import PATTERNS, Pattern, UnitGraph, blocks, grou
 from downset.tuning.profiles import Profiles
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
 
-__all__ = ["Limits", "Progress", "Variant"]
+__all__ = ["Progress", "StageLimits", "Variant"]
 
 Progress = Callable[[str, int, int], None]
 
@@ -33,7 +33,7 @@ _LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StageLimits:
     """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages,
     `seconds` for each block, `all_seconds` for all blocks by all strategies (units are timed, and candidates built and
     timed, whatever it takes). `patterns`: of the operators that are one unit."""
@@ -63,7 +63,7 @@ class Search:
     units: UnitGraph
     families: tuple[int, ...]
     timer: StageTimer
-    limits: Limits
+    limits: StageLimits
     progress: Progress
     deadline: float = math.inf
     parts: list[tuple[int, ...]] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Variant:
         graph: Graph,
         device: Device,
         profiles: Profiles | None,
-        limits: Limits,
+        limits: StageLimits,
         progress: Progress,
         *,
         shared: StageTimer | None = None,
@@ -154,7 +154,7 @@ class Variant:
         self.search = Search(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
         self.sequence = tuple(Stage(((unit,),)) for unit in range(len(self.units.units)))
 
-    def ready(self, limits: Limits) -> tuple[Stage, ...]:
+    def ready(self, limits: StageLimits) -> tuple[Stage, ...]:
         problem = StageProblem(self.units.predecessors)
         return greedy(problem, lambda _: 0.0, max_groups=limits.max_groups).stages
 
