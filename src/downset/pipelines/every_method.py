@@ -7,6 +7,7 @@ from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.timing import CommName
 from downset.plans import Pipeline
 
 __all__ = ["plan_by_every_method"]
@@ -16,7 +17,7 @@ def plan_by_every_method(
     graph: Graph,
     cluster: Cluster,
     *,
-    comm: str = "full",
+    comm: CommName = "full",
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
     known: Pipeline | None = None,
