@@ -14,7 +14,7 @@ from downset.arenas.ties import TiesName, check_ties
 from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import Lifetimes, lifetimes
-from downset.memory.models import MemoryModel, memory_model
+from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.memory.records import Record, check_records
 from downset.methods import Method, choose
 from downset.orders.check import verify_steps
@@ -32,7 +32,7 @@ def plan_arena(
     order: Order | Sequence[int],
     *,
     method: str | Method | Planner = ...,
-    memory: str | MemoryModel | None = ...,
+    memory: MemoryName | MemoryModel | None = ...,
     ties: TiesName = ...,
     time_limit_s: float = ...,
     capacity_bytes: int | None = ...,
@@ -46,7 +46,7 @@ def plan_arena(
     order: None = ...,
     *,
     method: str | Method | Planner = ...,
-    memory: str | MemoryModel | None = ...,
+    memory: MemoryName | MemoryModel | None = ...,
     ties: TiesName = ...,
     time_limit_s: float = ...,
     capacity_bytes: int | None = ...,
@@ -59,7 +59,7 @@ def plan_arena(
     order: Order | Sequence[int] | None = None,
     *,
     method: str | Method | Planner = "best",
-    memory: str | MemoryModel | None = None,
+    memory: MemoryName | MemoryModel | None = None,
     ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
     capacity_bytes: int | None = None,

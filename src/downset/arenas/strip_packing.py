@@ -18,6 +18,7 @@ from downset.arenas.native_form import flat, small_enough
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record, align_up
+from downset.methods import EngineName, check_engine
 from downset.native import native_module
 from downset.plans import Found
 
@@ -30,8 +31,9 @@ def strip_packing(records: Sequence[Record], *, ties: TiesName = "tflite") -> Fo
     return Found(fill_strip(records), offsets_bound(records))
 
 
-def fill_strip(records: Sequence[Record], *, engine: str = "native") -> tuple[int, ...]:
+def fill_strip(records: Sequence[Record], *, engine: EngineName = "native") -> tuple[int, ...]:
     """The offsets by best fit."""
+    check_engine(engine)
     if engine == "native" and small_enough(records):
         nbytes, alignment, pinned, _ = flat(records)
         lifetimes = [(record.start, record.stop) for record in records]

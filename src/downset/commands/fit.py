@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -13,6 +13,10 @@ from downset.reports.fit import fit_lines
 from downset.reports.json_form import fit_json
 from downset.results import Fit
 from downset.text import format_bytes, parse_share, printable
+
+if TYPE_CHECKING:
+    from downset.fitting.fit import RewriteName
+    from downset.runtimes.targets import TargetName
 
 __all__ = ["fit"]
 
@@ -54,12 +58,12 @@ def fit(
     model: str,
     output: str | None,
     ram: int | None,
-    target: str | None,
+    target: TargetName | None,
     shapes: tuple[str, ...],
     as_json: bool,
     time_limit: float,
     map_path: str | None,
-    rewrite: str,
+    rewrite: RewriteName,
     inexact: bool,
     max_recompute: str,
     on_chip: tuple[int, ...] | None,

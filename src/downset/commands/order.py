@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import SECONDS, console, parse_shapes, shape_option
-from downset.methods import EngineName
+
+if TYPE_CHECKING:
+    from downset.memory.models import MemoryName
+    from downset.methods import EngineName
 
 __all__ = ["order"]
 
@@ -31,7 +36,13 @@ __all__ = ["order"]
 )
 @json_option("order")
 def order(
-    graph: str, method: str, memory: str, time_limit: float, shapes: tuple[str, ...], engine: EngineName, as_json: bool
+    graph: str,
+    method: str,
+    memory: MemoryName,
+    time_limit: float,
+    shapes: tuple[str, ...],
+    engine: EngineName,
+    as_json: bool,
 ) -> None:
     """Order the operators of GRAPH (plain JSON, .onnx or .tflite) for least peak memory."""
     from downset.formats.reading import load

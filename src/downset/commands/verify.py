@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, shape_option
+
+if TYPE_CHECKING:
+    from downset.runtimes.compare import RuntimeName
 
 __all__ = ["verify"]
 
@@ -23,7 +28,7 @@ __all__ = ["verify"]
 def verify(
     first: str,
     second: str,
-    runtime: str | None,
+    runtime: RuntimeName | None,
     shapes: tuple[str, ...],
     tolerance: float,
     seed: int,

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
-from downset.memory.models import MemoryModel, memory_model
+from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.methods import EngineName, Method, check_engine, choose
 from downset.orders.check import verify_steps
 from downset.orders.planners import CONTRACT, ORDERS, OrderOptions
@@ -25,7 +25,7 @@ def plan_order(
     problem: Graph | OrderProblem,
     *,
     method: str | Method | Planner = "optimal",
-    memory: str | MemoryModel = "live",
+    memory: MemoryName | MemoryModel = "live",
     time_limit_s: float = 10.0,
     engine: EngineName = "native",
     **options: Unpack[OrderOptions],
@@ -54,7 +54,7 @@ def plan_order(
 
 
 def judge_order(
-    problem: Graph | OrderProblem, steps: Sequence[int], *, memory: str | MemoryModel, like: Evidence
+    problem: Graph | OrderProblem, steps: Sequence[int], *, memory: MemoryName | MemoryModel, like: Evidence
 ) -> Order:
     """Steps found elsewhere as an Order, judged by the bound that another search (`like`) has proven."""
     model = memory_model(memory)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Unpack
 
 from downset.graph.core import Graph
+from downset.graph.fingerprint import fingerprint
 from downset.methods import EngineName, Method, check_engine, choose
 from downset.plans import Evidence, StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_schedule, verify_stages
 from downset.stages.planners import CONTRACT, STAGERS, StageOptions
-from downset.stages.prepared import fingerprint
 from downset.stages.problem import FoundStages, Price, StageProblem
 from downset.stages.unit_graph import group_units
 
