@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 import downset as ds
-from downset.stages.prepared import fingerprint, prepare
+from downset.graph.fingerprint import fingerprint
+from downset.stages.prepared import prepare
 from tests.models import branchy_model
 
 

@@ -168,7 +168,7 @@ def test_no_bound_is_stated_that_a_candidate_beats(tmp_path, monkeypatch, unit_s
     fastest = min(candidate.percentile(0.1) for candidate in result.candidates)
     assert result.plan.evidence.bound <= fastest
     assert any("no bound is known" in note for note in result.notes) != known
-    printed = stage_result_json(result)
+    printed = {"kind": "stage", "schema": 1, "ok": True, "error": None, **stage_result_json(result)}
     jsonschema.validate(printed, json.loads((SCHEMAS / "stage.json").read_text()))
     out = Console(file=io.StringIO(), width=200)
     _print_table(result, out)
