@@ -25,6 +25,7 @@ from downset.fitting.candidates import (
     write_planned,
 )
 from downset.fitting.summary import BLOCK_BYTES, check_ram, simulate_traffic, summarise
+from downset.formats.onnx.data_files import bring_weights, check_room_for_weights, link_weights, weights_beside
 from downset.formats.reading import check_readable, load
 from downset.formats.whole_files import check_output, copy_whole
 from downset.graph.core import Graph
@@ -77,6 +78,11 @@ def fit(
         job = Job(path, target, shapes, seed, Path(scratch), [])
         executed = _executed_file(job)
         graph = _load(job, executed)
+        if job.form == ".onnx":
+            link_weights(path, job.scratch)  # what is written there refers to them
+            if output is not None:
+                check_output(output, source=[path, *weights_beside(graph)])
+                check_room_for_weights(path, Path(output))
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), target, time_limit_s)
         wanted = rewrite == "auto" and job.form != ".pt2" and bool(partition_sites(graph, inexact=inexact))
         share_s = 0.5 * time_limit_s if wanted else time_limit_s
@@ -95,7 +101,8 @@ def fit(
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
         if output is not None:
-            _bring_external_weights(job, chosen, Path(output))
+            if job.form == ".onnx":
+                bring_weights(chosen.path, source=job.path, output=Path(output))
             copy_whole(chosen.path, Path(output))
             result = replace(result, output_path=str(output))
     return result
@@ -196,20 +203,6 @@ def _check_output(path: Path, output: str | os.PathLike[str]) -> None:
     check_output(output, source=path)
     if Path(output).suffix.lower() != path.suffix.lower():
         raise UsageError(f"output {output} must end in {path.suffix}, like the model")
-
-
-def _bring_external_weights(job: Job, chosen: Candidate, output: Path) -> None:
-    """Weights outside an .onnx file lie beside it under the names it refers to; what is there already is left alone.
-    ONNX Runtime's optimised forms carry their weights inside."""
-    if job.form != ".onnx" or chosen.name == "optimised" or output.parent.resolve() == job.path.parent.resolve():
-        return
-    from downset.formats.onnx.write import external_files
-
-    for name in external_files(chosen.path):
-        target = output.parent / name
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            copy_whole(job.path.parent / name, target)
 
 
 def _executed_file(job: Job) -> Path:
