@@ -41,7 +41,7 @@ def run(
     """Run MODEL as the plan says; print how long it took."""
     from downset.errors import InvalidPlan, UsageError
     from downset.executor.staged import run_stages
-    from downset.formats.onnx.write import weights_beside
+    from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import read_plan
     from downset.formats.reading import load
     from downset.formats.whole_files import check_output

@@ -48,7 +48,7 @@ def split(
 ) -> None:  # fmt: skip
     """Plan MODEL as a pipeline over the devices of a cluster: stages, rows, period, latency, bound."""
     from downset.clusters.toml_file import load_cluster
-    from downset.formats.onnx.write import weights_beside
+    from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.joint.check import verify

@@ -52,7 +52,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     """Search stages for MODEL on a device, time whole candidates, keep the best; sequential unless measured better."""
     from downset.errors import UsageError
     from downset.executor.device import open_device
-    from downset.formats.onnx.write import weights_beside
+    from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.formats.whole_files import check_output

@@ -26,6 +26,7 @@ from downset.fitting.candidates import (
     write_planned,
 )
 from downset.fitting.summary import BLOCK_BYTES, check_ram, simulate_traffic, summarise
+from downset.formats.onnx.data_files import bring_weights, check_room_for_weights, link_weights, weights_beside
 from downset.formats.reading import load
 from downset.formats.whole_files import check_output, copy_whole
 from downset.formats.writing import WRITERS
@@ -80,6 +81,11 @@ def fit(
         job = Job(path, chosen_target, shapes, seed, Path(scratch))
         executed, notes = _executed_file(job)
         graph = _load(job, executed)
+        if WRITERS[job.form].weights_outside:
+            link_weights(path, job.scratch)  # what is written there refers to them
+            if output is not None:
+                check_output(output, source=[path, *weights_beside(graph)])
+                check_room_for_weights(path, Path(output))
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, time_limit_s)
         wanted = rewrite == "auto" and WRITERS[job.form].rewritten and bool(partition_sites(graph, inexact=inexact))
         share_s = 0.5 * time_limit_s if wanted else time_limit_s
@@ -100,7 +106,8 @@ def fit(
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
         if output is not None:
-            _bring_external_weights(job, chosen, Path(output))
+            if WRITERS[job.form].weights_outside:
+                bring_weights(chosen.path, source=job.path, output=Path(output))
             copy_whole(chosen.path, Path(output))
             result = replace(result, output_path=str(output))
     return result
@@ -205,18 +212,6 @@ def _check_output(path: Path, output: str | os.PathLike[str]) -> None:
     check_output(output, source=path)
     if Path(output).suffix.lower() != path.suffix.lower():
         raise UsageError(f"output {output} must end in {path.suffix}, like the model")
-
-
-def _bring_external_weights(job: Job, chosen: Candidate, output: Path) -> None:
-    """Weights outside a model's file lie beside it under the names it refers to; what is there already is left alone.
-    ONNX Runtime's optimised forms carry their weights inside."""
-    if chosen.name == "optimised" or output.parent.resolve() == job.path.parent.resolve():
-        return
-    for name in WRITERS[job.form].files_beside(chosen.path):
-        target = output.parent / name
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            copy_whole(job.path.parent / name, target)
 
 
 def _executed_file(job: Job) -> tuple[Path, list[str]]:

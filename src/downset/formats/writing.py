@@ -9,7 +9,7 @@ from pathlib import Path
 
 from downset.errors import UsageError
 from downset.formats.c_header import c_header
-from downset.formats.onnx.write import export_onnx, external_files
+from downset.formats.onnx.write import export_onnx
 from downset.formats.plan_json import write_plan
 from downset.formats.tflite.write import export_tflite
 from downset.formats.torch.write import export_torch
@@ -22,25 +22,19 @@ __all__ = ["WRITERS", "Writer", "export"]
 Named = str | os.PathLike[str]
 
 
-def _no_files(path: Named) -> list[str]:
-    """Everything is inside the file."""
-    del path
-    return []
-
-
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Writes files of one suffix: `write(path, graph, order, arena)`; only forms with `needs_arena` need the last.
 
     What a model's file can hold beside another order: `rewritten` networks, networks computed `in_strips`, and
-    `offsets` of tensors, where an arena is given. `files_beside`: names of the files that a written model refers to."""
+    `offsets` of tensors, where an arena is given. `weights_outside`: a file may refer to files beside it for weights."""
 
     write: Callable[[Named, Graph, Order, Arena | None], None]
     needs_arena: bool = False
     rewritten: bool = False
     in_strips: bool = False
     offsets: bool = False
-    files_beside: Callable[[Named], list[str]] = _no_files
+    weights_outside: bool = False
 
 
 def _write_tflite(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
@@ -69,7 +63,7 @@ def _write_header(path: Named, graph: Graph, order: Order, arena: Arena | None) 
 
 WRITERS: Mapping[str, Writer] = {
     ".tflite": Writer(_write_tflite, rewritten=True, offsets=True),
-    ".onnx": Writer(_write_onnx, rewritten=True, in_strips=True, files_beside=external_files),
+    ".onnx": Writer(_write_onnx, rewritten=True, in_strips=True, weights_outside=True),
     ".pt2": Writer(_write_torch),
     ".json": Writer(_write_plan),
     ".h": Writer(_write_header, needs_arena=True),

@@ -10,6 +10,7 @@ from typing import Any
 from downset.errors import LoadError
 from downset.extras import optional_library
 from downset.formats.onnx.bodies import is_fixed
+from downset.formats.onnx.data_files import external_locations
 from downset.formats.onnx.shapes import settle
 from downset.graph.kinds import kind_of
 from downset.text import brief
@@ -60,10 +61,9 @@ def _read(onnx: Any, path: Path) -> Any:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise LoadError(f"{path} holds no ONNX graph; is the file complete?")
-    for weight in model.graph.initializer:
-        for entry in weight.external_data:
-            if entry.key == "location" and not _is_beside(entry.value):
-                raise LoadError(f"{path}: the weights {weight.name!r} lie at {entry.value!r}, not beside the file")
+    for name, location in external_locations(model.graph):
+        if not _is_beside(location):
+            raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, not beside the file")
     return model
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.formats.onnx.bodies import captures, is_fixed
+from downset.formats.onnx.data_files import stored_value
 from downset.formats.onnx.model_file import infer, onnx_library, read_model
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
@@ -151,8 +152,8 @@ class _Reader:
 
     def _weight(self, name: str, initializer: Any) -> None:
         index = self._add(name, tuple(initializer.dims), initializer.data_type, "constant")
-        folder, to_array = str(self._path.parent), self._onnx.numpy_helper.to_array
-        self._constants[index] = lambda: np.asarray(to_array(initializer, folder))
+        onnx, path = self._onnx, self._path
+        self._constants[index] = lambda: stored_value(onnx, path, initializer)
 
     def _constant_value(self, node: Any) -> Callable[[], npt.NDArray[Any]] | None:
         to_array = self._onnx.numpy_helper.to_array
