@@ -34,8 +34,10 @@ QUICK = Cluster(
 """So quick a network that strips pay."""
 
 
-def _session(path):
+def _session(path, *, optimised=True):
     options = runtime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -61,7 +63,7 @@ def _rows(meta, span):
     return ... if meta["rows_axis"] is None else (slice(None),) * meta["rows_axis"] + (slice(*span),)
 
 
-def _run(folder, graph, inputs):
+def _run(folder, graph, inputs, *, optimised=True):
     """Shard after shard, each given its rows of what was made before."""
     described = json.loads((folder / "shards.json").read_text())
     listed, tensors = described["shards"], described["tensors"]
@@ -70,7 +72,7 @@ def _run(folder, graph, inputs):
         given = {}
         for name, span in shard["inputs"].items():
             given[name] = np.ascontiguousarray(values[name][_rows(tensors[name], span)])
-        made = _session(folder / shard["file"]).run(list(shard["outputs"]), given)
+        made = _session(folder / shard["file"], optimised=optimised).run(list(shard["outputs"]), given)
         for (name, span), part in zip(shard["outputs"].items(), made, strict=True):
             meta = tensors[name]
             values.setdefault(name, np.full(meta["shape"], np.nan, meta["dtype"]))[_rows(meta, span)] = part

@@ -27,7 +27,8 @@ class Writer:
     """Writes files of one suffix: `write(path, graph, order, arena)`; only forms with `needs_arena` need the last.
 
     What a model's file can hold beside another order: `rewritten` networks, networks computed `in_strips`, and
-    `offsets` of tensors, where an arena is given. `weights_outside`: a file may refer to files beside it for weights."""
+    `offsets` of tensors, where an arena is given. `weights_outside`: weights may lie in files
+    beside it."""
 
     write: Callable[[Named, Graph, Order, Arena | None], None]
     needs_arena: bool = False

@@ -94,12 +94,30 @@ def window(graph: Graph, op: Op, axis: int) -> Window:
     mode = op.attrs.get("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         size = extent(graph, op.inputs[0], axis)
-        total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+        # ONNX Runtime pads pools as if they were not dilated.
+        reach = kernel if kind_of(op.kind).pools else (kernel - 1) * dilation + 1
+        total = max(_missing(size, reach, stride), 0)
         small, large = total // 2, total - total // 2
         return Window(kernel, stride, dilation, *((small, large) if mode == "SAME_UPPER" else (large, small)))
     pads = op.attrs.get("pads") if mode in ("NOTSET", "") else None
     begin, end = (pads[axis], pads[axis + len(pads) // 2]) if pads else (0, 0)
     return Window(kernel, stride, dilation, begin, end)
+
+
+def _missing(size: int, reach: int, stride: int) -> int:
+    """How many rows lack under the windows where each stride has one; negative where some lie behind the last."""
+    return (-(-size // stride) - 1) * stride + reach - size
+
+
+def _begins_inside(graph: Graph, op: Op) -> bool:
+    """Whether a pool's first window may begin behind the first row or column: ONNX Runtime centres the windows of SAME
+    also where they leave rows out, which no pads state."""
+    if not kind_of(op.kind).pools or not op.attrs.get("auto_pad", "").startswith("SAME") or channels_last(graph):
+        return False
+    kernel, first = op.attrs["kernel_shape"], len(graph.tensors[op.inputs[0]].shape) - len(op.attrs["kernel_shape"])
+    strides = op.attrs.get("strides") or [1] * len(kernel)
+    sizes = graph.tensors[op.inputs[0]].shape[first:]
+    return any(_missing(*found) < -1 for found in zip(sizes, kernel, strides, strict=True))
 
 
 def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | None:
@@ -207,6 +225,8 @@ def _window_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | Non
     """Computed weights are read whole; what is added to the result is read row by row."""
     if position > 0:
         return SAME if position == kind_of(op.kind).adds else None
+    if _begins_inside(graph, op):
+        return None
     found = window(graph, op, axis)
     return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)
 

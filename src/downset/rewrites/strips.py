@@ -16,7 +16,7 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Tensor
 from downset.graph.halo_maps import pad_sides
-from downset.graph.halos import Window, broadcast_axis, spatial_axis, window
+from downset.graph.halos import Window, broadcast_axis, extent, spatial_axis, window
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import Interval, RowForm, needed
 
@@ -172,7 +172,21 @@ class _Strip:
                 f"{self._graph.name}: operator {op.name!r} makes rows {made[0]} to {made[1]} from padding alone, and "
                 "adds rows to them: give that strip more rows"
             )
-        return self._with_pads(op, attrs, *strip_pads(found, self._form.rows[op.inputs[0]], given, read)), given
+        attrs = self._with_pads(op, attrs, *strip_pads(found, self._form.rows[op.inputs[0]], given, read))
+        return self._rounded(op, attrs, read[1] - read[0], given[1] - given[0]), given
+
+    def _rounded(self, op: Op, attrs: dict[str, Any], read: int, made: int) -> dict[str, Any]:
+        """Without `ceil_mode` where that adds no window: then ONNX infers the sizes that ONNX Runtime makes."""
+        pads = attrs["pads"]
+        spatial = len(pads) // 2
+        for axis in range(spatial if attrs.get("ceil_mode", 0) else 0):
+            found = window(self._graph, op, axis)
+            size, count = (extent(self._graph, t, axis) for t in (op.inputs[0], op.outputs[0]))
+            if axis == self._axis:
+                size, count = read, made
+            if (size + pads[axis] + pads[axis + spatial] - found.reach) // found.stride + 1 != count:
+                return attrs
+        return {**attrs, "ceil_mode": 0} if "ceil_mode" in attrs else attrs
 
     def _transposed(
         self, op: Op, attrs: dict[str, Any], read: Interval, made: Interval

@@ -1,7 +1,8 @@
-"""Sizes of pools as ONNX Runtime has them. ONNX's inference gives others where sizes are rounded up.
+"""Sizes of pools, and of transposed convolutions, as ONNX Runtime has them where ONNX's inference gives others.
 
 The standard's text and its inference let a window start in the padding behind the image, or pad for dilated windows;
-ONNX Runtime and PyTorch drop such a window, and ONNX Runtime pads SAME as if windows were not dilated.
+ONNX Runtime and PyTorch drop such a window, and ONNX Runtime pads SAME as if windows were not dilated. A transposed
+convolution that is padded SAME makes its stride times as much, whatever `output_padding` says.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from downset.formats.onnx.bodies import subgraphs
 from downset.graph.kinds import kind_of
 
-__all__ = ["may_differ", "pooled_shape"]
+__all__ = ["may_differ", "pooled_sizes"]
 
 
 def may_differ(nodes: Iterable[Any]) -> bool:
@@ -21,22 +22,29 @@ def may_differ(nodes: Iterable[Any]) -> bool:
 
 
 def _differs(node: Any) -> bool:
-    """Whether a pool rounds up, or is dilated and padded SAME."""
-    if kind_of(node.op_type).category != "pool" or node.domain not in ("", "ai.onnx"):
+    """Whether a pool rounds up, or is dilated and padded SAME; or a transposed convolution is padded so and more."""
+    category = kind_of(node.op_type).category
+    if category not in ("pool", "transposed convolution") or node.domain not in ("", "ai.onnx"):
         return False
     given = {item.name: item for item in node.attribute}
+    same = "auto_pad" in given and given["auto_pad"].s.startswith(b"SAME")
+    if category == "transposed convolution":
+        return same and "output_padding" in given and "output_shape" not in given
     rounds_up = "ceil_mode" in given and (given["ceil_mode"].i or given["ceil_mode"].ref_attr_name)
     dilated = "dilations" in given and any(extent != 1 for extent in given["dilations"].ints)
-    return bool(rounds_up or (dilated and "auto_pad" in given and given["auto_pad"].s.startswith(b"SAME")))
+    return bool(rounds_up or (dilated and same))
 
 
-def pooled_shape(onnx: Any, node: Any, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """The sizes that a pool makes of an input [batch, channels, *spatial]; None where the node is no pool of ours."""
+def pooled_sizes(onnx: Any, node: Any, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """The spatial sizes made of an input [batch, channels, *spatial]; None where the node is none of ours."""
     if not _differs(node):
         return None
     given = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute if not item.ref_attr_name}
     kernel, axes = given.get("kernel_shape", []), len(shape) - 2
-    strides, dilations = given.get("strides") or [1] * axes, given.get("dilations") or [1] * axes
+    strides = given.get("strides") or [1] * axes
+    if kind_of(node.op_type).category == "transposed convolution":
+        return tuple(extent * stride for extent, stride in zip(shape[2:], strides, strict=False))
+    dilations = given.get("dilations") or [1] * axes
     pads, padding = given.get("pads") or [0] * (2 * axes), given.get("auto_pad", b"NOTSET")
     if axes < 1 or not len(kernel) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
         return None
@@ -58,4 +66,4 @@ def pooled_shape(onnx: Any, node: Any, shape: Sequence[int]) -> tuple[int, ...] 
             if (size - 1) * stride >= extent + head:
                 size -= 1
         sizes.append(size)
-    return (*shape[:2], *sizes)
+    return tuple(sizes)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from downset.formats.onnx.bodies import captures, is_fixed
-from downset.formats.onnx.pools import may_differ, pooled_shape
+from downset.formats.onnx.pools import may_differ, pooled_sizes
 from downset.formats.onnx.values import LARGEST_ELEMENTS, Array, evaluate, small
 
 __all__ = ["settle"]
@@ -153,9 +153,9 @@ class _Walk:
         except Exception:  # no schema for it: what the whole model's inference says stands
             return {}
         shape = _shape(known[node.input[0]]) if node.input and node.input[0] else None
-        pooled = None if shape is None else pooled_shape(self._onnx, node, shape)
-        if pooled is not None:
-            types = {name: _of_shape(kind, pooled) for name, kind in types.items()}
+        sizes = None if shape is None else pooled_sizes(self._onnx, node, shape)
+        if sizes is not None and shape is not None:
+            types = {name: _of_shape(kind, (*(_shape(kind) or shape)[:2], *sizes)) for name, kind in types.items()}
         return {name: (kind, None) for name, kind in types.items() if name and not is_open(kind)}
 
     def _body(self, body: Any, given: Sequence[tuple[Any, Array | None]], scope: _Scope) -> tuple[list[Any], bool]:
