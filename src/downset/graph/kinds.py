@@ -21,7 +21,7 @@ Category = Literal[
 """`activation`, `unary`: each element follows from the same element of the first input alone. An activation is one
 that networks put behind a layer. `binary`, `n-ary`: the same of two or more inputs, which are broadcast.
 `pool`, `global pool`: each channel by itself. `shape-only`: the same elements in the same sequence. `movement`: the
-same elements elsewhere. `quantiser`: element by element, with scales by channel."""
+same elements elsewhere, or values between them. `quantiser`: element by element, with scales by channel."""
 
 Rows = Literal[
     "unknown", "whole", "same", "window", "transposed window", "along axis", "from axis", "reduction", "space to depth",
