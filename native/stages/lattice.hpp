@@ -144,7 +144,7 @@ private:
     std::vector<std::int32_t> earlier_, stage_of_;
     Set current_;
     std::array<Set, kMost> groups_;  // of what is taken, the first so many
-    std::vector<Set> saved_;         // groups as they were, a stack
+    std::array<Set, kMost * kMost> saved_;
 
     void require_complete() const { require(complete_, "stages: a limit ended their enumeration"); }
 
@@ -180,8 +180,8 @@ private:
         }
         const int v = undecided.highest();
         undecided.remove(v);
-        const auto saved = static_cast<std::ptrdiff_t>(saved_.size());
-        saved_.insert(saved_.end(), groups_.begin(), groups_.begin() + groups);
+        Set* const saved = &saved_[undecided.size() * kMost];  // a row for each depth of the recursion
+        std::copy_n(groups_.begin(), groups, saved);
         Set joined;
         joined.add(v);
         int kept = 0;
@@ -197,8 +197,7 @@ private:
             larger.add(v);
             extend(larger, undecided, kept + 1);
         }
-        std::copy(saved_.begin() + saved, saved_.end(), groups_.begin());
-        saved_.resize(saved);
+        std::copy_n(saved, groups, groups_.begin());
         extend(taken, undecided - above_[v], groups);
     }
 
