@@ -47,8 +47,9 @@ def random_problem(operators: int, window: int, seed: int) -> OrderProblem:
 def row_of(name: str, problem: OrderProblem, time_limit_s: float) -> dict[str, Any]:
     count = len(problem.predecessors)
     row: dict[str, Any] = {"graph": name, "operators": count, "file": peak_bytes(problem, range(count))}
-    for method in ("kahn", "dfs", "greedy", "inductor", "beam"):
-        row[method] = peak_bytes(problem, ORDERS[method](problem, time_limit_s=time_limit_s).solution)
+    for heuristic in ("kahn", "dfs", "greedy", "inductor", "beam"):
+        method = ORDERS[heuristic]
+        row[heuristic] = peak_bytes(problem, method(problem, **method.taken(time_limit_s=time_limit_s)).solution)
     begin = time.process_time()
     paper = ORDERS["serenity"](problem, time_limit_s=time_limit_s)
     row.update(serenity=peak_bytes(problem, paper.solution), serenity_proven=paper.proven)
