@@ -19,8 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from downset.formats.reading import load
-from downset.memory.liveness import OrderProblem, Storage, order_problem, peak_bytes
+from downset import OrderProblem, Storage, load, order_problem, peak_bytes
 from downset.orders.planners import ORDERS
 from experiments.rows import rest_of_rows, save_rows
 
