@@ -7,7 +7,16 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shapes, print_json, shape_option
+from downset.commands.options import (
+    BYTES,
+    SECONDS,
+    SIZES,
+    console,
+    parse_shapes,
+    print_json,
+    shape_option,
+    trust_option,
+)
 from downset.memory.traffic import Traffic
 from downset.reports.text import peak_cause
 from downset.results import Figure, Fit
@@ -26,6 +35,7 @@ __all__ = ["fit", "fit_json"]
     "--target", type=click.Choice(["tflm", "litert", "ort", "torch"]), help="tflm for .tflite, ort for .onnx."
 )
 @shape_option
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/fit.json) instead of the screen.")
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the searches together.")
 @click.option("--map", "map_path", type=click.Path(), help="Also draw the arenas before and after into this SVG file.")
@@ -55,6 +65,7 @@ def fit(
     ram: int | None,
     target: str | None,
     shapes: tuple[str, ...],
+    trust: bool,
     as_json: bool,
     time_limit: float,
     map_path: str | None,
@@ -85,6 +96,7 @@ def fit(
         inexact=inexact,
         max_recompute=parse_share(max_recompute),
         on_chip=on_chip or (),
+        trust=trust,
     )
     if map_path is not None:
         picture = memory_map([("before", result.before), ("after", result.together.arena)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import console, parse_shapes, print_json, shape_option
+from downset.commands.options import console, parse_shapes, print_json, shape_option, trust_option
 from downset.graph.core import Graph
 from downset.text import format_bytes, printable
 
@@ -26,12 +26,13 @@ _WALKED = 100_000
     "--memory", "--target", "memory", help="Memory model; default tflm for .tflite, ort for .onnx, else live."
 )
 @shape_option
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/inspect.json).")
-def inspect(model: str, memory: str | None, shapes: tuple[str, ...], as_json: bool) -> None:
+def inspect(model: str, memory: str | None, shapes: tuple[str, ...], trust: bool, as_json: bool) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""
     from downset.formats.reading import load
 
-    graph = load(model, shapes=parse_shapes(shapes))
+    graph = load(model, shapes=parse_shapes(shapes), trust=trust)
     if memory is None:
         memory = {"tflite": "tflm", "onnx": "ort", "torch": "torch"}.get(graph.source.format, "live")
     facts = _facts(graph, memory)

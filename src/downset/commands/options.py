@@ -10,7 +10,7 @@ import rich_click as click
 from downset.errors import UsageError
 from downset.text import parse_bytes, parse_seconds
 
-__all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json", "shape_option"]
+__all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json", "shape_option", "trust_option"]
 
 
 class _Bytes(click.ParamType[int]):
@@ -45,6 +45,9 @@ class _Sizes(click.ParamType[tuple[int, ...]]):
 
 shape_option = click.option(
     "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable."
+)
+trust_option = click.option(
+    "--trust", is_flag=True, help="Let PyTorch load a .pt2 file, which runs code that the file brings."
 )
 BYTES = _Bytes()
 SIZES = _Sizes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, parse_shapes, print_json, shape_option
+from downset.commands.options import SECONDS, console, parse_shapes, print_json, shape_option, trust_option
 
 __all__ = ["order"]
 
@@ -27,16 +27,24 @@ __all__ = ["order"]
     show_default=True,
     help="python needs no compiled module and is slower.",
 )
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/order.json).")
 def order(
-    graph: str, method: str, memory: str, time_limit: float, shapes: tuple[str, ...], engine: str, as_json: bool
+    graph: str,
+    method: str,
+    memory: str,
+    time_limit: float,
+    shapes: tuple[str, ...],
+    engine: str,
+    trust: bool,
+    as_json: bool,
 ) -> None:
     """Order the operators of GRAPH (plain JSON, .onnx or .tflite) for least peak memory."""
     from downset.formats.reading import load
     from downset.orders.plan import plan_order
     from downset.reports.text import report
 
-    loaded = load(graph, shapes=parse_shapes(shapes))
+    loaded = load(graph, shapes=parse_shapes(shapes), trust=trust)
     plan = plan_order(loaded, method=method, memory=memory, time_limit_s=time_limit, engine=engine)
     evidence = plan.evidence
     if as_json:

@@ -9,7 +9,7 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import console, parse_shapes, print_json
+from downset.commands.options import console, parse_shapes, print_json, trust_option
 
 __all__ = ["run"]
 
@@ -25,6 +25,7 @@ __all__ = ["run"]
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random inputs.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/run.json).")
 def run(
     model: str,
@@ -35,6 +36,7 @@ def run(
     runs: int,
     seed: int,
     shapes: tuple[str, ...],
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Run MODEL as the plan says; print how long it took."""
@@ -59,7 +61,7 @@ def run(
         raise UsageError(f"{plan_path} is no plan of stages; make one with `downset stage`")
     fixed = parse_shapes(shapes)
     device = open_device(plan.device, dtype=plan.dtype, threads=plan.threads if plan.device == "cpu" else None)
-    loaded = load(model, shapes=fixed)
+    loaded = load(model, shapes=fixed, trust=trust)
     if fixed and batch_or_one(loaded) not in (1, plan.batch):  # a plan for several may be asked for by one's sizes
         raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")
     if outputs is not None:

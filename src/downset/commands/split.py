@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, parse_shapes, print_json
+from downset.commands.options import SECONDS, console, parse_shapes, print_json, trust_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,7 @@ __all__ = ["split"]
 @click.option("--compare", is_flag=True, help="Also the periods of all other methods.")
 @click.option("--export", "export_dir", type=click.Path(), help="Write each device's shard as ONNX into this folder.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/split.json).")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
 def split(
@@ -56,7 +57,7 @@ def split(
 
     _check_outputs(output, options["export_dir"], (model, cluster_file))
     cluster = load_cluster(cluster_file)
-    graph = load(model, shapes=parse_shapes(options["shapes"]))
+    graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     _check_outputs(output, options["export_dir"], weights_beside(graph))
     shared = {"comm": options["comm"], "max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
     plan = plan_pipeline(graph, cluster, method=method, **shared)

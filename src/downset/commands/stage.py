@@ -8,7 +8,7 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, parse_shapes, print_json
+from downset.commands.options import SECONDS, console, parse_shapes, print_json, trust_option
 
 __all__ = ["stage"]
 
@@ -42,6 +42,7 @@ _LEAST_RUNS = 15
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
 @click.option("--no-profiles", is_flag=True, help="Measure everything anew and keep nothing.")
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/stage.json).")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
 def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
@@ -70,7 +71,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         endings=options["endings"],
     )
     device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
-    loaded = load(model, shapes=parse_shapes(options["shapes"]))
+    loaded = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     if output is not None:
         check_output(output, source=weights_beside(loaded))
     graph = prepare(loaded, batch=options["batch"])

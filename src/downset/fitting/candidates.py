@@ -41,6 +41,8 @@ class Job:
     scratch: Path
     notes: list[str]
     """What the user should know, as it is found."""
+    trust: bool = False
+    """PyTorch may load the file, and run what it brings."""
 
     @property
     def form(self) -> str:
@@ -129,7 +131,7 @@ def write_planned(job: Job, plan: Planned, name: str) -> list[Candidate]:
     elif moved:
         from downset.formats.torch.write import export_torch
 
-        export_torch(reordered, graph, steps)
+        export_torch(reordered, graph, steps, trust=job.trust)
         found.append(Candidate(name, reordered, arena.arena_bytes, plan))
     return found
 

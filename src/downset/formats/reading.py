@@ -12,11 +12,15 @@ from downset.graph.core import Graph
 __all__ = ["check_readable", "load"]
 
 
-def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+def load(
+    path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None, trust: bool = False
+) -> Graph:
     """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
 
-    `shapes` fixes inputs by name where the file leaves them open. Raises LoadError (missing, damaged, unresolved, not a
-    model), UsageError (shapes for a form whose sizes are fixed) or UnsupportedError (an extra is missing), in one line.
+    `shapes` fixes inputs by name where the file leaves them open. Nothing that a file brings is executed, unless
+    `trust`: then PyTorch loads .pt2 files itself, which runs code that they bring. Raises LoadError (missing, damaged,
+    unresolved, not a model), UsageError (shapes for a form whose sizes are fixed) or UnsupportedError (an extra is
+    missing), in one line.
     """
     path = Path(path)
     suffix = check_readable(path)
@@ -37,7 +41,7 @@ def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] 
     if suffix == ".pt2":
         from downset.formats.torch.read import load_exported
 
-        return load_exported(path)
+        return load_exported(path, trust=trust)
     raise LoadError(f"{path}: suffix {suffix or '(none)'} is not one of .onnx, .tflite, .pt2, .json")
 
 

@@ -12,9 +12,12 @@ from downset.plans import Arena, Order
 __all__ = ["export"]
 
 
-def export(path: str | os.PathLike[str], graph: Graph, order: Order, arena: Arena | None = None) -> None:
+def export(
+    path: str | os.PathLike[str], graph: Graph, order: Order, arena: Arena | None = None, *, trust: bool = False
+) -> None:
     """Write the network in its new order (.tflite with the arena's offsets inside if given, .onnx, .pt2), or the plan
-    itself (.json: the arena where given, else the order; .h needs the arena). Raises UsageError for other suffixes."""
+    itself (.json: the arena where given, else the order; .h needs the arena). With `trust` PyTorch loads and saves .pt2
+    files itself (see `load`). Raises UsageError for other suffixes."""
     suffix = Path(path).suffix.lower()
     if suffix == ".tflite":
         from downset.formats.tflite.write import export_tflite
@@ -27,7 +30,7 @@ def export(path: str | os.PathLike[str], graph: Graph, order: Order, arena: Aren
     elif suffix == ".pt2":
         from downset.formats.torch.write import export_torch
 
-        export_torch(path, graph, order.steps)
+        export_torch(path, graph, order.steps, trust=trust)
     elif suffix == ".json":
         from downset.formats.plan_json import write_plan
 
