@@ -1,22 +1,24 @@
 """The command line: `downset COMMAND`. Thin: options in, library calls, tables or JSON out.
 
 stdout is data, stderr is talk. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification failed, 5 cannot load
-or unsupported, 6 a limit was reached before it was known, 128 and the signal's number where it was stopped.
+or unsupported, 6 a limit was reached before it was known, 70 an error of downset itself, 128 and the signal's number
+where it was stopped.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
+from downset import __version__
 from downset.errors import DownsetError
+from downset.process import abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
+from downset.text import brief, printable
 
 __all__ = ["main"]
 
@@ -35,7 +37,17 @@ _COMMANDS = {
 """Command name -> module in `downset.commands` that holds it, imported when it is called."""
 
 
+class _PipeClosedError(Exception):
+    """Nobody reads our output any more. click answers a BrokenPipeError itself, with another exit code."""
+
+
 class _Commands(click.RichGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _PipeClosedError from None
+
     # Click names these parameters; neither list depends on the context.
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
@@ -53,62 +65,44 @@ def downset() -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and a documented exit code, never a traceback."""
-    signal.signal(signal.SIGTERM, _stop)
-    _settle_streams()
-    try:
-        downset.main(standalone_mode=False)
-        sys.stdout.flush()
-    except DownsetError as error:
-        _complain(str(error))
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        _complain(f"{error.format_message()} (see downset --help)")
-        sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
+    """Run the command line; whatever happens is one line on stderr and a documented exit code, never a traceback."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's wheel sends events otherwise
+    with settled_streams():
+        problem: BaseException | None = None
+        with in_scratch_folder() as scratch, answering_signals(scratch):
+            try:
+                downset.main(standalone_mode=False)
+                sys.stdout.flush()
+            except (Exception, KeyboardInterrupt) as error:
+                problem = error
+        if problem is not None:
+            sys.exit(_explain(problem))
+
+
+def _explain(error: BaseException) -> int:
+    """Say in one line what is wrong, and return the exit code."""
+    if isinstance(error, DownsetError):
+        return _complain(str(error), error.exit_code)
+    if isinstance(error, click.ClickException):
+        return _complain(f"{error.format_message()} (see downset --help)", 2)
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
         print("downset: stopped", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
-    except MemoryError:
-        _complain("out of memory; give a smaller model or a shorter --time-limit")
-        sys.exit(6)
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):  # as PyTorch says it
-            raise
-        _complain("out of memory; give a smaller model, batch or shape")
-        sys.exit(6)
-    except BrokenPipeError:
-        _abandon_stdout()
-        sys.exit(128 + signal.SIGPIPE)
-    except OSError as error:  # what a command reads or writes it reports itself; this is the output being full or gone
-        _abandon_stdout()
-        _complain(f"cannot go on: {error.strerror or error}")
-        sys.exit(2)
+        return 128 + signal.SIGINT
+    if isinstance(error, MemoryError):
+        return _complain("out of memory; give a smaller model or a shorter --time-limit", 6)
+    if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # as PyTorch says it
+        return _complain("out of memory; give a smaller model, batch or shape", 6)
+    if isinstance(error, (BrokenPipeError, _PipeClosedError)):
+        abandon_stdout()
+        return 128 + signal.SIGPIPE
+    if isinstance(error, OSError):  # what a command reads or writes it reports itself; this is the output being full
+        abandon_stdout()
+        return _complain(f"cannot go on: {error.strerror or error}", 2)
+    report = write_report(error, sys.argv[1:], __version__)
+    where = f"a report is in {report}; please send it to us" if report else "no report could be written"
+    return _complain(f"an error of downset itself ({type(error).__name__}: {brief(error, 200)}); {where}", 70)
 
 
-def _settle_streams() -> None:
-    """Names of tensors are printed whatever the terminal's encoding; what was closed swallows."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  it stays open as long as the process
-        elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _abandon_stdout() -> None:
-    """What is still buffered cannot be written: at exit Python would try, and complain once more."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _complain(message: str) -> None:
-    from downset.text import printable
-
+def _complain(message: str, status: int) -> int:
     print(f"downset: error: {printable(' '.join(message.split()))}", file=sys.stderr)
-
-
-def _stop(number: int, frame: object) -> None:
-    """Stopped from outside: unwinding removes what lies half-done on the disk."""
-    del frame
-    print("downset: stopped", file=sys.stderr)
-    sys.exit(128 + number)
+    return status

@@ -8,7 +8,7 @@ from typing import Any
 import rich_click as click
 
 from downset.errors import UsageError
-from downset.text import parse_bytes, parse_seconds
+from downset.text import escaped, parse_bytes, parse_seconds, printable
 
 __all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json", "shape_option", "trust_option"]
 
@@ -73,8 +73,18 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Any:
     """A rich console that honours NO_COLOR and does not wrap figures when piped."""
     from rich.console import Console
 
+    class Safe(Console):
+        """What is printed may come from a file: no name moves the cursor or turns the line around."""
+
+        def render_str(self, text: str, **options: Any) -> Any:
+            lines = [printable(line.expandtabs()) for line in text.split("\n")]
+            return super().render_str("\n".join(lines), **options)
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     width = None if (stderr or _is_terminal()) else 120
-    return Console(stderr=stderr, quiet=quiet, width=width, highlight=False)
+    return Safe(stderr=stderr, quiet=quiet, width=width, highlight=False)
 
 
 def _is_terminal() -> bool:
@@ -86,4 +96,4 @@ def _is_terminal() -> bool:
 def print_json(value: Any) -> None:
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    click.echo(escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))

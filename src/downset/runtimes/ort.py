@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError, UnsupportedError
+from downset.formats.onnx.external import external_path
 from downset.formats.onnx.model_file import forget_shapes, resizes
 from downset.isolation import isolated
 
@@ -57,6 +58,9 @@ class PeakMeasurement:
 def how_to_run(region_bytes: int = _REGION_BYTES) -> str:
     """Python code that makes a session which follows the file's order and holds nothing longer than needed."""
     return f"""\
+import os
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 import onnxruntime as ort
 from onnxruntime.capi._pybind_state import OrtMemoryInfo, OrtAllocatorType, OrtMemType
 
@@ -117,12 +121,13 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
 
 
 def _link(path: Path, location: str, link: Path) -> None:
+    original = external_path(path, location)
     link.parent.mkdir(parents=True, exist_ok=True)
     try:
         try:
-            os.link(path.parent / location, link)  # ONNX Runtime does not follow symbolic links
+            os.link(original, link)
         except OSError:
-            shutil.copyfile(path.parent / location, link)
+            shutil.copyfile(original, link)
     except OSError as error:
         raise LoadError(f"{path}: its weights in {location} cannot be read: {error.strerror or error}") from None
 

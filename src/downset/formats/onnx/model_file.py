@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
-from downset.errors import LoadError
+from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.extras import optional_library
+from downset.formats.onnx.external import check_external
+from downset.formats.onnx.inference import infer_types, warm
 from downset.text import brief
 
 __all__ = [
@@ -29,8 +32,9 @@ _SAME_SHAPE = {
 
 
 def onnx_library() -> Any:
-    """The onnx module, its shape inference imported too."""
-    optional_library("onnx.shape_inference", what="reading .onnx files", extra="onnx")
+    """The onnx module; the parsing process, which will be asked for shapes, imports it at the same time."""
+    if "onnx" not in sys.modules:
+        warm()
     return optional_library("onnx", what="reading .onnx files", extra="onnx")
 
 
@@ -65,18 +69,27 @@ def _read(onnx: Any, path: Path) -> Any:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise LoadError(f"{path} holds no ONNX graph; is the file complete?")
-    for weight in model.graph.initializer:
-        for entry in weight.external_data:
-            if entry.key == "location" and not _is_beside(entry.value):
-                raise LoadError(f"{path}: the weights {weight.name!r} lie at {entry.value!r}, not beside the file")
+    try:
+        damaged = next((name for name in _strings(model.graph) if not isinstance(name, str)), None)
+        if damaged is None:
+            check_external(path, model)
+    except UnicodeDecodeError as error:
+        damaged = error.object
+    if damaged is not None:
+        raise LoadError(f"{path} is damaged: the name {damaged[:40]!r} in it is not UTF-8")
     return model
 
 
-def _is_beside(location: str) -> bool:
-    """Whether weights lie in the model's folder or below, as the format demands: files are linked and copied there."""
-    parts = {*PurePosixPath(location).parts, *PureWindowsPath(location).parts}
-    absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
-    return not absolute and ".." not in parts
+def _strings(graph: Any) -> Iterator[Any]:
+    """Every name in a graph. Protobuf gives bytes, or raises UnicodeDecodeError, for those that are no text."""
+    yield graph.name
+    for value in (*graph.initializer, *graph.input, *graph.output, *graph.value_info):
+        yield value.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+        for inner in subgraphs(node):
+            yield from _strings(inner)
 
 
 def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -129,7 +142,7 @@ def is_fixed(dim: Any) -> bool:
     return bool(dim.HasField("dim_value")) and dim.dim_value >= 0
 
 
-def infer(onnx: Any, path: Path, model: Any) -> Any:
+def infer(path: Path, model: Any) -> Any:
     """The model with the shape of every value that ONNX can infer."""
     standing = type(model)()
     standing.CopyFrom(model)
@@ -145,12 +158,14 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
             node.attribute.extend(kept)
             del node.input[(3 if known else 1) :]
     try:
-        found = onnx.shape_inference.infer_shapes(standing, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
-        raise LoadError(f"{path}: ONNX's shape inference refuses it: {brief(error)}") from None
+        found = infer_types(standing)
+    except (UnsupportedError, LoadError) as error:
+        raise LoadError(f"{path}: {error}") from None
+    except LimitReached as error:
+        raise LimitReached(f"{path}: {error}") from None
     del model.graph.value_info[:]
-    model.graph.value_info.extend(found.graph.value_info)
-    for ours, theirs in zip(model.graph.output, found.graph.output, strict=True):
+    model.graph.value_info.extend(found.value_info)
+    for ours, theirs in zip(model.graph.output, found.output, strict=True):
         ours.CopyFrom(theirs)
     return model
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
+from downset.formats.onnx.external import tensor_value
 from downset.formats.onnx.model_file import captures, infer, is_fixed, onnx_library, read_model
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
@@ -34,8 +35,8 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
     """
     path = Path(path)
     onnx = onnx_library()
-    inferred = infer(onnx, path, read_model(onnx, path, shapes or {}))
     try:
+        inferred = infer(path, read_model(onnx, path, shapes or {}))
         return _Reader(onnx, path, inferred).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
@@ -150,15 +151,15 @@ class _Reader:
 
     def _weight(self, name: str, initializer: Any) -> None:
         index = self._add(name, tuple(initializer.dims), initializer.data_type, "constant")
-        folder, to_array = str(self._path.parent), self._onnx.numpy_helper.to_array
-        self._constants[index] = lambda: np.asarray(to_array(initializer, folder))
+        onnx, path = self._onnx, self._path
+        self._constants[index] = lambda: tensor_value(onnx, path, initializer)
 
     def _constant_value(self, node: Any) -> Callable[[], npt.NDArray[Any]] | None:
-        to_array = self._onnx.numpy_helper.to_array
+        onnx, path = self._onnx, self._path
         for attribute in node.attribute:
             if attribute.name == "value":
                 tensor = attribute.t
-                return lambda: np.asarray(to_array(tensor))
+                return lambda: tensor_value(onnx, path, tensor)
             if attribute.name in ("value_int", "value_ints", "value_float", "value_floats"):
                 value = self._onnx.helper.get_attribute_value(attribute)
                 dtype = np.int64 if "int" in attribute.name else np.float32
