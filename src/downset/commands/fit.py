@@ -9,13 +9,14 @@ import rich_click as click
 
 from downset.commands.options import (
     BYTES,
-    SECONDS,
     SIZES,
     console,
     parse_shapes,
     print_json,
     shape_option,
+    time_limit_option,
     trust_option,
+    worker_memory_option,
 )
 from downset.memory.traffic import Traffic
 from downset.reports.text import peak_cause
@@ -37,7 +38,8 @@ __all__ = ["fit", "fit_json"]
 @shape_option
 @trust_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/fit.json) instead of the screen.")
-@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the searches together.")
+@time_limit_option("For reading, searching and writing together.")
+@worker_memory_option
 @click.option("--map", "map_path", type=click.Path(), help="Also draw the arenas before and after into this SVG file.")
 @click.option(
     "--rewrite",

@@ -8,7 +8,15 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import console, parse_shapes, print_json, shape_option, trust_option
+from downset.commands.options import (
+    console,
+    parse_shapes,
+    print_json,
+    shape_option,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 from downset.graph.core import Graph
 from downset.text import format_bytes, printable
 
@@ -27,6 +35,8 @@ _WALKED = 100_000
 )
 @shape_option
 @trust_option
+@time_limit_option("For reading.", given=False)
+@worker_memory_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/inspect.json).")
 def inspect(model: str, memory: str | None, shapes: tuple[str, ...], trust: bool, as_json: bool) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""

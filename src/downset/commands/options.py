@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import rich_click as click
 
 from downset.errors import UsageError
+from downset.isolation import PARSING_S, RUNNING_S, limits
 from downset.text import escaped, parse_bytes, parse_seconds, printable
 
-__all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json", "shape_option", "trust_option"]
+__all__ = [
+    "BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json", "shape_option", "time_limit_option",
+    "trust_option", "worker_memory_option",
+]  # fmt: skip
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class _Bytes(click.ParamType[int]):
@@ -49,9 +56,37 @@ shape_option = click.option(
 trust_option = click.option(
     "--trust", is_flag=True, help="Let PyTorch load a .pt2 file, which runs code that the file brings."
 )
+
+
+def _limit_memory(ctx: Any, param: Any, value: int | None) -> None:
+    del param
+    ctx.with_resource(limits(memory_bytes=value))
+
+
+def _limit_time(ctx: Any, param: Any, value: float) -> float:
+    del param
+    ctx.with_resource(limits(time_s=value))
+    return value
+
+
+def time_limit_option(help_text: str, *, default: str = "10s", given: bool = True) -> Callable[[_Command], _Command]:
+    """`--time-limit`, which the processes that parse and run models keep; `given` to the command too."""
+    return click.option(
+        "--time-limit", type=SECONDS, default=default, show_default=True, callback=_limit_time, expose_value=given,
+        help=f"{help_text} Parsing gets at least {PARSING_S:g} s, each run in a runtime at least {RUNNING_S:g} s.",
+    )  # fmt: skip
+
+
 BYTES = _Bytes()
 SIZES = _Sizes()
 SECONDS = _Seconds()
+worker_memory_option = click.option(
+    "--worker-memory",
+    type=BYTES,
+    callback=_limit_memory,
+    expose_value=False,
+    help="What each process that parses or runs models may take; half of the machine's memory if not given.",
+)
 
 
 def parse_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, parse_shapes, print_json, shape_option, trust_option
+from downset.commands.options import (
+    console,
+    parse_shapes,
+    print_json,
+    shape_option,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 
 __all__ = ["order"]
 
@@ -18,7 +26,8 @@ __all__ = ["order"]
     help="file, kahn, dfs, greedy, inductor, beam, serenity, optimal or exhaustive.",
 )
 @click.option("--memory", default="live", show_default=True, help="live, paper, serenity, tflm, litert, ort or torch.")
-@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
+@time_limit_option("For the search.")
+@worker_memory_option
 @shape_option
 @click.option(
     "--engine",

@@ -9,7 +9,14 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import console, parse_shapes, print_json, trust_option
+from downset.commands.options import (
+    console,
+    parse_shapes,
+    print_json,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 
 __all__ = ["run"]
 
@@ -26,6 +33,8 @@ __all__ = ["run"]
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random inputs.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @trust_option
+@time_limit_option("For reading and running.", given=False)
+@worker_memory_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/run.json).")
 def run(
     model: str,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, parse_shapes, print_json, trust_option
+from downset.commands.options import (
+    SECONDS,
+    console,
+    parse_shapes,
+    print_json,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +43,8 @@ __all__ = ["split"]
     show_default=True,
     help="paper: without the transfer from stage to stage, as PICO's eq. 10.",
 )
-@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
+@time_limit_option("For the search.")
+@worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("--compare", is_flag=True, help="Also the periods of all other methods.")
 @click.option("--export", "export_dir", type=click.Path(), help="Write each device's shard as ONNX into this folder.")

@@ -8,7 +8,14 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, parse_shapes, print_json, trust_option
+from downset.commands.options import (
+    console,
+    parse_shapes,
+    print_json,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 
 __all__ = ["stage"]
 
@@ -31,7 +38,8 @@ _LEAST_RUNS = 15
     show_default=True,
     help="Stages that may be timed, single units included (those always are).",
 )
-@click.option("--time-limit", type=SECONDS, default="60s", show_default=True, help="For the search of each block.")
+@time_limit_option("For the search of each block.", default="60s")
+@worker_memory_option
 @click.option(
     "--runs",
     type=click.IntRange(max=10**6),

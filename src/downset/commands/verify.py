@@ -6,7 +6,14 @@ from pathlib import Path
 
 import rich_click as click
 
-from downset.commands.options import console, parse_shapes, print_json, shape_option
+from downset.commands.options import (
+    console,
+    parse_shapes,
+    print_json,
+    shape_option,
+    time_limit_option,
+    worker_memory_option,
+)
 
 __all__ = ["verify"]
 
@@ -23,6 +30,8 @@ _RUNTIMES = {".tflite": ("litert", "tflm"), ".onnx": ("ort",)}
     "--tolerance", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Largest difference allowed."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@time_limit_option("For reading and running.", given=False)
+@worker_memory_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/verify.json).")
 def verify(
     first: str,
