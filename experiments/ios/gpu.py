@@ -31,10 +31,13 @@ import numpy as np
 from downset.errors import DownsetError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device import Device, open_device
-from downset.executor.staged import prepare, stage_engine
+from downset.executor.staged import stage_engine
 from downset.extras import torch_library
 from downset.graph.core import Graph
-from downset.tuning.tune import Limits, StageResult, stage
+from downset.results import StageResult
+from downset.stages.prepared import prepare
+from downset.tuning.search import StageLimits
+from downset.tuning.tune import tune_stages
 from experiments.ios.fig6 import show_against
 from experiments.ios.plain import network_function
 from experiments.rows import load_rows, save_rows
@@ -116,8 +119,8 @@ def milestones(name: str, batch: int, dtype: str, *, peers: bool, timings: int, 
     row |= {"device": device.name, "versions": device.versions}
     graph = prepare(zoo_graph(name), batch=batch)
     loaded = time.perf_counter()
-    limits = Limits(timings=timings, all_seconds=max(1.0, 0.3 * seconds))
-    result = stage(graph, device, limits=limits, runs=_ROUNDS)
+    limits = StageLimits(timings=timings, all_seconds=max(1.0, 0.3 * seconds))
+    result = tune_stages(graph, device, limits=limits, runs=_ROUNDS)
     row |= {
         "chosen": result.plan.evidence.method,
         "speedup": result.speedup,

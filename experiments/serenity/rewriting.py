@@ -25,7 +25,7 @@ from downset.fitting.fit import fit
 from downset.graph.core import Graph
 from downset.memory.models import memory_model
 from downset.memory.records import align_up
-from downset.reports.text import peak_cause
+from downset.reports.peak import peak_cause
 from downset.results import Fit
 from downset.rewrites.concat.partition import partition_sites
 from experiments.rows import rest_of_rows, save_rows

@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import rich_click as click
 
 from downset import __version__
 from downset.errors import DownsetError
-from downset.process import abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
+from downset.process import Stopped, abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
 from downset.text import brief, printable
 
 __all__ = ["main"]
@@ -65,7 +67,9 @@ def downset() -> None:
 
 
 def main() -> None:
-    """Run the command line; whatever happens is one line on stderr and a documented exit code, never a traceback."""
+    """Run the command line; whatever happens is one line on stderr and a documented exit code, never a traceback.
+
+    Where JSON was asked for, a command that fails prints the envelope of its JSON to stdout besides."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's wheel sends events otherwise
     with settled_streams():
         problem: BaseException | None = None
@@ -73,7 +77,7 @@ def main() -> None:
             try:
                 downset.main(standalone_mode=False)
                 sys.stdout.flush()
-            except (Exception, KeyboardInterrupt) as error:
+            except (Exception, KeyboardInterrupt, Stopped) as error:
                 problem = error
         if problem is not None:
             sys.exit(_explain(problem))
@@ -82,27 +86,58 @@ def main() -> None:
 def _explain(error: BaseException) -> int:
     """Say in one line what is wrong, and return the exit code."""
     if isinstance(error, DownsetError):
-        return _complain(str(error), error.exit_code)
+        return _fail(error.code, error.exit_code, str(error), getattr(error, "found", {}))
     if isinstance(error, click.ClickException):
-        return _complain(f"{error.format_message()} (see downset --help)", 2)
+        return _fail("usage", 2, f"{error.format_message()} (see downset --help)")
+    if isinstance(error, Stopped):  # it has been said
+        _print_failure("stopped", 128 + error.number, "stopped")
+        return 128 + error.number
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         print("downset: stopped", file=sys.stderr)
+        _print_failure("stopped", 128 + signal.SIGINT, "stopped")
         return 128 + signal.SIGINT
     if isinstance(error, MemoryError):
-        return _complain("out of memory; give a smaller model or a shorter --time-limit", 6)
+        return _fail("limit", 6, "out of memory; give a smaller model or a shorter --time-limit")
     if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # as PyTorch says it
-        return _complain("out of memory; give a smaller model, batch or shape", 6)
+        return _fail("limit", 6, "out of memory; give a smaller model, batch or shape")
     if isinstance(error, (BrokenPipeError, _PipeClosedError)):
         abandon_stdout()
         return 128 + signal.SIGPIPE
     if isinstance(error, OSError):  # what a command reads or writes it reports itself; this is the output being full
         abandon_stdout()
-        return _complain(f"cannot go on: {error.strerror or error}", 2)
+        _complain(f"cannot go on: {error.strerror or error}")
+        return 2
     report = write_report(error, sys.argv[1:], __version__)
     where = f"a report is in {report}; please send it to us" if report else "no report could be written"
-    return _complain(f"an error of downset itself ({type(error).__name__}: {brief(error, 200)}); {where}", 70)
+    return _fail("internal", 70, f"an error of downset itself ({type(error).__name__}: {brief(error, 200)}); {where}")
 
 
-def _complain(message: str, status: int) -> int:
-    print(f"downset: error: {printable(' '.join(message.split()))}", file=sys.stderr)
-    return status
+def _fail(code: str, exit_code: int, message: str, found: Mapping[str, Any] = MappingProxyType({})) -> int:
+    _print_failure(code, exit_code, message, found)
+    _complain(message)
+    return exit_code
+
+
+def _print_failure(code: str, exit_code: int, message: str, found: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """The envelope of the command that failed, where its options ask for JSON. They may be what is wrong with it, so
+    they are looked for in the arguments themselves."""
+    arguments = sys.argv[1:]
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" not in options:
+        return
+    from downset.commands.envelope import print_failure
+
+    kind = arguments[0] if arguments[0] in _COMMANDS else "downset"
+    try:
+        print_failure(kind, {"code": code, "exit_code": exit_code, "message": _one_line(message)}, found)
+        sys.stdout.flush()
+    except OSError:  # nobody reads it
+        abandon_stdout()
+
+
+def _complain(message: str) -> None:
+    print(f"downset: error: {_one_line(message)}", file=sys.stderr)
+
+
+def _one_line(message: str) -> str:
+    return printable(" ".join(message.split()))

@@ -128,8 +128,7 @@ class _Worker:
     def __init__(self, memory_bytes: int) -> None:
         self.memory_bytes = memory_bytes
         self._lock = threading.Lock()
-        self._folder = tempfile.TemporaryDirectory(prefix="downset-")
-        self._printed = (Path(self._folder.name) / "printed").open("w+b")
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115  it stays open as long as the process
         # -P: the current folder is not on the path, where a json.py may lie beside a model
         command = [sys.executable, "-P", "-m", "downset.isolation", str(os.getpid()), str(memory_bytes)]
         self._process = _start(
@@ -150,8 +149,8 @@ class _Worker:
             self._process.stdin.flush()
 
     def ask(self, module: str, function: str, arguments: Mapping[str, Any], timeout_s: float) -> Answer:
-        with self._lock:
-            result = Path(self._folder.name) / "result.npz"
+        with self._lock, tempfile.TemporaryDirectory(prefix="downset-") as folder:
+            result = Path(folder) / "result.npz"
             self._printed.seek(0)
             self._printed.truncate()
             request = {"module": module, "function": function, "arguments": dict(arguments), "result": str(result)}
@@ -197,7 +196,7 @@ class _Worker:
         return self._printed.read().decode(errors="replace")
 
     def stop(self) -> None:
-        """Kill it, and remove its files."""
+        """Kill it."""
         if self.alive:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -205,7 +204,6 @@ class _Worker:
         for stream in (self._process.stdin, self._process.stdout, self._printed):
             with contextlib.suppress(OSError):
                 stream.close()  # type: ignore[union-attr]
-        self._folder.cleanup()
 
 
 _PARSERS: dict[int, _Worker] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from downset.errors import UnsupportedError
@@ -12,7 +13,7 @@ __all__ = ["native_module"]
 def native_module() -> Any:
     """The compiled module. There is no silent fallback: raises UnsupportedError that says how to get it."""
     try:
-        from downset import _native
+        _native = import_module("downset._native")
     except ImportError as error:
         raise UnsupportedError(
             f"the native module is not built ({error}); reinstall downset where a C++20 compiler is, or pass "

@@ -16,11 +16,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["abandon_stdout", "answering_signals", "in_scratch_folder", "settled_streams", "write_report"]
+__all__ = ["Stopped", "abandon_stdout", "answering_signals", "in_scratch_folder", "settled_streams", "write_report"]
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE_S = 0.3
 """What the main thread gets to unwind after a signal. In native code it does not even see it."""
+
+
+class Stopped(SystemExit):
+    """Stopped from outside, by the signal of this number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
 
 
 class _Unfailing:
@@ -112,7 +120,7 @@ def answering_signals(scratch: Path | None) -> Iterator[None]:
         del frame
         if said.acquire(blocking=False):
             print("downset: stopped", file=sys.stderr)
-            sys.exit(128 + number)
+            raise Stopped(number)
 
     def watch(pipe: int) -> None:
         while data := os.read(pipe, 1):

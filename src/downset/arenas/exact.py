@@ -22,6 +22,7 @@ from downset.arenas.best import best
 from downset.arenas.gaps import height
 from downset.arenas.local_search import local_search
 from downset.arenas.native_form import small_enough
+from downset.arenas.ties import TiesName
 from downset.errors import InfeasibleError
 from downset.memory.records import Record
 from downset.native import native_module
@@ -38,7 +39,7 @@ _FIRST_NODES = 8
 def exact(
     records: Sequence[Record],
     *,
-    ties: str = "tflite",
+    ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
     capacity: int | None = None,
     node_limit: int = 1 << 60,

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from downset.arenas.best import best_objects, quick_objects
 from downset.arenas.native_form import small_enough
 from downset.arenas.objects_fit import total_bytes
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import positional_maxima
 from downset.memory.records import Record
 from downset.native import native_module
@@ -30,7 +30,7 @@ _STATES = 5_000_000  # about half a gigabyte of remembered failures
 
 
 def exact_objects(
-    records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0, state_limit: int = _STATES
+    records: Sequence[Record], *, ties: TiesName = "tflite", time_limit_s: float = 10.0, state_limit: int = _STATES
 ) -> Found:
     """Objects of least total; proven unless a limit ends the search, then with the bound it had reached."""
     check_ties(ties)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from downset.arenas.native_form import flat, small_enough
 from downset.memory.records import Record, align_up
+from downset.methods import EngineName, check_engine
 from downset.native import native_module
 
 __all__ = ["height", "lowest_gap", "place_in_order"]
@@ -65,9 +66,10 @@ def lowest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
 
 
 def place_in_order(
-    records: Sequence[Record], sequence: Sequence[int], *, lowest: bool = False, engine: str = "native"
+    records: Sequence[Record], sequence: Sequence[int], *, lowest: bool = False, engine: EngineName = "native"
 ) -> tuple[int, ...]:
     """Pinned records first, then the others in `sequence`, each in its smallest (or lowest) gap. O(n²)."""
+    check_engine(engine)
     if engine == "native" and small_enough(records):
         return tuple(native_module().place_in_order(*flat(records), sequence, lowest))
     choose = _lowest if lowest else _smallest

@@ -16,6 +16,7 @@ from downset.arenas.breadth_order import breadth_order
 from downset.arenas.gaps import height as height_of
 from downset.arenas.gaps import place_in_order
 from downset.arenas.native_form import small_enough
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.native import native_module
@@ -32,13 +33,13 @@ _ROUNDS = 2_000_000
 def local_search(
     records: Sequence[Record],
     *,
-    ties: str = "tflite",
+    ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
     rounds: int | None = None,
     seed: int = 0,
 ) -> Found:
     """Offsets of least height found; proven where the height meets the bound."""
-    del ties  # starts from both rules
+    check_ties(ties)  # one or the other: it starts from both
     bound = offsets_bound(records)
     if not records:
         return Found((), 0, True)

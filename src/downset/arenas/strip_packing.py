@@ -15,24 +15,25 @@ import heapq
 from collections.abc import Sequence
 
 from downset.arenas.native_form import flat, small_enough
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record, align_up
+from downset.methods import EngineName, check_engine
 from downset.native import native_module
 from downset.plans import Found
 
 __all__ = ["fill_strip", "strip_packing"]
 
 
-def strip_packing(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def strip_packing(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Offsets by best fit into a strip."""
-    del time_limit_s
     check_ties(ties)
     return Found(fill_strip(records), offsets_bound(records))
 
 
-def fill_strip(records: Sequence[Record], *, engine: str = "native") -> tuple[int, ...]:
+def fill_strip(records: Sequence[Record], *, engine: EngineName = "native") -> tuple[int, ...]:
     """The offsets by best fit."""
+    check_engine(engine)
     if engine == "native" and small_enough(records):
         nbytes, alignment, pinned, _ = flat(records)
         lifetimes = [(record.start, record.stop) for record in records]

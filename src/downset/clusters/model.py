@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from downset.text import abridged
+
 __all__ = ["Cluster", "Device", "Link", "Network"]
 
 
@@ -58,11 +60,17 @@ class Network:
     overlap: bool = False
     links: tuple[Link, ...] = ()
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """Devices and the network between them; a device is its place in `devices`."""
+
     devices: tuple[Device, ...]
     network: Network
+
+    __repr__ = abridged
 
     def link(self, first: int, second: int) -> tuple[float, float]:
         """(bytes per second, latency in seconds) between two devices."""

@@ -9,11 +9,11 @@ import rich_click as click
 
 from downset.errors import UsageError
 from downset.isolation import PARSING_S, RUNNING_S, limits
-from downset.text import escaped, parse_bytes, parse_seconds, printable
+from downset.text import parse_bytes, parse_seconds, printable
 
 __all__ = [
-    "BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json", "shape_option", "time_limit_option",
-    "trust_option", "worker_memory_option",
+    "BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "shape_option", "time_limit_option", "trust_option",
+    "worker_memory_option",
 ]  # fmt: skip
 
 
@@ -126,9 +126,3 @@ def _is_terminal() -> bool:
     import sys
 
     return sys.stdout.isatty()
-
-
-def print_json(value: Any) -> None:
-    import msgspec
-
-    click.echo(escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))

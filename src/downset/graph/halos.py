@@ -1,7 +1,8 @@
 """Which rows (or columns) of its inputs an operator reads to make given rows of its output: the halo arithmetic.
 
-Axis 0 is rows, 1 is columns. Tensors of rank 4 have both; every other tensor counts as one row that is always wanted
-whole. Layout is the graph's: NCHW, or NHWC where its operators say so. Intervals and maps are those of `rows`.
+Axis 0 is rows, 1 is columns. Tensors of rank 4 have both. Those of rank 3 have rows, their length, in a network whose
+windows slide along it (Conv1d). Every other tensor counts as one row that is always wanted whole. Layout is the
+graph's: channels first, or last where its operators say so. Intervals and maps are those of `row_form`, of either axis.
 """
 
 from __future__ import annotations
@@ -56,9 +57,20 @@ def channels_last(graph: Graph) -> bool:
 
 def spatial_axis(graph: Graph, tensor: int, axis: int) -> int | None:
     """The dimension of a tensor that is its rows (0) or columns (1); None where it has neither."""
-    if len(graph.tensors[tensor].shape) != 4:
-        return None
-    return axis + (1 if channels_last(graph) else 2)
+    rank = len(graph.tensors[tensor].shape)
+    if rank == 4 or (rank == 3 and axis == 0 and _has_lengths(graph)):
+        return axis + (1 if channels_last(graph) else 2)
+    return None
+
+
+def _has_lengths(graph: Graph) -> bool:
+    """Whether windows slide along tensors of rank 3: in other networks the last dimension of such is no length."""
+    if "lengths" not in graph.facts:
+        graph.facts["lengths"] = any(
+            kind_of(op.kind).rows in ("window", "transposed window") and len(graph.tensors[op.inputs[0]].shape) == 3
+            for op in graph.ops
+        )
+    return graph.facts["lengths"]
 
 
 def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
@@ -68,24 +80,44 @@ def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
 
 
 def window(graph: Graph, op: Op, axis: int) -> Window:
-    """The window of a convolution or pool along rows (0) or columns (1), `auto_pad` resolved."""
+    """The window of a convolution or pool along rows (0) or columns (1), `auto_pad` resolved.
+
+    Of a transposed convolution the window lies on the output, and the pads are cut off; `auto_pad` is not resolved."""
     last = channels_last(graph)
-    if kind_of(op.kind).category == "convolution":
+    if kind_of(op.kind).pools:
+        kernel = op.attrs["kernel_shape"][axis]
+    else:
         shape = graph.tensors[op.inputs[1]].shape
         kernel = shape[1 + axis] if last else shape[2 + axis]
-    else:
-        kernel = op.attrs["kernel_shape"][axis]
     stride = (op.attrs.get("strides") or (1, 1))[axis]
     dilation = (op.attrs.get("dilations") or (1, 1))[axis]
     mode = op.attrs.get("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         size = extent(graph, op.inputs[0], axis)
-        total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+        # ONNX Runtime pads pools as if they were not dilated.
+        reach = kernel if kind_of(op.kind).pools else (kernel - 1) * dilation + 1
+        total = max(_missing(size, reach, stride), 0)
         small, large = total // 2, total - total // 2
         return Window(kernel, stride, dilation, *((small, large) if mode == "SAME_UPPER" else (large, small)))
     pads = op.attrs.get("pads") if mode in ("NOTSET", "") else None
-    begin, end = (pads[axis], pads[axis + 2]) if pads else (0, 0)
+    begin, end = (pads[axis], pads[axis + len(pads) // 2]) if pads else (0, 0)
     return Window(kernel, stride, dilation, begin, end)
+
+
+def _missing(size: int, reach: int, stride: int) -> int:
+    """How many rows lack under the windows where each stride has one; negative where some lie behind the last."""
+    return (-(-size // stride) - 1) * stride + reach - size
+
+
+def _begins_inside(graph: Graph, op: Op) -> bool:
+    """Whether a pool's first window may begin behind the first row or column: ONNX Runtime centres the windows of SAME
+    also where they leave rows out, which no pads state."""
+    if not kind_of(op.kind).pools or not op.attrs.get("auto_pad", "").startswith("SAME") or channels_last(graph):
+        return False
+    kernel, first = op.attrs["kernel_shape"], len(graph.tensors[op.inputs[0]].shape) - len(op.attrs["kernel_shape"])
+    strides = op.attrs.get("strides") or [1] * len(kernel)
+    sizes = graph.tensors[op.inputs[0]].shape[first:]
+    return any(_missing(*found) < -1 for found in zip(sizes, kernel, strides, strict=True))
 
 
 def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | None:
@@ -95,14 +127,14 @@ def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | 
     dimension = spatial_axis(graph, op.outputs[0], axis)
     if tensor == ABSENT or dimension is None:
         return None
-    meta = graph.tensors[tensor]
-    if meta.role == "activation" and len(meta.shape) == 4:
+    meta, rank = graph.tensors[tensor], _rank(graph, op.outputs[0])
+    if meta.role == "activation" and len(meta.shape) == rank:
         return None  # cut by its map
     row = kind_of(op.kind)
     if row.category == "quantiser" and position > 0 and len(meta.shape) == 1:
-        at = 0 if int(op.attrs.get("axis", 1)) % 4 == dimension else -1
+        at = 0 if int(op.attrs.get("axis", 1)) % rank == dimension else -1
     elif row.further == "operands" and row.rows in ("same", "along axis", "from axis"):
-        at = dimension - 4 + len(meta.shape)
+        at = dimension - rank + len(meta.shape)
     else:
         return None
     return at if at >= 0 and meta.shape[at] == extent(graph, op.outputs[0], axis) > 1 else None
@@ -141,7 +173,8 @@ def _mixes(graph: Graph, op: Op, axis: int) -> bool:
         training = graph.constant(op.inputs[2])
         return training is None or bool(training.any())
     if kind_of(op.kind).category == "quantiser" and op.attrs.get("block_size", 0):
-        return int(op.attrs.get("axis", 1)) % 4 == spatial_axis(graph, op.outputs[0], axis)
+        rank = _rank(graph, op.outputs[0])
+        return int(op.attrs.get("axis", 1)) % rank == spatial_axis(graph, op.outputs[0], axis)
     return False
 
 
@@ -155,7 +188,10 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
         raise _unknown(graph, op)
     tensor, result = op.inputs[position], op.outputs[0]
     dimension = spatial_axis(graph, result, axis)
+    rank = _rank(graph, result)
     if row.rows == "whole" or dimension is None or spatial_axis(graph, tensor, axis) is None:
+        return None
+    if _rank(graph, tensor) != rank:  # spread over leading dimensions: rows of the one are no rows of the other
         return None
     rows, made = extent(graph, tensor, axis), extent(graph, result, axis)
     match row.rows:
@@ -163,10 +199,12 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
             return SAME if rows == made else None
         case "window":
             return _window_map(graph, op, position, axis)
+        case "transposed window":
+            return _transposed_map(graph, op, position, axis)
         case "along axis":
-            return None if int(op.attrs.get("axis", row.axis)) % 4 == dimension or rows != made else SAME
+            return None if int(op.attrs.get("axis", row.axis)) % rank == dimension or rows != made else SAME
         case "from axis":
-            return None if int(op.attrs.get("axis", row.axis)) % 4 <= dimension or rows != made else SAME
+            return None if int(op.attrs.get("axis", row.axis)) % rank <= dimension or rows != made else SAME
         case "reduction":
             return SAME if rows == made and rows > 1 and _keeps(graph, op, dimension) else None
         case "space to depth":
@@ -187,8 +225,25 @@ def _window_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | Non
     """Computed weights are read whole; what is added to the result is read row by row."""
     if position > 0:
         return SAME if position == kind_of(op.kind).adds else None
+    if _begins_inside(graph, op):
+        return None
     found = window(graph, op, axis)
     return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)
+
+
+def _transposed_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | None:
+    """Input row i adds to the `reach` output rows from stride · i - pad on. Whole where the pads follow from a stated
+    size."""
+    if position > 0 or op.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "") or "output_shape" in op.attrs:
+        return None
+    found = window(graph, op, axis)
+    # With a stride beyond its window some rows get nothing: those are made from the input row before them.
+    low = found.pad_begin - max(found.reach - found.stride, 0)
+    return AxisMap(1, found.stride, low, found.pad_begin)
+
+
+def _rank(graph: Graph, tensor: int) -> int:
+    return len(graph.tensors[tensor].shape)
 
 
 def _unknown(graph: Graph, op: Op) -> UnsupportedError:
@@ -205,7 +260,7 @@ def _keeps(graph: Graph, op: Op, dimension: int) -> bool:
         axes = None if value is None else value.reshape(-1).tolist()
     if axes is None or not op.attrs.get("keepdims", 1):
         return False
-    return dimension not in [int(reduced) % 4 for reduced in axes]
+    return dimension not in [int(reduced) % _rank(graph, op.inputs[0]) for reduced in axes]
 
 
 def input_interval(op: Op, graph: Graph, position: int, wanted: Interval, axis: int = 0) -> Interval:

@@ -7,7 +7,7 @@ one line in each reader that translates names. Names are ONNX's, or `DOMAIN::NAM
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,15 +21,16 @@ Category = Literal[
 """`activation`, `unary`: each element follows from the same element of the first input alone. An activation is one
 that networks put behind a layer. `binary`, `n-ary`: the same of two or more inputs, which are broadcast.
 `pool`, `global pool`: each channel by itself. `shape-only`: the same elements in the same sequence. `movement`: the
-same elements elsewhere. `quantiser`: element by element, with scales by channel."""
+same elements elsewhere, or values between them. `quantiser`: element by element, with scales by channel."""
 
 Rows = Literal[
-    "unknown", "whole", "same", "window", "along axis", "from axis", "reduction", "space to depth", "depth to space",
-    "resize", "pad", "slice",
+    "unknown", "whole", "same", "window", "transposed window", "along axis", "from axis", "reduction", "space to depth",
+    "depth to space", "resize", "pad", "slice",
 ]  # fmt: skip
 """Which rows of the inputs make a row of the result. `whole`: all of them. `same`: that row. `window`: those under a
-sliding window. `along axis`: that row, unless the attribute `axis` names the rows. `from axis`: that row, unless the
-rows are at or behind the attribute `axis`. The others are as ONNX defines the kind of that name."""
+sliding window. `transposed window`: those whose window holds that row. `along axis`: that row, unless the attribute
+`axis` names the rows. `from axis`: that row, unless the rows are at or behind the attribute `axis`. The others are as
+ONNX defines the kind of that name."""
 
 Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul"]
 """By which formula multiply-accumulates are counted (`graph.cost`)."""
@@ -101,8 +102,8 @@ FUSED_CONV = "com.microsoft::FusedConv"
 """ONNX Runtime's convolution with an activation, and an input that is added before it."""
 
 
-def _all(names: str, category: Category, rows: Rows = "same", *, executed: bool = True) -> Iterable[Kind]:
-    return (Kind(name, category, rows, executed=executed) for name in names.split())
+def _all(names: str, category: Category, rows: Rows = "same", *, executed: bool = True) -> tuple[Kind, ...]:
+    return tuple(Kind(name, category, rows, executed=executed) for name in names.split())
 
 
 _ACTIVATIONS = (
@@ -128,7 +129,7 @@ _ELEMENTWISE = (
 _LAYERS = (
     Kind("Conv", "convolution", "window", "weights", "convolution"),
     Kind(FUSED_CONV, "convolution", "window", "weights", "convolution", adds=3, twin="Conv"),
-    Kind("ConvTranspose", "transposed convolution", "whole", "weights", "transposed convolution"),
+    Kind("ConvTranspose", "transposed convolution", "transposed window", "weights", "transposed convolution"),
     Kind("Gemm", "matrix product", "whole", "weights", "gemm", adds=2),
     Kind("com.microsoft::FusedGemm", "matrix product", "whole", "weights", "gemm", adds=2, twin="Gemm"),
     Kind("MatMul", "matrix product", "whole", "weights", "matmul"),

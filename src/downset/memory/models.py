@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from downset.errors import UsageError
 from downset.graph.kinds import FUSED_CONV
 
-__all__ = ["MEMORY_MODELS", "MemoryModel", "memory_model"]
+__all__ = ["MEMORY_MODELS", "MemoryModel", "MemoryName", "memory_model"]
+
+MemoryName = Literal["live", "paper", "serenity", "tflm", "litert", "ort", "torch"]
 
 
 @dataclass(frozen=True, slots=True)

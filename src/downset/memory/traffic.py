@@ -50,8 +50,8 @@ def off_chip_traffic(
 
     Each operator reads its inputs and writes its outputs, in turn. With `boundary` graph inputs start off chip and
     outputs must end there; without, as in the paper, inputs are produced on chip and outputs consumed there, so a
-    network whose peak fits has no traffic. Raises UsageError for a memory that holds not even one block, LimitReached where there
-    are more accesses than can be simulated.
+    network whose peak fits has no traffic. Raises UsageError for a memory that holds not even one block, LimitReached
+    where there are more accesses than can be simulated.
     """
     if on_chip_bytes <= 0 or (block_bytes is not None and not 0 < block_bytes <= on_chip_bytes):
         raise UsageError(f"on-chip memory of {on_chip_bytes} bytes does not hold a block of {block_bytes} bytes")

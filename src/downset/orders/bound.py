@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from downset.lattice import ancestors, downsets
 from downset.memory.liveness import OrderProblem, live_bytes
+from downset.methods import EngineName, check_engine
 from downset.native import native_module
 from downset.orders.native_form import flat
 
 __all__ = ["closure_bound"]
 
 
-def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> int:
+def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native") -> int:
     """Bytes that every order needs at its peak. The Python engine looks at every downset: small graphs only.
 
     Raises LimitReached there past a million downsets.
     """
+    check_engine(engine)
     if engine == "native":
         space = native_module().OrderProblem(*flat(problem))
         return int(native_module().closure_bound(space, range(len(problem.predecessors)), time_limit_s))

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from downset.errors import UsageError
 from downset.memory.liveness import OrderProblem
+from downset.methods import EngineName, check_engine
 from downset.native import native_module
 from downset.orders.best_first import BestFirst
 from downset.orders.greedy import greedy_steps
@@ -98,10 +98,7 @@ class _Python:
         return BestFirst(self._backward if backward else self._forward)
 
 
-def engine_of(problem: OrderProblem, engine: str) -> Engine:
-    """Raises UnsupportedError where the native module is not built."""
-    if engine == "native":
-        return _Native(problem)
-    if engine == "python":
-        return _Python(problem)
-    raise UsageError(f"unknown engine {engine!r}; choose native or python")
+def engine_of(problem: OrderProblem, engine: EngineName) -> Engine:
+    """Raises UnsupportedError where the native module is not built, UsageError for an engine that there is not."""
+    check_engine(engine)
+    return _Native(problem) if engine == "native" else _Python(problem)

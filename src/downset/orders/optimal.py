@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 
 from downset.memory.liveness import OrderProblem
+from downset.methods import EngineName
 from downset.orders.beam import WIDTHS
 from downset.orders.best_first import FULL, OPEN, SOLVED
 from downset.orders.dfs import dfs
@@ -37,7 +38,7 @@ _PAUSE_S = 0.02
 
 
 def optimal(
-    problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native", state_limit: int = _STATES
+    problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native", state_limit: int = _STATES
 ) -> Found:
     """An order of least peak, with proof if the search ends within its limits; else the best known and a bound.
 

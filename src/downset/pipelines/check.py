@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from downset.errors import InvalidPlan, UnsupportedError
+from downset.errors import InvalidPlan
 from downset.graph.core import Graph
 from downset.graph.cost import row_form, segment_macs
 from downset.graph.row_form import Interval, RowForm
@@ -36,10 +36,10 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
         missing_op = next(op for op in range(len(graph.ops)) if not done >> op & 1)
         raise InvalidPlan(f"operator {graph.ops[missing_op].name!r} is in no stage")
     _check_devices(plan)
-    form = row_form(graph, strict=False)
-    least = _least_macs(graph, form)
+    forms = (row_form(graph, axis=0, strict=False), row_form(graph, axis=1, strict=False))
+    least = tuple(_least_macs(forms[axis], forms[1 - axis]) for axis in (0, 1))
     for place, stage in enumerate(plan.stages):
-        _check_macs(form, least, stage, place)
+        _check_macs(forms, least, stage, place)
     _check_timing(plan)
 
 
@@ -133,14 +133,9 @@ def _check_cover(block: Block, place: int) -> None:
         raise InvalidPlan(f"stage {place}: the tiles do not fill the frame")
 
 
-def _least_macs(graph: Graph, form: RowForm) -> list[int]:
+def _least_macs(form: RowForm, across: RowForm) -> list[int]:
     """By operator: MACs of the rows and columns that somebody reads, in the whole network."""
-    rows = _rows_read(form)
-    try:
-        across = row_form(graph, axis=1, strict=False)
-    except UnsupportedError:
-        return [op.macs_per_row * count for op, count in zip(form.ops, rows, strict=True)]
-    columns = _rows_read(across)
+    rows, columns = _rows_read(form), _rows_read(across)
     return [
         op.macs_per_row * rows[index] * columns[index] // max(across.ops[index].rows, 1)
         for index, op in enumerate(form.ops)
@@ -169,20 +164,23 @@ def _rows_read(form: RowForm) -> list[int]:
     return found
 
 
-def _check_macs(form: RowForm, least: Sequence[int], stage: PipelineStage, place: int) -> None:
-    """MACs of every strip, from the rows it needs; redundant are all that are more than `least`."""
+def _check_macs(forms: Sequence[RowForm], least: Sequence[Sequence[int]], stage: PipelineStage, place: int) -> None:
+    """MACs of every strip, from the rows it needs; redundant are all that are more than `least`. Both by axis."""
+    for block in stage.blocks:
+        if block.axis not in (0, 1):
+            raise InvalidPlan(f"stage {place}: a block is cut along axis {block.axis}, which is neither 0 nor 1")
+    if sorted(op for block in stage.blocks for op in block.ops) != sorted(stage.ops):
+        raise InvalidPlan(f"stage {place}: its blocks do not hold its operators once")
     strips = [strip for block in stage.blocks for strip in block.strips]
-    surplus = stage.macs - sum(least[op] for op in stage.ops)
+    surplus = stage.macs - sum(least[block.axis][op] for block in stage.blocks for op in block.ops)
     if sum(strip.macs for strip in strips) != stage.macs or stage.redundant_macs != surplus:
         raise InvalidPlan(
             f"stage {place} states {stage.macs} MACs, {stage.redundant_macs} redundant: not what it needs"
         )
     if sum(strip.redundant_macs for strip in strips) != stage.redundant_macs:
         raise InvalidPlan(f"stage {place}: its strips' redundant MACs are not its {stage.redundant_macs}")
-    if sorted(op for block in stage.blocks for op in block.ops) != sorted(stage.ops):
-        raise InvalidPlan(f"stage {place}: its blocks do not hold its operators once")
     for block in stage.blocks:
-        _check_strips(form, block, place)
+        _check_strips(forms[block.axis], block, place)
 
 
 def _check_strips(form: RowForm, block: Block, place: int) -> None:

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
+from downset.methods import EngineName, Method, check_engine
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.drafts import Drafted, FoundPipeline, on_cuts, on_devices
 from downset.pipelines.early_fused import early_fused
@@ -33,7 +33,7 @@ from downset.pipelines.problem import SplitProblem, joined
 from downset.pipelines.rivals import INSIDE, OUTSIDE, QUICK, rivals
 from downset.pipelines.single import single_draft
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
-from downset.pipelines.timing import period_and_latency, stages_of
+from downset.pipelines.timing import CommName, period_and_latency, stages_of
 from downset.text import format_bytes
 
 __all__ = ["exact", "least_latency"]
@@ -43,31 +43,32 @@ def exact(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: str = "full",
+    comm: CommName = "full",
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
-    engine: str = "native",
+    engine: EngineName = "native",
     several_blocks: bool = True,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
     strict: tuple[int, ...] | None = None,
-    **_: Any,
 ) -> FoundPipeline:
     """The pipeline of least period within the latency limit, or the best found in `time_limit_s` with a bound.
 
     `strict`: the cuts that the rivals plan on, where they know no relays. Raises InfeasibleError, with the least
     latency, where no plan is within the limit."""
+    check_engine(engine)
     begin = time.monotonic()
     coarse, cuts = _without_relays(problem, strict)
     everything = total_bound_s(problem, cluster)
     best: tuple[float, Drafted] = (math.inf, ())
     outside = False
 
-    def rival(planner: Callable[..., FoundPipeline], devices: Sequence[int]) -> None:
+    def rival(planner: Method, devices: Sequence[int]) -> None:
         nonlocal best, outside
         some = sub_cluster(cluster, devices)
         if planner in OUTSIDE and OUTSIDE[planner](coarse, some) >= best[0]:
             return
-        found = planner(coarse, some, comm=comm, below_s=best[0], deadline=begin + max(time_limit_s, 1.0))
+        deadline = begin + max(time_limit_s, 1.0)
+        found = planner(coarse, some, **planner.taken(comm=comm, below_s=best[0], deadline=deadline))
         drafts = on_devices(on_cuts(found.stages, cuts), devices)
         stages = stages_of(problem, cluster, drafts, comm=comm)
         period, latency = period_and_latency(cluster, stages)
@@ -100,7 +101,7 @@ def exact(
     late = False
     for planner in (*(() if covered else INSIDE), *OUTSIDE):
         # Tiles are one for each device: of a slow one more may be too many.
-        for count in range(1, len(order) + 1) if planner is early_fused else (len(order),):
+        for count in range(1, len(order) + 1) if planner.plan is early_fused else (len(order),):
             try:
                 rival(planner, order[:count])
             except LimitReached:
@@ -162,7 +163,7 @@ def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
 
 
 def rival_plans(
-    problem: SplitProblem, cluster: Cluster, *, comm: str, strict: tuple[int, ...] | None
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName, strict: tuple[int, ...] | None
 ) -> Iterator[Drafted]:
     """What the other planners make of the problem, and every device by itself."""
     coarse, cuts = _without_relays(problem, strict)
@@ -195,8 +196,8 @@ def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
 
 
 def least_latency(
-    problem: SplitProblem, cluster: Cluster, *, comm: str = "full", engine: str = "native", time_limit_s: float = 30.0,
-    strict: tuple[int, ...] | None = None,
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "full", engine: EngineName = "native",
+    time_limit_s: float = 30.0, strict: tuple[int, ...] | None = None,
 ) -> tuple[float, Drafted]:  # fmt: skip
     """The least latency of any pipeline of the space or a rival (or what is known in the time), and its stages.
     `strict`: the cuts that the rivals plan on, as for `exact`."""

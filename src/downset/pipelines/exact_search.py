@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from downset.clusters.model import Cluster
-from downset.errors import UsageError
+from downset.methods import EngineName, check_engine
 from downset.native import native_module
 from downset.pipelines import exact_python
 from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
 from downset.pipelines.drafts import Drafted, Split, StageDraft, on_devices
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import balanced_rows, tiles
-from downset.pipelines.timing import period_and_latency, stages_of
+from downset.pipelines.timing import CommName, period_and_latency, stages_of
 
 __all__ = ["Searched", "search"]
 
@@ -43,11 +43,11 @@ def search(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: str = "full",
+    comm: CommName = "full",
     max_latency_s: float | None = None,
     incumbent_s: float = math.inf,
     time_limit_s: float = 10.0,
-    engine: str = "native",
+    engine: EngineName = "native",
     several_blocks: bool = True,
     least_latency: bool = False,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
@@ -57,6 +57,7 @@ def search(
     `several_blocks`: stages may be several fused blocks; on links without overlap the compiled search is whole for
     them, elsewhere it bounds them and works some of them out, the more the longer the limit. `forbidden`: (start, stop,
     device) that no stage may be."""
+    check_engine(engine)
     form = canonical(cluster)
     banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
     limit = math.inf if max_latency_s is None else max_latency_s
@@ -150,8 +151,8 @@ def _balanced(problem: SplitProblem, cluster: Cluster, split: Split) -> Split:
 
 
 def _run(
-    problem: SplitProblem, cluster: Cluster, form: Canonical, comm: str, limit_s: float, incumbent_s: float,
-    time_limit_s: float, engine: str, several_blocks: bool, least_latency: bool,
+    problem: SplitProblem, cluster: Cluster, form: Canonical, comm: CommName, limit_s: float, incumbent_s: float,
+    time_limit_s: float, engine: EngineName, several_blocks: bool, least_latency: bool,
     banned: frozenset[tuple[int, int, int]],
 ) -> Searched:  # fmt: skip
     handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
@@ -161,13 +162,11 @@ def _run(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
             sorted(banned),
         )  # fmt: skip
-    elif engine == "native":
+    else:
         found = _native(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
             sorted(banned),
         )  # fmt: skip
-    else:
-        raise UsageError(f"unknown engine {engine!r}; choose native or python")
     period, bound, finished, states, stages = found
     return Searched(period, bound, finished, states, _drafts(stages, form.order))
 

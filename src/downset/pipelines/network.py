@@ -10,7 +10,7 @@ import numpy as np
 
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
 from downset.graph.core import ABSENT, Graph
-from downset.graph.cost import row_form
+from downset.graph.cost import longest_axis, row_form
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.pipelines.cuts import refined_cuts, thinned
@@ -22,7 +22,8 @@ __all__ = ["Chain", "block_units", "layer_units", "pipeline_chain", "pipeline_un
 
 
 def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool = True) -> SplitProblem:
-    """The graph as a chain of units (each a set of operators, together all of them, every one after those it needs).
+    """The graph as a chain of units (each a set of operators, together all of them, every one after those it needs),
+    along the longer of its axes that can be cut.
 
     strict: raise UnsupportedError at an operator whose halo is not known; else such operators are computed whole."""
     chain = tuple(tuple(sorted(unit)) for unit in units)
@@ -32,13 +33,10 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
     if empty is not None:
         raise UnsupportedError(f"{graph.name}: operator {empty!r} makes nothing, so no device can be given rows of it")
     computing, sources = _without_constants(graph, chain)
-    across = None
-    try:
-        across = _problem(graph, row_form(graph, axis=1, strict=strict), computing, None)
-    except UnsupportedError:
-        if strict:
-            raise
-    return replace(_problem(graph, row_form(graph, axis=0, strict=strict), computing, across), source_ops=sources)
+    axis = longest_axis(graph)
+    across = _problem(graph, row_form(graph, axis=1 - axis, strict=strict), computing, None)
+    problem = _problem(graph, row_form(graph, axis=axis, strict=strict), computing, across)
+    return replace(problem, source_ops=sources)
 
 
 def _without_constants(
@@ -95,7 +93,7 @@ def _problem(
                 described.macs_per_row, inputs, described.outputs, tuple(first), tuple(last), weights, described.whole
             )
         )
-    return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across)
+    return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across, axis=form.axis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ def _downsets(units: Iterable[Iterable[int]]) -> list[int]:
 
 def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
     try:
-        problem = piece_problem(graph, strict=False)
+        problem = piece_problem(graph, axis=longest_axis(graph), strict=False)
         chain = pieces(problem, seconds=seconds)
     except (InfeasibleError, LimitReached, UnsupportedError):
         return None, None, block_units(graph)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 from downset.clusters.model import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.graph.core import Graph
+from downset.methods import ChainName, EngineName, Method, check_engine, choose
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import Drafted, FoundPipeline
@@ -16,9 +18,9 @@ from downset.pipelines.exact import least_latency, rival_plans, total_bound_s
 from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import stage_memory
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
-from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.planners import CONTRACT, PIPELINERS, PipelineOptions
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import check_comm, medium_seconds, period_and_latency, stages_of
+from downset.pipelines.timing import CommName, check_comm, medium_seconds, period_and_latency, stages_of
 from downset.plans import Evidence, Pipeline, PipelineStage
 from downset.text import format_bytes
 
@@ -33,31 +35,30 @@ def plan_pipeline(
     network: Graph | SplitProblem,
     cluster: Cluster,
     *,
-    method: str | Planner = "exact",
-    comm: str = "full",
+    method: str | Method | Planner = "exact",
+    comm: CommName = "full",
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
-    engine: str = "native",
+    engine: EngineName = "native",
     units: Sequence[Iterable[int]] | None = None,
+    **options: Unpack[PipelineOptions],
 ) -> Pipeline:
     """Which device computes which operators on which rows, for the least period within the limits.
 
     `units`: the operators by unit, in order (default: `pipeline_units`). Stages of a Graph carry the memory that each
     device needs; devices that state a memory are held to it. In the plan devices stand fastest first. An operator
-    whose halo is unknown is computed whole. Raises UsageError for an unknown method or model, InfeasibleError where no
-    plan is within the latency or memory limit, with the least that would do."""
+    whose halo is unknown is computed whole. `options`: the method's own.
+
+    Raises UsageError for an unknown method, option or choice, InfeasibleError where no plan is within the latency or
+    memory limit, with the least that would do."""
     check_comm(comm)
+    check_engine(engine)
     if max_latency_s is not None and not max_latency_s > 0:
         raise UsageError(f"max_latency_s is above 0 s; given {max_latency_s:g}")
-    name = method if isinstance(method, str) else getattr(method, "__name__", "callable")
-    if isinstance(method, str) and method not in PIPELINERS:
-        raise UsageError(f"unknown pipeline method {method!r}; choose one of {', '.join(PIPELINERS)}")
-    planner = PIPELINERS[method] if isinstance(method, str) else method
+    planner = choose(method, PIPELINERS, CONTRACT, options)
+    name, can = planner.name, planner.method
     cluster = fastest_first(cluster)  # plans do not depend on the order of a file
-    if name == "blocks" and units is None and isinstance(network, Graph):
-        units = block_units(network)
-    relays = name == "exact" and units is None
-    problem, strict, notes = _problem(network, units, time_limit_s, relays=relays)
+    problem, strict, notes = _problem(network, units, time_limit_s, chain=can.chain)
     forbidden: set[tuple[int, int, int]] = _too_heavy(problem, cluster)
     graph = network if isinstance(network, Graph) else None
     begin = time.perf_counter()
@@ -67,25 +68,25 @@ def plan_pipeline(
         try:
             if attempt == _TRIES or (attempt and time.perf_counter() - begin > time_limit_s):
                 raise LimitReached(f"{attempt} plans in a row did not fit the devices' memory; allow more time")
-            found = planner(
+            found: FoundPipeline = planner(
                 problem, cluster, comm=comm, max_latency_s=max_latency_s, time_limit_s=time_limit_s, engine=engine,
                 forbidden=frozenset(forbidden), strict=strict,
             )  # fmt: skip
         except (InfeasibleError, LimitReached) as error:
-            if name != "exact":
+            if not can.proves:
                 raise
             lean = True
             found = _fallback(
                 problem, graph, cluster, comm, max_latency_s, time_limit_s, strict, bool(forbidden), error
             )
-        least = max(least, found.bound_s if proof and name == "exact" and not lean else 0.0)
+        least = max(least, found.bound_s if proof and can.proves and not lean else 0.0)
         stages = stages_of(problem, cluster, found.stages, comm=comm)
         if graph is not None:
             stages = _held(problem, graph, cluster, stages, kept)
         broken = _broken(cluster, stages)
         if not broken:
             break
-        if name not in ("exact", "single") or lean:
+        if "forbidden" not in can.options or lean:
             raise _memory_error(name, cluster, stages, broken[0])
         # A smaller strip of the same segment, or of a longer one, might fit: more is forbidden than is known to be too
         # much.
@@ -93,7 +94,7 @@ def plan_pipeline(
         for place, device in broken:
             first, last = stages[place].blocks[0].start, stages[place].blocks[-1].stop
             forbidden |= {(start, stop, device) for start in range(first + 1) for stop in range(last, problem.cuts + 1)}
-    if name == "exact" and graph is not None and (lean or not proof):
+    if can.proves and graph is not None and (lean or not proof):
         found, stages = _best_that_fits(problem, graph, cluster, found, stages, comm, max_latency_s, strict, kept)
     if not proof:
         found = replace(found, bound_s=least, proven=False)  # of the plans that any memory allows
@@ -106,7 +107,7 @@ def plan_pipeline(
 
 def judge_pipeline(
     problem: SplitProblem, cluster: Cluster, stages: tuple[PipelineStage, ...], found: FoundPipeline, name: str,
-    comm: str, seconds: float, *, max_latency_s: float | None = None, notes: Sequence[str] = (),
+    comm: CommName, seconds: float, *, max_latency_s: float | None = None, notes: Sequence[str] = (),
 ) -> Pipeline:  # fmt: skip
     """Stages as a plan with its evidence; checks the limit and that the stages cover the network once."""
     verify_stages_cover(problem, stages)
@@ -128,7 +129,7 @@ def judge_pipeline(
 
 
 def _problem(
-    network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, relays: bool
+    network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, chain: ChainName
 ) -> tuple[SplitProblem, tuple[int, ...] | None, list[str]]:
     """The chain of cuts, those of them that planners without relays may use (None: all), and notes."""
     if isinstance(network, SplitProblem):
@@ -137,9 +138,11 @@ def _problem(
     if not network.ops:
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
     strict = None
-    if units is None and relays:
-        chain = pipeline_chain(network, seconds=seconds)
-        units, strict = chain.units, chain.strict
+    if units is None and chain == "relays":
+        refined = pipeline_chain(network, seconds=seconds)
+        units, strict = refined.units, refined.strict
+    elif units is None and chain == "blocks":
+        units = block_units(network)
     elif units is None:
         units = pipeline_units(network, seconds=seconds)
     try:
@@ -166,7 +169,7 @@ def _too_heavy(problem: SplitProblem, cluster: Cluster) -> set[tuple[int, int, i
 
 
 def _fallback(
-    problem: SplitProblem, graph: Graph | None, cluster: Cluster, comm: str, max_latency_s: float | None,
+    problem: SplitProblem, graph: Graph | None, cluster: Cluster, comm: CommName, max_latency_s: float | None,
     time_limit_s: float, strict: tuple[int, ...] | None, heavy: bool, error: DownsetError,
 ) -> FoundPipeline:  # fmt: skip
     """A plan for latency alone, or for memory alone, where the search found none: it forbids more than memory does, and
@@ -197,7 +200,7 @@ def _fallback(
 
 def _best_that_fits(
     problem: SplitProblem, graph: Graph, cluster: Cluster, found: FoundPipeline, stages: tuple[PipelineStage, ...],
-    comm: str, max_latency_s: float | None, strict: tuple[int, ...] | None, kept: dict[tuple[int, ...], int],
+    comm: CommName, max_latency_s: float | None, strict: tuple[int, ...] | None, kept: dict[tuple[int, ...], int],
 ) -> tuple[FoundPipeline, tuple[PipelineStage, ...]]:  # fmt: skip
     """The plan found under memory limits, or a rival's that fits as well and is faster."""
     limit = float("inf") if max_latency_s is None else max_latency_s

@@ -20,15 +20,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal, get_args
 
 from downset.clusters.model import Cluster
-from downset.errors import UsageError
+from downset.methods import check_choice
 from downset.pipelines.drafts import Drafted, Split, StageDraft, Tile
 from downset.pipelines.problem import SplitProblem, SplitTensor, price
 from downset.plans import Block, PipelineStage, Strip, Transfer
 
 __all__ = [
     "COMM",
+    "CommName",
     "check_comm",
     "halo_transfer_s",
     "medium_seconds",
@@ -40,17 +42,16 @@ __all__ = [
     "stages_of",
 ]
 
-COMM = ("full", "paper")
+CommName = Literal["full", "paper"]
+COMM: tuple[CommName, ...] = get_args(CommName)
 Owners = dict[int, list[tuple[int, int, int]]]
 """By tensor: (device, first row, row behind the last) of every share, in order of rows."""
 Reads = list[tuple[int, int, int, int]]
 """(device, tensor, first row, row behind the last)."""
 
 
-def check_comm(comm: str) -> str:
-    if comm not in COMM:
-        raise UsageError(f"unknown communication model {comm!r}; choose one of {', '.join(COMM)}")
-    return comm
+def check_comm(comm: str) -> None:
+    check_choice("communication model", comm, COMM)
 
 
 def round_seconds(cluster: Cluster, transfers: Iterable[Transfer]) -> float:
@@ -147,7 +148,9 @@ def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, o
         owners.clear()
     seconds = round_seconds(cluster, before) + round_seconds(cluster, after)
     ops = problem.covered(split.start, split.stop)
-    return Block(split.start, split.stop, ops, segment.rows, tuple(strips), before, after, max(busy), seconds)
+    return Block(
+        split.start, split.stop, ops, segment.rows, tuple(strips), before, after, max(busy), seconds, problem.axis
+    )
 
 
 def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:

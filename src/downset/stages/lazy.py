@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.stages.ios import nanoseconds, searched_lattice
+from downset.methods import EngineName
+from downset.stages.endings import EndingsName
+from downset.stages.ios import StrategyName, nanoseconds, searched_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
 
 __all__ = ["lazy"]
@@ -33,7 +35,7 @@ _NEVER = np.int64(1 << 60)
 class _Prices:
     """Every way to run every stage: 2i side by side, 2i + 1 merged. Known prices, and what is assumed of the others."""
 
-    def __init__(self, problem: StageProblem, lattice: Any, price: Price, strategy: str, share: float) -> None:
+    def __init__(self, problem: StageProblem, lattice: Any, price: Price, strategy: StrategyName, share: float) -> None:
         self._problem, self._price = problem, price
         self._masks: list[int] = lattice.stages()
         count = len(problem.predecessors)
@@ -107,13 +109,13 @@ def lazy(
     *,
     max_ops: int = 3,
     max_groups: int = 8,
-    endings: str = "all",
-    strategy: str = "both",
+    endings: EndingsName = "all",
+    strategy: StrategyName = "both",
     budget: int = 200,
     bound_share: float = 0.9,
     free: Callable[[Stage], bool] = _nothing_free,
     time_limit_s: float = 60.0,
-    engine: str = "native",
+    engine: EngineName = "native",
 ) -> FoundStages:
     """Optimal within the limits if `proven`: the chain is all priced and no chain can be cheaper under the bounds.
 

@@ -1,4 +1,4 @@
-"""Weights that lie in files beside an `.onnx` file: which files may be opened, and what is read from them.
+"""Weights that lie in files beside an `.onnx` file: which files may be opened.
 
 A location is inside the model's folder by its name and after links are followed; links into the folder where the model
 itself lies are followed too, for the caches of model hubs keep all files of a model there.
@@ -11,22 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from downset.errors import LoadError
 
-__all__ = ["check_external", "external_path", "tensor_value", "tensors_of"]
+__all__ = ["check_external", "external_path", "tensors_of"]
 
 
-def tensors_of(model: Any) -> Iterator[Any]:
-    """Every tensor that is stored in a model: initializers and attributes, in subgraphs and functions too."""
-    for function in model.functions:
-        yield from _of_nodes(function.node)
-    yield from _of_graph(model.graph)
-
-
-def _of_graph(graph: Any) -> Iterator[Any]:
+def tensors_of(graph: Any) -> Iterator[Any]:
+    """Every tensor that is stored in a graph and its bodies: initializers and attributes."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -42,12 +33,13 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
             for sparse in [attribute.sparse_tensor, *attribute.sparse_tensors]:
                 yield from (sparse.values, sparse.indices)
             for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                yield from _of_graph(graph)
+                yield from tensors_of(graph)
 
 
 def check_external(path: Path, model: Any) -> None:
     """Raise LoadError for a tensor that lies where none may lie."""
-    for tensor in tensors_of(model):
+    in_functions = (tensor for function in model.functions for tensor in _of_nodes(function.node))
+    for tensor in (*tensors_of(model.graph), *in_functions):
         for entry in tensor.external_data:
             if entry.key == "location":
                 external_path(path, entry.value, tensor.name)
@@ -75,35 +67,3 @@ def _is_beside(location: str) -> bool:
     parts = {*PurePosixPath(location).parts, *PureWindowsPath(location).parts}
     absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
     return not absolute and ".." not in parts
-
-
-def tensor_value(onnx: Any, path: Path, tensor: Any) -> npt.NDArray[Any]:
-    """The value of a stored tensor of the model at `path`. Raises LoadError where it is missing or damaged."""
-    try:
-        if tensor.data_location == tensor.EXTERNAL:
-            held = type(tensor)()
-            held.CopyFrom(tensor)
-            held.ClearField("external_data")
-            held.ClearField("data_location")
-            held.raw_data = _external_bytes(path, tensor)
-            tensor = held
-        return np.asarray(onnx.numpy_helper.to_array(tensor))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise LoadError(f"{path}: the tensor {tensor.name!r} is damaged ({error})") from None
-
-
-def _external_bytes(path: Path, tensor: Any) -> bytes:
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    file = external_path(path, entries.get("location", ""), tensor.name)
-    start = int(entries.get("offset") or 0)
-    try:
-        size = file.stat().st_size
-        length = int(entries.get("length") or max(size - start, 0))
-        if start < 0 or length < 0 or start + length > size:
-            raise LoadError(f"{path}: the weights {tensor.name!r} end outside {file.name}, which has {size} bytes")
-        with file.open("rb") as opened:
-            opened.seek(start)
-            return opened.read(length)
-    except OSError as error:
-        where = entries.get("location", "")
-        raise LoadError(f"{path}: its weights in {where} cannot be read: {error.strerror or error}") from None

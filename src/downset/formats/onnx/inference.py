@@ -11,13 +11,12 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.extras import optional_library
+from downset.formats.onnx.shapes import settle
+from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.isolation import parsed, warm_parser
 from downset.text import brief
 
 __all__ = ["check_model", "infer_types", "warm"]
-
-_SHAPES_END = 1024
-"""Tensors of more elements are no shapes: inference never asks for their values, and they are not sent."""
 
 
 def warm() -> None:
@@ -26,13 +25,13 @@ def warm() -> None:
 
 
 def infer_types(model: Any) -> Any:
-    """A GraphProto with the `value_info` and `output` that ONNX infers for the model; the model's weights are dropped.
-    Raises LoadError and as `parsed` does."""
-    for weight in model.graph.initializer:
+    """A GraphProto with the `value_info` and `output` that ONNX infers for the model, and what `settle` adds. The
+    model's large weights are dropped. Raises LoadError and as `parsed` does."""
+    for weight in model.graph.initializer:  # of more elements are no shapes: nobody asks for their values
         elements = 1
         for extent in weight.dims:
             elements *= extent
-        if elements > _SHAPES_END:
+        if elements > LARGEST_ELEMENTS:
             for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
                 weight.ClearField(name)
     found = type(model.graph)()
@@ -60,14 +59,16 @@ def _read(path: str) -> Any:
 
 def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
     """`infer_types` inside the parsing process."""
+    import onnx
     from onnx import shape_inference
 
     try:
-        graph = shape_inference.infer_shapes(_read(path), data_prop=True).graph
+        found = shape_inference.infer_shapes(_read(path), data_prop=True)
     except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
         raise LoadError(f"ONNX's shape inference refuses it: {brief(error)}") from None
-    found = type(graph)(value_info=graph.value_info, output=graph.output)
-    return {"said": np.frombuffer(found.SerializeToString(), np.uint8)}
+    settle(onnx, found)
+    said = onnx.GraphProto(value_info=found.graph.value_info, output=found.graph.output)
+    return {"said": np.frombuffer(said.SerializeToString(), np.uint8)}
 
 
 def check_here(path: str) -> dict[str, npt.NDArray[Any]]:

@@ -10,25 +10,19 @@ from typing import Any
 
 from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.extras import optional_library
+from downset.formats.onnx.bodies import is_fixed, subgraphs
 from downset.formats.onnx.external import check_external
 from downset.formats.onnx.inference import infer_types, warm
+from downset.graph.kinds import kind_of
 from downset.text import brief
 
-__all__ = [
-    "captures", "check_onnx", "forget_shapes", "infer", "is_fixed", "onnx_library", "read_model", "resizes",
-    "subgraphs",
-]  # fmt: skip
+__all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "resizes"]
 
-_SAME_SHAPE = {
-    "FusedConv": "Conv",
-    "FusedGemm": "Gemm",
-    "Gelu": "Relu",
-    "FastGelu": "Relu",
-    "BiasGelu": "Relu",
-    "QuickGelu": "Relu",
-    "SkipLayerNormalization": "Relu",
+_SHAPING = {
+    "Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
+    "Gemm": ("alpha", "beta", "transA", "transB"),
 }
-"""Operators of ONNX Runtime (domain com.microsoft) whose result has the shape of this standard one's."""
+"""Standard kinds that stand for their twins while shapes are inferred, and the attributes that they understand."""
 
 
 def onnx_library() -> Any:
@@ -138,21 +132,17 @@ def forget_shapes(graph: Any) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def is_fixed(dim: Any) -> bool:
-    return bool(dim.HasField("dim_value")) and dim.dim_value >= 0
-
-
 def infer(path: Path, model: Any) -> Any:
     """The model with the shape of every value that ONNX can infer."""
     standing = type(model)()
     standing.CopyFrom(model)
     for position, node in [*enumerate(standing.graph.node)][::-1]:
-        if node.domain == "com.microsoft" and node.op_type in _SAME_SHAPE:
+        stand_in = _stand_in(f"{node.domain}::{node.op_type}")
+        if stand_in is not None:
             if node.op_type == "SkipLayerNormalization":
                 _stand_for_sum(standing.graph, position)
-            node.op_type, node.domain = _SAME_SHAPE[node.op_type], ""
-            known = {"Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
-                     "Gemm": ("alpha", "beta", "transA", "transB")}.get(node.op_type, ())  # fmt: skip
+            node.op_type, node.domain = stand_in, ""
+            known = _SHAPING.get(stand_in, ())
             kept = [attribute for attribute in node.attribute if attribute.name in known]
             del node.attribute[:]
             node.attribute.extend(kept)
@@ -170,6 +160,15 @@ def infer(path: Path, model: Any) -> Any:
     return model
 
 
+def _stand_in(kind: str) -> str | None:
+    """The standard kind whose result has the shape of this one's, for a kind of ONNX Runtime that the table has."""
+    row = kind_of(kind)
+    if row.standard in _SHAPING:
+        return row.standard
+    same = row.unary or row.broadcasts or row.category == "normalisation"
+    return "Relu" if same and kind.startswith("com.microsoft::") else None
+
+
 def _stand_for_sum(graph: Any, position: int) -> None:
     """The fourth result of a SkipLayerNormalization, the sum that it normalises, has its input's shape too. The second
     and third are for training."""
@@ -178,23 +177,3 @@ def _stand_for_sum(graph: Any, position: int) -> None:
         summed = type(node)(op_type="Relu", input=node.input[:1], output=node.output[3:4])
         graph.node.insert(position + 1, summed)
     del graph.node[position].output[1:]
-
-
-def subgraphs(node: Any) -> Iterator[Any]:
-    """The bodies of a control-flow node."""
-    for attribute in node.attribute:
-        yield from [attribute.g] if attribute.type == 5 else attribute.graphs if attribute.type == 10 else ()
-
-
-def captures(node: Any) -> Iterator[str]:
-    """Names that a node's subgraphs use from outside, in order of first use."""
-    for graph in subgraphs(node):
-        own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
-        for inner in graph.node:
-            for name in (*inner.input, *captures(inner)):
-                if name and name not in own:
-                    yield name
-            own.update(inner.output)
-            for value in graph.output:
-                if value.name and value.name not in own:
-                    yield value.name

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
-from downset.formats.onnx.external import tensor_value
-from downset.formats.onnx.model_file import captures, infer, is_fixed, onnx_library, read_model
+from downset.formats.onnx.bodies import captures, is_fixed
+from downset.formats.onnx.data_files import stored_value
+from downset.formats.onnx.model_file import infer, onnx_library, read_model
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 
@@ -140,7 +141,7 @@ class _Reader:
             self._tensors.append(Tensor(name, (), "opaque", 0))  # sequences, maps and optionals are not planned
             return self._number[name]
         shape = kind.tensor_type.shape
-        if not kind.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
+        if not kind.tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in shape.dim):
             dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim)
             raise LoadError(
                 f"{self._path}: the shape [{dims}] of {what} stays open: it depends on values or sizes known only at "
@@ -152,14 +153,14 @@ class _Reader:
     def _weight(self, name: str, initializer: Any) -> None:
         index = self._add(name, tuple(initializer.dims), initializer.data_type, "constant")
         onnx, path = self._onnx, self._path
-        self._constants[index] = lambda: tensor_value(onnx, path, initializer)
+        self._constants[index] = lambda: stored_value(onnx, path, initializer)
 
     def _constant_value(self, node: Any) -> Callable[[], npt.NDArray[Any]] | None:
         onnx, path = self._onnx, self._path
         for attribute in node.attribute:
             if attribute.name == "value":
                 tensor = attribute.t
-                return lambda: tensor_value(onnx, path, tensor)
+                return lambda: stored_value(onnx, path, tensor)
             if attribute.name in ("value_int", "value_ints", "value_float", "value_floats"):
                 value = self._onnx.helper.get_attribute_value(attribute)
                 dtype = np.int64 if "int" in attribute.name else np.float32

@@ -36,7 +36,7 @@ def load_exported(program: Any, *, trust: bool = False) -> Graph:
         return _graph(program_of(program), "")
     path = Path(program)
     if trust:
-        return _graph(program_of(trusted_program(path)), str(path))
+        return _graph(program_of(trusted_program(path)), str(path), trusted=True)
     try:
         return _graph(_program(Archive(path)), str(path))
     except (*_DAMAGE, RecursionError) as error:
@@ -160,7 +160,7 @@ class _Names:
         return number
 
 
-def _graph(program: Program, path: str) -> Graph:
+def _graph(program: Program, path: str, *, trusted: bool = False) -> Graph:
     tensors: list[Tensor] = []
     number: dict[str, int] = {}
 
@@ -187,6 +187,6 @@ def _graph(program: Program, path: str) -> Graph:
         kind, attrs = translated(call)
         ops.append(Op(call.name, kind, read, outputs, attrs))
     outputs = tuple(number[name] for name in program.outputs)
-    source = Source("torch", path, tuple(range(len(ops))), (-1,) * len(tensors))
+    source = Source("torch", path, tuple(range(len(ops))), (-1,) * len(tensors), trusted=trusted)
     name = Path(path).stem or program.name
     return Graph(name, tuple(tensors), tuple(ops), inputs, outputs, constants, source).check()

@@ -24,18 +24,18 @@ _ALIGNMENT = 64
 """Weights begin at multiples of it, as torch.export.save lays them, so that they can be mapped into memory."""
 
 
-def export_torch(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int], *, trust: bool = False) -> None:
+def export_torch(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]) -> None:
     """Write the `.pt2` file the graph was loaded from with its operators in the order `steps`.
 
-    The archive is copied with the calls in its JSON permuted; nothing of it runs. With `trust` PyTorch loads and saves
-    it, for files that only PyTorch can read. Raises UnsupportedError for a graph from elsewhere, InvalidPlan for an
+    The archive is copied with the calls in its JSON permuted; nothing of it runs. Where the graph was loaded
+    with trust, PyTorch loads and saves it. Raises UnsupportedError for a graph from elsewhere, InvalidPlan for an
     order that is none of the graph.
     """
     if graph.source.format != "torch" or not graph.source.path:
         raise UnsupportedError(f"{graph.name} was not read from a .pt2 file: it cannot be written as one")
     verify_steps(graph.predecessors(), steps)
     source, buffer = Path(graph.source.path), io.BytesIO()
-    if trust:
+    if graph.source.trusted:
         torch = torch_library("writing .pt2 files with trust")
         torch.export.save(reordered(trusted_program(source), steps), buffer)
     else:

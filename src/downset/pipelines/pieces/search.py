@@ -27,6 +27,7 @@ import time
 from typing import Any
 
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
+from downset.methods import EngineName, check_engine
 from downset.native import native_module
 from downset.pipelines.pieces.algorithm_1 import partition_graph_into_pieces
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem, Ties
@@ -45,13 +46,14 @@ def pieces(
     seconds: float = 10.0,
     state_limit: int = 2_000_000,
     ties: Ties = "sum",
-    engine: str = "native",
+    engine: EngineName = "native",
 ) -> PieceChain:
     """The chain of least max C, ties as asked for, or the best found within the limits with its bound.
 
     Raises InfeasibleError if no chain keeps the diameter, LimitReached if none was found in time, UsageError for fewer
     than one strip or a diameter below one layer.
     """
+    check_engine(engine)
     if strips < 1 or diameter < 1:
         raise UsageError(f"pieces need a strip and a layer at least, not {strips} strips and a diameter of {diameter}")
     if engine == "python":
