@@ -18,15 +18,11 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from downset import Device, Graph, Stage, StageLimits, StagePlan, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.device import Device, open_device
 from downset.executor.staged import stage_engine
-from downset.graph.core import Graph
-from downset.plans import Stage, StagePlan
 from downset.stages.prepared import prepare
 from downset.stages.unit_graph import group_units
-from downset.tuning.search import StageLimits
-from downset.tuning.tune import tune_stages
 from experiments.ios.against import against
 from experiments.ios.fig6 import show_against
 from experiments.rows import save_rows

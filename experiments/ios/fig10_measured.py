@@ -18,10 +18,9 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from downset.errors import DownsetError
+from downset import Device, DownsetError, open_device
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
-from downset.executor.device import Device, open_device
 from downset.executor.program import lower
 from downset.graph.core import ABSENT, Graph, Source
 from downset.lattice import bits

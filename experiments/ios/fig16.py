@@ -12,8 +12,8 @@ import argparse
 from statistics import median
 from typing import Any
 
+from downset import open_device
 from downset.executor.binder import Binder
-from downset.executor.device import open_device
 from downset.executor.program import lower
 from downset.stages.ios import ios
 from downset.stages.lazy import lazy

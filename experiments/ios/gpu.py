@@ -28,16 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from downset.errors import DownsetError
+from downset import Device, DownsetError, Graph, StageLimits, StageResult, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.device import Device, open_device
 from downset.executor.staged import stage_engine
 from downset.extras import torch_library
-from downset.graph.core import Graph
-from downset.results import StageResult
 from downset.stages.prepared import prepare
-from downset.tuning.search import StageLimits
-from downset.tuning.tune import tune_stages
 from experiments.ios.fig6 import show_against
 from experiments.ios.plain import network_function
 from experiments.rows import load_rows, save_rows

@@ -21,15 +21,11 @@ from typing import Any
 import numpy as np
 import onnx
 
+from downset import Graph, StageLimits, load, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.device import open_device
 from downset.executor.staged import stage_engine
 from downset.extras import torch_library
-from downset.formats.reading import load
-from downset.graph.core import Graph
 from downset.stages.prepared import prepare
-from downset.tuning.search import StageLimits
-from downset.tuning.tune import tune_stages
 from experiments.ios.against import against, agreement
 from experiments.ios.networks import NETWORKS
 from experiments.ios.plain import network_function

@@ -15,13 +15,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from downset import StageLimits, StagePlan, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.device import open_device
 from downset.executor.staged import stage_engine
-from downset.plans import StagePlan
 from downset.stages.prepared import prepare
-from downset.tuning.search import StageLimits
-from downset.tuning.tune import tune_stages
 from experiments.ios.against import agreement
 from experiments.rows import save_rows
 from zoo import graph as zoo_graph

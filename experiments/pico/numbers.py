@@ -18,11 +18,10 @@ import time
 from functools import partial
 from typing import Any
 
+from downset import load_cluster, plan_pipeline
 from downset.clusters.model import Cluster, Device
-from downset.clusters.toml_file import load_cluster
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pico import pico
-from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.timing import period_and_latency, stages_of
 from experiments.rows import save_rows

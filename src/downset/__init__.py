@@ -24,6 +24,7 @@ _HOME = {
     "LoadError": "errors",
     "MEMORY_MODELS": "memory.models",
     "MemoryModel": "memory.models",
+    "Method": "methods",
     "Op": "graph.core",
     "Order": "plans",
     "OrderProblem": "memory.liveness",

@@ -38,6 +38,7 @@ from downset.memory.liveness import peak_bytes as peak_bytes
 from downset.memory.models import MEMORY_MODELS as MEMORY_MODELS
 from downset.memory.models import MemoryModel as MemoryModel
 from downset.memory.records import Record as Record
+from downset.methods import Method as Method
 from downset.orders.plan import plan_order as plan_order
 from downset.pipelines.every_method import plan_by_every_method as plan_by_every_method
 from downset.pipelines.plan import plan_pipeline as plan_pipeline
@@ -82,6 +83,7 @@ __all__ = [
     "LimitReached",
     "LoadError",
     "MemoryModel",
+    "Method",
     "Op",
     "Order",
     "OrderProblem",

@@ -13,10 +13,10 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 from onnx.reference import ReferenceEvaluator
 
-from downset.arenas.check import verify
 from downset.arenas.plan import plan_arena
 from downset.errors import LoadError
 from downset.formats.onnx.read import load_onnx
+from downset.joint.check import verify
 from downset.orders.plan import plan_order
 
 REFUSED = json.loads((Path(__file__).parents[1] / "golden" / "onnx_models_refused.json").read_text())

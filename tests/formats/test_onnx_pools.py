@@ -5,7 +5,7 @@ import onnxruntime
 import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import LoadError
 from downset.formats.reading import load
@@ -70,6 +70,32 @@ def test_pools_have_the_sizes_that_onnx_runtime_makes(path, pool):
         return
     graph = load(path)
     assert [graph.tensors[tensor].shape for tensor in graph.outputs] == [result.shape for result in results]
+
+
+@given(
+    st.sampled_from(["SAME_UPPER", "SAME_LOWER"]), st.integers(1, 5), st.integers(1, 4), st.integers(1, 3),
+    st.integers(1, 2), st.integers(0, 2), st.booleans(),
+)  # fmt: skip
+def test_transposed_convolutions_have_the_sizes_that_onnx_runtime_makes(
+    path, padding, extent, window, stride, dilation, behind, stated
+):
+    """Padded SAME and by rows behind at once, which ONNX's inference adds up. The window's size is in the weights."""
+    sizes = {"kernel_shape": [window]} if stated else {}
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], auto_pad=padding, strides=[stride],
+                            dilations=[dilation], output_padding=[min(behind, stride - 1)], **sizes)  # fmt: skip
+    graph = helper.make_graph(
+        [node, helper.make_node("Flatten", ["y"], ["flat"], axis=2)],
+        "transposed",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, extent])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "flat")],
+        [numpy_helper.from_array(np.ones((2, 3, window), np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    session = onnxruntime.InferenceSession(str(path), OPTIONS, providers=["CPUExecutionProvider"])
+    results = session.run(None, {"x": np.zeros((1, 2, extent), np.float32)})
+    loaded = load(path)
+    assert [loaded.tensors[tensor].shape for tensor in loaded.outputs] == [result.shape for result in results]
 
 
 def test_a_window_that_would_start_behind_the_image_is_dropped(path):

@@ -115,3 +115,16 @@ def test_convolutions_are_layers_by_either_count(kind):
 def test_strips_cover_without_overlap():
     assert equal_strips(7, 3) == ((0, 2), (2, 4), (4, 7))
     assert equal_strips(2, 3) == ((0, 0), (0, 1), (1, 2))
+
+
+def test_macs_that_do_not_divide_into_rows_are_rounded_up_by_less_than_one_a_row():
+    """A transposed convolution multiplies every input element by its window: 32 rows of MACs for 63 rows of output."""
+    op, network = _one("ConvTranspose", 32, 63, {"strides": [2, 1], "pads": [1, 0, 1, 0]}, (2, 2, 3, 1))
+    (found,) = row_form(network).ops
+    assert macs(network) == 32 * 5 * 2 * 2 * 3
+    assert macs(network) % 63
+    assert not found.whole
+    assert 0 <= found.macs - macs(network) < 63
+    assert [input_interval(op, network, 0, rows) for rows in ((0, 1), (1, 2), (2, 4), (62, 63))] == [
+        (0, 1), (0, 2), (1, 3), (31, 32),
+    ]  # fmt: skip

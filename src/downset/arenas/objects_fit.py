@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from downset.arenas.native_form import small_enough
+from downset import native
+from downset.arenas.native_form import native_records, small_enough
 from downset.memory.records import Record
 from downset.methods import EngineName, check_engine
-from downset.native import native_module
 
 __all__ = ["assign_in_order", "fits", "object_sizes", "occupy", "total_bytes"]
 
@@ -51,8 +51,7 @@ def assign_in_order(
     """
     check_engine(engine)
     if engine == "native" and small_enough(records):
-        active = [record.active() for record in records]
-        return tuple(native_module().assign_in_order([r.nbytes for r in records], active, sequence, first))
+        return tuple(native.compiled.assign_in_order(native_records(records), sequence, first))
     object_of = [-1] * len(records)
     busy: list[list[Interval]] = []
     sizes: list[int] = []

@@ -30,7 +30,7 @@ def summarise(
     if chosen.plan is not None:
         graph, together = chosen.plan.graph, chosen.plan.together
     order, arena = together.order, together.arena
-    kept = chosen.name in ("original", "optimised")
+    kept = chosen.plan is None
     file_peak = peak_bytes(order_problem(plan.graph, job.target.memory), range(len(plan.graph.ops)))
     after_peak = file_peak if kept else order.peak_bytes
     bound = int(order.evidence.bound)

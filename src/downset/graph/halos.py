@@ -17,6 +17,7 @@ from downset.graph.row_form import SAME, AxisMap, Interval
 
 __all__ = [
     "Window",
+    "begins_inside",
     "broadcast_axis",
     "channels_last",
     "extent",
@@ -109,7 +110,7 @@ def _missing(size: int, reach: int, stride: int) -> int:
     return (-(-size // stride) - 1) * stride + reach - size
 
 
-def _begins_inside(graph: Graph, op: Op) -> bool:
+def begins_inside(graph: Graph, op: Op) -> bool:
     """Whether a pool's first window may begin behind the first row or column: ONNX Runtime centres the windows of SAME
     also where they leave rows out, which no pads state."""
     if not kind_of(op.kind).pools or not op.attrs.get("auto_pad", "").startswith("SAME") or channels_last(graph):
@@ -225,7 +226,7 @@ def _window_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | Non
     """Computed weights are read whole; what is added to the result is read row by row."""
     if position > 0:
         return SAME if position == kind_of(op.kind).adds else None
-    if _begins_inside(graph, op):
+    if begins_inside(graph, op):
         return None
     found = window(graph, op, axis)
     return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)

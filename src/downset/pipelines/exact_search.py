@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from downset import native
 from downset.clusters.model import Cluster
 from downset.methods import EngineName, check_engine
-from downset.native import native_module
 from downset.pipelines import exact_python
 from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
 from downset.pipelines.drafts import Drafted, Split, StageDraft, on_devices
@@ -175,8 +175,8 @@ def _native(
     problem: SplitProblem, form: Canonical, handover: list[int], overlap: bool, shared: bool, limit_s: float,
     several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
     banned: list[tuple[int, int, int]],
-) -> Any:  # fmt: skip
-    native = native_module()
+) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
+    compiled = native.compiled
     segments = {}
     for start in range(problem.cuts):
         for stop in range(start + 1, problem.cuts + 1):
@@ -184,18 +184,20 @@ def _native(
             tables = (segment.upper, segment.lower, segment.final)
             macs = tuple(table[0].tolist() for table in tables)
             moved_bytes = tuple((table[1] + table[2]).tolist() for table in tables)
-            segments[start, stop] = native.PipelineSegment(segment.rows, macs, moved_bytes)
-    asked = native.PipelineProblem(
-        native.PipelineChain(segments, list(problem.least_macs_before()), handover),
+            segments[start, stop] = compiled.PipelineSegment(segment.rows, macs, moved_bytes)
+    asked = compiled.PipelineProblem(
+        compiled.PipelineChain(segments, list(problem.least_macs_before()), handover),
         list(zip(form.type, form.speed, strict=True)),
-        native.PipelineNetwork(form.per_byte, form.latency, uniform=form.uniform, overlap=overlap, shared=shared),
+        compiled.PipelineNetwork(form.per_byte, form.latency, uniform=form.uniform, overlap=overlap, shared=shared),
         latency_limit_s=limit_s,
         several_blocks=several_blocks,
         forbidden=banned,
     )
     if least_latency:
-        return native.pipeline_least_latency(asked, time_limit_s=time_limit_s, state_limit=_STATES)
-    return native.pipeline_least_period(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=_STATES)
+        return compiled.pipeline_least_latency(asked, time_limit_s=time_limit_s, state_limit=_STATES)
+    return compiled.pipeline_least_period(
+        asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=_STATES
+    )
 
 
 def _drafts(stages: Sequence[Any], order: Sequence[int]) -> Drafted:

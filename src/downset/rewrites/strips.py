@@ -16,7 +16,7 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Tensor
 from downset.graph.halo_maps import pad_sides
-from downset.graph.halos import Window, broadcast_axis, extent, spatial_axis, window
+from downset.graph.halos import Window, begins_inside, broadcast_axis, channels_last, spatial_axis, window
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import Interval, RowForm, needed
 
@@ -103,6 +103,8 @@ class _Strip:
         if not self._as_it_is(index, read, made):
             inputs = tuple(self._broadcast(op, position, tensor, made) for position, tensor in enumerate(inputs))
             inputs, attrs, given = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), made)
+        elif attrs.get("ceil_mode", 0) and len(self._graph.tensors[op.inputs[0]].shape) in (3, 4):
+            attrs = attrs if begins_inside(self._graph, op) else self._rounded(op, self._with_pads(op, attrs, None))
         outputs = [ABSENT if tensor == ABSENT else self._tensor(tensor, given) for tensor in op.outputs]
         self.ops.append(Op(f"{op.name}{self._suffix}", op.kind, inputs, tuple(outputs), attrs))
         for tensor, result in zip(op.outputs, outputs, strict=True):
@@ -172,18 +174,19 @@ class _Strip:
                 f"{self._graph.name}: operator {op.name!r} makes rows {made[0]} to {made[1]} from padding alone, and "
                 "adds rows to them: give that strip more rows"
             )
-        attrs = self._with_pads(op, attrs, *strip_pads(found, self._form.rows[op.inputs[0]], given, read))
-        return self._rounded(op, attrs, read[1] - read[0], given[1] - given[0]), given
+        attrs = self._with_pads(op, attrs, strip_pads(found, self._form.rows[op.inputs[0]], given, read))
+        return self._rounded(op, attrs, (read[1] - read[0], given[1] - given[0])), given
 
-    def _rounded(self, op: Op, attrs: dict[str, Any], read: int, made: int) -> dict[str, Any]:
-        """Without `ceil_mode` where that adds no window: then ONNX infers the sizes that ONNX Runtime makes."""
+    def _rounded(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None = None) -> dict[str, Any]:
+        """Without `ceil_mode` where that adds no window: then ONNX infers the sizes that ONNX Runtime makes. `along`:
+        how many rows the strip reads and makes; None: all."""
         pads = attrs["pads"]
-        spatial = len(pads) // 2
+        spatial, first = len(pads) // 2, 1 if channels_last(self._graph) else 2
         for axis in range(spatial if attrs.get("ceil_mode", 0) else 0):
             found = window(self._graph, op, axis)
-            size, count = (extent(self._graph, t, axis) for t in (op.inputs[0], op.outputs[0]))
-            if axis == self._axis:
-                size, count = read, made
+            size, count = (self._graph.tensors[t].shape[first + axis] for t in (op.inputs[0], op.outputs[0]))
+            if axis == self._axis and along is not None:
+                size, count = along
             if (size + pads[axis] + pads[axis + spatial] - found.reach) // found.stride + 1 != count:
                 return attrs
         return {**attrs, "ceil_mode": 0} if "ceil_mode" in attrs else attrs
@@ -200,16 +203,17 @@ class _Strip:
         padding = list(attrs.get("output_padding") or [0] * (len(self._graph.tensors[op.inputs[0]].shape) - 2))
         padding[self._axis] = max(given[1] - behind, 0)
         attrs = {**attrs, "output_padding": padding}
-        return self._with_pads(op, attrs, given[0] - first, max(behind - given[1], 0)), given
+        return self._with_pads(op, attrs, (given[0] - first, max(behind - given[1], 0))), given
 
-    def _with_pads(self, op: Op, attrs: dict[str, Any], begin: int, end: int) -> dict[str, Any]:
-        """The attributes with these pads along the strip's axis, and the others as they are."""
+    def _with_pads(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None) -> dict[str, Any]:
+        """The attributes with these pads along the strip's axis (None: as they are), and the others as they are."""
         spatial = len(self._graph.tensors[op.inputs[0]].shape) - 2
         pads = [0] * (2 * spatial)
         for axis in range(spatial):
             other = window(self._graph, op, axis)
             pads[axis], pads[axis + spatial] = other.pad_begin, other.pad_end
-        pads[self._axis], pads[self._axis + spatial] = begin, end
+        if along is not None:
+            pads[self._axis], pads[self._axis + spatial] = along
         return {**{key: value for key, value in attrs.items() if key != "auto_pad"}, "pads": pads}
 
     def _resized(self, op: Op, inputs: tuple[int, ...], given: Interval) -> tuple[int, ...]:

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from downset import native
 from downset.errors import UsageError
 from downset.lattice import descendants, downsets, successors
 from downset.methods import EngineName, check_choice, check_engine
-from downset.native import native_module
 from downset.stages.problem import groups_of
+
+if TYPE_CHECKING:
+    from downset import _native
+
+    Lattice: TypeAlias = "StageLattice | _native.StageLattice"
 
 __all__ = ["ENDINGS", "PAIR_LIMIT", "EndingsName", "StageLattice", "stage_lattice"]
 
@@ -33,7 +38,7 @@ def stage_lattice(
     endings: EndingsName = "all",
     time_limit_s: float = 60.0,
     engine: EngineName = "native",
-) -> Any:
+) -> Lattice:
     """The lattice of stages of at most 64 units, compiled or (engine="python") as written below.
 
     Raises UsageError for limits below one, unknown endings or engines. `complete()` is false where a limit ended it.
@@ -44,8 +49,8 @@ def stage_lattice(
     check_engine(engine)
     if len(predecessors) > 64:
         raise UsageError(f"{len(predecessors)} units in one block; at most 64 can be searched: split it")
-    make = native_module().StageLattice if engine == "native" else StageLattice
-    return make(list(predecessors), max_ops, max_groups, endings == "ios", time_limit_s, PAIR_LIMIT)
+    make = native.compiled.StageLattice if engine == "native" else StageLattice
+    return make(predecessors, min(max_ops, 64), min(max_groups, 64), endings == "ios", time_limit_s, PAIR_LIMIT)
 
 
 class StageLattice:

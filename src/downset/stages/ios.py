@@ -12,12 +12,15 @@ are added in whole nanoseconds. A tie between concurrent and merged goes to conc
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from downset.errors import LimitReached
 from downset.methods import EngineName, check_choice
 from downset.stages.endings import PAIR_LIMIT, EndingsName, stage_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
+
+if TYPE_CHECKING:
+    from downset.stages.endings import Lattice
 
 __all__ = ["STRATEGIES", "StrategyName", "ios", "nanoseconds", "searched_lattice", "strategies_of"]
 
@@ -49,7 +52,7 @@ def searched_lattice(
     endings: EndingsName,
     time_limit_s: float,
     engine: EngineName,
-) -> Any:
+) -> Lattice:
     """All stages of the problem within the limits. Raises LimitReached where they cannot be enumerated in time,
     UsageError for an unknown strategy."""
     check_choice("strategy", strategy, STRATEGIES)

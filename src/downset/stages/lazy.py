@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from downset.methods import EngineName
 from downset.stages.endings import EndingsName
 from downset.stages.ios import StrategyName, nanoseconds, searched_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
+
+if TYPE_CHECKING:
+    from downset.stages.endings import Lattice
 
 __all__ = ["lazy"]
 
@@ -35,7 +38,9 @@ _NEVER = np.int64(1 << 60)
 class _Prices:
     """Every way to run every stage: 2i side by side, 2i + 1 merged. Known prices, and what is assumed of the others."""
 
-    def __init__(self, problem: StageProblem, lattice: Any, price: Price, strategy: StrategyName, share: float) -> None:
+    def __init__(
+        self, problem: StageProblem, lattice: Lattice, price: Price, strategy: StrategyName, share: float
+    ) -> None:
         self._problem, self._price = problem, price
         self._masks: list[int] = lattice.stages()
         count = len(problem.predecessors)
@@ -91,7 +96,7 @@ class _Prices:
             assumed[kind] = np.maximum(self._bounds[kind], (share * self._total[kind]).astype(np.int64))
         return self._with_known(assumed)
 
-    def solve(self, lattice: Any, costs: Costs) -> tuple[list[int], int]:
+    def solve(self, lattice: Lattice, costs: Costs) -> tuple[list[int], int]:
         """The best chain as ways, and its cost."""
         beside, merged = costs[0::2], costs[1::2]
         best = np.minimum(beside, merged)

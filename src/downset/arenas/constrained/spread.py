@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from downset import native
 from downset.arenas.gaps import lowest_gap
-from downset.arenas.native_form import small_enough
+from downset.arenas.native_form import native_records, small_enough
 from downset.memory.records import Record
 from downset.methods import EngineName, check_engine
-from downset.native import native_module
 
 __all__ = ["spill", "split"]
 
@@ -71,12 +71,5 @@ def split(
 
 
 def _native(records: Sequence[Record], sequence: Sequence[int], capacities: Sequence[int], block: int) -> Spread:
-    arena_of, offsets = native_module().spread(
-        [record.nbytes for record in records],
-        [record.alignment for record in records],
-        [record.active() for record in records],
-        sequence,
-        capacities,
-        block,
-    )
+    arena_of, offsets = native.compiled.spread(native_records(records), sequence, capacities, block)
     return tuple(arena_of), tuple(offsets)

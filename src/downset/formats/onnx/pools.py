@@ -2,7 +2,7 @@
 
 The standard's text and its inference let a window start in the padding behind the image, or pad for dilated windows;
 ONNX Runtime and PyTorch drop such a window, and ONNX Runtime pads SAME as if windows were not dilated. A transposed
-convolution that is padded SAME makes its stride times as much, whatever `output_padding` says.
+convolution that is padded SAME makes its stride times as much, or all that its windows give where that is less.
 """
 
 from __future__ import annotations
@@ -35,19 +35,24 @@ def _differs(node: Any) -> bool:
     return bool(rounds_up or (dilated and same))
 
 
-def pooled_sizes(onnx: Any, node: Any, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """The spatial sizes made of an input [batch, channels, *spatial]; None where the node is none of ours."""
+def pooled_sizes(onnx: Any, node: Any, shape: Sequence[int], weights: Sequence[int] = ()) -> tuple[int, ...] | None:
+    """The spatial sizes made of an input [batch, channels, *spatial], with weights [., ., *window] where there are any;
+    None where the node is none of ours."""
     if not _differs(node):
         return None
     given = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute if not item.ref_attr_name}
-    kernel, axes = given.get("kernel_shape", []), len(shape) - 2
-    strides = given.get("strides") or [1] * axes
-    if kind_of(node.op_type).category == "transposed convolution":
-        return tuple(extent * stride for extent, stride in zip(shape[2:], strides, strict=False))
-    dilations = given.get("dilations") or [1] * axes
+    kernel, axes = given.get("kernel_shape") or weights[2:], len(shape) - 2
+    strides, dilations = given.get("strides") or [1] * axes, given.get("dilations") or [1] * axes
     pads, padding = given.get("pads") or [0] * (2 * axes), given.get("auto_pad", b"NOTSET")
     if axes < 1 or not len(kernel) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
         return None
+    if kind_of(node.op_type).category == "transposed convolution":
+        behind = given.get("output_padding") or [0] * axes
+        windows = [dilation * (extent - 1) + 1 for extent, dilation in zip(kernel, dilations, strict=True)]
+        return tuple(
+            min(extent * stride, (extent - 1) * stride + window + more)
+            for extent, stride, window, more in zip(shape[2:], strides, windows, behind, strict=False)
+        )
     sizes = []
     for axis, extent in enumerate(shape[2:]):
         stride, window = strides[axis], dilations[axis] * (kernel[axis] - 1) + 1

@@ -153,7 +153,8 @@ class _Walk:
         except Exception:  # no schema for it: what the whole model's inference says stands
             return {}
         shape = _shape(known[node.input[0]]) if node.input and node.input[0] else None
-        sizes = None if shape is None else pooled_sizes(self._onnx, node, shape)
+        weights = _shape(known[node.input[1]]) if len(node.input) > 1 and node.input[1] else None
+        sizes = None if shape is None else pooled_sizes(self._onnx, node, shape, weights or ())
         if sizes is not None and shape is not None:
             types = {name: _of_shape(kind, (*(_shape(kind) or shape)[:2], *sizes)) for name, kind in types.items()}
         return {name: (kind, None) for name, kind in types.items() if name and not is_open(kind)}

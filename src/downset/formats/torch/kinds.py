@@ -68,16 +68,29 @@ def _conv(call: Call) -> Kind | None:
     return "Conv", attrs
 
 
-def _pool(kind: str) -> Callable[[Any], Kind | None]:
+def _conv_transpose(call: Call) -> Kind:
+    shape = call.args[1].shape
+    rank = len(shape) - 2
+    return "ConvTranspose", {
+        "kernel_shape": list(shape[2:]),
+        "strides": _pair(_argument(call, 3, 1))[:rank],
+        "pads": _pair(_argument(call, 4, 0))[:rank] * 2,
+        "output_padding": _pair(_argument(call, 5, 0))[:rank],
+        "group": int(_argument(call, 6, 1)),
+        "dilations": _pair(_argument(call, 7, 1))[:rank],
+    }
+
+
+def _pool(kind: str, rank: int = 2) -> Callable[[Call], Kind | None]:
     def translate(call: Call) -> Kind | None:
-        kernel = _pair(call.args[1])
+        kernel = _pair(call.args[1])[:rank]
         attrs: dict[str, Any] = {
             "kernel_shape": kernel,
-            "strides": _pair(_argument(call, 2, None) or kernel),
-            "pads": _pair(_argument(call, 3, 0)) * 2,
+            "strides": _pair(_argument(call, 2, None) or kernel)[:rank],
+            "pads": _pair(_argument(call, 3, 0))[:rank] * 2,
         }
         if kind == "MaxPool":
-            attrs.update(dilations=_pair(_argument(call, 4, 1)), ceil_mode=int(_argument(call, 5, False)))
+            attrs.update(dilations=_pair(_argument(call, 4, 1))[:rank], ceil_mode=int(_argument(call, 5, False)))
         else:
             include = int(_argument(call, 5, True))
             attrs.update(ceil_mode=int(_argument(call, 4, False)), count_include_pad=include)
@@ -148,18 +161,22 @@ def _dropout(call: Call) -> Kind | None:
 
 _TRANSLATED: Mapping[str, Callable[[Any], Kind | None]] = {
     "adaptive_avg_pool2d": _adaptive,
+    "avg_pool1d": _pool("AveragePool", 1),
     "avg_pool2d": _pool("AveragePool"),
     "batch_norm": _batch_norm,
     "cat": _concat,
     "chunk": _split,
     "conv1d": _conv,
     "conv2d": _conv,
+    "conv_transpose1d": _conv_transpose,
+    "conv_transpose2d": _conv_transpose,
     "dropout": _dropout,
     "gelu": _gelu,
     "hardtanh": _clip,
     "hardtanh_": _clip,
     "leaky_relu": _leaky,
     "linear": _linear,
+    "max_pool1d": _pool("MaxPool", 1),
     "max_pool2d": _pool("MaxPool"),
     "mean": _mean,
     "permute": _permute,
