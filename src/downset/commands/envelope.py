@@ -20,6 +20,9 @@ SCHEMA = 1
 """Of all commands. It changes where a key means something else; keys are added without a change."""
 
 
+_PIECE = 1 << 12
+"""Characters written at once: of more than a pipe takes, Python does not notice that nobody reads the rest."""
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -49,4 +52,7 @@ def print_failure(kind: str, error: Mapping[str, Any], found: Mapping[str, Any])
 def _print(document: Mapping[str, Any]) -> None:
     import msgspec
 
-    click.echo(escaped(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()))
+    text = escaped(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    for start in range(0, len(text), _PIECE):
+        click.echo(text[start : start + _PIECE], nl=False)
+    click.echo()
