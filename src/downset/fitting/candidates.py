@@ -46,6 +46,8 @@ class Job:
     shapes: Shapes | None
     seed: int
     scratch: Path
+    trust: bool = False
+    """PyTorch may load the file, and run what it brings."""
 
     @property
     def form(self) -> str:
