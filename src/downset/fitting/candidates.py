@@ -72,6 +72,7 @@ class Candidate:
     is the original or what the runtime itself makes of it."""
 
     name: str
+    """original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips."""
     path: Path
     arena_bytes: int
     plan: Planned | None = None

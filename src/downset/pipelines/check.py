@@ -1,4 +1,4 @@
-"""The laws of pipeline plans. Imports no planner: prices come from the halo arithmetic of `regions`, strip by strip."""
+"""The laws of pipeline plans. Imports no planner: prices come from `graph.row_form`, strip by strip."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Source: beyond PICO, whose section 4.2 demands that pieces form a chain, each reading only the one before it. Here a
     tensor that is read further on is relayed by the stages in between, and a cut costs what it carries.
-Names: a *cut* is a downset of vertices (`pieces.piece_problem`); what it carries: tensors made before it (or given to
-    the network) and read after it, and results of the network made before it.
+Names: a *cut* is a downset of vertices (`pieces.problem.piece_problem`); what it carries: tensors made before it (or
+    given to the network) and read after it, and results of the network made before it.
 Complexity: within a piece, one heap step for each edge between downsets of the piece; past `state_limit` of them the
     cheapest next vertex is taken, O(V²).
 Deviations: the cuts of the strict chain stay, and each piece is refined into single vertices, in the order with the
