@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from downset.lattice import bits, successors
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem
 
-__all__ = ["CutChain", "carried_bytes", "refined_cuts", "thinned"]
+__all__ = ["CutChain", "refined_cuts", "thinned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,6 @@ class CutChain:
             tuple(sorted(op for v in bits(after & ~before) for op in problem.vertices[v]))
             for before, after in zip(self.cuts[:-1], self.cuts[1:], strict=True)
         )
-
-
-def carried_bytes(problem: PieceProblem, cut: int) -> int:
-    """Bytes of the tensors that cross a cut: what is read after it, or a result, and is there before it."""
-    return _Carrying(problem).nbytes(cut)
 
 
 def refined_cuts(problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000) -> CutChain:
