@@ -129,3 +129,12 @@ def test_no_worker_outlives_its_parent(number):
 def test_answers_are_arrays():
     answer, _ = isolated("tests.workers", "fill", {"nbytes": 3})
     np.testing.assert_array_equal(answer["sum"], [3])
+
+
+def test_names_of_files_are_meant_from_where_the_parent_is(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        for ask in (parsed, isolated):
+            assert str(ask("tests.workers", "where", {})[0]["folder"]) == str(folder)
