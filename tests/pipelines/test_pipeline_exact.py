@@ -16,6 +16,8 @@ from downset.pipelines.timing import needs, period_and_latency, stages_of
 from tests.oracles_pipeline import least_period
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 
+pytestmark = pytest.mark.native
+
 COUNT = 500
 
 

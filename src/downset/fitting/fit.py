@@ -21,6 +21,7 @@ from downset.fitting.candidates import (
     Planned,
     arena_as_placed,
     compare,
+    differences_elsewhere,
     list_candidates,
     measure,
     write_planned,
@@ -177,7 +178,7 @@ def _choose(job: Job, candidates: Sequence[Candidate]) -> tuple[Candidate, Compa
                     f"rewriting would give an arena of {format_bytes(lost)} B, but the runtime took less memory in all "
                     "without it"
                 )
-            return chosen, outputs, notes
+            return chosen, outputs, notes + differences_elsewhere(job, candidates[0], chosen, outputs)
         except InvalidPlan as error:
             if not chosen.rewrites:
                 raise

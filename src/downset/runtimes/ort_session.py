@@ -22,6 +22,7 @@ __all__ = ["measure_here", "optimise_here", "run_here", "run_on_here"]
 _NUMPY = {
     "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32", "int16": "int16",
     "int8": "int8", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "bool": "bool",
+    "string": "str",
 }  # fmt: skip
 
 _RUNS = 3

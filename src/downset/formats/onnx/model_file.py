@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +13,10 @@ from typing import Any
 from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.extras import optional_library
 from downset.formats.onnx.bodies import is_fixed, subgraphs
+from downset.formats.onnx.data_files import stored_value
 from downset.formats.onnx.external import check_external
 from downset.formats.onnx.inference import infer_types, warm
+from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.graph.kinds import kind_of
 from downset.text import brief
 
@@ -132,10 +136,11 @@ def forget_shapes(graph: Any) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def infer(path: Path, model: Any) -> Any:
+def infer(onnx: Any, path: Path, model: Any) -> Any:
     """The model with the shape of every value that ONNX can infer."""
     standing = type(model)()
     standing.CopyFrom(model)
+    _bring_in_sizes(onnx, path, standing.graph)
     for position, node in [*enumerate(standing.graph.node)][::-1]:
         stand_in = _stand_in(f"{node.domain}::{node.op_type}")
         if stand_in is not None:
@@ -167,6 +172,15 @@ def _stand_in(kind: str) -> str | None:
         return row.standard
     same = row.unary or row.broadcasts or row.category == "normalisation"
     return "Relu" if same and kind.startswith("com.microsoft::") else None
+
+
+def _bring_in_sizes(onnx: Any, path: Path, graph: Any) -> None:
+    """Put small weights that lie outside the file into the graph: shapes may follow from them. Missing files are only
+    missed when a weight is asked for."""
+    for weight in graph.initializer:
+        if weight.data_location == weight.EXTERNAL and math.prod(weight.dims) <= LARGEST_ELEMENTS:
+            with contextlib.suppress(LoadError):
+                weight.CopyFrom(onnx.numpy_helper.from_array(stored_value(onnx, path, weight), weight.name))
 
 
 def _stand_for_sum(graph: Any, position: int) -> None:

@@ -37,7 +37,7 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
     path = Path(path)
     onnx = onnx_library()
     try:
-        inferred = infer(path, read_model(onnx, path, shapes or {}))
+        inferred = infer(onnx, path, read_model(onnx, path, shapes or {}))
         return _Reader(onnx, path, inferred).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
