@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
-from downset.isolation import isolated, limits, parsed
+from downset.isolation import isolated, limits, parsed, stop_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture(autouse=True)
 def _workers_find_the_tests(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    stop_parser()  # the one of other tests knows no other path
 
 
 def pid_of(ask):

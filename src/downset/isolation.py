@@ -35,7 +35,17 @@ from downset import errors
 from downset.errors import DownsetError, LimitReached, UnsupportedError, UsageError
 from downset.text import brief, format_bytes
 
-__all__ = ["PARSING_S", "RUNNING_S", "Limits", "isolated", "limits", "machine_bytes", "parsed", "warm_parser"]
+__all__ = [
+    "PARSING_S",
+    "RUNNING_S",
+    "Limits",
+    "isolated",
+    "limits",
+    "machine_bytes",
+    "parsed",
+    "stop_parser",
+    "warm_parser",
+]
 
 PARSING_S = 10.0
 """What a parser gets at least, whatever the time limit: starting Python and a library takes some of it."""
