@@ -143,19 +143,23 @@ def test_an_argument_behind_the_dashes_is_no_option(here, run):
     assert (status, out) == (5, "")
 
 
-def test_what_downset_itself_does_wrong(here, run, monkeypatch, capfd):
-    """Whoever reads the JSON is told, and whoever mends it sees where."""
+def test_what_downset_itself_does_wrong(here, run, monkeypatch):
+    """Whoever reads the JSON is told, and a report says to whoever mends it where."""
     import downset.formats.reading
 
     def broken(*_, **__):
         raise ZeroDivisionError("by\nnothing")
 
     monkeypatch.setattr(downset.formats.reading, "load", broken)
-    with pytest.raises(ZeroDivisionError):
-        run("inspect", "m.onnx", "--json")
-    printed = json.loads(capfd.readouterr().out)
+    status, out, err = run("inspect", "m.onnx", "--json")
+    printed = json.loads(out)
     jsonschema.validate(printed, schema("inspect"))
-    assert printed["error"] == {"code": "internal", "exit_code": 1, "message": "ZeroDivisionError: by nothing"}
+    message = printed["error"].pop("message")
+    assert (status, printed["error"]) == (70, {"code": "internal", "exit_code": 70})
+    assert err == f"downset: error: {message}\n"
+    report = Path(message.rpartition("a report is in ")[2].partition(";")[0])
+    assert 'raise ZeroDivisionError("by\\nnothing")' in report.read_text()
+    report.unlink()
 
 
 def test_a_command_that_is_stopped(tmp_path):
