@@ -53,7 +53,10 @@ def main() -> None:
     if arguments.name is None:
         parser.error("name a network, or use --list")
     path = arguments.output or f"{arguments.name}.onnx"
-    onnx.save(ZOO[arguments.name](**options), path)
+    try:
+        onnx.save(ZOO[arguments.name](**options), path)
+    except OSError as error:
+        parser.error(f"cannot write {path}: {error.strerror}")
     print(path)
 
 

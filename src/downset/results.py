@@ -79,9 +79,9 @@ class OnChip:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What `fit` found. `shipped`: original, optimised, order, order+offsets, rewritten or rewritten+offsets. `graph`
-    and `together` are what is shipped, or would be if the runtime had not taken less for another file; `before` is the
-    arena of the original. `rewrites` were made in what is shipped."""
+    """What `fit` found. `shipped`: original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips.
+    `graph` and `together` are what is shipped, or would be if the runtime had not taken less for another file; `before`
+    is the arena of the original. `rewrites` were made in what is shipped."""
 
     model: str
     target: str

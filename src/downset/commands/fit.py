@@ -105,7 +105,8 @@ def fit(
         trust=trust,
     )
     if map_path is not None:
-        picture = memory_map([("before", result.before), ("after", result.together.arena)])
+        kept = result.shipped in ("original", "optimised")
+        picture = memory_map([("before", result.before), ("after", result.before if kept else result.together.arena)])
         write_whole(map_path, picture.encode(), source=Path(model))
     if as_json:
         print_json("fit", fit_json(result))

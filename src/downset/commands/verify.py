@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import rich_click as click
@@ -21,7 +22,11 @@ __all__ = ["verify"]
 @click.option("--runtime", type=click.Choice(["litert", "tflm", "ort"]), help="litert for .tflite, ort for .onnx.")
 @shape_option
 @click.option(
-    "--tolerance", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Largest difference allowed."
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Largest difference allowed.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
 @time_limit_option("For reading and running.", given=False)
@@ -37,7 +42,11 @@ def verify(
     as_json: bool,
 ) -> None:
     """Run FIRST and SECOND on the same seeded inputs and compare the outputs; exit 4 if they differ."""
+    from downset.errors import UsageError
     from downset.reports.json_form import comparison_json
+
+    if not math.isfinite(tolerance):
+        raise UsageError(f"--tolerance {tolerance} allows no comparison; give a number from 0")
     from downset.runtimes.compare import compare
 
     found = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from downset.errors import LoadError
+from downset.errors import LoadError, UsageError
 from downset.formats.whole_files import write_whole
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
 
@@ -44,7 +44,9 @@ _KINDS: dict[str, type[Any]] = {
 
 def encode_plan(plan: Plan) -> bytes:
     """One plan as JSON: its own fields beside `kind` and `schema`."""
-    kind = next(name for name, form in _KINDS.items() if isinstance(plan, form))
+    kind = next((name for name, form in _KINDS.items() if isinstance(plan, form)), None)
+    if kind is None:
+        raise UsageError(f"a {type(plan).__name__} is no plan; give an order, an arena, stages or a pipeline")
     return msgspec.json.encode({"kind": kind, "schema": _version(kind), **msgspec.to_builtins(plan, str_keys=True)})
 
 

@@ -82,7 +82,9 @@ def _verify_alone(plan: object) -> None:
     elif isinstance(plan, Fit):
         verify(plan.graph, plan.together)
     else:
-        raise UsageError(f"{_kind(plan)} is verified with its graph: verify(graph, plan)")
+        if isinstance(plan, (Order, Together, StagePlan)):
+            raise UsageError(f"{_kind(plan)} is verified with its graph: verify(graph, plan)")
+        raise UsageError(f"a {type(plan).__name__} is no plan that can be verified")
 
 
 def _staged(graph: Graph, plan: StagePlan) -> Graph:

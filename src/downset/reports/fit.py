@@ -25,8 +25,9 @@ def fit_lines(result: Fit) -> list[str]:
         if rewrite.kind == "row-wise":
             lines.append(f"rewritten: {rewrite.name}; the peak falls by {format_bytes(rewrite.bytes_gained)} B")
             continue
+        readers = f"{len(rewrite.readers)} operator{'' if len(rewrite.readers) == 1 else 's'}"
         lines.append(
-            f"rewritten: {rewrite.name} taken apart ({rewrite.kind}, at {len(rewrite.readers)} operators); without "
+            f"rewritten: {rewrite.name} taken apart ({rewrite.kind}, at {readers}); without "
             f"that the peak is {format_bytes(rewrite.bytes_gained)} B higher"
         )
     for row in result.traffic:
@@ -51,6 +52,8 @@ def fit_lines(result: Fit) -> list[str]:
 def _verdict(result: Fit) -> str:
     peak, arena = result.peak, result.arena
     if result.shipped == "original":
+        if result.together.arena.arena_bytes < arena.after:
+            return "A smaller plan exists, but the runtime takes less memory for the file as it is."
         if arena.proven:
             return "The file is already optimal: no order and no placement needs less. That is proven."
         if peak.proven:

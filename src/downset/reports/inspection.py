@@ -34,7 +34,8 @@ def inspect(graph: Graph, *, memory: str | MemoryModel | None = None) -> Inspect
         downsets, exact = count_downsets(problem.predecessors, limit=_DOWNSET_LIMIT), True
     except LimitReached:
         samples = min(max(_WALKED // max(len(graph.ops), 1), 10), 200)
-        downsets, exact = estimate_downsets(problem.predecessors, samples=samples, seed=0), False
+        estimate = estimate_downsets(problem.predecessors, samples=samples, seed=0)
+        downsets, exact = max(estimate, _DOWNSET_LIMIT + 1), False  # so many were counted
     needs = profile(problem, range(len(graph.ops)))
     activations = [tensor for tensor in graph.tensors if tensor.role == "activation"]
     constants = [tensor for tensor in graph.tensors if tensor.role == "constant"]
