@@ -1,4 +1,4 @@
-"""A naive oracle for pipelines: plans by full enumeration, priced by `timing` alone."""
+"""A naive oracle for pipelines: plans by full enumeration, priced by `paper_timing` alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from downset.pipelines.device_order import canonical
 from downset.pipelines.drafts import Split, StageDraft, Tile
-from downset.pipelines.timing import round_seconds, stage_of
-from downset.plans import Transfer
+from downset.pipelines.paper_timing import round_seconds, stage_of
+from downset.plans import TimedTransfer
 
 
 def least_period(problem, cluster, *, comm, max_latency_s=math.inf):
@@ -62,7 +62,7 @@ def times(problem, cluster, comm, cuts, plan):
     for place, (leader, compute_s, transfer_s) in enumerate(plan):
         nbytes = problem.cut_bytes()[cuts[place][0]]
         if place and comm == "full" and nbytes:
-            transfer_s += round_seconds(cluster, [Transfer(plan[place - 1][0], leader, nbytes)])
+            transfer_s += round_seconds(cluster, [TimedTransfer(plan[place - 1][0], leader, nbytes)])
         overlap = cluster.network.overlap
         slowest = max(slowest, max(compute_s, transfer_s) if overlap else compute_s + transfer_s)
         medium += transfer_s

@@ -17,9 +17,9 @@ from downset.clusters.toml_file import load_cluster
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.exact import exact
 from downset.pipelines.network import block_units, split_problem
+from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.pieces.problem import piece_problem
 from downset.pipelines.pieces.search import pieces
-from downset.pipelines.timing import period_and_latency, stages_of
 from experiments.rows import load_rows, save_rows
 from zoo import graph
 

@@ -21,10 +21,10 @@ from typing import Any
 from downset.clusters.model import Cluster, Device
 from downset.clusters.toml_file import load_cluster
 from downset.pipelines.network import block_units, split_problem
+from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.pico import pico
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import period_and_latency, stages_of
 from experiments.rows import save_rows
 from zoo import graph
 

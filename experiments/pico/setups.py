@@ -9,7 +9,7 @@ import numpy as np
 from downset.clusters.model import Cluster, Device, Network
 from downset.graph.core import Graph
 from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, window_tables
-from downset.plans import Pipeline
+from downset.plans import TimedPipeline
 from zoo import graph
 
 __all__ = ["PAPER_NETWORKS", "equal_cluster", "hetero_cluster", "loads", "network", "synthetic"]
@@ -69,7 +69,7 @@ def synthetic(branches: int, layers: int, seed: int = 0) -> SplitProblem:
     return SplitProblem(tuple(tensors), tuple(ops), tuple(units), frozenset({len(tensors) - 1}))
 
 
-def loads(plan: Pipeline) -> list[dict[str, float]]:
+def loads(plan: TimedPipeline) -> list[dict[str, float]]:
     """By device: utilisation (computing time over the period) and redundancy (of its own MACs)."""
     found = []
     for device, described in enumerate(plan.cluster.devices):

@@ -24,9 +24,9 @@ from downset.clusters.model import Cluster, Device, Link
 from downset.clusters.toml_file import load_cluster
 from downset.pipelines.exact_search import search
 from downset.pipelines.network import block_units, pipeline_units, split_problem
+from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.planners import exact as plan_exact
 from downset.pipelines.problem import SplitProblem, chain_problem
-from downset.pipelines.timing import period_and_latency, stages_of
 from experiments.pico.setups import network
 from experiments.rows import save_rows
 from zoo import graph

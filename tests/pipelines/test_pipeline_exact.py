@@ -11,8 +11,8 @@ from downset.pipelines import exact_search
 from downset.pipelines.device_order import canonical
 from downset.pipelines.drafts import Split
 from downset.pipelines.exact_search import search
+from downset.pipelines.paper_timing import needs, period_and_latency, stages_of
 from downset.pipelines.problem import price
-from downset.pipelines.timing import needs, period_and_latency, stages_of
 from tests.oracles_pipeline import least_period
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 

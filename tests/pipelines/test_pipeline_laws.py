@@ -17,10 +17,10 @@ from downset.pipelines.check import verify_pipeline, verify_stages_cover
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.exact_search import search
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
+from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
-from downset.pipelines.timing import period_and_latency, stages_of
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 from zoo import graph
 

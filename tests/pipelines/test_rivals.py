@@ -12,9 +12,9 @@ from downset.pipelines.early_fused import early_fused, grid_of
 from downset.pipelines.layerwise import layerwise
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.optimal_fused import optimal_fused
+from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
 from downset.pipelines.problem import chain_problem
 from downset.pipelines.strips import equal_rows, proportional_rows, tiles
-from downset.pipelines.timing import period_and_latency, stage_of, stages_of
 from tests.strategies_pipeline import random_chain
 from zoo import graph
 

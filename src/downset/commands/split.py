@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from downset.graph.core import Graph
-    from downset.plans import Pipeline
+    from downset.plans import TimedPipeline
 
 __all__ = ["split"]
 
@@ -95,7 +95,7 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
             raise UsageError(f"-o {output} is what --export {export_dir} writes; give the plan another name")
 
 
-def split_json(plan: Pipeline, compared: dict[str, Pipeline | None]) -> dict[str, Any]:
+def split_json(plan: TimedPipeline, compared: dict[str, TimedPipeline | None]) -> dict[str, Any]:
     """The stable JSON form; docs/schemas/split.json describes it."""
     devices = plan.cluster.devices
     return {
@@ -138,7 +138,7 @@ def split_json(plan: Pipeline, compared: dict[str, Pipeline | None]) -> dict[str
     }
 
 
-def utilisation(plan: Pipeline) -> list[float]:
+def utilisation(plan: TimedPipeline) -> list[float]:
     """By device: the share of a period that it computes."""
     busy = [0.0] * len(plan.cluster.devices)
     for stage in plan.stages:
@@ -148,13 +148,15 @@ def utilisation(plan: Pipeline) -> list[float]:
     return [seconds / plan.period_s if plan.period_s else 0.0 for seconds in busy]
 
 
-def _compared(graph: Graph, cluster: Any, plan: Pipeline, shared: dict[str, Any]) -> dict[str, Pipeline | None]:
+def _compared(
+    graph: Graph, cluster: Any, plan: TimedPipeline, shared: dict[str, Any]
+) -> dict[str, TimedPipeline | None]:
     """Plans of all methods; None where a method has no plan within the limits."""
     from downset.errors import InfeasibleError, LimitReached
     from downset.pipelines.plan import plan_pipeline
     from downset.pipelines.planners import PIPELINERS
 
-    plans: dict[str, Pipeline | None] = {}
+    plans: dict[str, TimedPipeline | None] = {}
     for name in PIPELINERS:
         if name == plan.evidence.method:
             plans[name] = plan
@@ -171,7 +173,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:
+def _print_tables(plan: TimedPipeline, compared: dict[str, TimedPipeline | None], out: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from downset.errors import UsageError
 from downset.extras import optional_library
-from downset.pipelines.timing import round_seconds
-from downset.plans import Block, Pipeline, PipelineStage, Transfer
+from downset.pipelines.paper_timing import round_seconds
+from downset.plans import TimedBlock, TimedPipeline, TimedStage, TimedTransfer
 from downset.results import Simulation
 
 __all__ = ["Disturbance", "simulate"]
@@ -33,7 +33,7 @@ class Disturbance:
 
 
 def simulate(
-    plan: Pipeline,
+    plan: TimedPipeline,
     *,
     frames: int = 1000,
     arrival_s: float | None = None,
@@ -77,7 +77,7 @@ def simulate(
 
 class _Run:
     def __init__(
-        self, plan: Pipeline, env: Any, simpy: Any, jitter: float, seed: int, disturbances: Sequence[Disturbance],
+        self, plan: TimedPipeline, env: Any, simpy: Any, jitter: float, seed: int, disturbances: Sequence[Disturbance],
         progress: Callable[[int], None],
     ) -> None:  # fmt: skip
         self.plan, self.env, self.simpy = plan, env, simpy
@@ -129,7 +129,7 @@ class _Run:
         """Its latency counts from here: waiting for the first stage is the source's, not the pipeline's."""
         self.begun.setdefault(frame, self.env.now)
 
-    def whole_stage(self, frame: int, stage: PipelineStage, sender: int) -> Iterator[Any]:
+    def whole_stage(self, frame: int, stage: TimedStage, sender: int) -> Iterator[Any]:
         yield from self.reached([stage.leader], 0.0)
         for transfers, block in _steps(stage, sender):
             if transfers:
@@ -137,7 +137,7 @@ class _Run:
             if block is not None:
                 yield from self.compute(block)
 
-    def overlapped(self, frame: int, index: int, stage: PipelineStage, sender: int) -> Iterator[Any]:
+    def overlapped(self, frame: int, index: int, stage: TimedStage, sender: int) -> Iterator[Any]:
         yield from self.reached([stage.leader], 0.0)
         for transfers, block in _steps(stage, sender):
             if transfers:
@@ -151,7 +151,7 @@ class _Run:
                     self.begin(frame)
                     yield from self.compute(block)
 
-    def transfer(self, frame: int, transfers: Sequence[Transfer]) -> Iterator[Any]:
+    def transfer(self, frame: int, transfers: Sequence[TimedTransfer]) -> Iterator[Any]:
         ends = sorted({device for transfer in transfers for device in (transfer.source, transfer.target)})
         seconds = round_seconds(self.plan.cluster, transfers)
         if self.medium is None:
@@ -191,7 +191,7 @@ class _Run:
             now, left = stop, left - max(0.0, start - now)
         return now + left
 
-    def compute(self, block: Block) -> Iterator[Any]:
+    def compute(self, block: TimedBlock) -> Iterator[Any]:
         by_device: dict[int, int] = {}
         for strip in block.strips:
             by_device[strip.device] = by_device.get(strip.device, 0) + strip.macs
@@ -269,10 +269,10 @@ def _dead(disturbances: Sequence[Disturbance], device: int) -> list[tuple[float,
     return [(change.at_s, stop) for change, stop in zip(own, stops, strict=False) if change.factor == math.inf]
 
 
-def _steps(stage: PipelineStage, sender: int) -> Iterator[tuple[tuple[Transfer, ...], Block | None]]:
+def _steps(stage: TimedStage, sender: int) -> Iterator[tuple[tuple[TimedTransfer, ...], TimedBlock | None]]:
     """A stage as rounds of transfers, each with the block computed after it."""
     if stage.handover_bytes:
-        yield (Transfer(sender, stage.leader, stage.handover_bytes),), None
+        yield (TimedTransfer(sender, stage.leader, stage.handover_bytes),), None
     for block in stage.blocks:
         yield block.before, block
         if block.after:

@@ -9,7 +9,7 @@ from downset.errors import InvalidPlan, UnsupportedError
 from downset.graph.core import Graph
 from downset.graph.cost import row_form, segment_macs
 from downset.graph.row_form import Interval, RowForm
-from downset.plans import Block, Pipeline, PipelineStage, Transfer
+from downset.plans import TimedBlock, TimedPipeline, TimedStage, TimedTransfer
 
 if TYPE_CHECKING:
     from downset.pipelines.problem import SplitProblem
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["verify_pipeline", "verify_stages_cover", "verify_without_graph"]
 
 
-def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
+def verify_pipeline(graph: Graph, plan: TimedPipeline) -> None:
     """Raise InvalidPlan naming the first broken law, or return None.
 
     Laws: every operator is in one stage, after those it needs; no device is in two stages; the strips of every block
@@ -43,14 +43,14 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     _check_timing(plan)
 
 
-def verify_without_graph(plan: Pipeline) -> None:
+def verify_without_graph(plan: TimedPipeline) -> None:
     """The laws of a plan by itself: devices that exist, apart, strips that cover, times that follow from its MACs,
     bytes and cluster. Raises InvalidPlan naming the first one broken."""
     _check_devices(plan)
     _check_timing(plan)
 
 
-def _check_devices(plan: Pipeline) -> None:
+def _check_devices(plan: TimedPipeline) -> None:
     known = range(len(plan.cluster.devices))
     for place, stage in enumerate(plan.stages):
         moves = _transfers(stage)
@@ -69,23 +69,23 @@ def _check_devices(plan: Pipeline) -> None:
             _check_cover(block, place)
 
 
-def _transfers(stage: PipelineStage) -> list[Transfer]:
+def _transfers(stage: TimedStage) -> list[TimedTransfer]:
     return [transfer for block in stage.blocks for transfer in (*block.before, *block.after)]
 
 
-def _working(stage: PipelineStage) -> set[int]:
+def _working(stage: TimedStage) -> set[int]:
     ends = {device for transfer in _transfers(stage) for device in (transfer.source, transfer.target)}
     return {stage.leader, *ends, *(strip.device for block in stage.blocks for strip in block.strips)}
 
 
-def _check_timing(plan: Pipeline) -> None:
+def _check_timing(plan: TimedPipeline) -> None:
     _check_handovers(plan)
     for place, stage in enumerate(plan.stages):
         _check_times(plan, stage, place)
     _check_period(plan)
 
 
-def verify_stages_cover(problem: SplitProblem, stages: Sequence[PipelineStage]) -> None:
+def verify_stages_cover(problem: SplitProblem, stages: Sequence[TimedStage]) -> None:
     """The laws that need no graph: units in order, devices apart, strips that cover."""
     cut = 0
     for place, stage in enumerate(stages):
@@ -101,7 +101,7 @@ def verify_stages_cover(problem: SplitProblem, stages: Sequence[PipelineStage]) 
     _disjoint(stages)
 
 
-def _disjoint(stages: Sequence[PipelineStage]) -> None:
+def _disjoint(stages: Sequence[TimedStage]) -> None:
     owner: dict[int, int] = {}
     for place, stage in enumerate(stages):
         for device in stage.devices:
@@ -109,7 +109,7 @@ def _disjoint(stages: Sequence[PipelineStage]) -> None:
                 raise InvalidPlan(f"device {device} is in stages {owner[device]} and {place}")
 
 
-def _check_cover(block: Block, place: int) -> None:
+def _check_cover(block: TimedBlock, place: int) -> None:
     """Row strips must follow each other; tiles must fill the frame's area and not overlap."""
     if all(strip.columns is None for strip in block.strips):
         rows = sorted((strip.start, strip.stop) for strip in block.strips)
@@ -169,7 +169,7 @@ def _rows_read(form: RowForm) -> list[int]:
     return found
 
 
-def _check_macs(form: RowForm, least: Sequence[int], stage: PipelineStage, place: int) -> None:
+def _check_macs(form: RowForm, least: Sequence[int], stage: TimedStage, place: int) -> None:
     """MACs of every strip, from the rows it needs; redundant are all that are more than `least`."""
     strips = [strip for block in stage.blocks for strip in block.strips]
     surplus = stage.macs - sum(least[op] for op in stage.ops)
@@ -185,7 +185,7 @@ def _check_macs(form: RowForm, least: Sequence[int], stage: PipelineStage, place
         _check_strips(form, block, place)
 
 
-def _check_strips(form: RowForm, block: Block, place: int) -> None:
+def _check_strips(form: RowForm, block: TimedBlock, place: int) -> None:
     """MACs of every row strip of a block, from the rows it needs."""
     inside = set(block.ops)
     made = {tensor for op in inside for tensor in form.ops[op].outputs}
@@ -203,7 +203,7 @@ def _check_strips(form: RowForm, block: Block, place: int) -> None:
             raise InvalidPlan(f"stage {place}: rows {strip.start}-{strip.stop} need {macs} MACs, not {strip.macs}")
 
 
-def _check_times(plan: Pipeline, stage: PipelineStage, place: int) -> None:
+def _check_times(plan: TimedPipeline, stage: TimedStage, place: int) -> None:
     devices, network = plan.cluster.devices, plan.cluster.network
     compute_s = transfer_s = 0.0
     for number, block in enumerate(stage.blocks):
@@ -218,7 +218,7 @@ def _check_times(plan: Pipeline, stage: PipelineStage, place: int) -> None:
         compute_s, transfer_s = compute_s + max(busy.values(), default=0.0), transfer_s + sent_s
     if stage.handover_bytes:
         sender = plan.stages[place - 1].leader
-        transfer_s += _round_s(plan, (Transfer(sender, stage.leader, stage.handover_bytes),))
+        transfer_s += _round_s(plan, (TimedTransfer(sender, stage.leader, stage.handover_bytes),))
     where = f"stage {place}"
     _equal(where, "compute_s", stage.compute_s, compute_s)
     _equal(where, "transfer_s", stage.transfer_s, transfer_s)
@@ -228,7 +228,7 @@ def _check_times(plan: Pipeline, stage: PipelineStage, place: int) -> None:
         raise InvalidPlan(f"stage {place} states {stage.nbytes} bytes, but {moved} are sent")
 
 
-def _check_handovers(plan: Pipeline) -> None:
+def _check_handovers(plan: TimedPipeline) -> None:
     """Between leaders the stage's input is charged, all of it, or with comm `paper` nothing."""
     if plan.comm not in ("full", "paper"):
         raise InvalidPlan(f"comm is {plan.comm!r}, not full or paper")
@@ -242,7 +242,7 @@ def _check_handovers(plan: Pipeline) -> None:
             raise InvalidPlan(f"stage {place} states handover_bytes 0, but it reads {read}, and comm is full")
 
 
-def _round_s(plan: Pipeline, transfers: Sequence[Transfer]) -> float:
+def _round_s(plan: TimedPipeline, transfers: Sequence[TimedTransfer]) -> float:
     """A round of transfers: on a shared network one after another, on links as long as the busiest device's."""
     seconds = [t.nbytes / plan.cluster.link(t.source, t.target)[0] for t in transfers]
     seconds = [s + plan.cluster.link(t.source, t.target)[1] for s, t in zip(seconds, transfers, strict=True)]
@@ -260,7 +260,7 @@ def _equal(where: str, field: str, stated: float, found: float) -> None:
         raise InvalidPlan(f"{where} states {field} {stated:.9g}, but its work takes {found:.9g} s")
 
 
-def _check_period(plan: Pipeline) -> None:
+def _check_period(plan: TimedPipeline) -> None:
     shared = plan.cluster.network.kind == "shared"
     medium = sum(stage.transfer_s for stage in plan.stages) if shared else 0.0
     _equal("the plan", "medium_s", plan.medium_s, medium)

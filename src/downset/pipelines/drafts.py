@@ -1,4 +1,4 @@
-"""What planners of pipelines return: who computes what, without the times that `timing` derives from it."""
+"""What planners of pipelines return: who computes what, without the times that `paper_timing` derives from it."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from typing import Any
 from downset.clusters.model import Cluster
 from downset.errors import UnsupportedError
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.paper_timing import stage_of
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import stage_of
 
 __all__ = ["early_fused", "grid_of", "least_compute_s"]
 

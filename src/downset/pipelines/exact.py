@@ -29,11 +29,11 @@ from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.drafts import Drafted, FoundPipeline, on_cuts, on_devices
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.exact_search import search
+from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem, joined
 from downset.pipelines.rivals import INSIDE, OUTSIDE, QUICK, rivals
 from downset.pipelines.single import single_draft
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
-from downset.pipelines.timing import period_and_latency, stages_of
 from downset.text import format_bytes
 
 __all__ = ["exact", "least_latency"]

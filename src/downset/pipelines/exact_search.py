@@ -14,9 +14,9 @@ from downset.native import native_module
 from downset.pipelines import exact_python
 from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
 from downset.pipelines.drafts import Drafted, Split, StageDraft, on_devices
+from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import balanced_rows, tiles
-from downset.pipelines.timing import period_and_latency, stages_of
 
 __all__ = ["Searched", "search"]
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
+from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.single import single
 from downset.pipelines.strips import balanced_rows, tiles
-from downset.pipelines.timing import period_and_latency, stage_of, stages_of
 
 __all__ = ["exhaustive"]
 

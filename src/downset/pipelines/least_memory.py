@@ -20,9 +20,9 @@ from downset.errors import InfeasibleError
 from downset.graph.core import Graph
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
 from downset.pipelines.memory import activation_bytes
+from downset.pipelines.paper_timing import stage_of
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import equal_rows, tiles
-from downset.pipelines.timing import stage_of
 from downset.text import format_bytes
 
 __all__ = ["LeanPlan", "lean_pipeline", "least_memory", "weights_floor"]

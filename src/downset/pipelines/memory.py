@@ -7,15 +7,15 @@ import math
 from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
 from downset.pipelines.drafts import Split
+from downset.pipelines.fetches import needs
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import needs
-from downset.plans import Block, PipelineStage, Strip
+from downset.plans import Strip, TimedBlock, TimedStage
 
 __all__ = ["activation_bytes", "stage_memory"]
 
 
 def stage_memory(
-    problem: SplitProblem, graph: Graph, cluster: Cluster, stage: PipelineStage, kept: dict[tuple[int, ...], int]
+    problem: SplitProblem, graph: Graph, cluster: Cluster, stage: TimedStage, kept: dict[tuple[int, ...], int]
 ) -> tuple[int, ...]:
     """By device of the stage: weights of all blocks it computes, once, and its largest block's activations. `kept`
     remembers blocks already planned."""
@@ -37,7 +37,7 @@ def stage_memory(
 
 
 def activation_bytes(
-    problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, room_bytes: float = math.inf
+    problem: SplitProblem, graph: Graph, block: TimedBlock, strip: Strip, *, room_bytes: float = math.inf
 ) -> int:
     """Arena of a strip's activations: its rows of every tensor, in the order of least peak. A quick placement where it
     fits into the room, else the best one."""
@@ -52,7 +52,7 @@ def activation_bytes(
     return min(quick, plan_arena(shard, order, method="best", time_limit_s=0.5).arena_bytes)
 
 
-def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip) -> Graph:
+def _shard(problem: SplitProblem, graph: Graph, block: TimedBlock, strip: Strip) -> Graph:
     split = Split(block.start, block.stop, ())
     rows = needs(problem, split, strip.start, strip.stop, block.frame_rows)
     part = {t: problem.tensors[t].row_bytes * (high - low) for t, (low, high) in rows.items()}

@@ -33,9 +33,9 @@ from downset.clusters.model import Cluster, Device
 from downset.errors import LimitReached
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.paper_timing import stage_of
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import balanced_rows, equal_rows, tiles
-from downset.pipelines.timing import stage_of
 
 __all__ = ["pico"]
 

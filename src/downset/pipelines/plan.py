@@ -16,10 +16,10 @@ from downset.pipelines.exact import least_latency, rival_plans, total_bound_s
 from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import stage_memory
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
+from downset.pipelines.paper_timing import check_comm, medium_seconds, period_and_latency, stages_of
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import check_comm, medium_seconds, period_and_latency, stages_of
-from downset.plans import Evidence, Pipeline, PipelineStage
+from downset.plans import Evidence, TimedPipeline, TimedStage
 from downset.text import format_bytes
 
 __all__ = ["judge_pipeline", "plan_pipeline"]
@@ -39,7 +39,7 @@ def plan_pipeline(
     time_limit_s: float = 10.0,
     engine: str = "native",
     units: Sequence[Iterable[int]] | None = None,
-) -> Pipeline:
+) -> TimedPipeline:
     """Which device computes which operators on which rows, for the least period within the limits.
 
     `units`: the operators by unit, in order (default: `pipeline_units`). Stages of a Graph carry the memory that each
@@ -105,9 +105,9 @@ def plan_pipeline(
 
 
 def judge_pipeline(
-    problem: SplitProblem, cluster: Cluster, stages: tuple[PipelineStage, ...], found: FoundPipeline, name: str,
+    problem: SplitProblem, cluster: Cluster, stages: tuple[TimedStage, ...], found: FoundPipeline, name: str,
     comm: str, seconds: float, *, max_latency_s: float | None = None, notes: Sequence[str] = (),
-) -> Pipeline:  # fmt: skip
+) -> TimedPipeline:  # fmt: skip
     """Stages as a plan with its evidence; checks the limit and that the stages cover the network once."""
     verify_stages_cover(problem, stages)
     period, latency = period_and_latency(cluster, stages)
@@ -124,7 +124,7 @@ def judge_pipeline(
     evidence = Evidence(name, period, bound, proven, found.states, seconds)
     medium = medium_seconds(cluster, stages)
     note = "; ".join([*notes, *([found.note] if found.note else [])])
-    return Pipeline(cluster, comm, stages, period, latency, medium, evidence, note, found.stopped and not proven)
+    return TimedPipeline(cluster, comm, stages, period, latency, medium, evidence, note, found.stopped and not proven)
 
 
 def _problem(
@@ -196,9 +196,9 @@ def _fallback(
 
 
 def _best_that_fits(
-    problem: SplitProblem, graph: Graph, cluster: Cluster, found: FoundPipeline, stages: tuple[PipelineStage, ...],
+    problem: SplitProblem, graph: Graph, cluster: Cluster, found: FoundPipeline, stages: tuple[TimedStage, ...],
     comm: str, max_latency_s: float | None, strict: tuple[int, ...] | None, kept: dict[tuple[int, ...], int],
-) -> tuple[FoundPipeline, tuple[PipelineStage, ...]]:  # fmt: skip
+) -> tuple[FoundPipeline, tuple[TimedStage, ...]]:  # fmt: skip
     """The plan found under memory limits, or a rival's that fits as well and is faster."""
     limit = float("inf") if max_latency_s is None else max_latency_s
     for drafts in rival_plans(problem, cluster, comm=comm, strict=strict):
@@ -212,14 +212,14 @@ def _best_that_fits(
 
 
 def _held(
-    problem: SplitProblem, graph: Graph, cluster: Cluster, stages: tuple[PipelineStage, ...],
+    problem: SplitProblem, graph: Graph, cluster: Cluster, stages: tuple[TimedStage, ...],
     kept: dict[tuple[int, ...], int],
-) -> tuple[PipelineStage, ...]:  # fmt: skip
+) -> tuple[TimedStage, ...]:  # fmt: skip
     """The stages with the memory that each device needs."""
     return tuple(replace(s, memory_bytes=stage_memory(problem, graph, cluster, s, kept)) for s in stages)
 
 
-def _broken(cluster: Cluster, stages: Sequence[PipelineStage]) -> list[tuple[int, int]]:
+def _broken(cluster: Cluster, stages: Sequence[TimedStage]) -> list[tuple[int, int]]:
     """(stage, device) where a device's memory is exceeded."""
     found = []
     for place, stage in enumerate(stages):
@@ -231,7 +231,7 @@ def _broken(cluster: Cluster, stages: Sequence[PipelineStage]) -> list[tuple[int
 
 
 def _memory_error(
-    name: str, cluster: Cluster, stages: Sequence[PipelineStage], broken: tuple[int, int]
+    name: str, cluster: Cluster, stages: Sequence[TimedStage], broken: tuple[int, int]
 ) -> InfeasibleError:
     place, device = broken
     stage = stages[place]

@@ -24,8 +24,9 @@ from dataclasses import replace
 from downset.clusters.model import Cluster
 from downset.errors import UsageError
 from downset.pipelines.drafts import Drafted, Split, StageDraft, Tile
-from downset.pipelines.problem import SplitProblem, SplitTensor, price
-from downset.plans import Block, PipelineStage, Strip, Transfer
+from downset.pipelines.fetches import needs, rows_of
+from downset.pipelines.problem import SplitProblem, quantities
+from downset.plans import Strip, TimedBlock, TimedStage, TimedTransfer
 
 __all__ = [
     "COMM",
@@ -53,7 +54,7 @@ def check_comm(comm: str) -> str:
     return comm
 
 
-def round_seconds(cluster: Cluster, transfers: Iterable[Transfer]) -> float:
+def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer]) -> float:
     """How long a round of transfers takes, every device doing one at a time."""
     busy = [0.0] * len(cluster.devices)
     total = 0.0
@@ -66,17 +67,15 @@ def round_seconds(cluster: Cluster, transfers: Iterable[Transfer]) -> float:
     return total if cluster.network.kind == "shared" else max(busy)
 
 
-def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str) -> tuple[PipelineStage, ...]:
+def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str) -> tuple[TimedStage, ...]:
     """Stages with their MACs, bytes and seconds."""
-    stages: list[PipelineStage] = []
+    stages: list[TimedStage] = []
     for draft in drafts:
         stages.append(stage_of(problem, cluster, draft, comm=comm, sender=stages[-1].leader if stages else -1))
     return tuple(stages)
 
 
-def stage_of(
-    problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1
-) -> PipelineStage:
+def stage_of(problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1) -> TimedStage:
     """One stage; `sender` is the leader of the stage before it, -1 for the first."""
     owners: Owners = {}
     blocks = [_block(problem, cluster, split, draft.leader, owners) for split in draft.splits]
@@ -86,12 +85,12 @@ def stage_of(
     handover = problem.cut_bytes()[start] if comm == "full" and sender >= 0 else 0
     transfer_s = sum(block.transfer_s for block in blocks)
     if handover:
-        transfer_s += round_seconds(cluster, [Transfer(sender, draft.leader, handover)])
+        transfer_s += round_seconds(cluster, [TimedTransfer(sender, draft.leader, handover)])
     compute_s = sum(block.compute_s for block in blocks)
     moved = sum(transfer.nbytes for block in blocks for transfer in (*block.before, *block.after))
     seconds = max(compute_s, transfer_s) if cluster.network.overlap else compute_s + transfer_s
     members = {strip.device for block in blocks for strip in block.strips} | {draft.leader}
-    return PipelineStage(
+    return TimedStage(
         ops=problem.covered(start, stop),
         leader=draft.leader,
         devices=tuple(sorted(members)),
@@ -106,12 +105,12 @@ def stage_of(
     )
 
 
-def medium_seconds(cluster: Cluster, stages: Sequence[PipelineStage]) -> float:
+def medium_seconds(cluster: Cluster, stages: Sequence[TimedStage]) -> float:
     """Seconds that all transfers of one frame take on a shared network; 0 on links."""
     return sum(stage.transfer_s for stage in stages) if cluster.network.kind == "shared" else 0.0
 
 
-def period_and_latency(cluster: Cluster, stages: Sequence[PipelineStage]) -> tuple[float, float]:
+def period_and_latency(cluster: Cluster, stages: Sequence[TimedStage]) -> tuple[float, float]:
     slowest = max((stage.seconds for stage in stages), default=0.0)
     return (
         max(slowest, medium_seconds(cluster, stages)),
@@ -119,19 +118,23 @@ def period_and_latency(cluster: Cluster, stages: Sequence[PipelineStage]) -> tup
     )
 
 
-def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: Owners) -> Block:
+def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: Owners) -> TimedBlock:
     segment = problem.segment(split.start, split.stop)
     least = problem.least_macs_before()
     needed = least[split.stop] - least[split.start]
     strips = []
     for tile in split.tiles:
         if tile.columns is None:
-            macs, in_bytes, out_bytes = price(segment, tile.start, tile.stop)
+            macs, in_bytes, out_bytes, moved_bytes = quantities(segment, tile.start, tile.stop)
             part = (tile.stop - tile.start) / segment.rows
         else:
-            macs, in_bytes, out_bytes, part = _tile_price(problem, split, tile, segment.rows)
+            macs, in_bytes, out_bytes, moved_bytes, part = _tile_price(problem, split, tile, segment.rows)
         redundant = max(0, macs - round(needed * part))
-        strips.append(Strip(tile.device, tile.start, tile.stop, macs, redundant, in_bytes, out_bytes, tile.columns))
+        strips.append(
+            Strip(
+                tile.device, tile.start, tile.stop, macs, redundant, moved_bytes, in_bytes, out_bytes, tile.columns
+            )
+        )  # fmt: skip
     strips = _exact_redundancy(strips, needed)
     busy = [0.0] * len(cluster.devices)
     for strip in strips:
@@ -139,15 +142,15 @@ def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, o
     if split.halo:
         before = _fetches(problem, reads_of(problem, split, segment.rows), leader, owners)
         owners.update(owned(problem, split, segment.rows))
-        after: tuple[Transfer, ...] = ()
+        after: tuple[TimedTransfer, ...] = ()
     else:
         others = [strip for strip in strips if strip.device != leader]
-        before = tuple(Transfer(leader, strip.device, strip.in_bytes) for strip in others if strip.in_bytes)
-        after = tuple(Transfer(strip.device, leader, strip.out_bytes) for strip in others if strip.out_bytes)
+        before = tuple(TimedTransfer(leader, strip.device, strip.in_bytes) for strip in others if strip.in_bytes)
+        after = tuple(TimedTransfer(strip.device, leader, strip.out_bytes) for strip in others if strip.out_bytes)
         owners.clear()
     seconds = round_seconds(cluster, before) + round_seconds(cluster, after)
     ops = problem.covered(split.start, split.stop)
-    return Block(split.start, split.stop, ops, segment.rows, tuple(strips), before, after, max(busy), seconds)
+    return TimedBlock(split.start, split.stop, ops, segment.rows, tuple(strips), before, after, max(busy), seconds)
 
 
 def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
@@ -163,49 +166,6 @@ def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
     return strips
 
 
-def needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
-    """By tensor (the block's inputs, its own and its outputs): the rows that the strip [lo, hi) needs, unless none."""
-    if not split.halo:
-        return _needs(problem, split, lo, hi, rows)
-    key = (split.start, split.stop, lo, hi, rows)  # planners of halos ask for the same few strips again and again
-    if key not in problem._needs:
-        problem._needs[key] = _needs(problem, split, lo, hi, rows)
-    return problem._needs[key]
-
-
-def _needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
-    ops = [op for unit in problem.units[split.start : split.stop] for op in unit]
-    sinks = problem.sinks(split.start, split.stop)
-    need: dict[int, tuple[int, int]] = {}
-    for op in reversed(ops):
-        described = problem.ops[op]
-        for tensor in described.outputs:
-            if tensor in sinks:
-                own = _rows_of(problem.tensors[tensor], lo, hi, rows)
-                if own[0] < own[1]:
-                    need[tensor] = _hull(need.get(tensor), own)
-        made = [need[tensor] for tensor in described.outputs if tensor in need]
-        if not made:
-            continue
-        low, high = min(pair[0] for pair in made), max(pair[1] for pair in made)
-        if described.whole:
-            low, high = 0, problem.tensors[described.outputs[0]].rows
-        for tensor in described.outputs:
-            need[tensor] = (0, problem.tensors[tensor].rows) if described.whole else (low, high)
-        for position, tensor in enumerate(described.inputs):
-            pair = (int(described.first[position][low]), int(described.last[position][high]))
-            need[tensor] = _hull(need.get(tensor), pair)
-    return need
-
-
-def _hull(first: tuple[int, int] | None, second: tuple[int, int]) -> tuple[int, int]:
-    return second if first is None else (min(first[0], second[0]), max(first[1], second[1]))
-
-
-def _rows_of(tensor: SplitTensor, lo: int, hi: int, rows: int) -> tuple[int, int]:
-    return (lo * tensor.rows // rows, hi * tensor.rows // rows)
-
-
 def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
     """What the strips of a halo block read that the block does not make."""
     made = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
@@ -217,7 +177,7 @@ def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
     ]
 
 
-def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -> tuple[Transfer, ...]:
+def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
     """What each device lacks of what it reads, from whoever holds it."""
     moved: dict[tuple[int, int], int] = {}
     for device, tensor, low, high in reads:
@@ -230,7 +190,7 @@ def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -
             if owner != device:
                 nbytes = (min(high, end) - max(low, begin)) * row_bytes
                 moved[owner, device] = moved.get((owner, device), 0) + nbytes
-    return tuple(Transfer(source, target, nbytes) for (source, target), nbytes in sorted(moved.items()))
+    return tuple(TimedTransfer(source, target, nbytes) for (source, target), nbytes in sorted(moved.items()))
 
 
 def owned(problem: SplitProblem, split: Split, rows: int) -> Owners:
@@ -240,7 +200,7 @@ def owned(problem: SplitProblem, split: Split, rows: int) -> Owners:
         for op in unit:
             for tensor in problem.ops[op].outputs:
                 held = problem.tensors[tensor]
-                shares = ((tile.device, *_rows_of(held, tile.start, tile.stop, rows)) for tile in split.tiles)
+                shares = ((tile.device, *rows_of(held, tile.start, tile.stop, rows)) for tile in split.tiles)
                 owners[tensor] = [share for share in shares if share[1] < share[2]]
     return owners
 
@@ -262,30 +222,31 @@ def halo_transfer_s(
     return seconds
 
 
-def _gathered(problem: SplitProblem, cluster: Cluster, block: Block, leader: int, owners: Owners) -> Block:
+def _gathered(problem: SplitProblem, cluster: Cluster, block: TimedBlock, leader: int, owners: Owners) -> TimedBlock:
     """The last halo block of a stage: its leader gathers every tensor that crosses the cut."""
     after = _gathers(problem, block.stop, leader, owners)
     seconds = round_seconds(cluster, block.before) + round_seconds(cluster, after)
     return replace(block, after=after, transfer_s=seconds)
 
 
-def _gathers(problem: SplitProblem, cut: int, leader: int, owners: Owners) -> tuple[Transfer, ...]:
+def _gathers(problem: SplitProblem, cut: int, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
     moved: dict[int, int] = {}
     for tensor in problem.crossing(cut):
         for owner, begin, end in owners.get(tensor, []):
             if owner != leader:
                 moved[owner] = moved.get(owner, 0) + (end - begin) * problem.tensors[tensor].row_bytes
-    return tuple(Transfer(owner, leader, nbytes) for owner, nbytes in sorted(moved.items()))
+    return tuple(TimedTransfer(owner, leader, nbytes) for owner, nbytes in sorted(moved.items()))
 
 
-def _tile_price(problem: SplitProblem, split: Split, tile: Tile, rows: int) -> tuple[int, int, int, float]:
-    """(MACs, bytes in, bytes out, part of the frame) of a tile: rows and columns need their halos independently."""
+def _tile_price(problem: SplitProblem, split: Split, tile: Tile, rows: int) -> tuple[int, int, int, int, float]:
+    """(MACs, bytes in, bytes out, moved bytes, part of the frame) of a tile: rows and columns need their halos
+    independently."""
     assert tile.columns is not None
     across = problem.turned()
     frame_columns = across.segment(split.start, split.stop).rows
     down = needs(problem, split, tile.start, tile.stop, rows)
     side = needs(across, split, *tile.columns, frame_columns)
-    macs = in_bytes = out_bytes = 0
+    macs = in_bytes = out_bytes = moved_bytes = 0
     inside = {op for unit in problem.units[split.start : split.stop] for op in unit}
     made = {tensor for op in inside for tensor in problem.ops[op].outputs}
 
@@ -295,9 +256,11 @@ def _tile_price(problem: SplitProblem, split: Split, tile: Tile, rows: int) -> t
         return (high - low) * (right - left) / across.tensors[tensor].rows
 
     for op in inside:
-        tensor = problem.ops[op].outputs[0]
-        if tensor in down and tensor in side:
-            macs += round(problem.ops[op].macs_per_row * area(tensor))
+        described = problem.ops[op]
+        if described.outputs[0] in down and described.outputs[0] in side:
+            macs += round(described.macs_per_row * area(described.outputs[0]))
+            touched = () if described.macs_per_row else (*described.inputs, *described.outputs)
+            moved_bytes += sum(round(problem.tensors[t].row_bytes * area(t)) for t in touched)
     for tensor in down.keys() & side.keys():
         if tensor not in made:
             in_bytes += round(problem.tensors[tensor].row_bytes * area(tensor))
@@ -305,4 +268,4 @@ def _tile_price(problem: SplitProblem, split: Split, tile: Tile, rows: int) -> t
     for tensor in problem.crossing(split.stop):
         if tensor in made:
             out_bytes += round(problem.tensors[tensor].nbytes * part)
-    return macs, in_bytes, out_bytes, part
+    return macs, in_bytes, out_bytes, moved_bytes, part
