@@ -9,7 +9,7 @@ import numpy as np
 from downset.clusters.model import Cluster, Device, Network
 from downset.graph.core import Graph
 from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, window_tables
-from downset.plans import TimedPipeline
+from downset.plans import Pipeline
 from zoo import graph
 
 __all__ = ["PAPER_NETWORKS", "equal_cluster", "hetero_cluster", "loads", "network", "synthetic"]
@@ -69,17 +69,13 @@ def synthetic(branches: int, layers: int, seed: int = 0) -> SplitProblem:
     return SplitProblem(tuple(tensors), tuple(ops), tuple(units), frozenset({len(tensors) - 1}))
 
 
-def loads(plan: TimedPipeline) -> list[dict[str, float]]:
+def loads(plan: Pipeline) -> list[dict[str, float]]:
     """By device: utilisation (computing time over the period) and redundancy (of its own MACs)."""
     found = []
     for device, described in enumerate(plan.cluster.devices):
         strips = [s for stage in plan.stages for block in stage.blocks for s in block.strips if s.device == device]
         macs, redundant = sum(s.macs for s in strips), sum(s.redundant_macs for s in strips)
-        memory = [
-            stage.memory_bytes[stage.devices.index(device)]
-            for stage in plan.stages
-            if device in stage.devices and stage.memory_bytes
-        ]
+        memory = [held.total_bytes for held in plan.memory if held.device == device]
         found.append(
             {
                 "utilisation": macs / described.speed / plan.period_s,

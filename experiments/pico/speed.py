@@ -24,7 +24,6 @@ from downset.clusters.model import Cluster, Device, Link
 from downset.clusters.toml_file import load_cluster
 from downset.pipelines.exact_search import search
 from downset.pipelines.network import block_units, pipeline_units, split_problem
-from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.planners import exact as plan_exact
 from downset.pipelines.problem import SplitProblem, chain_problem
 from experiments.pico.setups import network
@@ -82,9 +81,10 @@ def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> dict[st
     begin = time.process_time()
     search(problem, cluster, several_blocks=kind in ("links", "pairs"), time_limit_s=60.0)
     searched = time.process_time()
-    found = plan_exact(problem, cluster, comm="full")
+    found = plan_exact(problem, cluster)
     planned = time.process_time()
-    period = period_and_latency(cluster, stages_of(problem, cluster, found.stages, comm="full"))[0]
+    assert found.judged is not None
+    period = found.judged.period_s
     return {
         "network": name, "cuts": problem.cuts, "devices": members, "kind": kind, "period_s": period,
         "bound_s": found.bound_s, "proven": found.proven, "search_cpu_s": round(searched - begin, 3),

@@ -18,7 +18,7 @@ from typing import Any
 from downset.clusters.model import Cluster
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import SplitProblem
-from downset.plans import TimedPipeline
+from downset.plans import Pipeline
 from experiments.pico.setups import equal_cluster, hetero_cluster, loads, synthetic
 from experiments.rows import load_rows, save_rows
 
@@ -51,7 +51,7 @@ def row_of(title: str, problem: SplitProblem, cluster: Cluster, paper: str, limi
     return row
 
 
-def _averages(plan: TimedPipeline) -> dict[str, float]:
+def _averages(plan: Pipeline) -> dict[str, float]:
     by_device = loads(plan)
     count = len(by_device)
     return {

@@ -29,10 +29,6 @@ __all__ = [
     "StagePlan",
     "Strip",
     "Task",
-    "TimedBlock",
-    "TimedPipeline",
-    "TimedStage",
-    "TimedTransfer",
     "Together",
     "Transfer",
     "Turn",
@@ -336,70 +332,3 @@ class Together:
 
     order: Order
     arena: Arena
-
-
-# A plan by rounds of transfers, as stages are priced for eq. 7-12.
-
-
-@dataclass(frozen=True, slots=True)
-class TimedTransfer:
-    source: int
-    target: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TimedBlock:
-    """Operators between two cuts, computed strip by strip without communication: `before` are the transfers it waits
-    for, `after` those that end it. `compute_s` is the slowest device's, `transfer_s` both rounds of transfers."""
-
-    start: int
-    stop: int
-    ops: tuple[int, ...]
-    frame_rows: int
-    strips: tuple[Strip, ...]
-    before: tuple[TimedTransfer, ...]
-    after: tuple[TimedTransfer, ...]
-    compute_s: float
-    transfer_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class TimedStage:
-    """Blocks run one after another by the same devices. `leader` receives the stage's input (`handover_bytes`, from the
-    stage before) and holds its output. `macs` are all that are computed, `redundant_macs` those above the need.
-    `memory_bytes`: by device of the stage, weights and activations; empty where not asked for."""
-
-    ops: tuple[int, ...]
-    leader: int
-    devices: tuple[int, ...]
-    blocks: tuple[TimedBlock, ...]
-    macs: int
-    redundant_macs: int
-    nbytes: int
-    handover_bytes: int
-    compute_s: float
-    transfer_s: float
-    seconds: float
-    memory_bytes: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TimedPipeline:
-    """Which device computes which operators on which rows. `evidence.value` and `.bound` are periods in seconds.
-    `medium_s`: time that a frame's bytes take on a shared network, 0 on links. `note`: why it is not split further.
-    `stopped`: the search ended at its limit."""
-
-    cluster: Cluster
-    comm: str
-    stages: tuple[TimedStage, ...]
-    period_s: float
-    latency_s: float
-    medium_s: float
-    evidence: Evidence
-    note: str = ""
-    stopped: bool = False
-
-    @property
-    def throughput_per_s(self) -> float:
-        return 1.0 / self.period_s if self.period_s else float("inf")

@@ -17,7 +17,7 @@ SHARED = Network("shared", 10.0)
 OVERLAPPING = Network("shared", 10.0, overlap=True)
 
 
-def drafted(layers, network, *drafts, comm="full"):
+def drafted(layers, network, *drafts, comm="resources"):
     """A plan of these stages for devices a, b, c and d of equal speed."""
     cluster = Cluster(tuple(Device(name, 100.0) for name in "abcd"), network)
 
@@ -31,14 +31,14 @@ def stage(leader, start, stop, *tiles):
     return StageDraft(leader, (Split(start, stop, tuple(Tile(*tile) for tile in tiles)),))
 
 
-def pooling(network, comm="full"):
+def pooling(network, comm="resources"):
     """Device a computes 8 s, b only pools what a made and hands it to c."""
     layers = [(100, 3, 1, 1), (0, 3, 1, 1), (100, 1, 1, 1)]
     stages = (stage(0, 0, 1, (0, 0, 8)), stage(1, 1, 2, (1, 0, 8)), stage(2, 2, 3, (2, 0, 8)))
     return drafted(layers, network, *stages, comm=comm)
 
 
-@pytest.mark.parametrize("comm", ["full", "paper"])
+@pytest.mark.parametrize("comm", ["resources", "paper"])
 @pytest.mark.parametrize("network", [LINKS, SHARED, OVERLAPPING])
 def test_a_dead_device_that_only_pools_stops_the_pipeline(network, comm):
     plan = pooling(network, comm)
@@ -67,7 +67,7 @@ def test_a_dead_leader_without_a_strip_stops_the_pipeline(network):
 
 def test_a_transfer_stops_when_its_device_dies():
     plan = drafted([(100, 1, 1, 1)], LINKS, stage(1, 0, 1, (0, 0, 8)))
-    (sent,) = {transfer.nbytes for transfer in plan.stages[0].blocks[0].before}
+    sent = plan.tasks[0].transfer.nbytes
     assert sent / 10.0 == pytest.approx(0.8)
     dead = simulate(plan, frames=3, disturbances=[Disturbance(1, 0.5)])
     assert (dead.completed, dead.stalled_at_s) == (0, 0.5)

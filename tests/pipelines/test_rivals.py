@@ -32,7 +32,7 @@ def seconds(problem, drafts, *, comm="paper"):
 
 def test_layerwise_splits_every_layer_by_speed_and_gathers_it():
     problem = chain_problem([(10, 3, 1, 4)] * 3, rows=24, row_bytes=4)
-    (stage,) = stages_of(problem, CLUSTER, layerwise(problem, CLUSTER).stages, comm="full")
+    (stage,) = stages_of(problem, CLUSTER, layerwise(problem, CLUSTER).stages, comm="resources")
     assert [(block.start, block.stop) for block in stage.blocks] == [(0, 1), (1, 2), (2, 3)]
     for block in stage.blocks:
         assert [(strip.device, strip.start, strip.stop) for strip in block.strips] == [

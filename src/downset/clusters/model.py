@@ -49,6 +49,11 @@ class Device:
         return self.mac_per_s / self.alpha
 
     @property
+    def peak_speed(self) -> float:
+        """MACs per second of the kind that it computes fastest."""
+        return self.mac_per_s / min([self.alpha, *self.alpha_of.values()])
+
+    @property
     def moved_per_s(self) -> float:
         """Bytes per second of operators without MACs."""
         return self.speed if self.bytes_per_s is None else self.bytes_per_s

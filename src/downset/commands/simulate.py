@@ -16,7 +16,7 @@ from downset.text import parse_seconds, printable
 
 if TYPE_CHECKING:
     from downset.distributed.simulator import Disturbance
-    from downset.plans import TimedPipeline
+    from downset.plans import Pipeline
 
 __all__ = ["simulate"]
 
@@ -44,10 +44,10 @@ def simulate(
     from downset.distributed.simulator import simulate as run
     from downset.formats.plan_json import read_plan
     from downset.pipelines.check import verify_without_graph
-    from downset.plans import TimedPipeline
+    from downset.plans import Pipeline
 
     plan = read_plan(plan_file)
-    if not isinstance(plan, TimedPipeline):
+    if not isinstance(plan, Pipeline):
         raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
     try:
         verify_without_graph(plan)
@@ -114,7 +114,7 @@ def _progress(frames: int) -> Iterator[Callable[[int], None]]:
         yield lambda left: None if left % 100 else bar.update(task, completed=left)
 
 
-def _disturbance(plan: TimedPipeline, text: str, *, dies: bool) -> Disturbance:
+def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:
     from downset.distributed.simulator import Disturbance
 
     where = f"{'--fail' if dies else '--slow'} {text!r}"

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from downset.graph.core import Graph
-    from downset.plans import TimedPipeline
+    from downset.pipelines.tasks import DeviceLoad
+    from downset.plans import Pipeline
 
 __all__ = ["split"]
 
@@ -30,10 +31,22 @@ __all__ = ["split"]
 @click.option("--max-latency", type=SECONDS, help="Longest time one frame may take through all stages.")
 @click.option(
     "--comm",
-    type=click.Choice(["full", "paper"]),
-    default="full",
+    type=click.Choice(["resources", "paper"]),
+    default="resources",
     show_default=True,
-    help="paper: without the transfer from stage to stage, as PICO's eq. 10.",
+    help="paper: the equations of PICO, without schedules.",
+)
+@click.option(
+    "--topology",
+    type=click.Choice(["leader", "direct"]),
+    default="leader",
+    show_default=True,
+    help="How exact hands rows on: through stages' leaders, or from device to device.",
+)
+@click.option("--source", metavar="DEVICE", help="Where frames come from, at a cost; default: outside, at none.")
+@click.option("--sink", metavar="DEVICE", help="Where results go; default: outside.")
+@click.option(
+    "--window", type=click.IntRange(1, 1_000_000), help="Most frames inside at once; default: as many as help."
 )
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
@@ -58,7 +71,9 @@ def split(
     cluster = load_cluster(cluster_file)
     graph = load(model, shapes=parse_shapes(options["shapes"]))
     _check_outputs(output, options["export_dir"], weights_beside(graph))
-    shared = {"comm": options["comm"], "max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
+    asked = ("comm", "topology", "source", "sink", "window")
+    shared = {name: options[name] for name in asked}
+    shared |= {"max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
     plan = plan_pipeline(graph, cluster, method=method, **shared)
     verify_pipeline(graph, plan)
     compared = _compared(graph, cluster, plan, shared) if compare else {}
@@ -95,26 +110,43 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
             raise UsageError(f"-o {output} is what --export {export_dir} writes; give the plan another name")
 
 
-def split_json(plan: TimedPipeline, compared: dict[str, TimedPipeline | None]) -> dict[str, Any]:
+def split_json(plan: Pipeline, compared: dict[str, Pipeline | None]) -> dict[str, Any]:
     """The stable JSON form; docs/schemas/split.json describes it."""
     devices = plan.cluster.devices
+    memory = {held.device: held.total_bytes for held in plan.memory}
+    busy = [
+        {
+            "device": device.name,
+            "compute_s": load.compute_s,
+            "send_s": load.send_s,
+            "receive_s": load.receive_s,
+            "memory_bytes": memory.get(number),
+        }
+        for number, (device, load) in enumerate(zip(devices, _loads(plan), strict=True))
+    ]
     return {
         "method": plan.evidence.method,
         "comm": plan.comm,
+        "topology": plan.topology,
+        "source": plan.source,
+        "sink": plan.sink,
         "period_s": plan.period_s,
         "latency_s": plan.latency_s,
-        "medium_s": plan.medium_s,
+        "load_bound_s": None if plan.schedule is None else plan.schedule.load_bound_s,
+        "window": None if plan.schedule is None else plan.schedule.window,
         "bound_period_s": plan.evidence.bound,
         "proven": plan.evidence.proven,
+        "space": plan.space,
         "note": plan.note,
         "stages": [
             {
                 "ops": list(stage.ops),
-                "leader": devices[stage.leader].name,
+                "leader": devices[stage.leader].name if stage.leader >= 0 else None,
                 "devices": [devices[device].name for device in stage.devices],
                 "blocks": [
                     {
                         "frame_rows": block.frame_rows,
+                        "rule": block.rule,
                         "rows": [
                             {"device": devices[strip.device].name, "start": strip.start, "stop": strip.stop}
                             | ({"columns": list(strip.columns)} if strip.columns else {})
@@ -125,38 +157,35 @@ def split_json(plan: TimedPipeline, compared: dict[str, TimedPipeline | None]) -
                 ],
                 "macs": stage.macs,
                 "redundant_macs": stage.redundant_macs,
-                "bytes": stage.nbytes,
-                "memory_bytes": list(stage.memory_bytes),
-                "compute_s": stage.compute_s,
-                "transfer_s": stage.transfer_s,
+                "bytes": _bytes_of(plan, place),
             }
-            for stage in plan.stages
+            for place, stage in enumerate(plan.stages)
         ],
+        "devices": busy,
         "stopped": plan.stopped,
         "compare": {name: None if other is None else other.period_s for name, other in compared.items()},
         "compare_stopped": [name for name, other in compared.items() if other is not None and other.stopped],
     }
 
 
-def utilisation(plan: TimedPipeline) -> list[float]:
-    """By device: the share of a period that it computes."""
-    busy = [0.0] * len(plan.cluster.devices)
-    for stage in plan.stages:
-        for block in stage.blocks:
-            for strip in block.strips:
-                busy[strip.device] += strip.macs / plan.cluster.devices[strip.device].speed
-    return [seconds / plan.period_s if plan.period_s else 0.0 for seconds in busy]
+def _loads(plan: Pipeline) -> list[DeviceLoad]:
+    from downset.pipelines.tasks import device_loads
+
+    return device_loads(plan)
 
 
-def _compared(
-    graph: Graph, cluster: Any, plan: TimedPipeline, shared: dict[str, Any]
-) -> dict[str, TimedPipeline | None]:
+def _bytes_of(plan: Pipeline, stage: int) -> int:
+    """What is sent for a stage, its input included."""
+    return sum(task.transfer.nbytes for task in plan.tasks if task.transfer is not None and task.stage == stage)
+
+
+def _compared(graph: Graph, cluster: Any, plan: Pipeline, shared: dict[str, Any]) -> dict[str, Pipeline | None]:
     """Plans of all methods; None where a method has no plan within the limits."""
     from downset.errors import InfeasibleError, LimitReached
     from downset.pipelines.plan import plan_pipeline
     from downset.pipelines.planners import PIPELINERS
 
-    plans: dict[str, TimedPipeline | None] = {}
+    plans: dict[str, Pipeline | None] = {}
     for name in PIPELINERS:
         if name == plan.evidence.method:
             plans[name] = plan
@@ -173,16 +202,29 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _print_tables(plan: TimedPipeline, compared: dict[str, TimedPipeline | None], out: Any) -> None:
+def _device_table(plan: Pipeline, names: Sequence[str]) -> Any:
+    """What each device does for a frame, and what it holds."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("device", "computes", "sends", "receives", "of a period", "memory")
+    memory = {held.device: held.total_bytes for held in plan.memory}
+    for number, (name, load) in enumerate(zip(names, _loads(plan), strict=True)):
+        seconds = (load.compute_s, load.send_s, load.receive_s)
+        share = sum(seconds) / plan.period_s if plan.period_s else 0.0
+        held = f"{_short(memory[number] / 1e6)} MB" if number in memory else "-"
+        table.add_row(escape(name), *(f"{one:.4g} s" for one in seconds), f"{share:.0%}", held)
+    return table
+
+
+def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     from downset.text import printable
 
     names = [printable(device.name) for device in plan.cluster.devices]
-    table = Table(
-        "stage", "operators", "devices: rows (* leads)", "MMACs", "redundant", "kB", "memory", "compute", "transfer"
-    )
+    table = Table("stage", "operators", "devices: rows (* leads)", "MMACs", "redundant", "kB sent")
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(
             " ".join(
@@ -192,25 +234,25 @@ def _print_tables(plan: TimedPipeline, compared: dict[str, TimedPipeline | None]
             )
             for block in stage.blocks[:4]
         ) + (f"\n... {len(stage.blocks) - 4} more blocks" if len(stage.blocks) > 4 else "")
-        memory = f"{_short(max(stage.memory_bytes) / 1e6)} MB" if stage.memory_bytes else "-"
         table.add_row(
             str(place), str(len(stage.ops)), escape(rows), _short(stage.macs / 1e6),
-            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", _short(stage.nbytes / 1e3), memory,
-            f"{stage.compute_s:.4g} s", f"{stage.transfer_s:.4g} s",
+            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", _short(_bytes_of(plan, place) / 1e3),
         )  # fmt: skip
     out.print(table)
+    out.print(_device_table(plan, names))
     evidence = plan.evidence
     gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
     proof = "proven" if evidence.proven else f"bound {evidence.bound:.6g} s, gap {gap:.1%}"
+    schedule = "by the paper's equations"
+    if plan.schedule is not None:
+        schedule = (
+            f"by resources, up to {plan.schedule.window} frames inside, busiest {plan.schedule.load_bound_s:.6g} s"
+        )
     out.print(
         f"{evidence.method}: period {plan.period_s:.6g} s ({proof}), latency {plan.latency_s:.6g} s, "
-        f"{plan.throughput_per_s:.4g} frames/s; analytic, communication as {plan.comm}",
+        f"{plan.throughput_per_s:.4g} frames/s; analytic, {schedule}",
         markup=False, soft_wrap=True,
     )  # fmt: skip
-    shares = zip(names, utilisation(plan), strict=True)
-    out.print(
-        "utilisation: " + ", ".join(f"{name} {share:.0%}" for name, share in shares), markup=False, soft_wrap=True
-    )
     for name, other in sorted(compared.items(), key=lambda item: item[1].period_s if item[1] else float("inf")):
         said = "no plan within the limits"
         if other is not None:

@@ -17,7 +17,8 @@ from typing import Any
 from downset.errors import UsageError
 from downset.extras import optional_library
 from downset.pipelines.paper_timing import round_seconds
-from downset.plans import TimedBlock, TimedPipeline, TimedStage, TimedTransfer
+from downset.pipelines.tasks import compute_s
+from downset.plans import Pipeline, PipelineStage, Strip, Transfer
 from downset.results import Simulation
 
 __all__ = ["Disturbance", "simulate"]
@@ -33,7 +34,7 @@ class Disturbance:
 
 
 def simulate(
-    plan: TimedPipeline,
+    plan: Pipeline,
     *,
     frames: int = 1000,
     arrival_s: float | None = None,
@@ -77,13 +78,14 @@ def simulate(
 
 class _Run:
     def __init__(
-        self, plan: TimedPipeline, env: Any, simpy: Any, jitter: float, seed: int, disturbances: Sequence[Disturbance],
+        self, plan: Pipeline, env: Any, simpy: Any, jitter: float, seed: int, disturbances: Sequence[Disturbance],
         progress: Callable[[int], None],
     ) -> None:  # fmt: skip
         self.plan, self.env, self.simpy = plan, env, simpy
         self.jitter, self.random = jitter, random.Random(seed)
         self.disturbances = sorted(disturbances, key=lambda item: item.at_s)
         self.dead = [_dead(self.disturbances, device) for device in range(len(plan.cluster.devices))]
+        self.steps = [_steps(plan, stage) for stage in range(len(plan.stages))]
         self.overlap = plan.cluster.network.overlap
         resource = simpy.PriorityResource
         self.medium = resource(env, 1) if plan.cluster.network.kind == "shared" else None
@@ -111,14 +113,13 @@ class _Run:
 
     def frame(self, frame: int, tokens: Any, token: Any) -> Iterator[Any]:
         for index, stage in enumerate(self.plan.stages):
-            sender = self.plan.stages[index - 1].leader if index else -1
             if self.overlap:
-                yield from self.overlapped(frame, index, stage, sender)
+                yield from self.overlapped(frame, index, stage)
             else:
                 with self.workers[index].request(priority=frame) as turn:
                     yield turn
                     self.begin(frame)
-                    yield from self.whole_stage(frame, stage, sender)
+                    yield from self.whole_stage(frame, index, stage)
         self.left.append(self.env.now)
         self.progress(len(self.left))
         self.latencies.append(self.env.now - self.begun.pop(frame))
@@ -129,29 +130,29 @@ class _Run:
         """Its latency counts from here: waiting for the first stage is the source's, not the pipeline's."""
         self.begun.setdefault(frame, self.env.now)
 
-    def whole_stage(self, frame: int, stage: TimedStage, sender: int) -> Iterator[Any]:
+    def whole_stage(self, frame: int, index: int, stage: PipelineStage) -> Iterator[Any]:
         yield from self.reached([stage.leader], 0.0)
-        for transfers, block in _steps(stage, sender):
+        for transfers, strips in self.steps[index]:
             if transfers:
                 yield from self.transfer(frame, transfers)
-            if block is not None:
-                yield from self.compute(block)
+            if strips:
+                yield from self.compute(strips)
 
-    def overlapped(self, frame: int, index: int, stage: TimedStage, sender: int) -> Iterator[Any]:
+    def overlapped(self, frame: int, index: int, stage: PipelineStage) -> Iterator[Any]:
         yield from self.reached([stage.leader], 0.0)
-        for transfers, block in _steps(stage, sender):
+        for transfers, strips in self.steps[index]:
             if transfers:
                 with self.radios[index].request(priority=frame) as turn:
                     yield turn
                     self.begin(frame)
                     yield from self.transfer(frame, transfers)
-            if block is not None:
+            if strips:
                 with self.workers[index].request(priority=frame) as turn:
                     yield turn
                     self.begin(frame)
-                    yield from self.compute(block)
+                    yield from self.compute(strips)
 
-    def transfer(self, frame: int, transfers: Sequence[TimedTransfer]) -> Iterator[Any]:
+    def transfer(self, frame: int, transfers: Sequence[Transfer]) -> Iterator[Any]:
         ends = sorted({device for transfer in transfers for device in (transfer.source, transfer.target)})
         seconds = round_seconds(self.plan.cluster, transfers)
         if self.medium is None:
@@ -191,13 +192,15 @@ class _Run:
             now, left = stop, left - max(0.0, start - now)
         return now + left
 
-    def compute(self, block: TimedBlock) -> Iterator[Any]:
-        by_device: dict[int, int] = {}
-        for strip in block.strips:
-            by_device[strip.device] = by_device.get(strip.device, 0) + strip.macs
+    def compute(self, strips: Sequence[Strip]) -> Iterator[Any]:
+        by_device: dict[int, float] = {}
+        for strip in strips:
+            named = self.plan.cluster.devices[strip.device]
+            seconds = strip.macs / named.speed if self.plan.comm == "paper" else compute_s(named, strip)
+            by_device[strip.device] = by_device.get(strip.device, 0.0) + seconds
         longest = 0.0
-        for device, macs in by_device.items():
-            seconds = macs / self.plan.cluster.devices[device].speed * self.noise()
+        for device, alone in by_device.items():
+            seconds = alone * self.noise()
             ends = self.ends(device, self.while_alive([device], self.env.now, 0.0), seconds)
             if ends == math.inf:
                 yield from self.stall([device])
@@ -269,11 +272,21 @@ def _dead(disturbances: Sequence[Disturbance], device: int) -> list[tuple[float,
     return [(change.at_s, stop) for change, stop in zip(own, stops, strict=False) if change.factor == math.inf]
 
 
-def _steps(stage: TimedStage, sender: int) -> Iterator[tuple[tuple[TimedTransfer, ...], TimedBlock | None]]:
-    """A stage as rounds of transfers, each with the block computed after it."""
-    if stage.handover_bytes:
-        yield (TimedTransfer(sender, stage.leader, stage.handover_bytes),), None
-    for block in stage.blocks:
-        yield block.before, block
-        if block.after:
-            yield block.after, None
+def _steps(plan: Pipeline, stage: int) -> list[tuple[list[Transfer], list[Strip]]]:
+    """A stage as rounds: transfers, or the strips of a block. Tasks of a round do not wait for each other."""
+    found: list[tuple[list[Transfer], list[Strip]]] = []
+    members: list[int] = []
+    for number, task in enumerate(plan.tasks):
+        if task.stage != stage:
+            continue
+        first = plan.tasks[members[0]] if members else task
+        alike = (first.block, first.transfer is None) == (task.block, task.transfer is None)
+        if not members or not alike or set(task.after) & set(members):
+            found.append(([], []))
+            members = []
+        members.append(number)
+        if task.transfer is not None:
+            found[-1][0].append(task.transfer)
+        else:
+            found[-1][1].append(plan.stages[stage].blocks[task.block].strips[task.strip])
+    return found

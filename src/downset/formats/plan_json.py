@@ -12,7 +12,7 @@ import msgspec
 
 from downset.errors import LoadError
 from downset.formats.whole_files import write_whole
-from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan, TimedPipeline
+from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan
 
 __all__ = [
     "PIPELINE_SCHEMA",
@@ -26,16 +26,16 @@ __all__ = [
 ]
 
 SCHEMA = 1
-PIPELINE_SCHEMA = 2
-"""2: blocks list their operators, and redundant MACs are all those above the least of any plan."""
+PIPELINE_SCHEMA = 3
+"""3: tasks with rows, orders of resources and buffers, memory by device."""
 
-Plan = Order | Arena | SharedObjects | StagePlan | TimedPipeline
+Plan = Order | Arena | SharedObjects | StagePlan | Pipeline
 _KINDS: dict[str, type[Any]] = {
     "order": Order,
     "arena": Arena,
     "shared_objects": SharedObjects,
     "stages": StagePlan,
-    "pipeline": TimedPipeline,
+    "pipeline": Pipeline,
 }
 
 
@@ -91,7 +91,7 @@ def plan_schema() -> dict[str, Any]:
 
 def pipeline_schema() -> dict[str, Any]:
     """The JSON schema of pipeline plans, docs/schemas/pipeline.schema.json."""
-    schema = msgspec.json.schema(TimedPipeline)
+    schema = msgspec.json.schema(Pipeline)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "downset pipeline plan",

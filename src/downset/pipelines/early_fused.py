@@ -29,7 +29,7 @@ def grid_of(count: int) -> tuple[int, int]:
 
 
 def early_fused(
-    problem: SplitProblem, cluster: Cluster, *, comm: str = "full", fused: int | None = None,
+    problem: SplitProblem, cluster: Cluster, *, comm: str = "resources", fused: int | None = None,
     below_s: float = float("inf"), **_: Any,
 ) -> FoundPipeline:  # fmt: skip
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is

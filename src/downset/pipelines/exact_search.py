@@ -43,7 +43,7 @@ def search(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: str = "full",
+    comm: str = "resources",
     max_latency_s: float | None = None,
     incumbent_s: float = math.inf,
     time_limit_s: float = 10.0,
@@ -155,16 +155,17 @@ def _run(
     banned: frozenset[tuple[int, int, int]],
 ) -> Searched:  # fmt: skip
     handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
+    moved = int(comm != "paper")  # a byte that an operator without MACs moves takes as long as a MAC
     overlap, shared = cluster.network.overlap, cluster.network.kind == "shared"
     if engine == "python":
         found = exact_python.search(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
-            sorted(banned),
+            sorted(banned), moved,
         )  # fmt: skip
     elif engine == "native":
         found = _native(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
-            sorted(banned),
+            sorted(banned), moved,
         )  # fmt: skip
     else:
         raise UsageError(f"unknown engine {engine!r}; choose native or python")
@@ -175,7 +176,7 @@ def _run(
 def _native(
     problem: SplitProblem, form: Canonical, handover: list[int], overlap: bool, shared: bool, limit_s: float,
     several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
-    banned: list[tuple[int, int, int]],
+    banned: list[tuple[int, int, int]], moved: int,
 ) -> Any:  # fmt: skip
     native = native_module()
     segments = {}
@@ -183,7 +184,7 @@ def _native(
         for stop in range(start + 1, problem.cuts + 1):
             segment = problem.segment(start, stop)
             tables = (segment.upper, segment.lower, segment.final)
-            macs = tuple(table[0].tolist() for table in tables)
+            macs = tuple((table[0] + moved * table[3]).tolist() for table in tables)
             moved_bytes = tuple((table[1] + table[2]).tolist() for table in tables)
             segments[start, stop] = native.PipelineSegment(segment.rows, macs, moved_bytes)
     asked = native.PipelineProblem(

@@ -32,7 +32,7 @@ def exhaustive(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: str = "full",
+    comm: str = "resources",
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
     **_: Any,

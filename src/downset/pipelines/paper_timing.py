@@ -7,8 +7,9 @@ A round of transfers takes as long as its busiest device needs for its own, one 
 and gathers that is the sum of eq. 10; where neighbours exchange halos, pairs apart work at the same time. On a shared
 network all bytes of a round follow each other.
 
-comm="full" charges what eq. 10 leaves out, the transfer of a stage's whole input from the leader before it; the first
-stage's input and the last one's output stay where they are. comm="paper" does not.
+comm="resources" charges what they leave out as well: the transfer of a stage's whole input from the leader before it,
+and the bytes that operators without MACs move. By these sums methods of papers choose, and what they chose is then
+judged by its resources (accounting.py). comm="paper" charges neither.
 
 A stage takes transfer_s + compute_s (eq. 11), or, where the network overlaps, the longer of the two; the latency is the
 sum of both in either case. The period is the slowest stage; on a shared network at least the time of all bytes a frame
@@ -19,17 +20,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from downset.clusters.model import Cluster
 from downset.errors import UsageError
-from downset.pipelines.drafts import Drafted, Split, StageDraft, Tile
-from downset.pipelines.fetches import needs, rows_of
-from downset.pipelines.problem import SplitProblem, quantities
-from downset.plans import Strip, TimedBlock, TimedStage, TimedTransfer
+from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.strip_prices import needs, rows_of, strips_of
+from downset.pipelines.tasks import compute_s
+from downset.plans import Strip, Transfer
 
 __all__ = [
     "COMM",
+    "TimedBlock",
+    "TimedStage",
+    "TimedTransfer",
     "check_comm",
     "halo_transfer_s",
     "medium_seconds",
@@ -41,11 +46,54 @@ __all__ = [
     "stages_of",
 ]
 
-COMM = ("full", "paper")
+COMM = ("resources", "paper")
 Owners = dict[int, list[tuple[int, int, int]]]
 """By tensor: (device, first row, row behind the last) of every share, in order of rows."""
 Reads = list[tuple[int, int, int, int]]
 """(device, tensor, first row, row behind the last)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedTransfer:
+    source: int
+    target: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedBlock:
+    """Operators between two cuts, computed strip by strip without communication: `before` are the transfers it waits
+    for, `after` those that end it. `compute_s` is the slowest device's, `transfer_s` both rounds of transfers."""
+
+    start: int
+    stop: int
+    ops: tuple[int, ...]
+    frame_rows: int
+    strips: tuple[Strip, ...]
+    before: tuple[TimedTransfer, ...]
+    after: tuple[TimedTransfer, ...]
+    compute_s: float
+    transfer_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStage:
+    """Blocks run one after another by the same devices. `leader` receives the stage's input (`handover_bytes`, from the
+    stage before) and holds its output. `macs` are all that are computed, `redundant_macs` those above the need.
+    `memory_bytes`: by device of the stage, weights and activations; empty where not asked for."""
+
+    ops: tuple[int, ...]
+    leader: int
+    devices: tuple[int, ...]
+    blocks: tuple[TimedBlock, ...]
+    macs: int
+    redundant_macs: int
+    nbytes: int
+    handover_bytes: int
+    compute_s: float
+    transfer_s: float
+    seconds: float
+    memory_bytes: tuple[int, ...] = ()
 
 
 def check_comm(comm: str) -> str:
@@ -54,7 +102,7 @@ def check_comm(comm: str) -> str:
     return comm
 
 
-def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer]) -> float:
+def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer]) -> float:
     """How long a round of transfers takes, every device doing one at a time."""
     busy = [0.0] * len(cluster.devices)
     total = 0.0
@@ -78,11 +126,11 @@ def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm:
 def stage_of(problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1) -> TimedStage:
     """One stage; `sender` is the leader of the stage before it, -1 for the first."""
     owners: Owners = {}
-    blocks = [_block(problem, cluster, split, draft.leader, owners) for split in draft.splits]
+    blocks = [_block(problem, cluster, split, draft.leader, owners, comm) for split in draft.splits]
     start, stop = draft.splits[0].start, draft.splits[-1].stop
     if draft.splits[-1].halo:
         blocks[-1] = _gathered(problem, cluster, blocks[-1], draft.leader, owners)
-    handover = problem.cut_bytes()[start] if comm == "full" and sender >= 0 else 0
+    handover = problem.cut_bytes()[start] if comm != "paper" and sender >= 0 else 0
     transfer_s = sum(block.transfer_s for block in blocks)
     if handover:
         transfer_s += round_seconds(cluster, [TimedTransfer(sender, draft.leader, handover)])
@@ -118,30 +166,16 @@ def period_and_latency(cluster: Cluster, stages: Sequence[TimedStage]) -> tuple[
     )
 
 
-def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: Owners) -> TimedBlock:
-    segment = problem.segment(split.start, split.stop)
-    least = problem.least_macs_before()
-    needed = least[split.stop] - least[split.start]
-    strips = []
-    for tile in split.tiles:
-        if tile.columns is None:
-            macs, in_bytes, out_bytes, moved_bytes = quantities(segment, tile.start, tile.stop)
-            part = (tile.stop - tile.start) / segment.rows
-        else:
-            macs, in_bytes, out_bytes, moved_bytes, part = _tile_price(problem, split, tile, segment.rows)
-        redundant = max(0, macs - round(needed * part))
-        strips.append(
-            Strip(
-                tile.device, tile.start, tile.stop, macs, redundant, moved_bytes, in_bytes, out_bytes, tile.columns
-            )
-        )  # fmt: skip
-    strips = _exact_redundancy(strips, needed)
+def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: Owners, comm: str) -> TimedBlock:
+    rows = problem.segment(split.start, split.stop).rows
+    strips = strips_of(problem, cluster, split)
     busy = [0.0] * len(cluster.devices)
     for strip in strips:
-        busy[strip.device] += strip.macs / cluster.devices[strip.device].speed
+        device = cluster.devices[strip.device]
+        busy[strip.device] += strip.macs / device.speed if comm == "paper" else compute_s(device, strip)
     if split.halo:
-        before = _fetches(problem, reads_of(problem, split, segment.rows), leader, owners)
-        owners.update(owned(problem, split, segment.rows))
+        before = _fetches(problem, reads_of(problem, split, rows), leader, owners)
+        owners.update(owned(problem, split, rows))
         after: tuple[TimedTransfer, ...] = ()
     else:
         others = [strip for strip in strips if strip.device != leader]
@@ -150,20 +184,7 @@ def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, o
         owners.clear()
     seconds = round_seconds(cluster, before) + round_seconds(cluster, after)
     ops = problem.covered(split.start, split.stop)
-    return TimedBlock(split.start, split.stop, ops, segment.rows, tuple(strips), before, after, max(busy), seconds)
-
-
-def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
-    """Rounding of shares must not make MACs appear: the redundant MACs of a block are all its MACs less the need."""
-    surplus = sum(strip.macs for strip in strips) - needed
-    drift = surplus - sum(strip.redundant_macs for strip in strips)
-    for index, strip in sorted(enumerate(strips), key=lambda item: -item[1].macs):
-        given = min(max(strip.redundant_macs + drift, 0), strip.macs)
-        drift -= given - strip.redundant_macs
-        strips[index] = replace(strip, redundant_macs=given)
-        if drift == 0:
-            break
-    return strips
+    return TimedBlock(split.start, split.stop, ops, rows, strips, before, after, max(busy), seconds)
 
 
 def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
@@ -236,36 +257,3 @@ def _gathers(problem: SplitProblem, cut: int, leader: int, owners: Owners) -> tu
             if owner != leader:
                 moved[owner] = moved.get(owner, 0) + (end - begin) * problem.tensors[tensor].row_bytes
     return tuple(TimedTransfer(owner, leader, nbytes) for owner, nbytes in sorted(moved.items()))
-
-
-def _tile_price(problem: SplitProblem, split: Split, tile: Tile, rows: int) -> tuple[int, int, int, int, float]:
-    """(MACs, bytes in, bytes out, moved bytes, part of the frame) of a tile: rows and columns need their halos
-    independently."""
-    assert tile.columns is not None
-    across = problem.turned()
-    frame_columns = across.segment(split.start, split.stop).rows
-    down = needs(problem, split, tile.start, tile.stop, rows)
-    side = needs(across, split, *tile.columns, frame_columns)
-    macs = in_bytes = out_bytes = moved_bytes = 0
-    inside = {op for unit in problem.units[split.start : split.stop] for op in unit}
-    made = {tensor for op in inside for tensor in problem.ops[op].outputs}
-
-    def area(tensor: int) -> float:
-        low, high = down[tensor]
-        left, right = side[tensor]
-        return (high - low) * (right - left) / across.tensors[tensor].rows
-
-    for op in inside:
-        described = problem.ops[op]
-        if described.outputs[0] in down and described.outputs[0] in side:
-            macs += round(described.macs_per_row * area(described.outputs[0]))
-            touched = () if described.macs_per_row else (*described.inputs, *described.outputs)
-            moved_bytes += sum(round(problem.tensors[t].row_bytes * area(t)) for t in touched)
-    for tensor in down.keys() & side.keys():
-        if tensor not in made:
-            in_bytes += round(problem.tensors[tensor].row_bytes * area(tensor))
-    part = ((tile.stop - tile.start) / rows) * ((tile.columns[1] - tile.columns[0]) / frame_columns)
-    for tensor in problem.crossing(split.stop):
-        if tensor in made:
-            out_bytes += round(problem.tensors[tensor].nbytes * part)
-    return macs, in_bytes, out_bytes, moved_bytes, part

@@ -48,7 +48,7 @@ def pico(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: str = "full",
+    comm: str = "resources",
     max_latency_s: float | None = None,
     leader: str = "most bytes",
     ties: str = "printed",

@@ -43,6 +43,8 @@ class SplitProblem:
     """The same network with columns in the place of rows, for tiles; None where columns are not known."""
     source_ops: tuple[tuple[int, ...], ...] = ()
     """By operator of `ops`: the graph's operators that it stands for; empty: itself."""
+    axis: int = 0
+    """What a row is: 0 a row of the tensors, 1 a column."""
     _segments: dict[tuple[int, int], Segment] = field(default_factory=dict, compare=False, repr=False)
     _facts: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _needs: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(default_factory=dict, compare=False, repr=False)
@@ -171,7 +173,7 @@ def joined(problem: SplitProblem, cuts: Sequence[int]) -> SplitProblem:
     """The same network with the units between consecutive `cuts` (ascending, from 0 to the end) made one."""
     units = tuple(tuple(op for unit in problem.units[start:stop] for op in unit) for start, stop in pairwise(cuts))
     across = None if problem.across is None else joined(problem.across, cuts)
-    return SplitProblem(problem.tensors, problem.ops, units, problem.kept, across, problem.source_ops)
+    return SplitProblem(problem.tensors, problem.ops, units, problem.kept, across, problem.source_ops, problem.axis)
 
 
 def chain_problem(layers: Sequence[tuple[int, int, int, int]], *, rows: int, row_bytes: int) -> SplitProblem:

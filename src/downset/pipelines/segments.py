@@ -44,6 +44,7 @@ class SplitOp:
     weight_bytes: int = 0
     whole: bool = False
     """It makes all its rows or none."""
+    kind: str = ""
 
 
 class Chain(Protocol):

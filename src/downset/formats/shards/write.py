@@ -26,7 +26,7 @@ from downset.graph.cost import row_form
 from downset.graph.edit import Edit
 from downset.graph.halos import channels_last, spatial_axis
 from downset.graph.row_form import Interval, RowForm, needed
-from downset.plans import TimedPipeline
+from downset.plans import Pipeline
 from downset.rewrites.strips import Held, strip_ops
 
 __all__ = ["WRITTEN", "Shard", "ShardBlock", "export_shards", "shard_graph", "write_shards"]
@@ -62,7 +62,7 @@ class Shard:
     outputs: dict[str, Interval]
 
 
-def export_shards(folder: str | os.PathLike[str], graph: Graph, plan: TimedPipeline) -> tuple[Shard, ...]:
+def export_shards(folder: str | os.PathLike[str], graph: Graph, plan: Pipeline) -> tuple[Shard, ...]:
     """Write the shards of a plan. Raises UnsupportedError for tiles with columns, InvalidPlan for a plan of another
     model, and as `write_shards` does."""
     blocks = _blocks(plan)
@@ -76,7 +76,7 @@ def export_shards(folder: str | os.PathLike[str], graph: Graph, plan: TimedPipel
     return write_shards(folder, graph, blocks)
 
 
-def _blocks(plan: TimedPipeline) -> list[ShardBlock]:
+def _blocks(plan: Pipeline) -> list[ShardBlock]:
     names = [device.name for device in plan.cluster.devices]
     found = []
     for number, stage in enumerate(plan.stages):
