@@ -1,5 +1,6 @@
-// Bindings only: integers in, integers out. Each search is a header beside this file, specified by a Python twin or
-// oracle that the tests hold it to. Every function takes its limits as arguments and runs without the GIL.
+// Bindings only: integers in, integers out. Each search is a header in the folder of its family, specified by a Python
+// twin or oracle that the tests hold it to. Every function takes its limits as arguments and runs without the GIL;
+// every argument is checked before a search sees it. The types of it all for Python: src/downset/_native.pyi.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
@@ -8,15 +9,25 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "arenas/capacity_search.hpp"
 #include "arenas/local_search.hpp"
 #include "arenas/placement.hpp"
+#include "arenas/records.hpp"
+#include "arenas/spread.hpp"
 #include "arenas/strip.hpp"
+#include "check.hpp"
 #include "objects/assign.hpp"
 #include "objects/exact.hpp"
 #include "orders/beam.hpp"
 #include "orders/best_first.hpp"
 #include "orders/bound.hpp"
+#include "outcome.hpp"
 #include "pieces/search.hpp"
 #include "pipelines/search.hpp"
 #include "stages/lattice.hpp"
@@ -24,58 +35,138 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
+namespace downset {
 namespace {
 
-using downset::Bytes;
-using downset::Ints;
-using downset::OrderProblem;
 using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+using Int64s = std::vector<std::int64_t>;
 
-std::int64_t order_peak(const OrderProblem& problem, const Ints& steps) { return problem.peak(steps); }
-
-// {1 solved | 0 none below the incumbent | -1 slice over | -2 out of memory}
-int advance(downset::BestFirst& search, Bytes bound, Bytes incumbent, double seconds, std::int64_t states) {
-    using Outcome = downset::BestFirst::Outcome;
-    switch (search.advance(bound, incumbent, seconds, states)) {
-        case Outcome::kSolved: return 1;
-        case Outcome::kNone: return 0;
-        case Outcome::kOpen: return -1;
-        default: return -2;
-    }
+void bind_orders(nb::module_& module) {
+    nb::class_<OrderProblem>(module, "OrderProblem",
+                             "Operators in a topological order and the storages they touch, as ascending lists.")
+        .def(
+            "__init__",
+            [](OrderProblem* self, std::vector<Ints> predecessors, std::vector<Bytes> nbytes,
+               std::vector<Ints> producers, std::vector<Ints> consumers, std::vector<bool> kept,
+               std::vector<Ints> in_place, Bytes floor) {
+                new (self) OrderProblem({std::move(predecessors), std::move(nbytes), std::move(producers),
+                                         std::move(consumers), std::move(kept), std::move(in_place)},
+                                        floor);
+            },
+            "predecessors"_a, "nbytes"_a, "producers"_a, "consumers"_a, "kept"_a, "in_place"_a, "floor_bytes"_a)
+        .def("reversed", &OrderProblem::reversed, "The same orders, read from their ends.");
+    nb::class_<BestFirst>(module, "BestFirst", "A search for an order of least peak that goes on where it stopped.")
+        .def(nb::init<const OrderProblem&, std::int64_t>(), "problem"_a, "byte_limit"_a)
+        .def("advance", &BestFirst::advance, "bound_bytes"_a, "incumbent_bytes"_a, "time_limit_s"_a, "state_limit"_a,
+             Unlocked(), "SOLVED: `steps` is below the incumbent and least of all; IMPOSSIBLE: none is below it.")
+        .def_prop_ro("bound", &BestFirst::bound)
+        .def_prop_ro("expanded", &BestFirst::expanded)
+        .def_prop_ro("steps", &BestFirst::steps);
+    module.def("order_peak", &order_peak, "problem"_a, "steps"_a, Unlocked(), "Bytes.");
+    module.def("greedy", &greedy, "problem"_a, "time_limit_s"_a, Unlocked(),
+               "Always the operator that leaves the least live; [] where the time is up.");
+    module.def("beam", &beam, "problem"_a, "width"_a, "bound_bytes"_a, "incumbent_bytes"_a, "time_limit_s"_a,
+               Unlocked(), "(Order below the incumbent or [], states expanded).");
+    module.def("closure_bound", &closure_bound, "problem"_a, "known"_a, "time_limit_s"_a, Unlocked(),
+               "Bytes that no order stays below. `known` is any order.");
 }
 
-using Sizes = std::vector<std::int64_t>;
-
-std::tuple<Sizes, std::int64_t, std::int64_t> arena_local_search(
-    Sizes nbytes, Sizes alignments, Sizes pinned,
-    const std::vector<std::vector<downset::ArenaProblem::Interval>>& active,
-    const std::vector<std::vector<int>>& sequences, std::int64_t bound, double seconds, std::int64_t round_limit,
-    std::uint64_t seed) {
-    const downset::ArenaProblem problem(std::move(nbytes), std::move(alignments), std::move(pinned), active);
-    const auto found = downset::local_search(problem, sequences, bound, seconds, round_limit, seed);
-    return {found.offsets, found.height, found.rounds};
+// {offsets (empty: none found), outcome, nodes}
+std::tuple<Int64s, Outcome, std::int64_t> arena_within(const Records& records, Offset capacity, double seconds,
+                                                       std::int64_t node_limit) {
+    const ArenaProblem problem(records);
+    CapacitySearch search(problem);
+    const Outcome outcome = search.run(capacity, seconds, node_limit);
+    return {outcome == Outcome::kSolved ? search.offsets() : Int64s{}, outcome, search.nodes()};
 }
 
-std::tuple<std::vector<int>, std::int64_t, std::int64_t> shared_objects(Sizes nbytes,
-                                                                        std::vector<downset::Pieces> active,
-                                                                        Sizes maxima, std::int64_t incumbent,
-                                                                        double seconds, std::int64_t state_limit) {
-    const downset::ObjectsProblem problem(std::move(nbytes), std::move(active), std::move(maxima));
-    const auto found = downset::shared_objects(problem, incumbent, seconds, state_limit);
-    return {found.object_of, found.bound, found.states};
+// {offsets, height, rounds}
+std::tuple<Int64s, Offset, std::int64_t> arena_local_search(const Records& records,
+                                                            const std::vector<std::vector<int>>& sequences,
+                                                            Offset bound, double seconds, std::int64_t round_limit,
+                                                            std::uint64_t seed) {
+    auto found = local_search(ArenaProblem(records), sequences, bound, seconds, round_limit, seed);
+    return {std::move(found.offsets), found.height, found.rounds};
 }
 
-// {offsets (empty: none found), 1 placed | 0 impossible | -1 limit, nodes}
-std::tuple<Sizes, int, std::int64_t> arena_within(
-    Sizes nbytes, Sizes alignments, Sizes pinned,
-    const std::vector<std::vector<downset::ArenaProblem::Interval>>& active, std::int64_t capacity, double seconds,
-    std::int64_t node_limit) {
-    const downset::ArenaProblem problem(std::move(nbytes), std::move(alignments), std::move(pinned), active);
-    downset::CapacitySearch search(problem, active);
-    const auto outcome = search.run(capacity, seconds, node_limit);
-    using Outcome = downset::CapacitySearch::Outcome;
-    if (outcome == Outcome::kPlaced) return {search.offsets(), 1, search.nodes()};
-    return {{}, outcome == Outcome::kImpossible ? 0 : -1, search.nodes()};
+// {object of each record (empty: none found below the incumbent), bound, states}
+std::tuple<std::vector<int>, Offset, std::int64_t> least_objects(const Records& records, Int64s maxima,
+                                                                 Offset incumbent, double seconds,
+                                                                 std::int64_t state_limit) {
+    auto found = shared_objects(ObjectsProblem(records, std::move(maxima)), incumbent, seconds, state_limit);
+    return {std::move(found.object_of), found.bound, found.states};
+}
+
+void bind_arenas(nb::module_& module) {
+    nb::class_<Records>(
+        module, "Records",
+        "Buffers that live in certain steps. `pinned`: an offset, or -1; `active`: ascending, half-open.")
+        .def(
+            "__init__",
+            [](Records* self, Int64s nbytes, Int64s alignment, Int64s pinned, std::vector<Pieces> active) {
+                Records records{std::move(nbytes), std::move(alignment), std::move(pinned), std::move(active)};
+                records.check();
+                new (self) Records(std::move(records));
+            },
+            "nbytes"_a, "alignment"_a, "pinned"_a, "active"_a)
+        .def("__len__", &Records::count);
+    module.def("arena_within", &arena_within, "records"_a, "capacity_bytes"_a, "time_limit_s"_a, "node_limit"_a,
+               Unlocked(), "(Offsets if SOLVED, how the search ended, placements tried).");
+    module.def("arena_local_search", &arena_local_search, "records"_a, "sequences"_a, "bound_bytes"_a, "time_limit_s"_a,
+               "round_limit"_a, "seed"_a, Unlocked(), "(Offsets, height in bytes, rounds).");
+    module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "lowest"_a, Unlocked(),
+               "The offset of each record in its lowest or its smallest gap; -1 where it is not in the sequence.");
+    module.def("spread", &spread, "records"_a, "sequence"_a, "capacities_bytes"_a, "block_bytes"_a, Unlocked(),
+               "(Arena, offset) of each record; ([], []) where one finds no room.");
+    module.def("fill_strip", &fill_strip, "records"_a, Unlocked(), "The offset of each record by best fit.");
+    module.def("assign_in_order", &assign_in_order, "records"_a, "sequence"_a, "first"_a, Unlocked(),
+               "The object of each record.");
+    module.def("shared_objects", &least_objects, "records"_a, "maxima_bytes"_a, "incumbent_bytes"_a, "time_limit_s"_a,
+               "state_limit"_a, Unlocked(), "(Object of each record or [], bound in bytes, states).");
+}
+
+void bind_stages(nb::module_& module) {
+    nb::class_<StageLattice>(module, "StageLattice",
+                             "Downsets of at most 64 operators, their endings, and chains of these.")
+        .def(nb::init<const std::vector<Word>&, int, int, bool, double, std::int64_t>(), "predecessors"_a, "max_ops"_a,
+             "max_groups"_a, "single_root"_a, "time_limit_s"_a, "pair_limit"_a, Unlocked())
+        .def("complete", &StageLattice::complete)
+        .def("states", &StageLattice::states)
+        .def("pairs", &StageLattice::pairs)
+        .def("stages", &StageLattice::stages)
+        .def("weigh", &StageLattice::weigh, "costs"_a, Unlocked(),
+             "By stage: its dearest group, the sum of its groups, and how many they are.")
+        .def("schedules", &StageLattice::schedules, Unlocked(),
+             "How many chains of stages there are, as (high, low) words of 64 bits.")
+        .def("solve", &StageLattice::solve, "prices"_a, Unlocked(),
+             "(The cheapest chain, its price); a price below 0 forbids a stage, no chain: ([], -1).");
+}
+
+// {outcome, a cost that has to be allowed}
+std::pair<Outcome, std::int64_t> pieces_within(PieceSearch& search, std::int64_t threshold, double seconds) {
+    const Outcome outcome = search.within(threshold, seconds);
+    return {outcome, search.next()};
+}
+
+void bind_pieces(nb::module_& module) {
+    using Lists = RowForm::Lists;
+    nb::class_<RowForm>(module, "RowForm",
+                        "Operators along rows.\n\nFive integers an input (tensor, scale, per, low, high), three an "
+                        "operator (rows, MACs a row, whole).")
+        .def(nb::init<const Lists&, const Lists&, const Lists&, Int64s, Int64s>(), "op_inputs"_a, "op_outputs"_a,
+             "numbers"_a, "rows"_a, "outputs"_a);
+    nb::class_<PieceSearch>(module, "PieceSearch", "Chains of pieces of at most 1024 vertices.")
+        .def(nb::init<RowForm, Lists, std::vector<int>, int, int, std::int64_t>(), "form"_a, "vertices"_a, "layers"_a,
+             nb::kw_only(), "strips"_a, "diameter"_a, "state_limit"_a, Unlocked())
+        .def("within", &pieces_within, "threshold_macs"_a, "time_limit_s"_a, Unlocked(),
+             "(How the search ended, a cost that has to be allowed if it is IMPOSSIBLE).")
+        .def("refine", &PieceSearch::refine, "threshold_macs"_a, "first"_a, "time_limit_s"_a, Unlocked(),
+             "Whether ties among chains within the threshold were settled: by their sum, or as the paper does "
+             "(`first`).")
+        .def("pieces", &PieceSearch::pieces)
+        .def("costs", &PieceSearch::costs)
+        .def("states", &PieceSearch::states)
+        .def("pairs", &PieceSearch::pairs);
 }
 
 // {period (infinity: none below the incumbent), bound, finished, states, stages as (leader, blocks as (start, stop, row
@@ -84,117 +175,68 @@ using PipelineStages =
     std::vector<std::tuple<int, std::vector<std::tuple<int, int, std::vector<int>>>, std::vector<int>>>;
 using PipelineFound = std::tuple<double, double, bool, std::int64_t, PipelineStages>;
 
-PipelineFound pipeline_found(const downset::PipelineSearch& search, downset::PipelineSearch::Found found) {
+PipelineFound pipeline_found(const PipelineSearch& search, PipelineSearch::Found found) {
     PipelineStages stages;
     for (auto& stage : found.second)
         stages.emplace_back(stage.leader, std::move(stage.blocks), std::move(stage.devices));
     return {found.first, search.bound(), search.finished(), search.states(), std::move(stages)};
 }
 
-PipelineFound least_period(const downset::PipelineProblem& problem, double incumbent, double seconds,
-                           std::int64_t state_limit) {
-    downset::require(!std::isnan(incumbent), "incumbent: it is not a number of seconds");
-    downset::PipelineSearch search(problem, seconds, state_limit);
+PipelineFound least_period(const PipelineProblem& problem, double incumbent, double seconds, std::int64_t state_limit) {
+    require(!std::isnan(incumbent), "incumbent: it is not a number of seconds");
+    PipelineSearch search(problem, seconds, state_limit);
     auto found = search.run(incumbent);
     return pipeline_found(search, std::move(found));
 }
 
-PipelineFound least_latency(const downset::PipelineProblem& problem, double seconds, std::int64_t state_limit) {
-    downset::PipelineSearch search(problem, seconds, state_limit);
+PipelineFound least_latency(const PipelineProblem& problem, double seconds, std::int64_t state_limit) {
+    PipelineSearch search(problem, seconds, state_limit);
     auto found = search.least_latency();
     return pipeline_found(search, std::move(found));
 }
 
-// {1 found | 0 impossible | -1 limit, a cost that has to be allowed}
-std::tuple<int, std::int64_t> pieces_within(downset::PieceSearch& search, std::int64_t threshold, double seconds) {
-    using Outcome = downset::PieceSearch::Outcome;
-    const auto outcome = search.within(threshold, seconds);
-    return {outcome == Outcome::kFound ? 1 : outcome == Outcome::kImpossible ? 0 : -1, search.next()};
-}
-
 void bind_pipelines(nb::module_& module) {
-    using namespace downset;
-    nb::class_<PipelineSegment>(module, "PipelineSegment")
+    using Table = std::vector<std::vector<double>>;
+    nb::class_<PipelineSegment>(module, "PipelineSegment",
+                                "Prices of strips of rows: each three lists, upper, lower and final, by row.")
         .def(nb::init<int, const PipelineSegment::Lists&, const PipelineSegment::Lists&>(), "rows"_a, "macs"_a,
              "moved_bytes"_a);
-    nb::class_<PipelineChain>(module, "PipelineChain")
-        .def(nb::init<const PipelineChain::Segments&, Sizes, Sizes>(), "segments"_a, "macs_before"_a,
+    nb::class_<PipelineChain>(module, "PipelineChain",
+                              "Every segment by its cuts (start, stop); MACs before each cut, bytes charged over it.")
+        .def(nb::init<const PipelineChain::Segments&, Int64s, Int64s>(), "segments"_a, "macs_before"_a,
              "handover_bytes"_a);
-    using Table = std::vector<std::vector<double>>;
-    nb::class_<PipelineNetwork>(module, "PipelineNetwork")
+    nb::class_<PipelineNetwork>(module, "PipelineNetwork", "Seconds a byte and seconds a transfer by pair of devices.")
         .def(nb::init<Table, Table, bool, bool, bool>(), "per_byte_s"_a, "latency_s"_a, nb::kw_only(), "uniform"_a,
              "overlap"_a, "shared"_a);
-    nb::class_<PipelineProblem>(module, "PipelineProblem")
+    nb::class_<PipelineProblem>(
+        module, "PipelineProblem",
+        "Devices are (type, MACs a second), the fastest first; forbidden are (start, stop, device).")
         .def(nb::init<PipelineChain, const std::vector<PipelineProblem::Device>&, PipelineNetwork, double, bool,
                       const std::vector<PipelineProblem::Forbidden>&>(),
              "chain"_a, "devices"_a, "network"_a, nb::kw_only(), "latency_limit_s"_a, "several_blocks"_a,
              "forbidden"_a);
     module.def("pipeline_least_period", &least_period, "problem"_a, nb::kw_only(), "incumbent_s"_a, "time_limit_s"_a,
-               "state_limit"_a, Unlocked());
+               "state_limit"_a, Unlocked(),
+               "(Period or infinity, bound, whether the search ended, states, stages).\n\nA stage is (leader, blocks, "
+               "devices), a block (start, stop, row boundaries).");
     module.def("pipeline_least_latency", &least_latency, "problem"_a, nb::kw_only(), "time_limit_s"_a, "state_limit"_a,
-               Unlocked());
+               Unlocked(), "Likewise the plan of least latency; its period is given.");
 }
 
 }  // namespace
+}  // namespace downset
 
 NB_MODULE(_native, module) {
+    using downset::Outcome;
     module.doc() = "The searches of downset, compiled.";
-    // orders/problem.hpp
-    nb::class_<OrderProblem>(module, "OrderProblem")
-        .def("__init__",
-             [](OrderProblem* self, std::vector<Ints> predecessors, std::vector<Bytes> nbytes,
-                std::vector<Ints> producers, std::vector<Ints> consumers, std::vector<bool> kept,
-                std::vector<Ints> in_place, Bytes floor) {
-                 new (self) OrderProblem({std::move(predecessors), std::move(nbytes), std::move(producers),
-                                          std::move(consumers), std::move(kept), std::move(in_place)},
-                                         floor);
-             })
-        .def("reversed", &OrderProblem::reversed);
-    module.def("order_peak", &order_peak, Unlocked());
-    // orders/best_first.hpp
-    nb::class_<downset::BestFirst>(module, "BestFirst")
-        .def(nb::init<const OrderProblem&, std::int64_t>())
-        .def("advance", &advance, Unlocked())
-        .def_prop_ro("bound", &downset::BestFirst::bound)
-        .def_prop_ro("expanded", &downset::BestFirst::expanded)
-        .def_prop_ro("steps", &downset::BestFirst::steps);
-    // orders/beam.hpp
-    module.def("greedy", &downset::greedy, Unlocked());
-    module.def("beam", &downset::beam, Unlocked());
-    // arenas/capacity_search.hpp
-    module.def("arena_within", &arena_within, Unlocked());
-    // arenas/local_search.hpp
-    module.def("arena_local_search", &arena_local_search, Unlocked());
-    // arenas/placement.hpp
-    module.def("place_in_order", &downset::place_in_order, Unlocked());
-    module.def("spread", &downset::spread, Unlocked());
-    // arenas/strip.hpp
-    module.def("fill_strip", &downset::fill_strip, Unlocked());
-    // objects/assign.hpp
-    module.def("assign_in_order", &downset::assign_in_order, Unlocked());
-    // objects/exact.hpp
-    module.def("shared_objects", &shared_objects, Unlocked());
-    bind_pipelines(module);
-    // orders/bound.hpp
-    module.def("closure_bound", &downset::closure_bound, Unlocked());
-    // pieces/search.hpp
-    using Lists = downset::PieceSearch::Lists;
-    nb::class_<downset::PieceSearch>(module, "PieceSearch")
-        .def(nb::init<Lists, Lists, Lists, Sizes, Sizes, Lists, std::vector<int>, int, int, std::int64_t>(), Unlocked())
-        .def("within", &pieces_within, Unlocked())
-        .def("refine", &downset::PieceSearch::refine, Unlocked())
-        .def("pieces", &downset::PieceSearch::pieces)
-        .def("costs", &downset::PieceSearch::costs)
-        .def("states", &downset::PieceSearch::states)
-        .def("pairs", &downset::PieceSearch::pairs);
-    // stages/lattice.hpp
-    nb::class_<downset::StageLattice>(module, "StageLattice")
-        .def(nb::init<std::vector<downset::Mask>, int, int, bool, double, std::int64_t>(), Unlocked())
-        .def("complete", &downset::StageLattice::complete)
-        .def("states", &downset::StageLattice::states)
-        .def("pairs", &downset::StageLattice::pairs)
-        .def("stages", &downset::StageLattice::stages)
-        .def("weigh", &downset::StageLattice::weigh, Unlocked())
-        .def("schedules", &downset::StageLattice::schedules, Unlocked())
-        .def("solve", &downset::StageLattice::solve, Unlocked());
+    nb::enum_<Outcome>(module, "Outcome", "How a search ended.")
+        .value("SOLVED", Outcome::kSolved, "What was asked for is found.")
+        .value("IMPOSSIBLE", Outcome::kImpossible, "Proof that there is none.")
+        .value("LIMIT", Outcome::kLimit, "A limit came first: nothing is settled.")
+        .value("OUT_OF_MEMORY", Outcome::kOutOfMemory, "Likewise, and no time will settle it.");
+    downset::bind_orders(module);
+    downset::bind_arenas(module);
+    downset::bind_stages(module);
+    downset::bind_pieces(module);
+    downset::bind_pipelines(module);
 }

@@ -179,6 +179,8 @@ private:
 };
 
 struct BitsHash {
+    // Of one word the word itself, as std::hash has it: cheap enough that a map need not keep it (noexcept says so).
+    std::size_t operator()(const FixedBits<1>& set) const noexcept { return set.words[0]; }
     template <class Words>
     std::size_t operator()(const Bits<Words>& set) const {
         Word hash = 0x9e3779b97f4a7c15ull;

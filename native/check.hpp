@@ -28,6 +28,17 @@ void require_indices(const char* list, const std::vector<Index>& indices, std::s
                 count);
 }
 
+// All indices below `count`, once each.
+inline void require_order(const char* list, const std::vector<int>& order, int count) {
+    require_size(list, order.size(), count);
+    require_indices(list, order, count);
+    std::vector<bool> seen(count, false);
+    for (const int index : order) {
+        require(!seen[index], list, ": ", index, " comes twice");
+        seen[index] = true;
+    }
+}
+
 // NaN is not at least anything.
 template <class Number>
 void require_at_least(const char* list, const std::vector<Number>& numbers, Number least) {

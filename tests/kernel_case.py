@@ -40,10 +40,10 @@ def pick(r, *options):
     return options[int(r.integers(len(options)))]
 
 
-def elementwise(make=normal, **attrs):
+def elementwise(make=normal, dtypes=(TensorProto.FLOAT,), **attrs):
     def case(r):
         drawn = {name: round(float(r.uniform(*bounds)), 3) for name, bounds in attrs.items() if r.random() < 0.7}
-        return Case([make(r, *shape(r))], drawn)
+        return Case([make(r, *shape(r))], drawn, dtypes=dtypes)
 
     return case
 

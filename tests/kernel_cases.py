@@ -215,34 +215,57 @@ def filled(r):
     return Case([np.array(wanted, np.int64)], attrs, constants=(0,), dtypes=(dtype,))
 
 
+def fractions(r, *extents):
+    return r.uniform(-0.9, 0.9, extents).astype(np.float32)
+
+
+def above_one(r, *extents):
+    return 1 + positive(r, *extents)
+
+
+def infinite(r):
+    values = np.where(r.random((3, 5)) < 0.5, r.choice([np.inf, -np.inf, np.nan], (3, 5)), normal(r, 3, 5))
+    attrs = {f"detect_{name}": int(r.integers(2)) for name in ("negative", "positive") if r.random() < 0.7}
+    return Case([values.astype(np.float32)], attrs, dtypes=(TensorProto.BOOL,))
+
+
 def gelu(r):
     return Case([normal(r, *shape(r))], {"approximate": pick(r, "none", "tanh")} if r.random() < 0.7 else {}, opset=20)
 
 
+def swish(r):
+    return Case([normal(r, *shape(r))], {"alpha": float(r.uniform(0.5, 2))} if r.random() < 0.7 else {}, opset=24)
+
+
 KINDS = {
-    "Abs": elementwise(), "Add": arithmetic, "And": two(truths, dtypes=(TensorProto.BOOL,)), "ArgMax": extreme,
-    "ArgMin": extreme, "AveragePool": average_pool, "BatchNormalization": batch_normalization, "Cast": cast,
-    "Ceil": elementwise(), "Clip": clipped, "Concat": concatenated, "ConstantOfShape": filled, "Conv": convolution,
-    "ConvTranspose": transposed_convolution, "Cos": elementwise(), "DepthToSpace": blocks, "Div": quotient,
-    "Dropout": elementwise(), "Elu": elementwise(alpha=(0.2, 2)), "Equal": comparison, "Erf": elementwise(),
-    "Exp": elementwise(), "Expand": expanded, "Flatten": flattened, "Floor": elementwise(), "Gather": gathered,
-    "GatherElements": gathered_elements, "Gelu": gelu, "Gemm": gemm, "GlobalAveragePool": lambda r: Case([image(r)]),
-    "GlobalMaxPool": lambda r: Case([image(r)]), "Greater": comparison, "GreaterOrEqual": comparison,
-    "HardSigmoid": elementwise(alpha=(0.1, 0.5), beta=(0.2, 0.8)), "HardSwish": elementwise(),
-    "Identity": elementwise(), "InstanceNormalization": instance_normalization, "LRN": local_response,
+    "Abs": elementwise(), "Acos": elementwise(fractions), "Acosh": elementwise(above_one), "Add": arithmetic,
+    "And": two(truths, dtypes=(TensorProto.BOOL,)), "ArgMax": extreme, "ArgMin": extreme,
+    "Asin": elementwise(fractions), "Asinh": elementwise(), "Atan": elementwise(), "Atanh": elementwise(fractions),
+    "AveragePool": average_pool, "BatchNormalization": batch_normalization, "Cast": cast, "Ceil": elementwise(),
+    "Celu": elementwise(alpha=(0.2, 2)), "Clip": clipped, "Concat": concatenated, "ConstantOfShape": filled,
+    "Conv": convolution, "ConvTranspose": transposed_convolution, "Cos": elementwise(), "Cosh": elementwise(),
+    "DepthToSpace": blocks, "Div": quotient, "Dropout": elementwise(), "Elu": elementwise(alpha=(0.2, 2)),
+    "Equal": comparison, "Erf": elementwise(), "Exp": elementwise(), "Expand": expanded, "Flatten": flattened,
+    "Floor": elementwise(), "Gather": gathered, "GatherElements": gathered_elements, "Gelu": gelu, "Gemm": gemm,
+    "GlobalAveragePool": lambda r: Case([image(r)]), "GlobalMaxPool": lambda r: Case([image(r)]), "Greater": comparison,
+    "GreaterOrEqual": comparison, "HardSigmoid": elementwise(alpha=(0.1, 0.5), beta=(0.2, 0.8)),
+    "HardSwish": elementwise(), "Identity": elementwise(), "InstanceNormalization": instance_normalization,
+    "IsInf": infinite, "IsNaN": elementwise(dtypes=(TensorProto.BOOL,)), "LRN": local_response,
     "LayerNormalization": layer_normalization, "LeakyRelu": elementwise(alpha=(0.05, 0.5)), "Less": comparison,
     "LessOrEqual": comparison, "Log": elementwise(positive), "LogSoftmax": along_an_axis, "MatMul": matrix_product,
-    "Max": many, "MaxPool": max_pool, "Mean": many, "Min": many, "Mul": arithmetic, "Neg": elementwise(),
-    "Not": lambda r: Case([truths(r, *shape(r))], dtypes=(TensorProto.BOOL,)),
+    "Max": many, "MaxPool": max_pool, "Mean": many, "Min": many, "Mish": elementwise(), "Mul": arithmetic,
+    "Neg": elementwise(), "Not": lambda r: Case([truths(r, *shape(r))], dtypes=(TensorProto.BOOL,)),
     "Or": two(truths, dtypes=(TensorProto.BOOL,)), "PRelu": slope, "Pad": padded, "Pow": two(positive, normal),
     "RMSNormalization": rms_normalization, "Reciprocal": elementwise(divisors), "ReduceMax": reduced(18),
     "ReduceMean": reduced(18), "ReduceMin": reduced(18), "ReduceSum": reduced(13), "Relu": elementwise(),
     "Reshape": reshaped, "Resize": resized, "Round": lambda r: Case([np.round(4 * normal(r, 4, 9)) / 2]),
-    "Selu": elementwise(alpha=(1, 2), gamma=(0.5, 1.5)), "Shape": extents_of, "Sigmoid": elementwise(),
-    "Sign": elementwise(), "Sin": elementwise(), "Slice": sliced, "Softmax": along_an_axis,
-    "Softplus": elementwise(), "Softsign": elementwise(), "SpaceToDepth": cells, "Split": split,
-    "Sqrt": elementwise(positive), "Squeeze": squeezed, "Sub": arithmetic, "Sum": many, "Tanh": elementwise(),
-    "Tile": tiled, "Transpose": transposed, "Unsqueeze": unsqueezed, "Upsample": upsampled, "Where": chosen,
+    "Selu": elementwise(alpha=(1, 2), gamma=(0.5, 1.5)), "Shape": extents_of,
+    "Shrink": elementwise(bias=(-1, 1), lambd=(0.2, 1)), "Sigmoid": elementwise(), "Sign": elementwise(),
+    "Sin": elementwise(), "Sinh": elementwise(), "Slice": sliced, "Softmax": along_an_axis, "Softplus": elementwise(),
+    "Softsign": elementwise(), "SpaceToDepth": cells, "Split": split, "Sqrt": elementwise(positive),
+    "Squeeze": squeezed, "Sub": arithmetic, "Sum": many, "Swish": swish, "Tan": elementwise(fractions),
+    "Tanh": elementwise(), "ThresholdedRelu": elementwise(alpha=(0.2, 1.5)), "Tile": tiled, "Transpose": transposed,
+    "Unsqueeze": unsqueezed, "Upsample": upsampled, "Where": chosen, "Xor": two(truths, dtypes=(TensorProto.BOOL,)),
     "com.microsoft::FusedConv": fused_convolution, "com.microsoft::FusedGemm": fused_gemm,
     "com.microsoft::FusedMatMul": fused_matrix_product, "com.microsoft::Gelu": elementwise(),
     "com.microsoft::QuickGelu": elementwise(alpha=(0.5, 2)),

@@ -1,10 +1,22 @@
-"""Public names: all exist, and none is also a module."""
+"""The public names: all exist, none is also a module, types and run time list the same, and typing finds mistakes."""
 
+import ast
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import downset as ds
+
+ROOT = Path(__file__).resolve().parents[1]
+STUB = ROOT / "src" / "downset" / "__init__.pyi"
+USES = ROOT / "tests" / "typed_uses.py"
 
 
 def test_no_public_name_is_also_a_file_or_folder():
@@ -18,6 +30,72 @@ def test_all_of_them_exist_and_others_do_not():
     assert set(ds.__all__) == set(dir(ds))
     with pytest.raises(AttributeError, match="no attribute 'plan_everything'"):
         getattr(ds, "plan_everything")  # noqa: B009 (the name is public or is not)
+
+
+def test_types_and_run_time_list_the_same_names_of_the_same_modules():
+    tree = ast.parse(STUB.read_text())
+    stated = {
+        alias.asname: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name  # only `import x as x` is handed on by a stub
+    }
+    assert stated == {name: f"downset.{module}" for name, module in ds._HOME.items()}
+    (listed,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    assert sorted(listed) == ds.__all__
+    for name, module in stated.items():
+        home = importlib.import_module(module)
+        assert name in home.__all__, f"{name} is not public where it is defined"
+        assert getattr(ds, name) is getattr(home, name)
+
+
+def test_every_public_name_says_what_it_is():
+    for name in ds.__all__:
+        value = getattr(ds, name)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            said = inspect.getdoc(value) or ""
+            assert said[:1].isalpha() or said[:1] == "`", name
+            assert not said.startswith(f"{name}("), f"{name} has no docstring of its own"
+
+
+def test_mypy_finds_a_wrong_name_and_a_wrong_keyword_and_nothing_else(tmp_path):
+    """As a user's program is checked: strict, without this repository's settings."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", str(USES)],
+        capture_output=True, text=True, check=False, env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        cwd=tmp_path,
+    )  # fmt: skip
+    lines = USES.read_text().splitlines()
+    wrong = [at for at, line in enumerate(lines, 1) if "plan_everything" in line or "methd" in line]
+    assert len(wrong) == 2
+    found = re.findall(r"typed_uses\.py:(\d+): error: (.*)", done.stdout)
+    assert [(int(at), said.split(";")[0]) for at, said in found] == [
+        (wrong[0], 'Module has no attribute "plan_everything"  [attr-defined]'),
+        (wrong[1], 'Unexpected keyword argument "methd" for "plan_order"'),
+    ], done.stdout + done.stderr
+
+
+def test_the_uses_name_every_public_function():
+    used = set(re.findall(r"\bds\.(\w+)", USES.read_text()))
+    functions = {name for name in ds.__all__ if inspect.isfunction(getattr(ds, name))}
+    assert functions - used <= {"lifetimes", "order_problem", "peak_bytes", "plan_stages", "read_records"}
+
+
+def test_a_wheel_ships_the_types(tmp_path):
+    """Built without compiling: what is written in Python is the same."""
+    build = (
+        "import sys; from scikit_build_core.build import build_wheel;"
+        f"print(build_wheel({str(tmp_path)!r}, {{'wheel.cmake': 'false'}}))"
+    )
+    subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True, text=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    assert {"downset/__init__.pyi", "downset/py.typed", "downset/clusters/pico_1mac.toml"} <= held
 
 
 def test_a_memory_model_of_ones_own():

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from downset import Record, read_records
 from downset.arenas.check_records import check_placement
 from downset.arenas.exact import exact
 from downset.arenas.gaps import height
-from downset.formats.records_csv import read_records
 from downset.memory.bounds import offsets_bound
-from downset.memory.records import Record
 from experiments.rows import load_rows, save_rows
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "minimalloc"

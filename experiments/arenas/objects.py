@@ -18,12 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from downset import Record, read_records
 from downset.arenas.check_records import check_objects
 from downset.arenas.objects_fit import object_sizes, total_bytes
 from downset.arenas.planners import SHARED
-from downset.formats.records_csv import read_records
 from downset.memory.bounds import breadths, objects_bound
-from downset.memory.records import Record
 from experiments.rows import load_rows, rest_of_rows, save_rows
 from experiments.tflite_memory.networks import NETWORKS, usage_records
 

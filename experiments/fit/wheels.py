@@ -14,9 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from downset.commands.fit import fit_json
-from downset.errors import DownsetError
-from downset.fitting.fit import fit
+from downset import DownsetError, fit
+from downset.reports.json_form import fit_json
 from experiments.fit.int8_cast import cast_to_int8
 from experiments.fit.models import SHAPES, Model, downloaded, installed, shared
 from experiments.rows import rest_of_rows, save_rows

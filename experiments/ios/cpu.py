@@ -18,13 +18,11 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from downset import Device, Graph, Stage, StageLimits, StagePlan, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.device import Device, open_device
-from downset.executor.staged import prepare, stage_engine
-from downset.graph.core import Graph
-from downset.plans import Stage, StagePlan
+from downset.executor.staged import stage_engine
+from downset.stages.prepared import prepare
 from downset.stages.unit_graph import group_units
-from downset.tuning.tune import Limits, stage
 from experiments.ios.against import against
 from experiments.ios.fig6 import show_against
 from experiments.rows import save_rows
@@ -93,7 +91,7 @@ def row_of(name: str, threads: int | None, *, rounds: int, timings: int) -> dict
     device = open_device("cpu", threads=threads)
     graph = prepare(zoo_graph(name))
     begin = time.perf_counter()
-    result = stage(graph, device, limits=Limits(timings=timings), runs=rounds)
+    result = tune_stages(graph, device, limits=StageLimits(timings=timings), runs=rounds)
     searched_s = time.perf_counter() - begin
     return {
         "network": name,

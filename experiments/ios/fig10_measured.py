@@ -18,16 +18,15 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from downset.errors import DownsetError
+from downset import Device, DownsetError, open_device
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
-from downset.executor.device import Device, open_device
 from downset.executor.program import lower
-from downset.executor.staged import prepare
 from downset.graph.core import ABSENT, Graph, Source
 from downset.lattice import bits
 from downset.rewrites.rebatch import rebatch
 from downset.stages.lazy import lazy
+from downset.stages.prepared import prepare
 from downset.stages.problem import FoundStages, Stage, StageProblem
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.timer import StageTimer, merge_families

@@ -12,12 +12,12 @@ import argparse
 from statistics import median
 from typing import Any
 
+from downset import open_device
 from downset.executor.binder import Binder
-from downset.executor.device import open_device
 from downset.executor.program import lower
-from downset.executor.staged import prepare
 from downset.stages.ios import ios
 from downset.stages.lazy import lazy
+from downset.stages.prepared import prepare
 from downset.stages.problem import Stage
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
 from experiments.ios.against import against, agreement

@@ -28,13 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from downset.errors import DownsetError
+from downset import Device, DownsetError, Graph, StageLimits, StageResult, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.device import Device, open_device
-from downset.executor.staged import prepare, stage_engine
+from downset.executor.staged import stage_engine
 from downset.extras import torch_library
-from downset.graph.core import Graph
-from downset.tuning.tune import Limits, StageResult, stage
+from downset.stages.prepared import prepare
 from experiments.ios.fig6 import show_against
 from experiments.ios.plain import network_function
 from experiments.rows import load_rows, save_rows
@@ -116,8 +114,8 @@ def milestones(name: str, batch: int, dtype: str, *, peers: bool, timings: int, 
     row |= {"device": device.name, "versions": device.versions}
     graph = prepare(zoo_graph(name), batch=batch)
     loaded = time.perf_counter()
-    limits = Limits(timings=timings, all_seconds=max(1.0, 0.3 * seconds))
-    result = stage(graph, device, limits=limits, runs=_ROUNDS)
+    limits = StageLimits(timings=timings, all_seconds=max(1.0, 0.3 * seconds))
+    result = tune_stages(graph, device, limits=limits, runs=_ROUNDS)
     row |= {
         "chosen": result.plan.evidence.method,
         "speedup": result.speedup,

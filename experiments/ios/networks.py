@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from downset.graph.core import Graph
+from downset import Graph
 from downset.lattice import bits
 from downset.stages.unit_graph import UnitGraph, unit_predecessors
 from zoo import graph as zoo_graph

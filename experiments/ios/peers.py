@@ -21,13 +21,11 @@ from typing import Any
 import numpy as np
 import onnx
 
+from downset import Graph, StageLimits, load, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.device import open_device
-from downset.executor.staged import prepare, stage_engine
+from downset.executor.staged import stage_engine
 from downset.extras import torch_library
-from downset.formats.reading import load
-from downset.graph.core import Graph
-from downset.tuning.tune import Limits, stage
+from downset.stages.prepared import prepare
 from experiments.ios.against import against, agreement
 from experiments.ios.networks import NETWORKS
 from experiments.ios.plain import network_function
@@ -100,7 +98,7 @@ def row_of(name: str, batch: int, *, rounds: int, timings: int, compile_too: boo
         graph = prepare(load(path))
         values = seeded_inputs(graph)
         feeds = {graph.tensors[t].name: v for t, v in zip(graph.inputs, values, strict=True)}
-        result = stage(graph, device, limits=Limits(timings=timings), runs=rounds)
+        result = tune_stages(graph, device, limits=StageLimits(timings=timings), runs=rounds)
         engine = stage_engine(graph, result.plan, device, values)
         calls: dict[str, Call] = {"downset": engine.outputs}
         makers: dict[str, Callable[[], Call]] = {

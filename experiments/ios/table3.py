@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from downset import StageLimits, StagePlan, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
-from downset.executor.device import open_device
-from downset.executor.staged import prepare, stage_engine
-from downset.plans import StagePlan
-from downset.tuning.tune import Limits, stage
+from downset.executor.staged import stage_engine
+from downset.stages.prepared import prepare
 from experiments.ios.against import agreement
 from experiments.rows import save_rows
 from zoo import graph as zoo_graph
@@ -29,7 +28,7 @@ KEY = ("network", "on")
 
 
 def plan_of(graph: Any, threads: int, timings: int, runs: int) -> StagePlan:
-    return stage(graph, open_device("cpu", threads=threads), limits=Limits(timings=timings), runs=runs).plan
+    return tune_stages(graph, open_device("cpu", threads=threads), limits=StageLimits(timings=timings), runs=runs).plan
 
 
 def run_all(graph: Any, plans: dict[str, StagePlan], threads: int, rounds: int) -> dict[str, float]:

@@ -16,9 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from downset.errors import DownsetError
-from downset.formats.reading import load
-from downset.memory.liveness import order_problem, peak_bytes
+from downset import DownsetError, load, order_problem, peak_bytes
 from downset.runtimes import ort
 from experiments.fit.models import SHAPES, Model, downloaded, installed
 from experiments.rows import rest_of_rows, save_rows

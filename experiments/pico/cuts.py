@@ -13,7 +13,7 @@ import argparse
 import time
 from typing import Any
 
-from downset.clusters.toml_file import load_cluster
+from downset import load_cluster
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pieces.problem import piece_problem

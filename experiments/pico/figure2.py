@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from downset.graph.core import Graph, Op
+from downset import Graph, Op
 from downset.graph.cost import op_macs
 from experiments.rows import save_rows
 from zoo import graph

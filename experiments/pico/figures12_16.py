@@ -13,11 +13,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from downset.clusters.toml_file import load_cluster
-from downset.distributed.simulator import simulate
-from downset.graph.core import Graph
+from downset import Graph, load_cluster, plan_pipeline, simulate
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
-from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import SplitProblem
 from experiments.pico.setups import equal_cluster, network
 from experiments.rows import save_rows

@@ -18,13 +18,12 @@ import time
 from functools import partial
 from typing import Any
 
+from downset import load_cluster, plan_pipeline
 from downset.clusters.model import Cluster, Device
-from downset.clusters.toml_file import load_cluster
 from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.drafts import Drafted
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pico import pico
-from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import SplitProblem
 from experiments.rows import save_rows
 from zoo import graph

@@ -6,10 +6,9 @@ from random import Random
 
 import numpy as np
 
+from downset import Graph, Pipeline
 from downset.clusters.model import Cluster, Device, Network
-from downset.graph.core import Graph
 from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, window_tables
-from downset.plans import Pipeline
 from zoo import graph
 
 __all__ = ["PAPER_NETWORKS", "equal_cluster", "hetero_cluster", "loads", "network", "synthetic"]

@@ -20,8 +20,8 @@ from itertools import combinations
 from random import Random
 from typing import Any
 
+from downset import load_cluster
 from downset.clusters.model import Cluster, Device, Link
-from downset.clusters.toml_file import load_cluster
 from downset.pipelines.exact_search import search
 from downset.pipelines.network import block_units, pipeline_units, split_problem
 from downset.pipelines.planners import exact as plan_exact

@@ -14,9 +14,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from downset.clusters.toml_file import load_cluster
+from downset import load_cluster, plan_pipeline
 from downset.pipelines.network import block_units
-from downset.pipelines.plan import plan_pipeline
 from experiments.pico.setups import loads, network
 from experiments.rows import save_rows
 

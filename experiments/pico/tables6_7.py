@@ -15,10 +15,8 @@ import argparse
 import time
 from typing import Any
 
-from downset.clusters.model import Cluster
-from downset.pipelines.plan import plan_pipeline
+from downset import Cluster, Pipeline, plan_pipeline
 from downset.pipelines.problem import SplitProblem
-from downset.plans import Pipeline
 from experiments.pico.setups import equal_cluster, hetero_cluster, loads, synthetic
 from experiments.rows import load_rows, save_rows
 

@@ -19,11 +19,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from downset.arenas.plan import plan_arena
-from downset.graph.core import Graph
-from downset.joint.order_and_arena import plan_together
-from downset.memory.liveness import lifetimes
-from downset.orders.plan import plan_order
+from downset import Graph, lifetimes, plan_arena, plan_order, plan_together
 from experiments.rows import rest_of_rows, save_rows
 from experiments.serenity.subjects import ROUNDED, available, geometric_mean, ratio, rewritten, whole_networks
 

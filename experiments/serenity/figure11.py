@@ -14,9 +14,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from downset.graph.core import Graph
+from downset import Graph, plan_order
 from downset.memory.traffic import off_chip_traffic
-from downset.orders.plan import plan_order
 from experiments.rows import rest_of_rows, save_rows
 from experiments.serenity.subjects import available, geometric_mean, ratio, rewritten
 

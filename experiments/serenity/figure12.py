@@ -15,12 +15,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from downset.arenas.plan import plan_arena
-from downset.graph.core import Graph
+from downset import Graph, Record, plan_arena, plan_order
 from downset.memory.liveness import lifetimes, order_problem, profile
-from downset.memory.records import Record
 from downset.orders.alternatives import alternatives
-from downset.orders.plan import plan_order
 from experiments.rows import FOLDER, load_rows, save_rows
 from experiments.serenity.subjects import CELLS_OF_THE_PAPER, ROUNDED, ratio, rewritten
 from experiments.serenity.swiftnet import MODEL

@@ -14,8 +14,8 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from downset import OrderProblem, order_problem
 from downset.lattice import bits
-from downset.memory.liveness import OrderProblem, order_problem
 from downset.orders.search_space import SearchSpace
 from experiments.rows import load_rows, save_rows
 from experiments.serenity.subjects import CELLS_OF_THE_PAPER, ratio, without_concats

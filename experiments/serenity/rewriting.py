@@ -21,12 +21,10 @@ from typing import Any
 
 import onnx
 
-from downset.fitting.fit import fit
-from downset.graph.core import Graph
+from downset import Fit, Graph, fit
 from downset.memory.models import memory_model
 from downset.memory.records import align_up
-from downset.reports.text import peak_cause
-from downset.results import Fit
+from downset.reports.peak import peak_cause
 from downset.rewrites.concat.partition import partition_sites
 from experiments.rows import rest_of_rows, save_rows
 from experiments.serenity.float_copy import write_float_copy, write_part

@@ -18,12 +18,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from downset import Graph, export, load, plan_order
 from downset.executor.arena import seeded_inputs
-from downset.formats.reading import load
-from downset.formats.writing import export
-from downset.graph.core import Graph
 from downset.graph.cost import macs
-from downset.orders.plan import plan_order
 from downset.rewrites.row_strips import choose_row_strips
 from experiments.rows import load_rows, save_rows
 from zoo import ZOO

@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 
-from downset.formats.reading import load
-from downset.graph.core import Graph, Op
+from downset import MEMORY_MODELS, Graph, Op, OrderProblem, Storage, load
 from downset.lattice import bits
-from downset.memory.liveness import OrderProblem, Storage
-from downset.memory.models import MEMORY_MODELS
 from downset.rewrites.concat.partition import concat_partition, partition_sites
 from experiments.serenity.swiftnet import CELLS, MODEL, part
 from zoo import graph as zoo_graph

@@ -13,9 +13,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from downset.formats.reading import load
+from downset import load, plan_order
 from downset.graph.core import Graph, Source
-from downset.orders.plan import plan_order
 from downset.rewrites.concat.partition import concat_partition, partition_sites
 from experiments.rows import load_rows, save_rows
 

@@ -22,8 +22,7 @@ import argparse
 import time
 from typing import Any
 
-from downset.graph.core import Graph
-from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
+from downset import Graph, OrderProblem, order_problem, peak_bytes
 from downset.orders.optimal import optimal
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import divide, serenity

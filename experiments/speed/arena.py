@@ -18,13 +18,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from downset import Record, read_records
 from downset.arenas.check_records import check_objects, check_placement
 from downset.arenas.gaps import height
 from downset.arenas.objects_fit import total_bytes
 from downset.arenas.planners import ARENAS, SHARED
-from downset.formats.records_csv import read_records
 from downset.memory.bounds import objects_bound, offsets_bound
-from downset.memory.records import Record
 from experiments.rows import rest_of_rows, save_rows
 from experiments.speed.arena_peers import PEERS, installed
 

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from itertools import chain
 from types import SimpleNamespace
 
+from downset import Record
 from downset.arenas.gaps import place_in_order
 from downset.memory.bounds import offsets_bound
-from downset.memory.records import Record
 
 __all__ = ["PEERS", "installed"]
 

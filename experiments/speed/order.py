@@ -19,8 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from downset.formats.reading import load
-from downset.memory.liveness import OrderProblem, Storage, order_problem, peak_bytes
+from downset import OrderProblem, Storage, load, order_problem, peak_bytes
 from downset.orders.planners import ORDERS
 from experiments.rows import rest_of_rows, save_rows
 
@@ -47,8 +46,9 @@ def random_problem(operators: int, window: int, seed: int) -> OrderProblem:
 def row_of(name: str, problem: OrderProblem, time_limit_s: float) -> dict[str, Any]:
     count = len(problem.predecessors)
     row: dict[str, Any] = {"graph": name, "operators": count, "file": peak_bytes(problem, range(count))}
-    for method in ("kahn", "dfs", "greedy", "inductor", "beam"):
-        row[method] = peak_bytes(problem, ORDERS[method](problem, time_limit_s=time_limit_s).solution)
+    for heuristic in ("kahn", "dfs", "greedy", "inductor", "beam"):
+        method = ORDERS[heuristic]
+        row[heuristic] = peak_bytes(problem, method(problem, **method.taken(time_limit_s=time_limit_s)).solution)
     begin = time.process_time()
     paper = ORDERS["serenity"](problem, time_limit_s=time_limit_s)
     row.update(serenity=peak_bytes(problem, paper.solution), serenity_proven=paper.proven)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from downset.graph.core import Graph, Tensor
-from downset.memory.liveness import lifetimes
-from downset.memory.records import Record
+from downset import Graph, Record, Tensor, lifetimes
 from zoo import graph
 
 __all__ = ["NETWORKS", "REBUILT", "network", "usage_records"]

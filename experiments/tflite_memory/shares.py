@@ -23,11 +23,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from downset.arenas.plan import plan_arena
-from downset.graph.core import Graph
-from downset.memory.liveness import lifetimes
+from downset import Arena, Graph, lifetimes, plan_arena
 from downset.memory.records import align_up
-from downset.plans import Arena
 from experiments.rows import save_rows
 from experiments.tflite_memory.networks import NETWORKS, REBUILT, network
 from zoo import ZOO, counts

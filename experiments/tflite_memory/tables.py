@@ -13,9 +13,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from downset.arenas.plan import plan_arena, plan_shared
+from downset import Record, plan_arena, plan_shared
 from downset.memory.bounds import objects_bound, offsets_bound
-from downset.memory.records import Record
 from experiments.rows import save_rows
 from experiments.tflite_memory.networks import NETWORKS, REBUILT, usage_records
 

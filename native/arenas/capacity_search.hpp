@@ -5,7 +5,7 @@
 //                                       it from being next (dominance); parts without a common record are solved one
 //                                       by one (decomposition); several static orders in turn, with growing limits
 //   disjunctive scheduling (Carlier     a section is a machine and its records are jobs: the earliest-release bound on
-//   and Pinson, 1989; Baptiste et al.)  every subset of a section, and not-first inference (arenas/sections.hpp)
+//   and Pinson, 1989; Baptiste et al.)  every subset of a section, and not-first inference (arenas/section_state.hpp)
 //   Boussemart et al., 2004             records that took part in failures come first after a restart
 //   Luby et al., 1993                   the lengths of the runs between restarts
 //   our own                             remembered failures: a set of records and where each could rest at the lowest
@@ -24,21 +24,24 @@
 #include <utility>
 #include <vector>
 
-#include "arenas/sections.hpp"
+#include "arenas/section_state.hpp"
+#include "bits.hpp"
+#include "deadline.hpp"
+#include "outcome.hpp"
 
 namespace downset {
 
 class CapacitySearch : public SectionState {
 public:
-    enum class Outcome { kPlaced, kImpossible, kLimit };
-
-    CapacitySearch(const ArenaProblem& problem, const std::vector<std::vector<Interval>>& active)
-        : SectionState(problem, active), failures_(std::size_t{1} << table_bits_, 0) {}
+    explicit CapacitySearch(const ArenaProblem& problem)
+        : SectionState(problem), failures_(std::size_t{1} << table_bits_, 0) {}
 
     // Looks for a placement within `capacity`. kImpossible is a proof.
     Outcome run(Size capacity, double seconds, std::int64_t node_limit) {
+        require(capacity >= 0, "capacity: ", capacity, " bytes are less than nothing");
+        require(count_ <= kMostRecords, "records: ", count_, " are more than a search that nests as deep can take");
         capacity_ = capacity / grain_;
-        deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+        deadline_ = Deadline(seconds);
         timed_out_ = false;
         std::fill(failures_.begin(), failures_.end(), 0);
         nogoods_.clear();
@@ -67,6 +70,7 @@ public:
     std::int64_t nogoods() const { return learnt_; }
 
 private:
+    static constexpr int kMostRecords = 10'000;
     static constexpr int kOrders = 3;
     static constexpr int kRun = 4;               // nodes by record in a run of length 1
     static constexpr double kDecay = 0.95;       // of weights, from run to run
@@ -130,9 +134,9 @@ private:
                 if (!placed_[i] && first_section(i) < end && part.begin < last_section(i)) part.records.push_back(i);
             if (part.records.empty()) continue;
             const Outcome outcome = solve(part);
-            if (outcome != Outcome::kPlaced) return outcome;
+            if (outcome != Outcome::kSolved) return outcome;
         }
-        return Outcome::kPlaced;
+        return Outcome::kSolved;
     }
 
     // A part by itself, in the order at hand: by the longest life, the largest area, or the fullest section first.
@@ -169,7 +173,7 @@ private:
         Size ceiling = std::numeric_limits<Size>::max();
         for (int i : part.records)
             if (!placed_[i]) ceiling = std::min(ceiling, rest_[i] + size_[i]);
-        if (ceiling == std::numeric_limits<Size>::max()) return Outcome::kPlaced;
+        if (ceiling == std::numeric_limits<Size>::max()) return Outcome::kSolved;
         std::vector<std::pair<Size, int>> candidates;
         for (int i : part.records)
             if (!placed_[i] && low_[i] >= last && low_[i] < ceiling) candidates.emplace_back(low_[i], i);
@@ -177,7 +181,7 @@ private:
                          [](const auto& one, const auto& other) { return one.first < other.first; });
         const std::size_t changes = trail_.size(), depth = stack_.size();
         for (auto [offset, record] : candidates) {
-            if (nodes_ % 8 == 0 && Clock::now() > deadline_) timed_out_ = true;
+            if (nodes_ % 8 == 0 && deadline_.passed()) timed_out_ = true;
             if (++nodes_ > slice_ || timed_out_) return Outcome::kLimit;
             const Outcome outcome = after(part, record, offset);
             if (outcome != Outcome::kImpossible) return outcome;
@@ -204,12 +208,6 @@ private:
         return outcome;
     }
 
-    static std::uint64_t mixed(std::uint64_t value) {
-        value += 0x9e3779b97f4a7c15ULL;
-        value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
-        value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
-        return value ^ (value >> 31);
-    }
     // What the rest of the search depends on. Two states are taken for one if 64 bits agree.
     std::uint64_t signature(const std::vector<int>& records, Size last) const {
         std::uint64_t all = mixed(static_cast<std::uint64_t>(last) + 1);
@@ -242,20 +240,20 @@ private:
         Window window;
         std::vector<int> records;
         for (int i = 0; i < count_; ++i) {
-            std::vector<Interval> clipped;
+            Pieces clipped;
             for (auto [start, stop] : ranges_[i])
                 if (start < end && begin < stop) clipped.emplace_back(std::max(start, begin), std::min(stop, end));
             if (placed_[i] || clipped.empty()) continue;
             records.push_back(i);
-            window.size.push_back(size_[i]);
-            window.alignment.push_back(alignment_[i]);
-            window.pinned.push_back(pinned_[i]);
+            window.records.nbytes.push_back(size_[i]);
+            window.records.alignment.push_back(alignment_[i]);
+            window.records.pinned.push_back(pinned_[i]);
             window.rest.push_back(rest_[i]);
-            window.active.push_back(std::move(clipped));
+            window.records.active.push_back(std::move(clipped));
             window.length.push_back(length_[i]);
             window.weight.push_back(weight_[i]);
         }
-        const ArenaProblem problem(window.size, window.alignment, window.pinned, window.active);
+        const ArenaProblem problem(window.records);
         CapacitySearch search(problem, window, *this);
         search.slice_ = kWindowBudget * below;
         const Outcome outcome = search.from_start();

@@ -4,86 +4,46 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <random>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "arenas/problem.hpp"
+#include "check.hpp"
+#include "deadline.hpp"
+
 namespace downset {
-
-struct ArenaProblem {
-    using Size = std::int64_t;
-    using Interval = std::pair<std::int64_t, std::int64_t>;
-    std::vector<Size> nbytes, alignment, pinned;  // pinned: an offset, or -1
-    std::vector<std::vector<int>> rivals;         // records alive at the same time
-
-    ArenaProblem(std::vector<Size> sizes, std::vector<Size> alignments, std::vector<Size> offsets,
-                 const std::vector<std::vector<Interval>>& active)
-        : nbytes(std::move(sizes)), alignment(std::move(alignments)), pinned(std::move(offsets)),
-          rivals(nbytes.size()) {
-        if (alignment.size() != nbytes.size() || pinned.size() != nbytes.size() || active.size() != nbytes.size())
-            throw std::invalid_argument("arena problem: lists of different lengths");
-        // Sweep over starts: only records still alive are compared.
-        struct Piece {
-            std::int64_t start, stop;
-            int record;
-        };
-        std::vector<Piece> pieces;
-        for (int i = 0; i < static_cast<int>(active.size()); ++i)
-            for (auto [start, stop] : active[i])
-                if (start < stop) pieces.push_back({start, stop, i});
-        std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-            return std::pair(a.start, a.record) < std::pair(b.start, b.record);
-        });
-        std::vector<Piece> alive;
-        for (const Piece& piece : pieces) {
-            std::erase_if(alive, [&](const Piece& other) { return other.stop <= piece.start; });
-            for (const Piece& other : alive)
-                if (other.record != piece.record) {
-                    rivals[piece.record].push_back(other.record);
-                    rivals[other.record].push_back(piece.record);
-                }
-            alive.push_back(piece);
-        }
-        for (auto& list : rivals) {
-            std::sort(list.begin(), list.end());
-            list.erase(std::unique(list.begin(), list.end()), list.end());
-        }
-    }
-    int count() const { return static_cast<int>(nbytes.size()); }
-};
 
 class ArenaPlacer {
 public:
-    using Size = ArenaProblem::Size;
-    explicit ArenaPlacer(const ArenaProblem& problem) : problem_(problem), offsets_(problem.nbytes.size()) {}
+    using Size = Offset;
+    explicit ArenaPlacer(const ArenaProblem& problem) : problem_(problem), offsets_(problem.records.nbytes.size()) {}
 
     // Places the records in this sequence, pinned ones first; returns the height.
     Size place(const std::vector<int>& sequence) {
         std::fill(offsets_.begin(), offsets_.end(), -1);
         Size height = 0;
         for (int i = 0; i < problem_.count(); ++i)
-            if (problem_.pinned[i] >= 0) {
-                offsets_[i] = problem_.pinned[i];
-                height = std::max(height, offsets_[i] + problem_.nbytes[i]);
+            if (problem_.records.pinned[i] >= 0) {
+                offsets_[i] = problem_.records.pinned[i];
+                height = std::max(height, offsets_[i] + problem_.records.nbytes[i]);
             }
         for (int i : sequence) {
             if (offsets_[i] >= 0) continue;
             taken_.clear();
             for (int other : problem_.rivals[i])
                 if (offsets_[other] >= 0)
-                    taken_.emplace_back(offsets_[other], offsets_[other] + problem_.nbytes[other]);
+                    taken_.emplace_back(offsets_[other], offsets_[other] + problem_.records.nbytes[other]);
             std::sort(taken_.begin(), taken_.end());
             Size cursor = 0;
             for (auto [low, high] : taken_) {
-                if (up(cursor, i) + problem_.nbytes[i] <= low) break;
+                if (up(cursor, i) + problem_.records.nbytes[i] <= low) break;
                 cursor = std::max(cursor, high);
             }
             offsets_[i] = up(cursor, i);
-            height = std::max(height, offsets_[i] + problem_.nbytes[i]);
+            height = std::max(height, offsets_[i] + problem_.records.nbytes[i]);
         }
         return height;
     }
@@ -94,10 +54,7 @@ private:
     std::vector<Size> offsets_;
     std::vector<std::pair<Size, Size>> taken_;
 
-    Size up(Size value, int record) const {
-        const Size alignment = problem_.alignment[record];
-        return (value + alignment - 1) / alignment * alignment;
-    }
+    Size up(Size value, int record) const { return round_up(value, problem_.records.alignment[record]); }
 };
 
 struct ArenaResult {
@@ -110,7 +67,9 @@ struct ArenaResult {
 // same seed and round limit give the same answer.
 inline ArenaResult local_search(const ArenaProblem& problem, const std::vector<std::vector<int>>& sequences,
                                 std::int64_t bound, double seconds, std::int64_t round_limit, std::uint64_t seed) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    const Deadline deadline(seconds);
+    require(!sequences.empty(), "sequences: there are none");
+    for (const auto& sequence : sequences) require_order("sequences", sequence, problem.count());
     ArenaPlacer placer(problem);
     ArenaResult best{{}, std::numeric_limits<std::int64_t>::max(), 0};
     std::vector<int> sequence;
@@ -131,10 +90,10 @@ inline ArenaResult local_search(const ArenaProblem& problem, const std::vector<s
     std::int64_t since = 0;
     for (std::int64_t round = 1; round <= round_limit && best.height > bound; ++round) {
         best.rounds = round;
-        if (round % 64 == 0 && std::chrono::steady_clock::now() > deadline) break;
+        if (round % 64 == 0 && deadline.passed()) break;
         std::vector<int> top;
         for (int i = 0; i < count; ++i)
-            if (offsets[i] + problem.nbytes[i] == height && problem.pinned[i] < 0) top.push_back(i);
+            if (offsets[i] + problem.records.nbytes[i] == height && problem.records.pinned[i] < 0) top.push_back(i);
         if (top.empty()) break;  // a pinned record is the top
         for (int at = 0; at < count; ++at) place_of[current[at]] = at;
         trial = current;

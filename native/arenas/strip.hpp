@@ -9,11 +9,10 @@
 #include <limits>
 #include <map>
 #include <queue>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "arenas/placement.hpp"
+#include "arenas/records.hpp"
 
 namespace downset {
 
@@ -85,11 +84,11 @@ private:
 };
 
 // Strip packing by best fit. Lifetimes are taken whole, gaps included.
-inline std::vector<Offset> fill_strip(const std::vector<Offset>& nbytes, const std::vector<Offset>& alignment,
-                                      const std::vector<Offset>& pinned, const Pieces& lifetimes) {
+inline std::vector<Offset> fill_strip(const Records& records) {
+    const auto& [nbytes, alignment, pinned, active] = records;
     const auto count = nbytes.size();
-    if (alignment.size() != count || pinned.size() != count || lifetimes.size() != count)
-        throw std::invalid_argument("strip: lists of different lengths");
+    Pieces lifetimes;
+    for (const Pieces& pieces : active) lifetimes.emplace_back(pieces.front().first, pieces.back().second);
     std::vector<Offset> offsets = pinned;
     std::vector<char> waiting(count, 0);
     std::vector<int> pins;

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "arenas/placement.hpp"
+#include "arenas/ranks.hpp"
+#include "arenas/records.hpp"
+#include "bits.hpp"
+#include "check.hpp"
 
 namespace downset {
 
@@ -19,35 +21,36 @@ class Parts {
 public:
     explicit Parts(std::int32_t count) : length_(count / 64 + 1) {}
     // The parts that [low, high) has a step in, and those of which it has all steps.
-    std::uint64_t touched(std::int32_t low, std::int32_t high) const {
-        return bits(low / length_, (high - 1) / length_ + 1);
+    FixedBits<1> touched(std::int32_t low, std::int32_t high) const {
+        return between(low / length_, (high - 1) / length_ + 1);
     }
-    std::uint64_t filled(std::int32_t low, std::int32_t high) const {
-        return bits((low + length_ - 1) / length_, high / length_);
+    FixedBits<1> filled(std::int32_t low, std::int32_t high) const {
+        return between((low + length_ - 1) / length_, high / length_);
     }
 
 private:
     std::int32_t length_;
-    static std::uint64_t below(int part) { return part >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << part) - 1; }
-    static std::uint64_t bits(int first, int last) { return first < last ? below(last) & ~below(first) : 0; }
+    static FixedBits<1> between(int first, int last) {
+        return first < last ? below(last) - below(first) : FixedBits<1>{};
+    }
+    static FixedBits<1> below(int part) { return FixedBits<1>({part >= 64 ? ~Word{0} : FixedBits<1>::bit(part) - 1}); }
 };
 
-inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
-                                        const std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>>& active,
-                                        const std::vector<int>& sequence, bool first) {
-    using Interval = std::pair<std::int64_t, std::int64_t>;
-    if (active.size() != nbytes.size()) throw std::invalid_argument("objects: lists of different lengths");
+inline std::vector<int> assign_in_order(const Records& records, const std::vector<int>& sequence, bool first) {
+    const auto& nbytes = records.nbytes;
+    const auto& active = records.active;
+    require_indices("sequence", sequence, nbytes.size());
     std::vector<int> object_of(nbytes.size(), -1);
     std::vector<std::set<Interval>> busy;
     std::vector<std::int64_t> sizes;
     // Time in 64 parts, a bit each: most objects are told free or busy without looking at their intervals.
     const Ranks rank(active);
     const Parts parts(rank.count());
-    std::vector<std::uint64_t> touched, filled;
-    std::uint64_t wanted = 0;
+    std::vector<FixedBits<1>> touched, filled;
+    FixedBits<1> wanted;
     const auto is_free = [&](int object, int record) {
-        if (filled[object] & wanted) return false;
-        if (!(touched[object] & wanted)) return true;
+        if (filled[object].meets(wanted)) return false;
+        if (!touched[object].meets(wanted)) return true;
         for (auto [low, high] : active[record]) {
             auto next = busy[object].lower_bound({high, high});  // intervals of an object never overlap
             if (next != busy[object].begin() && std::prev(next)->second > low) return false;
@@ -57,7 +60,7 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
     struct Entry {
         std::int64_t size;
         int object;
-        std::uint64_t filled;  // beside the size: the walk below reads nothing else of most objects
+        FixedBits<1> filled;  // beside the size: the walk below reads nothing else of most objects
     };
     std::vector<Entry> by_size;  // ascending, then by object
     const auto place_of = [&](std::int64_t size, int object) {
@@ -67,7 +70,7 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
     for (int record : sequence) {
         const auto size = nbytes[record];
         int chosen = -1;
-        wanted = 0;
+        wanted = {};
         for (auto [low, high] : active[record]) wanted |= parts.touched(rank(low), rank(high));
         if (first) {
             for (int object = 0; object < static_cast<int>(busy.size()) && chosen < 0; ++object)
@@ -75,14 +78,14 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
         } else {
             const auto large_enough = place_of(size, -1);
             for (auto it = large_enough; it != by_size.end() && chosen < 0; ++it)
-                if (!(it->filled & wanted) && is_free(it->object, record)) chosen = it->object;
+                if (!it->filled.meets(wanted) && is_free(it->object, record)) chosen = it->object;
             // None: the largest of the smaller ones, the lowest number among equals.
             std::int64_t grown = -1;
             for (auto it = large_enough; it != by_size.begin();) {
                 if (chosen >= 0 && grown < 0) break;
                 --it;
                 if (grown >= 0 && it->size < grown) break;
-                if (!(it->filled & wanted) && is_free(it->object, record)) {
+                if (!it->filled.meets(wanted) && is_free(it->object, record)) {
                     chosen = it->object;
                     grown = it->size;
                 }
@@ -92,8 +95,8 @@ inline std::vector<int> assign_in_order(const std::vector<std::int64_t>& nbytes,
             chosen = static_cast<int>(busy.size());
             busy.emplace_back();
             sizes.push_back(0);
-            touched.push_back(0);
-            filled.push_back(0);
+            touched.emplace_back();
+            filled.emplace_back();
         } else if (!first) {
             by_size.erase(place_of(sizes[chosen], chosen));
         }

@@ -8,53 +8,64 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <numeric>
 #include <queue>
-#include <stdexcept>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "arenas/records.hpp"
+#include "check.hpp"
+#include "deadline.hpp"
+
 namespace downset {
 
 struct ObjectsProblem {
-    using Size = std::int64_t;
-    using Interval = std::pair<std::int64_t, std::int64_t>;
-    std::vector<Size> nbytes;
-    std::vector<std::vector<Interval>> active;
-    std::vector<int> order;     // records by start
-    std::vector<Size> classes;  // distinct sizes, largest first
-    std::vector<int> class_of;  // by record
-    std::vector<Size> maxima;   // positional maxima
+    Records records;
+    std::vector<int> order;       // records by start
+    std::vector<Offset> classes;  // distinct sizes, largest first
+    std::vector<int> class_of;    // by record
+    std::vector<Offset> maxima;   // positional maxima
 
-    ObjectsProblem(std::vector<Size> sizes, std::vector<std::vector<Interval>> pieces, std::vector<Size> positional)
-        : nbytes(std::move(sizes)), active(std::move(pieces)), order(nbytes.size()), classes(nbytes),
-          class_of(nbytes.size()), maxima(std::move(positional)) {
-        if (active.size() != nbytes.size()) throw std::invalid_argument("objects problem: lists of different lengths");
+    ObjectsProblem(Records given, std::vector<Offset> positional_maxima)
+        : records(std::move(given)), order(records.nbytes.size()), classes(records.nbytes),
+          class_of(records.nbytes.size()), maxima(std::move(positional_maxima)) {
+        require(records.count() <= kMostRecords, "records: ", records.count(),
+                " are more than a search that nests as deep can take");
+        require(maxima.size() <= records.nbytes.size(), "maxima: ", maxima.size(), " for ", records.count(),
+                " records");
+        Offset room = kMostBytes;
+        for (const Offset value : maxima) {
+            require(value >= 0 && value <= room, "maxima: ", value, " is below nothing, or they sum to more than 2^61");
+            room -= value;
+        }
         std::iota(order.begin(), order.end(), 0);
         std::sort(order.begin(), order.end(), [&](int a, int b) {
-            return std::pair(active[a].front().first, a) < std::pair(active[b].front().first, b);
+            return std::pair(records.active[a].front().first, a) < std::pair(records.active[b].front().first, b);
         });
         std::sort(classes.begin(), classes.end(), std::greater<>());
         classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
-        for (std::size_t i = 0; i < nbytes.size(); ++i)
-            class_of[i] = static_cast<int>(
-                std::lower_bound(classes.begin(), classes.end(), nbytes[i], std::greater<>()) - classes.begin());
+        for (std::size_t i = 0; i < class_of.size(); ++i)
+            class_of[i] =
+                static_cast<int>(std::lower_bound(classes.begin(), classes.end(), records.nbytes[i], std::greater<>()) -
+                                 classes.begin());
     }
+
+private:
+    static constexpr int kMostRecords = 10'000;
+    static constexpr Offset kMostBytes = Offset{1} << 61;
 };
 
 struct SearchLimit {
-    std::chrono::steady_clock::time_point deadline;
+    Deadline deadline;
     std::int64_t states, state_limit;
     bool reached = false;
 
     bool tick() {
-        if (++states >= state_limit || (states % 256 == 0 && std::chrono::steady_clock::now() > deadline))
-            reached = true;
+        if (++states >= state_limit || (states % 256 == 0 && deadline.passed())) reached = true;
         return reached;
     }
 };
@@ -85,14 +96,13 @@ public:
             for (int o = 0; o < objects; ++o) alike_[i][o] = remaining[std::min(object_classes[o], class_count)];
         }
         busy_.assign(objects, {});
-        assigned_.assign(problem_.nbytes.size(), -1);
+        assigned_.assign(problem_.records.nbytes.size(), -1);
         failed_.clear();
         return place(0);
     }
     const std::vector<int>& assigned() const { return assigned_; }
 
 private:
-    using Interval = ObjectsProblem::Interval;
     struct Key {
         std::uint64_t one, two;
         bool operator==(const Key&) const = default;
@@ -129,7 +139,7 @@ private:
         if (position == static_cast<int>(records_.size())) return true;
         if (limit_.tick()) return false;
         const int record = records_[position], objects = static_cast<int>(objects_->size());
-        const auto& pieces = problem_.active[record];
+        const auto& pieces = problem_.records.active[record];
         const auto now = pieces.front().first;
         std::vector<std::pair<int, std::vector<Interval>>> state(objects);
         for (int o = 0; o < objects; ++o) state[o] = {alike_[position][o], pending(o, now)};
@@ -181,11 +191,9 @@ struct ObjectsResult {
 // the most promising node left.
 inline ObjectsResult shared_objects(const ObjectsProblem& problem, std::int64_t incumbent, double seconds,
                                     std::int64_t state_limit) {
-    using Size = ObjectsProblem::Size;
-    SearchLimit limit{
-        std::chrono::steady_clock::now() +
-            std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds)),
-        0, state_limit};
+    using Size = Offset;
+    require(incumbent >= 0, "incumbent: ", incumbent, " bytes are less than nothing");
+    SearchLimit limit{Deadline(seconds), 0, state_limit};
     ObjectsFeasibility feasibility(problem, limit);
     const int class_count = static_cast<int>(problem.classes.size());
     std::vector<Size> rest(problem.maxima.size() + 1, 0);  // rest[j]: the maxima from the j-th on

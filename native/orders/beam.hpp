@@ -44,6 +44,7 @@ inline Ints greedy(const OrderProblem& problem, double seconds) {
 // orders below `incumbent` are looked for. {order (empty: none, or out of time), states}
 inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width, Bytes bound, Bytes incumbent,
                                           double seconds) {
+    require(width > 0, "width: ", width, " is less than one state");
     const Deadline deadline(seconds);
     struct Node {
         std::int32_t parent;

@@ -14,6 +14,7 @@
 #include "orders/look_ahead.hpp"
 #include "orders/problem.hpp"
 #include "orders/state_table.hpp"
+#include "outcome.hpp"
 
 namespace downset {
 
@@ -21,8 +22,6 @@ namespace downset {
 // which must be a valid lower bound, counts as if it lay there, so a bound found elsewhere speeds it up.
 class BestFirst {
 public:
-    enum class Outcome { kOpen, kSolved, kNone, kFull };
-
     BestFirst(OrderProblem problem, std::int64_t byte_limit)
         : problem_(std::move(problem)), byte_limit_(byte_limit), table_(problem_.words), look_ahead_(problem_),
           narrow_(problem_.narrow()), bound_(std::max(problem_.floor, problem_.start_live)),
@@ -32,11 +31,11 @@ public:
     }
     BestFirst(const BestFirst&) = delete;
 
-    // Expands up to `states` more. kSolved: steps() is an order below `incumbent` and least of all; kNone: there is
-    // none below the incumbent; kFull: out of memory for good. bound() holds in any case.
+    // Expands up to `states` more. kSolved: steps() is an order below `incumbent` and least of all; kImpossible: there
+    // is none below the incumbent; kOutOfMemory: for good. bound() holds in any case.
     Outcome advance(Bytes bound, Bytes incumbent, double seconds, std::int64_t states) {
         const Deadline deadline(seconds);
-        if (outcome_ == Outcome::kSolved || outcome_ == Outcome::kFull) return outcome_;
+        if (outcome_ == Outcome::kSolved || outcome_ == Outcome::kOutOfMemory) return outcome_;
         raise(bound);
         for (std::int64_t last = expanded_ + states; !open_.empty();) {
             const auto [peak, minus_size, index] = open_.front();
@@ -47,10 +46,10 @@ public:
                 continue;
             }
             raise(peak);
-            if (expanded_ >= last || (expanded_ % 16 == 0 && deadline.passed())) return Outcome::kOpen;
+            if (expanded_ >= last || (expanded_ % 16 == 0 && deadline.passed())) return Outcome::kLimit;
             if (expanded_ % 64 == 0 &&
                 static_cast<std::int64_t>(table_.bytes() + open_.capacity() * sizeof(Entry)) > byte_limit_)
-                return outcome_ = Outcome::kFull;
+                return outcome_ = Outcome::kOutOfMemory;
             pop();
             if (narrow_[-minus_size]) passed_ = -minus_size;
             ++expanded_;
@@ -61,7 +60,7 @@ public:
             expand(index, incumbent);
         }
         bound_ = std::max(bound_, incumbent);
-        return Outcome::kNone;
+        return Outcome::kImpossible;
     }
 
     Bytes bound() const { return bound_; }
@@ -79,7 +78,7 @@ private:
     Bytes bound_;
     std::int32_t passed_ = 0;  // a downset of this size that every order passes was reached at least cost
     std::vector<Entry> open_;  // a heap, least first
-    Outcome outcome_ = Outcome::kOpen;
+    Outcome outcome_ = Outcome::kLimit;
     Ints steps_;
     DynamicBits set_, ready_;
     std::vector<std::pair<int, OrderProblem::Step>> moves_;

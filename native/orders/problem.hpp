@@ -229,4 +229,6 @@ private:
     }
 };
 
+inline Bytes order_peak(const OrderProblem& problem, const Ints& steps) { return problem.peak(steps); }
+
 }  // namespace downset

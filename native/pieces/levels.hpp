@@ -64,9 +64,10 @@ public:
                         if (longest[before] >= 0) longest[v] = std::max(longest[v], longest[before] + net.layers[v]);
                     });
                 }
-                if (v > u && longest[v] >= 0)
-                    most_[v * n + u] =
-                        static_cast<Level>(longest[v] > net.diameter ? -((longest[v] - 1) / net.diameter) : 0);
+                if (v > u && longest[v] >= 0) {
+                    const int least = longest[v] > net.diameter ? (longest[v] - 1) / net.diameter : 0;
+                    most_[v * n + u] = static_cast<Level>(std::max<int>(kLow, -least));
+                }
             }
             net.successors[u].each([&](int v) { most_[u * n + v] = 1; });
         }
@@ -75,7 +76,8 @@ public:
                 const Level through = most_[u * n + k];
                 if (through >= kFar) continue;
                 for (std::size_t v = 0; v < n; ++v)
-                    most_[u * n + v] = std::min<Level>(most_[u * n + v], through + most_[k * n + v]);
+                    // Around a cycle of less than nothing they would fall for ever.
+                    most_[u * n + v] = std::max(kLow, std::min<Level>(most_[u * n + v], through + most_[k * n + v]));
             }
         most_by_.resize(n * n);
         for (std::size_t u = 0; u < n; ++u) {

@@ -1,5 +1,5 @@
 // Vertices of a network, what they read, and what a vertex costs in a piece. The specification is PiecePrices of
-// downset.pipelines.pieces_recursive.
+// downset/pipelines/pieces/algorithm_1.py.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bits.hpp"
+#include "check.hpp"
 #include "pieces/row_form.hpp"
 
 namespace downset {
@@ -22,13 +23,11 @@ public:
     using Lists = std::vector<std::vector<std::int64_t>>;
     static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
-    // vertices: their operators, ascending, numbered topologically; layers: 1 where a vertex counts in the diameter.
-    PieceNetwork(const Lists& inputs, const Lists& outputs, const Lists& numbers, std::vector<std::int64_t> tensor_rows,
-                 const std::vector<std::int64_t>& graph_outputs, Lists vertex_ops, std::vector<int> is_layer,
-                 int strip_count, int most_layers)
-        : form(inputs, outputs, numbers, std::move(tensor_rows)), vertices(std::move(vertex_ops)),
-          layers(std::move(is_layer)), strips(strip_count), diameter(most_layers),
-          count(static_cast<int>(vertices.size())) {
+    // vertices: their operators, ascending, numbered topologically; layers: what a vertex counts in the diameter.
+    PieceNetwork(RowForm row_form, Lists vertex_ops, std::vector<int> is_layer, int strip_count, int most_layers)
+        : form(std::move(row_form)), vertices(std::move(vertex_ops)), layers(std::move(is_layer)), strips(strip_count),
+          diameter(most_layers), count(static_cast<int>(vertices.size())) {
+        check();
         std::vector<int> made_by(form.rows.size(), -1);
         for (int v = 0; v < count; ++v)
             for (auto op : vertices[v])
@@ -37,7 +36,7 @@ public:
         successors.resize(count);
         read_by.resize(form.rows.size());
         is_output.assign(form.rows.size(), false);
-        for (auto tensor : graph_outputs) is_output[tensor] = true;
+        for (auto tensor : form.outputs) is_output[tensor] = true;
         std::vector<bool> is_read(form.rows.size(), false);
         for (int v = 0; v < count; ++v)
             for (auto op : vertices[v])
@@ -45,6 +44,7 @@ public:
                     is_read[input.tensor] = true;
                     const int from = made_by[input.tensor];
                     if (from < 0 || from == v) continue;
+                    require(from < v, "vertices: they are not in a topological order");
                     predecessors[v].add(from);
                     successors[from].add(v);
                     read_by[input.tensor].add(v);
@@ -105,6 +105,31 @@ public:
     PieceSet all, ends;
 
 private:
+    static constexpr int kMostLayers = 1 << 20;  // of a vertex
+    static constexpr int kMostStrips = 1 << 16;
+    static constexpr std::int64_t kMostMacs = std::int64_t{1} << 61;
+
+    void check() const {
+        require(count <= kMostVertices, "vertices: ", count, " are more than ", kMostVertices);
+        require(strips > 0 && strips <= kMostStrips, "strips: ", strips, " is not a number of strips");
+        require(diameter > 0, "diameter: ", diameter, " layers are less than one");
+        require_size("layers", layers.size(), count);
+        require_indices("layers", layers, kMostLayers);
+        std::vector<bool> taken(form.ops.size(), false);
+        std::int64_t room = kMostMacs;  // of what a piece of all vertices could cost
+        for (const auto& ops : vertices) {
+            require_indices("vertices", ops, form.ops.size());
+            for (const auto index : ops) {
+                require(!taken[index], "vertices: operator ", index, " is in two of them");
+                taken[index] = true;
+                std::int64_t rows = form.ops[index].rows;
+                for (const auto tensor : form.ops[index].outputs) rows = std::max(rows, form.rows[tensor]);
+                require(form.ops[index].macs_per_row <= room / (rows * strips + 1), "MACs: they sum to more than 2^61");
+                room -= form.ops[index].macs_per_row * rows * strips;
+            }
+        }
+    }
+
     // The rows of a tensor that the piece's readers outside v, and later pieces, want: strip by strip, then whole.
     void collect(std::int64_t tensor, const PieceSet& left, const PieceSet& piece) {
         const auto rows = form.rows[tensor];

@@ -1,10 +1,13 @@
-// A network as integers along its rows, and the rows that a segment touches. The twin of downset.rows.
+// A network as integers along its rows, and the rows that a segment touches. The twin of
+// downset/graph/row_form.py.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "check.hpp"
 
 namespace downset {
 
@@ -50,17 +53,41 @@ struct RowOp {
 struct RowForm {
     using Lists = std::vector<std::vector<std::int64_t>>;
     std::vector<RowOp> ops;
-    std::vector<std::int64_t> rows;
+    std::vector<std::int64_t> rows, outputs;  // by tensor; tensors that leave the network
 
-    RowForm(const Lists& inputs, const Lists& outputs, const Lists& numbers, std::vector<std::int64_t> tensor_rows)
-        : rows(std::move(tensor_rows)) {
-        for (std::size_t i = 0; i < inputs.size(); ++i) {
-            RowOp op{{}, outputs[i], numbers[i][0], numbers[i][1], numbers[i][2] != 0};
-            for (std::size_t k = 0; k + 4 < inputs[i].size(); k += 5)
-                op.inputs.push_back(
-                    {inputs[i][k], inputs[i][k + 1], inputs[i][k + 2], inputs[i][k + 3], inputs[i][k + 4]});
+    RowForm(const Lists& op_inputs, const Lists& op_outputs, const Lists& numbers,
+            std::vector<std::int64_t> tensor_rows, std::vector<std::int64_t> network_outputs)
+        : rows(std::move(tensor_rows)), outputs(std::move(network_outputs)) {
+        require_size("outputs of operators", op_outputs.size(), op_inputs.size());
+        require_size("numbers of operators", numbers.size(), op_inputs.size());
+        require_range("rows", rows, 0, kMost);
+        require_indices("outputs", outputs, rows.size());
+        for (std::size_t i = 0; i < op_inputs.size(); ++i) {
+            require_size("numbers of an operator", numbers[i].size(), 3);
+            require_range("numbers of an operator", {numbers[i][0]}, 0, kMost);
+            require_at_least<std::int64_t>("numbers of an operator", numbers[i], 0);
+            require_indices("outputs of an operator", op_outputs[i], rows.size());
+            RowOp op{{}, op_outputs[i], numbers[i][0], numbers[i][1], numbers[i][2] != 0};
+            require(op_inputs[i].size() % 5 == 0, "inputs of an operator: they are not five numbers each");
+            for (std::size_t k = 0; k < op_inputs[i].size(); k += 5) {
+                const RowInput input{op_inputs[i][k], op_inputs[i][k + 1], op_inputs[i][k + 2], op_inputs[i][k + 3],
+                                     op_inputs[i][k + 4]};
+                require_indices("inputs of an operator", std::vector{input.tensor}, rows.size());
+                require_range("map of an input", {input.scale, input.per}, 0, kMost);
+                require_range("map of an input", {input.low, input.high}, -kMost, kMost);
+                op.inputs.push_back(input);
+            }
             ops.push_back(std::move(op));
         }
+    }
+
+private:
+    static constexpr std::int64_t kMost = std::int64_t{1} << 30;  // products of two stay far below 2^63
+
+    static void require_range(const char* list, const std::vector<std::int64_t>& values, std::int64_t least,
+                              std::int64_t most) {
+        for (const std::int64_t value : values)
+            require(least <= value && value <= most, list, ": ", value, " is out of range");
     }
 };
 

@@ -1,5 +1,5 @@
 // Chains of pieces: the least threshold on the redundant work of a piece (PICO, Algorithm 1 as a bottleneck path over
-// downsets). The Python twin is downset.pipelines.pieces.
+// downsets). The Python twin is downset/pipelines/pieces/algorithm_1.py.
 //
 // A state is what is left, a downset. Of the operators left, those that feed what was already taken must be in the next
 // piece, and a piece takes all successors, so its least form is known; larger ones add one maximal vertex at a time.
@@ -15,6 +15,7 @@
 
 #include "bits.hpp"
 #include "deadline.hpp"
+#include "outcome.hpp"
 #include "pieces/levels.hpp"
 #include "pieces/network.hpp"
 
@@ -24,15 +25,11 @@ class PieceSearch {
 public:
     using Lists = PieceNetwork::Lists;
     static constexpr std::int64_t kNone = PieceNetwork::kNone;
-    enum class Outcome { kFound, kImpossible, kLimit };
 
     // As PieceNetwork's arguments, and the most states that are kept.
-    PieceSearch(const Lists& inputs, const Lists& outputs, const Lists& numbers, std::vector<std::int64_t> tensor_rows,
-                const std::vector<std::int64_t>& graph_outputs, Lists vertices, std::vector<int> layers, int strips,
-                int diameter, std::int64_t state_limit)
-        : net_(inputs, outputs, numbers, std::move(tensor_rows), graph_outputs, std::move(vertices), std::move(layers),
-               strips, diameter),
-          state_limit_(state_limit) {}
+    PieceSearch(RowForm form, Lists vertices, std::vector<int> layers, int strips, int diameter,
+                std::int64_t state_limit)
+        : net_(std::move(form), std::move(vertices), std::move(layers), strips, diameter), state_limit_(state_limit) {}
 
     // A chain in which no piece costs more than `threshold`. After kImpossible, `next` is a cost that has to be
     // allowed.
@@ -42,18 +39,19 @@ public:
         deadline_ = Deadline(seconds);
         limit_ = false;
         chain_.clear();
-        if (net_.count == 0) return Outcome::kFound;
+        if (net_.count == 0) return Outcome::kSolved;
         if (!levels_.prepared()) possible_ = levels_.prepare(net_);
         if (!possible_) return Outcome::kImpossible;
         if (reach(net_.all, {})) {
             std::reverse(chain_.begin(), chain_.end());  // the recursion ended with the first piece
-            return Outcome::kFound;
+            return Outcome::kSolved;
         }
         return limit_ ? Outcome::kLimit : Outcome::kImpossible;
     }
 
     // Among chains within the threshold: the least sum of costs, then the most pieces; or (first) the paper's choice,
-    // at each state the first piece, from small to large, of least max. False at the time limit.
+    // at each state the first piece, from small to large, of least max. False at the time limit, and where there is no
+    // chain within the threshold.
     bool refine(std::int64_t threshold, bool first, double seconds) {
         threshold_ = threshold;
         first_ = first;
@@ -62,7 +60,7 @@ public:
         best_.clear();
         if (net_.count == 0) return true;
         solve(net_.all, {});
-        if (limit_) return false;
+        if (limit_ || best_.at(net_.all).value == kNone) return false;
         chain_.clear();
         PieceSet left = net_.all;
         while (!left.empty()) {

@@ -1,63 +1,89 @@
-"""downset decides when every operator of a trained network runs and where every tensor lives, and makes it so."""
+"""downset decides when every operator of a trained network runs and where every tensor lives, and makes it so.
+
+docs/python.md shows every public function. Their types are in `__init__.pyi`, which lists the same names.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
-_PUBLIC = {
+_HOME = {
     "Arena": "plans",
     "Cluster": "clusters.model",
+    "Comparison": "results",
+    "Device": "executor.device",
+    "Disturbance": "distributed.simulator",
     "DownsetError": "errors",
     "Evidence": "plans",
     "Fit": "results",
     "Graph": "graph.core",
     "InfeasibleError": "errors",
+    "Inspection": "results",
     "InvalidPlan": "errors",
     "LimitReached": "errors",
     "LoadError": "errors",
     "MEMORY_MODELS": "memory.models",
     "MemoryModel": "memory.models",
+    "Method": "methods",
     "Op": "graph.core",
     "Order": "plans",
     "OrderProblem": "memory.liveness",
     "Pipeline": "plans",
+    "Plan": "formats.plan_json",
+    "Profiles": "tuning.profiles",
     "Record": "memory.records",
+    "Shard": "formats.shards.write",
     "SharedObjects": "plans",
+    "Simulation": "results",
+    "Stage": "plans",
+    "StageLimits": "tuning.search",
+    "StagePlan": "plans",
+    "StageProblem": "stages.problem",
+    "StageResult": "results",
+    "StageRun": "results",
     "Storage": "memory.liveness",
     "Tensor": "graph.core",
+    "Together": "plans",
     "UnsupportedError": "errors",
     "UsageError": "errors",
+    "compare": "runtimes.compare",
     "export": "formats.writing",
+    "export_shards": "formats.shards.write",
     "fit": "fitting.fit",
+    "inspect": "reports.inspection",
     "lifetimes": "memory.liveness",
     "load": "formats.reading",
     "load_cluster": "clusters.toml_file",
     "memory_map": "reports.memory_map",
+    "open_device": "executor.device",
     "order_problem": "memory.liveness",
     "peak_bytes": "memory.liveness",
     "plan_arena": "arenas.plan",
+    "plan_by_every_method": "pipelines.every_method",
     "plan_order": "orders.plan",
     "plan_pipeline": "pipelines.plan",
     "plan_shared": "arenas.plan",
     "plan_stages": "stages.plan",
     "plan_together": "joint.order_and_arena",
+    "read_plan": "formats.plan_json",
+    "read_records": "formats.records_csv",
     "report": "reports.text",
-    "verify": "arenas.check",
-    "verify_pipeline": "pipelines.check",
+    "run_stages": "executor.staged",
+    "simulate": "distributed.simulator",
+    "tune_stages": "tuning.tune",
+    "verify": "joint.check",
+    "write_plan": "formats.plan_json",
 }
-__all__ = sorted(_PUBLIC)
+"""Public name -> the module that defines it. A name is imported when it is first used: `import downset` is light."""
+
+__all__ = sorted(_HOME)
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    """Public names are imported when first used: `import downset` stays as light as `import numpy`."""
-    try:
-        module = _PUBLIC[name]
-    except KeyError:
-        raise AttributeError(f"module 'downset' has no attribute {name!r}") from None
-    value = getattr(import_module(f"downset.{module}"), name)
-    globals()[name] = value
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     return value
 
 

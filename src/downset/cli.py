@@ -10,9 +10,11 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import rich_click as click
 
@@ -53,29 +55,27 @@ def downset() -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and a documented exit code, never a traceback."""
+    """Run the command line; a user's mistake is one line on stderr and a documented exit code, never a traceback.
+
+    Where JSON was asked for, a command that fails prints the envelope of its JSON to stdout besides."""
     signal.signal(signal.SIGTERM, _stop)
     _settle_streams()
     try:
         downset.main(standalone_mode=False)
         sys.stdout.flush()
     except DownsetError as error:
-        _complain(str(error))
-        sys.exit(error.exit_code)
+        _fail(error.code, error.exit_code, str(error), getattr(error, "found", {}))
     except click.ClickException as error:
-        _complain(f"{error.format_message()} (see downset --help)")
-        sys.exit(2)
+        _fail("usage", 2, f"{error.format_message()} (see downset --help)")
     except (click.Abort, KeyboardInterrupt):
         print("downset: stopped", file=sys.stderr)
+        _print_failure("stopped", 128 + signal.SIGINT, "stopped")
         sys.exit(128 + signal.SIGINT)
+    except _Stopped as stop:
+        _print_failure("stopped", 128 + stop.number, "stopped")
+        raise
     except MemoryError:
-        _complain("out of memory; give a smaller model or a shorter --time-limit")
-        sys.exit(6)
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):  # as PyTorch says it
-            raise
-        _complain("out of memory; give a smaller model, batch or shape")
-        sys.exit(6)
+        _fail("limit", 6, "out of memory; give a smaller model or a shorter --time-limit")
     except BrokenPipeError:
         _abandon_stdout()
         sys.exit(128 + signal.SIGPIPE)
@@ -83,6 +83,42 @@ def main() -> None:
         _abandon_stdout()
         _complain(f"cannot go on: {error.strerror or error}")
         sys.exit(2)
+    except Exception as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # as PyTorch says it
+            _fail("limit", 6, "out of memory; give a smaller model, batch or shape")
+        _print_failure("internal", 1, f"{type(error).__name__}: {error}")
+        raise
+
+
+class _Stopped(SystemExit):
+    """Stopped from outside, by the signal of this number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
+def _fail(code: str, exit_code: int, message: str, found: Mapping[str, Any] = MappingProxyType({})) -> NoReturn:
+    _print_failure(code, exit_code, message, found)
+    _complain(message)
+    sys.exit(exit_code)
+
+
+def _print_failure(code: str, exit_code: int, message: str, found: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """The envelope of the command that failed, where its options ask for JSON. They may be what is wrong with it, so
+    they are looked for in the arguments themselves."""
+    arguments = sys.argv[1:]
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" not in options:
+        return
+    from downset.commands.envelope import print_failure
+
+    kind = arguments[0] if arguments[0] in _COMMANDS else "downset"
+    try:
+        print_failure(kind, {"code": code, "exit_code": exit_code, "message": _one_line(message)}, found)
+        sys.stdout.flush()
+    except OSError:  # nobody reads it
+        _abandon_stdout()
 
 
 def _settle_streams() -> None:
@@ -102,13 +138,17 @@ def _abandon_stdout() -> None:
 
 
 def _complain(message: str) -> None:
+    print(f"downset: error: {_one_line(message)}", file=sys.stderr)
+
+
+def _one_line(message: str) -> str:
     from downset.text import printable
 
-    print(f"downset: error: {printable(' '.join(message.split()))}", file=sys.stderr)
+    return printable(" ".join(message.split()))
 
 
 def _stop(number: int, frame: object) -> None:
     """Stopped from outside: unwinding removes what lies half-done on the disk."""
     del frame
     print("downset: stopped", file=sys.stderr)
-    sys.exit(128 + number)
+    raise _Stopped(number)

@@ -1,7 +1,8 @@
 """What can go wrong, as types: every error that the library raises on purpose is a `DownsetError`.
 
 A message names the operator or tensor, the number, the limit, and what to do next. `exit_code` is what the command
-line returns for it (2 is left to usage errors, which the argument parser finds).
+line returns for it, and `code` its name in the command line's JSON. Errors that the argument parser finds are usage
+errors too.
 """
 
 from __future__ import annotations
@@ -21,39 +22,46 @@ class DownsetError(Exception):
     """Base of every error raised on purpose."""
 
     exit_code = 1
+    code = "internal"
 
 
 class UsageError(DownsetError):
     """An option or argument that cannot be used as given."""
 
     exit_code = 2
+    code = "usage"
 
 
 class InfeasibleError(DownsetError):
     """Proven: no plan meets the limit. The message says what limit would do."""
 
     exit_code = 3
+    code = "infeasible"
 
 
 class InvalidPlan(DownsetError):
     """A plan breaks a law of its graph; the message names the first broken law."""
 
     exit_code = 4
+    code = "invalid"
 
 
 class LoadError(DownsetError):
     """A file is not there, not a model, damaged, or not a lawful graph."""
 
     exit_code = 5
+    code = "load"
 
 
 class UnsupportedError(DownsetError):
     """Lawful input that this part of downset does not handle, or that needs an extra to be installed."""
 
     exit_code = 5
+    code = "unsupported"
 
 
 class LimitReached(DownsetError):
     """A time or state limit ended the search before there was any plan to return."""
 
     exit_code = 6
+    code = "limit"

@@ -1,33 +1,192 @@
-"""The contract of all planners: a method is a name in a family's dict, or any callable of the same shape."""
+"""The contract of all planners: a method is a name in a family's dict, or any callable of the same shape.
+
+What a planner can do is declared, never concluded from its name: the options that it takes are the keyword-only
+parameters of its signature, and the rest stands beside it in its `Method`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, Literal, get_args
 
 from downset.errors import UsageError
 
-__all__ = ["find_method"]
+__all__ = [
+    "ENGINES",
+    "ChainName",
+    "Chosen",
+    "Contract",
+    "EngineName",
+    "Method",
+    "check_choice",
+    "check_engine",
+    "choose",
+]
+
+EngineName = Literal["native", "python"]
+"""The compiled search, or the Python one that specifies it."""
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+
+ChainName = Literal["pieces", "blocks", "relays"]
 
 
-_Planner = TypeVar("_Planner", bound=Callable[..., object])
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What a family asks of its planners. `plans`: what it plans, for messages. `problem`: the positional arguments.
+    `settings`: options that the front door gives to every planner that takes them. `returns`: the result's type."""
+
+    plans: str
+    problem: tuple[str, ...]
+    settings: tuple[str, ...]
+    returns: type
 
 
-def find_method(
-    method: str | _Planner,
-    known: Mapping[str, _Planner],
-    what: str,
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A planner and what it can do.
+
+    `proves`: its search covers the whole space that it is documented to search, so that its bounds and its answer "no
+    plan" are about that space; under memory limits the front door of pipelines then tries further plans before it says
+    that there is none. `chain`: the chain of units that a planner of pipelines is given of a graph: its pieces, one
+    unit for each block, or pieces that hand tensors on over several stages (relays).
+
+    A callable without a `Method` has the defaults. Pass `Method(planner, ...)` to declare more."""
+
+    plan: Callable[..., Any]
+    proves: bool = False
+    chain: ChainName = "pieces"
+
+    def takes(self, option: str) -> bool:
+        """Whether the planner has a parameter of this name that is given by keyword."""
+        parameters = _keywords(self.plan)
+        return option in parameters or _takes_any(parameters)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options that the planner names in its signature."""
+        return tuple(
+            name for name, parameter in _keywords(self.plan).items() if parameter.kind is not parameter.VAR_KEYWORD
+        )
+
+    def taken(self, **settings: Any) -> dict[str, Any]:
+        """Those of the settings that the planner takes."""
+        return {setting: value for setting, value in settings.items() if self.takes(setting)}
+
+    def __call__(self, *problem: Any, **options: Any) -> Any:
+        """What the planner returns. Raises UsageError for an option that it does not take."""
+        _check_options(_name_of(self.plan), self, options, settings=())
+        return self.plan(*problem, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A method with its name and the options of its own that the user gave."""
+
+    name: str
+    method: Method
+    contract: Contract
+    options: Mapping[str, object]
+
+    def __call__(self, *problem: Any, **settings: Any) -> Any:
+        """Plan with those of the settings that the method takes. Raises UsageError for a result of another type."""
+        found = self.method.plan(*problem, **self.method.taken(**settings), **self.options)
+        if not isinstance(found, self.contract.returns):
+            raise UsageError(
+                f"method {self.name!r} returned {type(found).__name__}; a planner of {self.contract.plans} returns "
+                f"{self.contract.returns.__name__}"
+            )
+        return found
+
+
+def choose(
+    method: str | Method | Callable[..., Any],
+    known: Mapping[str, Method],
+    contract: Contract,
+    options: Mapping[str, object] = MappingProxyType({}),
     *,
-    other: Mapping[str, object] = MappingProxyType({}),
-) -> tuple[str, _Planner]:
-    """The method's name and its planner. Raises UsageError for an unknown name.
+    other: Collection[str] = (),
+) -> Chosen:
+    """The method of that name in the family's dict, or the one given. Raises UsageError for an unknown name, an option
+    that the method does not take, or a callable of another shape.
 
-    `known` is the family's dict and `what` names what it plans, for the message. `other` holds the methods of the
-    sister problem, whose names people try here."""
-    if not isinstance(method, str):
-        return getattr(method, "__name__", "callable"), method
-    if method not in known:
-        problem = f"there is no {method!r} for" if method in other else f"unknown method {method!r} for"
-        raise UsageError(f"{problem} {what}; choose one of {', '.join(known)}")
-    return method, known[method]
+    `other`: names of the sister problem's methods, which people try here. A callable named like a method of the dict is
+    told apart in its name, and treated like any other callable."""
+    if isinstance(method, str):
+        if method not in known:
+            problem = f"there is no {method!r} for" if method in other else f"unknown method {method!r} for"
+            raise UsageError(f"{problem} {contract.plans}; choose one of {', '.join(known)}")
+        name, found = method, known[method]
+    elif callable(method):
+        found = method if isinstance(method, Method) else Method(method)
+        name = next((name for name, listed in known.items() if listed is found), "")
+        if not name:
+            name = _name_of(found.plan)
+            name += " (callable)" if name in known else ""
+    else:
+        raise UsageError(f"a method is a name or a callable, not {method!r}; choose one of {', '.join(known)}")
+    _check_shape(name, found, contract, options)
+    _check_options(name, found, options, settings=contract.settings)
+    return Chosen(name, found, contract, options)
+
+
+def check_choice(what: str, value: object, choices: Collection[str]) -> None:
+    """Raise UsageError that lists the choices where `value` is none of them."""
+    if not isinstance(value, str) or value not in choices:
+        raise UsageError(f"unknown {what} {value!r}; choose one of {', '.join(choices)}")
+
+
+def check_engine(engine: object) -> None:
+    """Raise UsageError for an engine that there is not."""
+    if engine not in ENGINES:
+        raise UsageError(f"unknown engine {engine!r}; choose {' or '.join(ENGINES)}")
+
+
+def _check_options(name: str, method: Method, options: Mapping[str, object], *, settings: Collection[str]) -> None:
+    for option in options:
+        if option in settings or not method.takes(option):
+            own = [known for known in method.options if known not in settings]
+            raise UsageError(f"method {name!r} takes no option {option!r}; its own are: {', '.join(own) or 'none'}")
+
+
+def _check_shape(name: str, method: Method, contract: Contract, options: Mapping[str, object]) -> None:
+    """Whether the planner can be called as the front door does."""
+    signature = _signature(method.plan)
+    if signature is None:
+        return
+    given = {option: None for option in (*contract.settings, *options) if method.takes(option)}
+    try:
+        signature.bind(*contract.problem, **given)
+    except TypeError as error:
+        raise UsageError(
+            f"method {name!r} cannot be called as planners of {contract.plans} are, with "
+            f"({', '.join(contract.problem)}) and options by keyword: {error}"
+        ) from None
+
+
+def _name_of(plan: Callable[..., Any]) -> str:
+    return str(getattr(plan, "__name__", "callable"))
+
+
+def _signature(plan: Callable[..., Any]) -> inspect.Signature | None:
+    """None for a compiled function that does not tell: it is called without options."""
+    try:
+        return inspect.signature(plan)
+    except (TypeError, ValueError):
+        return None
+
+
+def _keywords(plan: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    signature = _signature(plan)
+    by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    return {
+        name: parameter
+        for name, parameter in (signature.parameters if signature is not None else {}).items()
+        if parameter.kind in by_keyword
+    }
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

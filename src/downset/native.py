@@ -1,21 +1,27 @@
-"""The compiled module, where it is built."""
+"""The compiled module, where it is built: `native.compiled`, typed by _native.pyi."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from downset.errors import UnsupportedError
 
-__all__ = ["native_module"]
+__all__ = ["compiled"]
 
+if TYPE_CHECKING:
+    from downset import _native as compiled
+else:
 
-def native_module() -> Any:
-    """The compiled module. There is no silent fallback: raises UnsupportedError that says how to get it."""
-    try:
-        from downset import _native
-    except ImportError as error:
-        raise UnsupportedError(
-            f"the native module is not built ({error}); reinstall downset where a C++20 compiler is, or pass "
-            "engine='python'"
-        ) from None
-    return _native
+    def __getattr__(name: str) -> Any:
+        """`compiled`, imported when it is asked for. There is no silent fallback: raises UnsupportedError that says how
+        to get it."""
+        if name != "compiled":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            from downset import _native
+        except ImportError as error:
+            raise UnsupportedError(
+                f"the native module is not built ({error}); reinstall downset where a C++20 compiler is, or pass "
+                "engine='python'"
+            ) from None
+        return _native

@@ -8,6 +8,7 @@ from typing import Literal
 
 from downset.clusters.model import Cluster
 from downset.memory.records import Record
+from downset.text import abridged, format_bytes
 
 __all__ = [
     "Arena",
@@ -45,6 +46,8 @@ class Found:
     proven: bool = False
     states: int = 0
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -58,6 +61,16 @@ class Evidence:
     states: int = 0
     seconds: float = 0.0
 
+    def in_bytes(self) -> str:
+        """The value with its proof or its bound, for people: "4,096 B, proven"."""
+        known = "proven" if self.proven else f"bound {format_bytes(self.bound)} B"
+        return f"{format_bytes(self.value)} B, {known} ({self.method})"
+
+    def in_seconds(self) -> str:
+        """The value with its proof or its bound, for people: "0.25 s, bound 0.2 s"."""
+        known = "proven" if self.proven else f"bound {self.bound:.6g} s"
+        return f"{self.value:.6g} s, {known} ({self.method})"
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -66,6 +79,9 @@ class Order:
     steps: tuple[int, ...]
     memory: str
     evidence: Evidence
+
+    def __repr__(self) -> str:
+        return f"<Order of {len(self.steps)} operators: {self.evidence.in_bytes()}, memory {self.memory}>"
 
     @property
     def peak_bytes(self) -> int:
@@ -83,6 +99,10 @@ class Arena:
     memory: str = ""
     tensor_offsets: Mapping[int, int] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        model = f", memory {self.memory}" if self.memory else ""
+        return f"<Arena of {len(self.records)} records: {self.evidence.in_bytes()}{model}>"
+
     @property
     def arena_bytes(self) -> int:
         return int(self.evidence.value)
@@ -97,6 +117,10 @@ class SharedObjects:
     object_bytes: tuple[int, ...]
     evidence: Evidence
 
+    def __repr__(self) -> str:
+        count = len(self.object_bytes)
+        return f"<SharedObjects: {count} for {len(self.records)} records, {self.evidence.in_bytes()}>"
+
     @property
     def total_bytes(self) -> int:
         return sum(self.object_bytes)
@@ -110,6 +134,8 @@ class Stage:
     groups: tuple[tuple[int, ...], ...]
     merged: bool = False
 
+    __repr__ = abridged
+
     @property
     def units(self) -> tuple[int, ...]:
         return tuple(unit for group in self.groups for unit in group)
@@ -120,7 +146,9 @@ class StagePlan:
     """Which units run side by side or merged, stage after stage. `units[u]`: operators of the prepared graph whose
     fingerprint is `model`. `barriers`: a stage waits for the whole one before it; else units wait for what they read.
 
-    `evidence.value`: median seconds, measured on `device_name` with `versions`, `dtype`, `batch` and `threads`."""
+    `evidence.value`: median seconds, measured on `device_name` with `versions`, `dtype`, `batch` and `threads`. Planned
+    from prices it is the sum of the stages' prices: then `device`, `device_name`, `versions` and `dtype` are empty and
+    `threads` is 0 (and `model` is empty where there was no graph)."""
 
     units: tuple[tuple[int, ...], ...]
     stages: tuple[Stage, ...]
@@ -135,6 +163,9 @@ class StagePlan:
     evidence: Evidence
     variant: str = ""
     """A key of `downset.stages.variants.VARIANTS`: what was merged before; `units` are of that graph."""
+
+    def __repr__(self) -> str:
+        return f"<StagePlan of {len(self.units)} units in {len(self.stages)} stages: {self.evidence.in_seconds()}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +182,8 @@ class Rows:
 @dataclass(frozen=True, slots=True)
 class Strip:
     """What one device computes of a block: rows [start, stop) of the block's frame (and columns, where it is cut into
-    tiles). A tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip.
+    tiles). Where the block's `axis` is 1, its rows are the network's columns and its columns the network's rows. A
+    tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip.
 
     `moved_bytes`: read and written by operators without MACs. `macs_of`: MACs by kind of operator, only for kinds that
     the device has an alpha of their own for."""
@@ -190,6 +222,8 @@ class Block:
     frame_rows: int
     rule: Literal["leader", "halo", "direct"]
     strips: tuple[Strip, ...]
+
+    __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +316,8 @@ class PipelineSchedule:
     buffers: tuple[Buffer, ...]
     load_bound_s: float
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -309,6 +345,10 @@ class Pipeline:
     note: str = ""
     stopped: bool = False
 
+    def __repr__(self) -> str:
+        devices = len(self.cluster.devices)
+        return f"<Pipeline of {len(self.stages)} stages over {devices} devices: period {self.evidence.in_seconds()}>"
+
     @property
     def throughput_per_s(self) -> float:
         return 1.0 / self.period_s if self.period_s else float("inf")
@@ -325,6 +365,8 @@ class Rewrite:
     kind: str
     bytes_gained: int
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Together:
@@ -332,3 +374,7 @@ class Together:
 
     order: Order
     arena: Arena
+
+    def __repr__(self) -> str:
+        peak, arena = self.order.evidence.in_bytes(), self.arena.evidence.in_bytes()
+        return f"<Together of {len(self.order.steps)} operators: peak {peak}, arena {arena}>"

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from downset.graph.core import Graph
+import numpy as np
+import numpy.typing as npt
+
+from downset.graph.core import Graph, Tensor
 from downset.memory.traffic import Traffic
-from downset.plans import Arena, Rewrite, Together
+from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
+from downset.text import abridged, format_bytes
 
-__all__ = ["Comparison", "Figure", "Fit", "Measured", "OnChip", "Simulation"]
+__all__ = [
+    "Comparison",
+    "Figure",
+    "Fit",
+    "Inspection",
+    "Measured",
+    "OnChip",
+    "Simulation",
+    "StageCandidate",
+    "StageResult",
+    "StageRun",
+    "StepNeed",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +40,10 @@ class Comparison:
     note: str = ""
     largest: float = 0.0
     floats: bool = False
+
+    def within(self, tolerance: float) -> bool:
+        """Whether the outputs are equal, or differ by no more than this anywhere."""
+        return bool(self.equal) or (self.max_abs_error is not None and self.max_abs_error <= tolerance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,8 @@ class Measured:
     before: int
     after: int
     details: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +98,13 @@ class Fit:
     rewrites: tuple[Rewrite, ...] = ()
     traffic: tuple[OnChip, ...] = ()
 
+    def __repr__(self) -> str:
+        peak, arena = (
+            f"{format_bytes(figure.before)} -> {format_bytes(figure.after)} B{' (proven)' if figure.proven else ''}"
+            for figure in (self.peak, self.arena)
+        )
+        return f"<Fit of {_end(self.model)!r} to {self.target}: peak {peak}, arena {arena}, shipped {self.shipped}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
@@ -95,3 +125,112 @@ class Simulation:
     seconds: float
     stalled_at_s: float | None = None
     window: int = 1
+
+    def __repr__(self) -> str:
+        return f"<Simulation of {self.frames} frames, {self.completed} completed: period {self.period_s:.6g} s>"
+
+
+@dataclass(frozen=True, slots=True)
+class StepNeed:
+    """One operator in the file's order, and the bytes that live while it runs."""
+
+    step: int
+    kind: str
+    name: str
+    live_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a network is made of, and what its file's order needs under the memory model `memory`.
+
+    `tensors` counts activations. `width`: the most operators of which none waits for another. `downsets`: how many sets
+    of operators are closed under predecessors, counted where `downsets_exact`, else estimated; then at most the largest
+    float, and `downsets_log10` is the logarithm of the estimate. `peak_bytes` is that of the file's order."""
+
+    model: str
+    format: str
+    memory: str
+    operators: int
+    tensors: int
+    activation_bytes: int
+    weight_bytes: int
+    width: int
+    downsets: int
+    downsets_log10: float
+    downsets_exact: bool
+    peak_bytes: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    steps: tuple[StepNeed, ...]
+
+    def __repr__(self) -> str:
+        peak = f"peak {format_bytes(self.peak_bytes)} B, memory {self.memory}"
+        return f"<Inspection of {_end(self.model)!r}: {self.operators} operators, {self.tensors} activations, {peak}>"
+
+
+@dataclass(frozen=True, slots=True)
+class StageCandidate:
+    """A whole schedule and its measured latencies in seconds, one a round. `live_bytes`: analytic."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    barriers: bool
+    seconds: tuple[float, ...] = ()
+    live_bytes: int = 0
+    variant: str = ""
+
+    def percentile(self, share: float) -> float:
+        """Seconds that this share of the rounds took at most: 0.5 is the median."""
+        return float(np.quantile(self.seconds, share))
+
+    def __repr__(self) -> str:
+        timed = f"{self.percentile(0.5):.6g} s in the median of {len(self.seconds)}" if self.seconds else "not timed"
+        return f"<StageCandidate {self.name!r}: {len(self.stages)} stages, {timed}>"
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """`bound_s`: the longest path of units timed alone, or all their multiply-adds at the highest rate that one of them
+    reached, whichever is more: no schedule of these kernels is expected below it. None where a candidate was faster
+    (its p10): then the units were measured too slow, and nothing is known. `speedup`: sequential over chosen, the
+    median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided."""
+
+    plan: StagePlan
+    candidates: tuple[StageCandidate, ...]
+    timings_used: int
+    bound_s: float | None
+    speedup: float
+    why: str
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        chosen, device = self.plan.evidence.method, self.plan.device_name
+        return f"<StageResult on {device}: {chosen} of {len(self.candidates)} candidates, {self.speedup:.3f}x>"
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """What a plan of stages computed, and how long that took. `outputs`: by name, in the order of the graph's outputs,
+    half floats as float32. `seconds`: of each timed run, measured. `max_relative_error`: the largest difference from
+    ONNX Runtime's outputs over the largest value of its output; None where that was not asked for. `allowed_error`: how
+    large that may be for the device and element type."""
+
+    device_name: str
+    outputs: Mapping[str, npt.NDArray[Any]]
+    seconds: tuple[float, ...]
+    max_relative_error: float | None
+    allowed_error: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the outputs are ONNX Runtime's as far as the element type allows; True where that was not asked."""
+        return self.max_relative_error is None or self.max_relative_error <= self.allowed_error
+
+    def __repr__(self) -> str:
+        return f"<StageRun on {self.device_name}: {len(self.outputs)} outputs, {len(self.seconds)} timed runs>"
+
+
+def _end(path: str) -> str:
+    """The end of a long path, where a model's name stands."""
+    return path if len(path) <= 60 else f"...{path[-57:]}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import reprlib
 import textwrap
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 from downset.errors import UsageError
 
-__all__ = ["brief", "format_bytes", "parse_bytes", "parse_seconds", "parse_share", "printable"]
+__all__ = ["abridged", "brief", "format_bytes", "parse_bytes", "parse_seconds", "parse_share", "printable"]
 
 _FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -54,3 +57,19 @@ def brief(text: object, most: int = 300) -> str:
 def printable(text: str) -> str:
     """A name from a file as a terminal or a comment may show it: on one line, without control characters."""
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+_ABRIDGING = reprlib.Repr()
+_ABRIDGING.maxstring = _ABRIDGING.maxother = 60
+
+
+def abridged(value: Any) -> str:
+    """The `repr` of a dataclass on one line: long fields are cut, and several dataclasses in one field are counted."""
+    shown = (f"{field.name}={_abridged_field(getattr(value, field.name))}" for field in fields(value))
+    return f"{type(value).__name__}({' '.join(', '.join(shown).split())})"
+
+
+def _abridged_field(value: Any) -> str:
+    if isinstance(value, tuple) and len(value) > 1 and is_dataclass(value[0]):
+        return f"<{len(value)} {type(value[0]).__name__}>"
+    return _ABRIDGING.repr(value)

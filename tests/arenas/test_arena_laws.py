@@ -33,7 +33,7 @@ TIMED = {"local_search", "exact"}  # offsets by search: they look at the clock
 
 
 def run(planner, records, ties="tflite"):
-    return planner(records, ties=ties, time_limit_s=0.02)
+    return planner(records, **planner.taken(ties=ties, time_limit_s=0.02))
 
 
 @OFFSETS

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from downset.arenas.check import verify, verify_arena
+from downset.arenas.check import verify_arena
 from downset.errors import InvalidPlan
+from downset.joint.check import verify
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
 from downset.memory.models import MEMORY_MODELS
 from downset.orders.check import verify_order, verify_steps

@@ -12,10 +12,11 @@ from click.testing import CliRunner
 from downset.cli import downset as command
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError
 from downset.executor.device import open_device
-from downset.executor.staged import check_plan, prepare
+from downset.executor.staged import check_plan
 from downset.formats.plan_json import decode_plan
 from downset.formats.reading import load
 from downset.runtimes import ort
+from downset.stages.prepared import prepare
 from tests.cli.test_cli import SCHEMAS, downset, fails
 from tests.command import output_of
 from tests.networks import branchy, random_network

@@ -6,8 +6,8 @@ import torch
 
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
-from downset.executor.staged import prepare
 from downset.formats.reading import load
+from downset.stages.prepared import prepare
 from downset.stages.unit_graph import group_units
 from tests.capturing import as_if_capturing
 from tests.kernels.test_kernels import CASES, KINDS, saved_case

@@ -12,10 +12,10 @@ from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.cuda import CudaEngine
 from downset.executor.program import lower
-from downset.executor.staged import prepare
 from downset.formats.reading import load
 from downset.stages.ios import ios
 from downset.stages.lazy import lazy
+from downset.stages.prepared import prepare
 from downset.stages.unit_graph import blocks, group_units
 from downset.stages.variants import VARIANTS
 from downset.tuning.timer import block_problem, merge_families, renamed

@@ -14,10 +14,10 @@ from downset.executor import cuda
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.program import lower
-from downset.executor.staged import prepare
 from downset.formats.reading import load
 from downset.runtimes import ort
 from downset.stages.greedy import greedy
+from downset.stages.prepared import prepare
 from downset.stages.problem import Stage, StageProblem
 from downset.stages.unit_graph import group_units
 from downset.tuning.timer import merge_families

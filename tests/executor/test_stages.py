@@ -8,12 +8,14 @@ from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.device import open_device
 from downset.executor.program import lower
-from downset.executor.staged import check_plan, fingerprint, prepare, stage_engine
+from downset.executor.staged import check_plan, stage_engine
 from downset.formats.reading import load
+from downset.graph.fingerprint import fingerprint
 from downset.lattice import bits, ready
 from downset.plans import Evidence, StagePlan
 from downset.runtimes import ort
 from downset.stages.greedy import greedy
+from downset.stages.prepared import prepare
 from downset.stages.problem import Stage, StageProblem
 from downset.stages.unit_graph import blocks, group_units
 from downset.stages.variants import VARIANTS

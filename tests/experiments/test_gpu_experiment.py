@@ -12,8 +12,9 @@ import torch
 
 from downset.errors import UnsupportedError
 from downset.executor import cuda, device
-from downset.executor.staged import prepare, stage_engine
+from downset.executor.staged import stage_engine
 from downset.formats.reading import load
+from downset.stages.prepared import prepare
 from experiments import rows as committed
 from experiments.ios import gpu
 from tests.cuda_stand_in import standing_in
@@ -150,14 +151,15 @@ def test_rows_are_replaced_whole(tmp_path):
 
 def test_the_engine_of_a_saved_plan_equals_the_cpu_s(stand_in, tmp_path):
     from downset.executor.device import open_device
-    from downset.tuning.tune import Limits, stage
+    from downset.tuning.search import StageLimits
+    from downset.tuning.tune import tune_stages
 
     graph = prepare(load(branchy(tmp_path / "m.onnx")))
     values = [np.ones(graph.tensors[tensor].shape, np.float32) for tensor in graph.inputs]
     results = []
     for kind in ("cuda", "cpu"):
         opened = open_device(kind)
-        plan = stage(graph, opened, limits=Limits(timings=20), runs=3).plan
+        plan = tune_stages(graph, opened, limits=StageLimits(timings=20), runs=3).plan
         engine = stage_engine(graph, plan, opened, values)
         results.append([value.numpy().copy() for value in engine.outputs()])
         assert len(engine.time(2)) == 2

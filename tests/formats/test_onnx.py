@@ -97,6 +97,26 @@ def test_subgraphs_are_opaque_and_what_they_capture_is_read(tmp_path):
     assert graph.predecessors() == (0, 1)
 
 
+@pytest.mark.parametrize("kind", ["BiasGelu", "FastGelu", "FusedConv", "FusedGemm", "Gelu", "QuickGelu"])
+def test_shapes_of_contributed_kinds_are_inferred(tmp_path, kind):
+    """The file states none; the standard operator of the same shape stands for the one that ONNX does not know."""
+    shape, weights = {"FusedConv": ([1, 3, 5, 4], [2, 3, 2, 2]), "FusedGemm": ([5, 3], [2, 3])}.get(kind, ([5, 3], [3]))
+    attrs = {"FusedConv": {"activation": "Relu"}, "FusedGemm": {"activation": "Relu", "transB": 1}}.get(kind, {})
+    weighted = ["w"] if "Fused" in kind or kind == "BiasGelu" else []
+    nodes = [helper.make_node(kind, ["x", *weighted], ["y"], domain="com.microsoft", **attrs)]
+    nodes.append(helper.make_node("Identity", ["y"], ["z"]))
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    made = [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
+    constants = [constant("w", np.ones(weights, np.float32))]
+    graph = helper.make_graph(nodes, "g", given, made, constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    loaded = load(tmp_path / "m.onnx")
+    assert loaded.ops[0].kind == f"com.microsoft::{kind}"
+    result = loaded.tensors[loaded.ops[0].outputs[0]].shape
+    assert result == {"FusedConv": (1, 2, 4, 3), "FusedGemm": (5, 2)}.get(kind, (5, 3))
+
+
 def test_external_weights_are_read_only_when_asked_for(tmp_path):
     model = onnx.load(str(branchy_model(tmp_path / "whole.onnx")))
     onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="w.bin", size_threshold=0)
@@ -156,6 +176,62 @@ def test_onnx_runtime_follows_the_exported_order(tmp_path):
         assert list(taken.executed) == [graph.ops[v].name for v in order.steps]
         for one, other in zip(ort.run(tmp_path / "o.onnx"), ort.run(tmp_path / "r.onnx"), strict=True):
             assert np.array_equal(one, other)
+
+
+def test_a_body_may_hand_on_a_value_from_outside(tmp_path):
+    """The outer value is an input of the If; what a later node of the body makes is not."""
+    late = [helper.make_node("Neg", ["x"], ["n"]), helper.make_node("Abs", ["n"], ["y_then"])]
+    then_branch = helper.make_graph(late, "then", [], [floats("y_then", [4])])
+    else_branch = helper.make_graph([], "else", [], [floats("x", [4])])
+    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=then_branch, else_branch=else_branch)]
+    condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    graph = load(save(tmp_path / "if.onnx", nodes, [condition, floats("x", [4])], [floats("y", [4])]))
+    assert [graph.tensors[tensor].name for tensor in graph.ops[0].inputs] == ["c", "x"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "name"), [(256, "silero_vad.onnx"), (576, "silero_vad.onnx"), (576, "op18_ifless.onnx")]
+)
+def test_a_network_of_two_branches_loads_where_what_is_fed_chooses(samples, name):
+    """silero_vad.onnx holds a network for 16 kHz and one for 8 kHz, and only the first runs on 576 samples."""
+    shapes = {"input": (1, samples), "state": (2, 1, 128)}
+    graph = load(installed_model("silero-vad", name), shapes=shapes)
+    assert [graph.tensors[tensor].shape for tensor in graph.outputs] == [(1, 1), (2, 1, 128)]
+
+
+def loop_over(path, *, turns, body_adds_a_row):
+    """A Loop whose carried value keeps its size, or grows by a row each turn; `turns`: None for as many as are fed."""
+    counted = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    go_on = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "went")]
+    kind, inputs = ("Concat", ["v", "row"]) if body_adds_a_row else ("Add", ["v", "row"])
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["went"]),
+            helper.make_node(kind, inputs, ["w"], **({"axis": 0} if body_adds_a_row else {})),
+            helper.make_node("Identity", ["row"], ["each"]),
+        ],
+        "body",
+        [counted, go_on[0], floats("v", None)],
+        [go_on[1], floats("w", None), floats("each", None)],
+    )
+    nodes = [helper.make_node("Loop", ["n", "yes", "x"], ["y", "rows"], body=body)]
+    constants = [constant("yes", np.asarray(True)), constant("row", np.ones((1, 3), np.float32))]
+    inputs = [floats("x", [2, 3])]
+    if turns is None:
+        inputs.append(helper.make_tensor_value_info("n", TensorProto.INT64, []))
+    else:
+        constants.append(constant("n", np.asarray(turns, np.int64)))
+    return save(path, nodes, inputs, [floats("y", None), floats("rows", None)], constants)
+
+
+def test_the_sizes_of_a_loop_follow_from_its_body(tmp_path):
+    path = loop_over(tmp_path / "loop.onnx", turns=5, body_adds_a_row=False)
+    graph = load(path)
+    assert [graph.tensors[tensor].shape for tensor in graph.outputs] == [(2, 3), (5, 1, 3)]
+    assert [value.shape for value in ort.run(path)] == [(2, 3), (5, 1, 3)]
+    for turns, adds in ((5, True), (None, False)):
+        with pytest.raises(LoadError, match="known only at run time"):
+            load(loop_over(tmp_path / "open.onnx", turns=turns, body_adds_a_row=adds))
 
 
 @pytest.mark.parametrize("package", ["made", "swift-f0", "silero-vad"])

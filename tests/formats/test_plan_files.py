@@ -14,6 +14,7 @@ from downset.formats.c_header import c_header
 from downset.formats.plan_json import decode_plan, encode_plan, plan_schema, read_plan
 from downset.formats.writing import export
 from downset.orders.plan import plan_order
+from downset.plans import Together
 from downset.reports.text import report
 from tests.strategies import graphs
 
@@ -23,7 +24,7 @@ def test_json_round_trips_and_keeps_its_schema(graph, memory):
     order = plan_order(graph, memory=memory, method="greedy")
     arena = plan_arena(graph, order)
     schema = plan_schema()
-    for plan, name in ((order, "Order"), (arena, "Arena")):
+    for plan, name in ((order, "Order"), (arena, "Arena"), (Together(order, arena), "Together")):
         data = encode_plan(plan)
         assert decode_plan(data) == plan
         raw = msgspec.json.decode(data)
@@ -41,6 +42,7 @@ def test_json_round_trips_and_keeps_its_schema(graph, memory):
         b'{"kind":"order"}',
         b'{"kind":"order","schema":9}',
         b'{"kind":"order","schema":1,"steps":"x"}',
+        b'{"kind":"order","schema":1,"ok":true,"error":null,"peak_bytes":14}',
     ],
 )
 def test_what_is_no_plan_is_refused(data, tmp_path):

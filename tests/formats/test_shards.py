@@ -34,8 +34,10 @@ QUICK = Cluster(
 """So quick a network that strips pay."""
 
 
-def _session(path):
+def _session(path, *, optimised=True):
     options = runtime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -56,24 +58,24 @@ def _staged(graph, stages, devices):
     return blocks
 
 
-def _run(folder, graph, inputs):
+def _rows(meta, span):
+    """The part of a tensor that shards.json says."""
+    return ... if meta["rows_axis"] is None else (slice(None),) * meta["rows_axis"] + (slice(*span),)
+
+
+def _run(folder, graph, inputs, *, optimised=True):
     """Shard after shard, each given its rows of what was made before."""
-    listed = json.loads((folder / "shards.json").read_text())["shards"]
-    tensors = {tensor.name: index for index, tensor in enumerate(graph.tensors)}
+    described = json.loads((folder / "shards.json").read_text())
+    listed, tensors = described["shards"], described["tensors"]
     values = {graph.tensors[t].name: value for t, value in zip(graph.inputs, inputs, strict=True)}
     for shard in listed:
         given = {}
-        for name, (start, stop) in shard["inputs"].items():
-            spatial = len(graph.tensors[tensors[name]].shape) == 4
-            given[name] = np.ascontiguousarray(values[name][:, :, start:stop] if spatial else values[name])
-        made = _session(folder / shard["file"]).run(list(shard["outputs"]), given)
-        for (name, (start, stop)), part in zip(shard["outputs"].items(), made, strict=True):
-            meta = graph.tensors[tensors[name]]
-            whole = values.setdefault(name, np.full(meta.shape, np.nan, meta.dtype))
-            if len(meta.shape) == 4:
-                whole[:, :, start:stop] = part
-            else:
-                whole[...] = part
+        for name, span in shard["inputs"].items():
+            given[name] = np.ascontiguousarray(values[name][_rows(tensors[name], span)])
+        made = _session(folder / shard["file"], optimised=optimised).run(list(shard["outputs"]), given)
+        for (name, span), part in zip(shard["outputs"].items(), made, strict=True):
+            meta = tensors[name]
+            values.setdefault(name, np.full(meta["shape"], np.nan, meta["dtype"]))[_rows(meta, span)] = part
     return [values[graph.tensors[t].name] for t in graph.outputs], listed
 
 

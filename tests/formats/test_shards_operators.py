@@ -52,9 +52,9 @@ def write(path, nodes, constants, *, outputs=("y",), opset=17):
     return load(path)
 
 
-def plain_blocks(graph):
-    """A stage for the first operator, one for the others, each in three strips of unequal height."""
-    form, count = row_form(graph, strict=False), len(graph.ops)
+def plain_blocks(graph, axis):
+    """A stage for the first operator, one for the others, each in three strips of unequal height (or width)."""
+    form, count = row_form(graph, axis=axis, strict=False), len(graph.ops)
     halves = [tuple(range(count - 1)), (count - 1,)] if count > 1 else [(0,)]
     blocks = []
     for number, ops in enumerate(halves):
@@ -62,17 +62,17 @@ def plain_blocks(graph):
         rows = max(form.rows[t] for op in ops for t in graph.ops[op].outputs if t in later)
         cuts = [0, rows // 6, rows // 2, rows]
         strips = tuple((f"d{place}", cuts[place], cuts[place + 1]) for place in range(3))
-        blocks.append(ShardBlock(number, 0, ops, rows, strips))
+        blocks.append(ShardBlock(number, 0, ops, rows, strips, axis))
     return blocks
 
 
 def compare(folder, graph):
-    """Strips as they are given, and the plans of two methods."""
+    """Strips of rows and of columns as they are given, and the plans of two methods."""
     value = RANDOM.standard_normal(graph.tensors[graph.inputs[0]].shape).astype(np.float32)
     expected = _session(folder / "whole.onnx").run(None, {"x": value})
-    for way in ("blocks", "exact", "coedge"):
-        if way == "blocks":
-            write_shards(folder / way, graph, plain_blocks(graph))
+    for way in ("rows", "columns", "exact", "coedge"):
+        if way in ("rows", "columns"):
+            write_shards(folder / way, graph, plain_blocks(graph, ("rows", "columns").index(way)))
         else:
             export_shards(folder / way, graph, plan_pipeline(graph, QUICK, method=way, time_limit_s=1))
         with np.errstate(invalid="ignore"):  # not a number stands for what no shard made
@@ -95,6 +95,7 @@ POINTWISE = {
     "rank 2": binary("Add", ROWS, COLUMNS),
     "rank 2, columns spread": binary("Max", ROWS, 1, first=True),
     "columns alone": binary("Add", COLUMNS),
+    "remainder": ([node("Mod", ["a", "c"], ["b"], fmod=1)], [weights("c", ROWS, 1)]),
     "prelu": binary("PRelu", 4, ROWS, 1),
     "where": (
         [node("Where", ["c", "a", "d"], ["b"])],
@@ -161,6 +162,10 @@ WHOLE = {
     "reshape": one("Reshape", whole_numbers("s", 1, 4, COLUMNS, ROWS)),
     "einsum": one("Einsum", equation="nchw->ncwh"),
     "triangle": one("Trilu"),
+    "transposed convolution of a stated size": one("ConvTranspose", weights("w", 4, 4, 3, 3), output_shape=[37, 34],
+                                                   strides=[2, 2]),
+    "transposed convolution of equal size": one("ConvTranspose", weights("w", 4, 4, 3, 3), auto_pad="SAME_UPPER",
+                                                strides=[2, 2]),
     "instance norm": one("InstanceNormalization", *STATISTICS[:2]),
     "layer norm over rows": one("LayerNormalization", weights("w", ROWS, COLUMNS), axis=2),
     "softmax over rows": one("Softmax", axis=2),
@@ -190,6 +195,12 @@ WHOLE = {
     ),
 }  # fmt: skip
 CUT = {
+    "celu": one("Celu", alpha=0.5),
+    "mish": one("Mish", opset=18),
+    "shrink": one("Shrink", bias=0.1, lambd=0.3),
+    "thresholded relu": one("ThresholdedRelu", alpha=0.2),
+    "arc tangent": one("Atan"),
+    "norm pool": one("LpPool", p=2, **POOL),
     "max pool without": one("MaxPool", **POOL),
     "max pool, indices unread": one("MaxPool", outputs=("b", "i"), **POOL),
     "largest channel": (
@@ -198,6 +209,17 @@ CUT = {
     "depth to space": ([node("DepthToSpace", ["a"], ["q"], blocksize=2, mode="CRD"),
                         node("Conv", ["q", "w"], ["y"])], [weights("w", 2, 1, 3, 3)], {}),
     "local response": one("LRN", size=3),
+    "transposed convolution": one("ConvTranspose", weights("w", 4, 4, 3, 3), pads=[1, 1, 1, 1]),
+    "transposed convolution by two": one("ConvTranspose", weights("w", 4, 4, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2]),
+    "transposed convolution with rows behind": one(
+        "ConvTranspose", weights("w", 4, 4, 3, 4), floats("c", 1, 2, 3, 4), pads=[0, 1, 2, 1], strides=[3, 2],
+        output_padding=[2, 1]),
+    "transposed convolution, dilated": one("ConvTranspose", weights("w", 4, 4, 3, 2), pads=[3, 1, 0, 1],
+                                           strides=[2, 1], dilations=[2, 3]),
+    "transposed convolution with gaps": one("ConvTranspose", weights("w", 4, 4, 1, 2), floats("c", 1, 2, 3, 4),
+                                            strides=[3, 4], output_padding=[2, 1]),
+    "transposed convolution in groups": one("ConvTranspose", weights("w", 4, 2, 5, 5), pads=[2, 2, 1, 1],
+                                            strides=[2, 2], group=2),
     "layer norm over columns": one("LayerNormalization", weights("w", COLUMNS), axis=-1),
     "batch norm": one("BatchNormalization", *STATISTICS, VARIANCE),
     "dropout": one("Dropout", outputs=("b", "mask"), returned=("y", "mask")),
@@ -279,6 +301,6 @@ def test_devices_do_not_draw_at_random_each_for_themselves(tmp_path):
     nodes = [node("RandomNormalLike", ["a"], ["r"], name="noise"), node("Add", ["a", "r"], ["b"])]
     graph = write(tmp_path / "whole.onnx", nodes, [])
     with pytest.raises(UnsupportedError, match="'noise' of kind RandomNormalLike draws at random"):
-        write_shards(tmp_path / "shards", graph, plain_blocks(graph))
+        write_shards(tmp_path / "shards", graph, plain_blocks(graph, 0))
     (shard,) = export_shards(tmp_path / "one", graph, plan_pipeline(graph, QUICK, method="single"))
     assert shard.outputs == {"y": (0, ROWS)}

@@ -10,6 +10,7 @@ from downset.executor.arena import run_in_arena
 from downset.formats.reading import load
 from downset.formats.torch.read import load_exported, reordered
 from downset.formats.writing import export
+from downset.graph.cost import row_form
 from downset.orders.plan import plan_order
 
 
@@ -21,8 +22,8 @@ class Network(torch.nn.Module):
         self.last = torch.nn.Linear(8, 4)
 
     def forward(self, x):
-        y = torch.relu(self.norm(self.first(x)))
-        joined = torch.cat([y, torch.nn.functional.max_pool2d(y, 3, 1, 1)], 1)
+        y = torch.nn.functional.silu(self.norm(self.first(x)))
+        joined = torch.cat([torch.relu(y), torch.nn.functional.max_pool2d(y, 3, 1, 1)], 1)
         one, other = torch.split(joined, 8, 1)
         mean = (one * torch.sigmoid(other)).mean((2, 3))
         return self.last(torch.flatten(mean, 1)), torch.nn.functional.hardtanh(mean, 0, 6)
@@ -47,6 +48,26 @@ def test_known_operators_get_onnx_words_and_run_in_an_arena(program):
         assert ran.high_water_bytes == arena.arena_bytes
         for ours, theirs in zip(ran.outputs, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("network", "shape"),
+    [
+        (torch.nn.ConvTranspose2d(8, 4, 3, stride=2, padding=1), (1, 8, 32, 32)),
+        (torch.nn.ConvTranspose2d(4, 6, (3, 5), (2, 3), (1, 2), (1, 0), 2, dilation=(1, 2)), (1, 4, 7, 6)),
+        (torch.nn.ConvTranspose1d(4, 6, 5, stride=3, padding=2, output_padding=1), (1, 4, 12)),
+        (torch.nn.Sequential(torch.nn.Conv1d(3, 4, 5, 2, 2), torch.nn.MaxPool1d(3, 2, 1), torch.nn.AvgPool1d(2)),
+         (1, 3, 40)),
+    ],
+)  # fmt: skip
+def test_layers_of_one_axis_and_transposed_ones_are_known_cut_and_run(network, shape):
+    program = torch.export.export(network.eval(), (torch.randn(shape),))
+    graph = load_exported(program)
+    assert not any(op.whole for op in row_form(graph).ops)
+    value = torch.randn(shape)
+    order = plan_order(graph, memory="torch")
+    ran = run_in_arena(graph, order, plan_arena(graph, order), [value.numpy()])
+    np.testing.assert_allclose(ran.outputs[0], program.module()(value).detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_reordered_program_computes_the_same(program, tmp_path):

@@ -9,6 +9,8 @@ from downset.graph.core import Graph, Op, Tensor
 from downset.graph.cost import macs, row_form, segment_macs, whole_macs
 from downset.graph.halos import input_interval
 from downset.graph.row_form import equal_strips, needed
+from downset.pipelines.network import block_units
+from downset.pipelines.pieces.problem import piece_problem
 from zoo import ZOO, counts, graph
 
 
@@ -76,6 +78,53 @@ def test_unknown_kind():
     assert row_form(network, strict=False).ops[0].whole
 
 
+@pytest.mark.parametrize("kind", ["Celu", "Mish", "Shrink", "Swish", "ThresholdedRelu"])
+def test_activations_read_the_rows_that_they_make(kind):
+    op, network = _one(kind, 10, 10)
+    assert input_interval(op, network, 0, (3, 5)) == (3, 5)
+    assert not row_form(network).ops[0].whole
+
+
+def _chain(*kinds):
+    """Operators on (2, 5) one after another, each with weights of its own."""
+    tensors = [Tensor("x", (2, 5), "float32", 40)]
+    ops = []
+    for number, kind in enumerate(kinds):
+        tensors.append(Tensor(f"w{number}", (5, 5), "float32", 0, "constant"))
+        tensors.append(Tensor(f"y{number}", (2, 5), "float32", 40))
+        inputs = (len(tensors) - 3 if number else 0, len(tensors) - 2)
+        ops.append(Op(f"op{number}", kind, inputs if kind != "Relu" else inputs[:1], (len(tensors) - 1,)))
+    return Graph("chain", tuple(tensors), tuple(ops), (0,), (len(tensors) - 1,))
+
+
+@pytest.mark.parametrize("kind", ["Gemm", "MatMul", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul"])
+def test_matrix_products_are_layers_of_a_chain_but_none_that_pico_counts(kind):
+    network = _chain(kind, "Relu", kind)
+    assert macs(network) == 2 * 2 * 5 * 5
+    assert block_units(network) == ((0, 1), (2,))
+    assert piece_problem(network).layers == (0,)
+
+
+@pytest.mark.parametrize("kind", ["Conv", "ConvTranspose", "com.microsoft::FusedConv"])
+def test_convolutions_are_layers_by_either_count(kind):
+    _, network = _one(kind, 10, 10, {}, (2, 2, 1, 1))
+    assert macs(network) == 10 * 5 * 2 * 2
+    assert piece_problem(network).layers == (1,)
+
+
 def test_strips_cover_without_overlap():
     assert equal_strips(7, 3) == ((0, 2), (2, 4), (4, 7))
     assert equal_strips(2, 3) == ((0, 0), (0, 1), (1, 2))
+
+
+def test_macs_that_do_not_divide_into_rows_are_rounded_up_by_less_than_one_a_row():
+    """A transposed convolution multiplies every input element by its window: 32 rows of MACs for 63 rows of output."""
+    op, network = _one("ConvTranspose", 32, 63, {"strides": [2, 1], "pads": [1, 0, 1, 0]}, (2, 2, 3, 1))
+    (found,) = row_form(network).ops
+    assert macs(network) == 32 * 5 * 2 * 2 * 3
+    assert macs(network) % 63
+    assert not found.whole
+    assert 0 <= found.macs - macs(network) < 63
+    assert [input_interval(op, network, 0, rows) for rows in ((0, 1), (1, 2), (2, 4), (62, 63))] == [
+        (0, 1), (0, 2), (1, 3), (31, 32),
+    ]  # fmt: skip

@@ -8,15 +8,16 @@ from onnx import TensorProto, helper, numpy_helper
 from downset.errors import UnsupportedError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
-from downset.executor.staged import planned_graph, prepare, stage_engine
+from downset.executor.staged import stage_engine
 from downset.formats.reading import load
 from downset.formats.shards.model import opsets_of, shard_model
 from downset.graph.core import ABSENT
 from downset.kernels.known_values import with_known_values
 from downset.runtimes import ort
 from downset.stages.check import verify_stages
+from downset.stages.prepared import planned_graph, prepare
 from downset.stages.unit_graph import group_units
-from downset.tuning.tune import stage
+from downset.tuning.tune import tune_stages
 from tests.executor.test_stages import close, expected
 from tests.models import installed_model
 
@@ -68,7 +69,7 @@ def test_values_known_before_any_run(tmp_path, batch):
     kinds = {graph.ops[index].kind for ops in group_units(graph).units for index in ops}
     assert kinds == {"Conv", "Dropout", "Relu"} | ({"Div"} if batch is None else set())
     values = seeded_inputs(graph)
-    plan = stage(graph, open_device("cpu", threads=2), runs=3).plan
+    plan = tune_stages(graph, open_device("cpu", threads=2), runs=3).plan
     verify_stages(planned_graph(graph, plan), plan)
     engine = stage_engine(graph, plan, open_device("cpu", threads=2), values)
     close([value.numpy() for value in engine.outputs()], expected(path, graph, values, batch or 1))
@@ -109,7 +110,7 @@ def test_what_is_spread_out_over_the_batch_grows_with_it(tmp_path):
     path = model(tmp_path / "m.onnx", nodes, constants)
     graph = prepare(load(path), batch=3)
     values = seeded_inputs(graph)
-    plan = stage(graph, open_device("cpu", threads=1), runs=1).plan
+    plan = tune_stages(graph, open_device("cpu", threads=1), runs=1).plan
     engine = stage_engine(graph, plan, open_device("cpu", threads=1), values)
     close([value.numpy() for value in engine.outputs()], expected(path, graph, values, 3))
     engine.close()
@@ -131,7 +132,7 @@ def test_a_real_model_with_computed_weights(tmp_path):
     graph = prepare(load(path))
     assert not any(graph.ops[index].kind == "ConstantOfShape" for ops in group_units(graph).units for index in ops)
     values = seeded_inputs(graph)
-    plan = stage(graph, open_device("cpu", threads=2), runs=3).plan
+    plan = tune_stages(graph, open_device("cpu", threads=2), runs=3).plan
     engine = stage_engine(graph, plan, open_device("cpu", threads=2), values)
     names = [graph.tensors[tensor].name for tensor in graph.inputs]
     close([value.numpy() for value in engine.outputs()], ort.run_on(path, dict(zip(names, values, strict=True))))
@@ -156,4 +157,4 @@ def test_a_number_that_is_none_is_said_when_it_is_needed(tmp_path, value):
     onnx.save(damaged, str(path))
     graph = load(path)
     with pytest.raises(UnsupportedError, match="'ones': the number"):
-        stage(prepare(graph), open_device("cpu", threads=1), runs=1)
+        tune_stages(prepare(graph), open_device("cpu", threads=1), runs=1)

@@ -12,10 +12,10 @@ from downset.executor.binder import Binder
 from downset.executor.convolutions import Convolutions, Geometry, geometry_of
 from downset.executor.device import open_device
 from downset.executor.program import lower
-from downset.executor.staged import prepare
 from downset.formats.reading import load
 from downset.runtimes import litert
 from downset.stages.greedy import greedy
+from downset.stages.prepared import prepare
 from downset.stages.problem import StageProblem
 from downset.stages.unit_graph import group_units
 from tests.models import installed_model
@@ -47,6 +47,25 @@ def test_every_layout_is_packed_and_computes_the_same(graph, threads):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4 * max(float(np.abs(other).max()), 1.0))
     packed = {key[0] for key in binder.convolutions._packed}
     assert packed == {op.inputs[1] for op in weighted(graph)}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("columns", "kernel", "stride", "pads"), [
+    (3, (3, 3), 2, [0, 0, 0, 0]), (5, (4, 5), 3, [0, 0, 0, 0]), (2, (4, 4), 3, [2, 1, 2, 1]),
+    (2, (3, 3), 2, [1, 1, 0, 0]),
+])  # fmt: skip
+def test_an_image_of_one_channel_that_becomes_a_single_column(columns, kernel, stride, pads, threads):
+    """oneDNN reads the wrong columns there."""
+    build = Builder(False, 3)
+    image = build.tensor((1, 6, columns))
+    rows = 6 + pads[0] + pads[2] - kernel[0] + 1
+    attrs = {"kernel_shape": list(kernel), "strides": [1, stride], "pads": pads, "activation": "Relu"}
+    build.op("Conv", [image, build.weights(2, 1, *kernel), build.weights(2)], (2, rows, 1), **attrs)
+    graph = build.graph((image,))
+    values = seeded_inputs(graph)
+    (mine,), _ = through_the_engine(graph, values, threads)
+    other = execute(graph, dict(zip(graph.inputs, values, strict=True)))[graph.outputs[0]].numpy()
+    np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("finite", [False, True])

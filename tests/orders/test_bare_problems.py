@@ -65,5 +65,5 @@ def test_the_compiled_placement_refuses_lifetimes_that_are_none():
     for stop in (0, -1):
         with pytest.raises(ValueError, match="never lives"):
             place_in_order([Record("a", 0, stop, 4)], [0])
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match="not an index"):
         place_in_order([Record("a", 0, 1, 4)], [1])

@@ -12,7 +12,7 @@ from downset.memory.liveness import OrderProblem, Storage, order_problem, peak_b
 from downset.memory.models import MEMORY_MODELS
 from downset.orders.alternatives import alternatives
 from downset.orders.beam import beam
-from downset.orders.best_first import NONE_BELOW, OPEN, SOLVED
+from downset.orders.best_first import Outcome
 from downset.orders.bound import closure_bound
 from downset.orders.check import verify_order, verify_steps
 from downset.orders.engines import engine_of
@@ -124,11 +124,11 @@ def test_each_search_alone_proves_the_optimum_in_slices(memory, data):
         for backward in (False, True):
             search = parts.search(backward=backward)
             known = data.draw(st.integers(0, least))  # any bound that holds may be given, at any time
-            while (outcome := search.advance(known, total, 10.0, 2)) == OPEN:
+            while (outcome := search.advance(known, total, 10.0, 2)) is Outcome.LIMIT:
                 assert search.bound <= least
-            assert outcome == SOLVED
+            assert outcome is Outcome.SOLVED
             assert parts.peak(search.steps) == peak_bytes(problem, search.steps) == search.bound == least
-            assert parts.search(backward=backward).advance(0, least, 10.0, 10**9) == NONE_BELOW
+            assert parts.search(backward=backward).advance(0, least, 10.0, 10**9) is Outcome.IMPOSSIBLE
 
 
 @given(problem=wide_problems(operators=14), backward=st.booleans())

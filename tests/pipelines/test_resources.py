@@ -14,7 +14,8 @@ from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
-from downset.pipelines.tasks import device_loads, timed_tasks
+from downset.pipelines.tasks import timed_tasks
+from downset.reports.pipelines import device_loads
 from tests.oracles_schedule import settled_period
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 
@@ -124,7 +125,7 @@ def test_source_and_sink_pay_and_outside_moves_nothing():
     assert paid.period_s == pytest.approx(2.0 + 4.0 + 2.0)
     assert drafted(problem, cluster, stage, source="A", sink="A").period_s == pytest.approx(4.0)
     for options, says in (
-        ({"source": "D"}, "A, B, C"), ({"window": 0}, "at least one"), ({"topology": "ring"}, "leader or direct"),
+        ({"source": "D"}, "A, B, C"), ({"window": 0}, "at least one"), ({"topology": "ring"}, "leader, direct"),
         ({"topology": "direct"}, "use topology leader"), ({"comm": "paper", "window": 2}, "paper"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=says):

@@ -36,7 +36,7 @@ def _strip(graph, form, ops, wanted, values, axis):
             shape[dimension] = stop - start
             held[tensor] = (edit.add_tensor(f"{tensor}/given", shape, graph.tensors[tensor]), (start, stop))
             given[held[tensor][0]] = values[tensor].narrow(dimension, start, stop - start).contiguous().numpy()
-    operators, found = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix="/s", held=held, axis=axis)
+    operators, found = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix="/s", held=held)
     part = Graph("strip", tuple(edit.tensors), tuple(operators), tuple(given), tuple(found.values()), edit.constants)
     results = execute(part.check(), given)
     return {tensor: results[index] for tensor, index in found.items()}

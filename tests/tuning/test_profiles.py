@@ -148,9 +148,10 @@ def test_of_two_that_see_the_damage_one_moves_it_aside(tmp_path, monkeypatch):
 
 def test_a_long_search_survives_damage(tmp_path):
     from downset.executor.device import open_device
-    from downset.executor.staged import prepare
     from downset.formats.reading import load
-    from downset.tuning.tune import Limits, stage
+    from downset.stages.prepared import prepare
+    from downset.tuning.search import StageLimits
+    from downset.tuning.tune import tune_stages
     from tests.networks import branchy
 
     graph = prepare(load(branchy(tmp_path / "m.onnx")))
@@ -162,8 +163,8 @@ def test_a_long_search_survives_damage(tmp_path):
         if len(steps) == 4:
             kept.path.write_bytes(b"garbage" * 500)
 
-    result = stage(
-        graph, open_device("cpu", threads=1), limits=Limits(timings=1), runs=1, profiles=kept, progress=progress
+    result = tune_stages(
+        graph, open_device("cpu", threads=1), limits=StageLimits(timings=1), runs=1, profiles=kept, progress=progress
     )
     assert any("was damaged" in note for note in result.notes)
     assert kept.matching(result.plan.device_name, result.plan.versions, "float32", 1)

@@ -9,18 +9,23 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from downset.commands.stage import _print_table, stage_json
+from downset.commands.stage import _print_table
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device import open_device
-from downset.executor.staged import check_plan, fingerprint, planned_graph, prepare, stage_engine
+from downset.executor.staged import check_plan, stage_engine
 from downset.formats.reading import load
+from downset.graph.fingerprint import fingerprint
+from downset.reports.json_form import stage_result_json
+from downset.results import StageCandidate
 from downset.stages.check import verify_stages
+from downset.stages.prepared import planned_graph, prepare
 from downset.stages.problem import Stage
 from downset.stages.unit_graph import PATTERNS, group_units
-from downset.tuning.choice import Candidate, Timed, choose, noise
+from downset.tuning.choice import Timed, choose, noise
+from downset.tuning.search import StageLimits
 from downset.tuning.timer import StageTimer
-from downset.tuning.tune import Limits, stage
+from downset.tuning.tune import tune_stages
 from tests.cli.test_cli import SCHEMAS
 from tests.executor.test_stages import close, expected
 from tests.networks import branchy, random_network
@@ -31,7 +36,7 @@ def test_search_measure_choose_run(tmp_path, batch):
     path = branchy(tmp_path / "m.onnx")
     graph = prepare(load(path), batch=batch)
     device = open_device("cpu", threads=2)
-    result = stage(graph, device, limits=Limits(timings=30), runs=3)
+    result = tune_stages(graph, device, limits=StageLimits(timings=30), runs=3)
     plan = result.plan
     verify_stages(planned_graph(graph, plan), plan)
     assert result.timings_used <= len(plan.units) + 30
@@ -49,7 +54,7 @@ def test_a_plan_for_something_else_is_refused(tmp_path):
     loaded = load(branchy(tmp_path / "m.onnx"))
     graph = prepare(loaded)
     device = open_device("cpu", threads=2)
-    plan = stage(graph, device, limits=Limits(timings=1), runs=1).plan
+    plan = tune_stages(graph, device, limits=StageLimits(timings=1), runs=1).plan
     check_plan(graph, plan, device)
     with pytest.raises(InvalidPlan, match="batch 1, not for 2"):
         check_plan(prepare(loaded, batch=2), plan, device)
@@ -63,23 +68,23 @@ def test_a_plan_for_something_else_is_refused(tmp_path):
 
 def test_one_operator_and_no_operator(tmp_path):
     one = prepare(load(random_network(tmp_path / "m.onnx", seed=5, operators=1)))
-    result = stage(one, open_device("cpu", threads=2), runs=1)
+    result = tune_stages(one, open_device("cpu", threads=2), runs=1)
     assert result.plan.evidence.method == "sequential"
     empty = replace(one, ops=(), outputs=one.inputs)
     with pytest.raises(UnsupportedError, match="nothing to stage"):
-        stage(empty, open_device("cpu"))
+        tune_stages(empty, open_device("cpu"))
 
 
 def test_an_operator_without_a_kernel_is_named(tmp_path):
     graph = load(branchy(tmp_path / "m.onnx"))
     ops = tuple(replace(op, kind="NonMaxSuppression") if op.kind == "MaxPool" else op for op in graph.ops)
     with pytest.raises(UnsupportedError, match=r"MaxPool_.*NonMaxSuppression \(1"):
-        stage(replace(graph, ops=ops), open_device("cpu"))
+        tune_stages(replace(graph, ops=ops), open_device("cpu"))
 
 
 def timed(rounds, sequential=(1.0, 1.1), best="other"):
-    others = [Candidate("other", (), False, (0.8, 0.9))] if best else []
-    return Timed((Candidate("sequential", (), False, sequential), *others), best, tuple(rounds))
+    others = [StageCandidate("other", (), False, (0.8, 0.9))] if best else []
+    return Timed((StageCandidate("sequential", (), False, sequential), *others), best, tuple(rounds))
 
 
 def test_a_winner_by_luck_is_not_taken():
@@ -111,7 +116,7 @@ def test_a_block_with_too_many_endings_is_cut_and_searched(tmp_path, monkeypatch
     graph = prepare(load(random_network(tmp_path / "m.onnx", seed=3, operators=16)))
     monkeypatch.setattr(endings, "PAIR_LIMIT", 60)
     # More timings than there are stages: what is searched is searched to the end.
-    result = stage(graph, open_device("cpu", threads=1), limits=Limits(timings=10_000), runs=3)
+    result = tune_stages(graph, open_device("cpu", threads=1), limits=StageLimits(timings=10_000), runs=3)
     cuts = [note for note in result.notes if "were cut into" in note]
     assert len(cuts) == len(set(cuts)) > 0, "a cut holds for all strategies"
     assert not any("was not searched" in note for note in result.notes)
@@ -124,7 +129,7 @@ def test_patterns_of_units_can_be_replaced(tmp_path):
     device = open_device("cpu", threads=2)
     values = seeded_inputs(graph)
     for patterns, largest in (((), 1), ((("Conv", "Relu"),), 2), ((("Concat", "Relu"),), 1), (PATTERNS, 3)):
-        plan = stage(graph, device, limits=Limits(timings=5, patterns=patterns), runs=1).plan
+        plan = tune_stages(graph, device, limits=StageLimits(timings=5, patterns=patterns), runs=1).plan
         assert max(map(len, plan.units)) == largest, patterns
         check_plan(graph, plan, device)
         engine = stage_engine(graph, plan, device, values)
@@ -141,29 +146,29 @@ def test_sequential_is_timed_once_whatever_its_order(tmp_path, monkeypatch):
     at = next(at for at in order[:-1] if not predecessors[at + 1] >> at & 1)
     order[at], order[at + 1] = order[at + 1], order[at]
     monkeypatch.setattr(Search, "stages", lambda *_: tuple(Stage(((unit,),)) for unit in order))
-    result = stage(graph, open_device("cpu", threads=2), runs=1)
+    result = tune_stages(graph, open_device("cpu", threads=2), runs=1)
     flat = [c for c in result.candidates if not c.variant and all(len(s.units) == 1 for s in c.stages)]
     assert [candidate.name for candidate in flat] == ["sequential"]
 
 
 def test_without_time_blocks_are_left_unsearched_and_said(tmp_path):
     graph = prepare(load(branchy(tmp_path / "m.onnx")))
-    result = stage(graph, open_device("cpu", threads=1), limits=Limits(all_seconds=1e-9), runs=3)
+    result = tune_stages(graph, open_device("cpu", threads=1), limits=StageLimits(all_seconds=1e-9), runs=3)
     assert any("no time was left" in note for note in result.notes)
     verify_stages(planned_graph(graph, result.plan), result.plan)
     with pytest.raises(UsageError, match="above 0 s"):
-        Limits(all_seconds=0)
+        StageLimits(all_seconds=0)
 
 
 @pytest.mark.parametrize(("unit_s", "known"), [(1e-9, True), (100.0, False)])
 def test_no_bound_is_stated_that_a_candidate_beats(tmp_path, monkeypatch, unit_s, known):
     graph = prepare(load(branchy(tmp_path / "m.onnx")))
     monkeypatch.setattr(StageTimer, "_measure", lambda self, stage: unit_s * len(stage.units))
-    result = stage(graph, open_device("cpu", threads=1), runs=3)
+    result = tune_stages(graph, open_device("cpu", threads=1), runs=3)
     fastest = min(candidate.percentile(0.1) for candidate in result.candidates)
     assert result.plan.evidence.bound <= fastest
     assert any("no bound is known" in note for note in result.notes) != known
-    printed = stage_json(result)
+    printed = {"kind": "stage", "schema": 1, "ok": True, "error": None, **stage_result_json(result)}
     jsonschema.validate(printed, json.loads((SCHEMAS / "stage.json").read_text()))
     out = Console(file=io.StringIO(), width=200)
     _print_table(result, out)
@@ -178,14 +183,14 @@ def test_no_bound_is_stated_that_a_candidate_beats(tmp_path, monkeypatch, unit_s
 def test_limits_that_are_none(tmp_path):
     for limit in ({"timings": math.nan}, {"max_ops": math.nan}, {"max_groups": 10**20}, {"timings": 0}):
         with pytest.raises(UsageError, match="from 1 to"):
-            Limits(**limit)
+            StageLimits(**limit)
     for limit in ({"seconds": math.nan}, {"all_seconds": math.nan}, {"seconds": -1.0}):
         with pytest.raises(UsageError, match="above 0 s"):
-            Limits(**limit)
+            StageLimits(**limit)
     graph = prepare(load(branchy(tmp_path / "m.onnx")))
     for wrong in ({"runs": 0}, {"seed": -1}):
         with pytest.raises(UsageError, match="at least"):
-            stage(graph, open_device("cpu", threads=1), limits=Limits(timings=1), **wrong)
+            tune_stages(graph, open_device("cpu", threads=1), limits=StageLimits(timings=1), **wrong)
     for threads in (0, 1025, 10**20, math.nan):
         with pytest.raises(UsageError, match="threads"):
             open_device("cpu", threads=threads)
@@ -202,13 +207,13 @@ def test_a_candidate_that_cannot_be_built_is_left_out(tmp_path, monkeypatch):
         return build(self, binder, units, program, **options)
 
     monkeypatch.setattr(type(device), "engine", engine)
-    result = stage(graph, device, runs=3)
+    result = tune_stages(graph, device, runs=3)
     assert {"sequential", "greedy"} <= {candidate.name for candidate in result.candidates}
     assert any("out of memory" in note and "left out" in note for note in result.notes)
     assert not any(stage.merged for stage in result.plan.stages)
     monkeypatch.setattr(type(device), "engine", lambda self, *_, **__: engine_fails())
     with pytest.raises(UnsupportedError, match="nothing runs"):
-        stage(graph, device, runs=3)
+        tune_stages(graph, device, runs=3)
 
 
 @pytest.mark.parametrize("apart", [1.0, 0.01, float("nan"), 1e-5])
@@ -233,7 +238,7 @@ def test_a_candidate_with_other_outputs_is_left_out(tmp_path, monkeypatch, apart
 
     monkeypatch.setattr(type(device), "engine", engine)
     monkeypatch.setattr(StageTimer, "_measure", lambda self, stage: 1e-6 if stage.merged else float(len(stage.units)))
-    result = stage(graph, device, runs=3)
+    result = tune_stages(graph, device, runs=3)
     names = {candidate.name for candidate in result.candidates}
     assert {"sequential", "greedy"} <= names
     left_out = [note for note in result.notes if "outputs differ from sequential's" in note]

@@ -28,7 +28,7 @@ from downset.arenas.objects_fit import total_bytes
 from downset.arenas.objects_in_order import objects_in_order
 from downset.arenas.strip_packing import strip_packing
 from downset.arenas.tflm_greedy import tflm_greedy
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import breadths, objects_bound, offsets_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -67,16 +67,14 @@ _OBJECTS: Members = (
 )
 
 
-def best(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def best(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """The smallest placement of the portfolio; proven when it meets the bound. Never above any member."""
-    del time_limit_s
     check_ties(ties)
     return _first_best(records, _OFFSETS, offsets_bound(records), height)
 
 
-def best_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def best_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """The least total of the portfolio's objects; proven when it meets the bound. Never above any member."""
-    del time_limit_s
     check_ties(ties)
     return _first_best(records, _OBJECTS, objects_bound(records), total_bytes)
 

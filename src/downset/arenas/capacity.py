@@ -9,6 +9,7 @@ from downset.arenas.exact import exact
 from downset.arenas.exact_objects import exact_objects
 from downset.arenas.gaps import height
 from downset.arenas.objects_fit import total_bytes
+from downset.arenas.ties import TiesName
 from downset.errors import InfeasibleError, LimitReached
 from downset.memory.bounds import check_capacity, objects_bound, positional_maxima
 from downset.memory.records import Record
@@ -23,7 +24,7 @@ def within(planner: Planner, capacity_bytes: int) -> Planner:
     """A planner of offsets that ends at or below the capacity, or raises: InfeasibleError where it is proven that
     nothing does, with the least that will do where that is known; LimitReached where it is not known in time."""
 
-    def plan(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+    def plan(records: Sequence[Record], *, ties: TiesName = "tflite", time_limit_s: float = 10.0) -> Found:
         check_capacity(records, capacity_bytes)
         begin = time.perf_counter()
         found = planner(records, ties=ties, time_limit_s=time_limit_s)
@@ -38,7 +39,7 @@ def within(planner: Planner, capacity_bytes: int) -> Planner:
 def within_objects(planner: Planner, capacity_bytes: int) -> Planner:
     """A planner of objects whose total is at or below the capacity; raises as `within`."""
 
-    def plan(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+    def plan(records: Sequence[Record], *, ties: TiesName = "tflite", time_limit_s: float = 10.0) -> Found:
         bound = objects_bound(records)
         if bound > capacity_bytes:
             maxima = ", ".join(map(str, positional_maxima(records)[:4]))

@@ -1,4 +1,4 @@
-"""Checks any plan by carrying it out on paper. Imports no planner and is naive on purpose: it must be easy to believe.
+"""Checks an arena by carrying its order out on paper. Imports no planner, and is naive so that it is easy to believe.
 
 An arena is checked by simulation: every write stamps its byte range with the value it holds, every read looks whether
 the stamps are still there. A placement that loses a byte anybody still needs is named with operator and tensor.
@@ -12,26 +12,16 @@ from downset.errors import InvalidPlan
 from downset.graph.core import ABSENT, Graph
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, memory_model
-from downset.orders.check import verify_order
-from downset.plans import Arena, Order
+from downset.plans import Arena
 
-__all__ = ["verify", "verify_arena"]
-
-
-def verify(graph: Graph, order: Order, arena: Arena | None = None) -> None:
-    """Raise InvalidPlan naming the first broken law, or return None.
-
-    Laws: the order is a permutation that respects every edge; its stated peak is its peak; bound <= value, equal if
-    proven; every tensor keeps its bytes until its last reader ran; all bytes lie in the arena and are aligned;
-    arena >= peak. O(steps x tensors).
-    """
-    verify_order(graph, order)
-    if arena is not None:
-        verify_arena(graph, order.steps, arena)
+__all__ = ["verify_arena"]
 
 
 def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena, *, memory: MemoryModel | None = None) -> None:
-    """The laws of a placement for this graph and order; `memory` where the model is the caller's own."""
+    """The laws of a placement for this graph and order; `memory` where the model is the caller's own.
+
+    Every tensor keeps its bytes until its last reader ran; all bytes lie in the arena and are aligned; the arena is at
+    least the peak. Raises InvalidPlan naming the first law broken. O(steps x tensors)."""
     model = memory_model(memory or arena.memory)
     planned = lifetimes(graph, steps, model)
     if planned.records != arena.records or len(arena.offsets) != len(arena.records):

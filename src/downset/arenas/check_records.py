@@ -7,8 +7,9 @@ from itertools import pairwise
 
 from downset.errors import InvalidPlan
 from downset.memory.records import Record, collisions
+from downset.plans import Arena, Evidence, SharedObjects
 
-__all__ = ["check_objects", "check_placement"]
+__all__ = ["check_objects", "check_placement", "verify_objects", "verify_placement"]
 
 
 def check_placement(records: Sequence[Record], offsets: Sequence[int], *, capacity: int | None = None) -> None:
@@ -48,3 +49,30 @@ def check_objects(records: Sequence[Record], object_of: Sequence[int]) -> None:
                 f"records {records[first].id!r} and {records[second].id!r} share object {held} and both live at step "
                 f"{start}"
             )
+
+
+def verify_placement(arena: Arena) -> None:
+    """The laws of an arena by itself: records are aligned, inside and apart, and its evidence is that of its offsets.
+    Raises InvalidPlan naming the first one broken."""
+    check_placement(arena.records, arena.offsets, capacity=arena.arena_bytes)
+    ends = (offset + record.nbytes for record, offset in zip(arena.records, arena.offsets, strict=True))
+    _check_evidence(arena.evidence, max(ends, default=0), "arena")
+
+
+def verify_objects(shared: SharedObjects) -> None:
+    """The laws of shared objects: no two records of one object live at once, each object is as large as the largest of
+    its records, and the evidence is that of their sizes. Raises InvalidPlan naming the first one broken."""
+    check_objects(shared.records, shared.object_of)
+    for record, held in zip(shared.records, shared.object_of, strict=True):
+        if held >= len(shared.object_bytes) or record.nbytes > shared.object_bytes[held]:
+            raise InvalidPlan(f"record {record.id!r} of {record.nbytes} bytes is larger than its object {held}")
+    _check_evidence(shared.evidence, shared.total_bytes, "objects")
+
+
+def _check_evidence(evidence: Evidence, actual: int, what: str) -> None:
+    if evidence.value != actual:
+        raise InvalidPlan(f"the {what} state {evidence.value} bytes, but take {actual}")
+    if evidence.bound > evidence.value:
+        raise InvalidPlan(f"the bound {evidence.bound} is above the value {evidence.value}")
+    if evidence.proven and evidence.bound != evidence.value:
+        raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")

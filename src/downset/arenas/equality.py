@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Sequence
 
 from downset.arenas.from_objects import stacked
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound, offsets_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -21,16 +21,14 @@ from downset.plans import Found
 __all__ = ["equality", "equality_objects"]
 
 
-def equality_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def equality_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Objects shared by records of one size."""
-    del time_limit_s
     check_ties(ties)
     return Found(_assign(records), objects_bound(records))
 
 
-def equality(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def equality(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """The same as offsets."""
-    del time_limit_s
     check_ties(ties)
     return Found(stacked(records, _assign), offsets_bound(records))
 

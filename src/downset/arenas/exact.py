@@ -17,15 +17,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from downset import native
 from downset.arenas.best import best
 from downset.arenas.gaps import height
 from downset.arenas.local_search import local_search
-from downset.arenas.native_form import small_enough
+from downset.arenas.native_form import native_records, small_enough
+from downset.arenas.ties import TiesName
 from downset.errors import InfeasibleError
 from downset.memory.records import Record
-from downset.native import native_module
 from downset.plans import Found
+
+if TYPE_CHECKING:
+    from downset import _native
 
 __all__ = ["exact"]
 
@@ -38,7 +43,7 @@ _FIRST_NODES = 8
 def exact(
     records: Sequence[Record],
     *,
-    ties: str = "tflite",
+    ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
     capacity: int | None = None,
     node_limit: int = 1 << 60,
@@ -76,9 +81,9 @@ def _grain(records: Sequence[Record]) -> int:
 
 def _fit(records: Sequence[Record], found: Found, capacity: int, deadline: float, node_limit: int) -> Found:
     offsets, outcome, nodes = _within(records, capacity, deadline, node_limit)
-    if outcome == 0:
+    if outcome is native.compiled.Outcome.IMPOSSIBLE:
         raise InfeasibleError(f"no placement fits into {capacity} bytes: the search is complete")
-    if outcome < 0:
+    if outcome is not native.compiled.Outcome.SOLVED:
         return Found(found.solution, found.bound, False, found.states + nodes)
     return Found(offsets, found.bound, height(records, offsets) == found.bound, found.states + nodes)
 
@@ -96,13 +101,13 @@ def _least(records: Sequence[Record], found: Found, deadline: float, node_limit:
                 return Found(solution, min(bound, value), False, states)
             offsets, outcome, nodes = _within(records, target, deadline, min(share, node_limit - spent))
             spent, states = spent + nodes, states + nodes
-            if outcome > 0:
+            if outcome is native.compiled.Outcome.SOLVED:
                 solution, value = offsets, height(records, offsets)
             else:
                 out_of_reach = target
-                if outcome == 0:
+                if outcome is native.compiled.Outcome.IMPOSSIBLE:
                     bound = target + grain
-            if outcome <= 0 and value - out_of_reach <= max(grain, bound // 200):
+            if outcome is not native.compiled.Outcome.SOLVED and value - out_of_reach <= max(grain, bound // 200):
                 break
             target = min(max(out_of_reach + (value - out_of_reach) // (2 * grain) * grain, bound), value - grain)
             if target <= out_of_reach:
@@ -113,15 +118,9 @@ def _least(records: Sequence[Record], found: Found, deadline: float, node_limit:
 
 def _within(
     records: Sequence[Record], capacity: int, deadline: float, node_limit: int
-) -> tuple[tuple[int, ...], int, int]:
-    """(offsets, 1 placed or 0 impossible or -1 limit, nodes) from the native search."""
-    offsets, outcome, nodes = native_module().arena_within(
-        [record.nbytes for record in records],
-        [record.alignment for record in records],
-        [-1 if record.offset is None else record.offset for record in records],
-        [list(record.active()) for record in records],
-        capacity,
-        max(deadline - time.perf_counter(), 0.0),
-        node_limit,
+) -> tuple[tuple[int, ...], _native.Outcome, int]:
+    """(offsets if it is SOLVED, how the native search ended, nodes)."""
+    offsets, outcome, nodes = native.compiled.arena_within(
+        native_records(records), capacity, max(deadline - time.perf_counter(), 0.0), node_limit
     )
     return tuple(offsets), outcome, nodes

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from downset import native
 from downset.arenas.best import best_objects, quick_objects
-from downset.arenas.native_form import small_enough
+from downset.arenas.native_form import native_records, small_enough
 from downset.arenas.objects_fit import total_bytes
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import positional_maxima
 from downset.memory.records import Record
-from downset.native import native_module
 from downset.plans import Found
 
 __all__ = ["exact_objects"]
@@ -30,7 +30,7 @@ _STATES = 5_000_000  # about half a gigabyte of remembered failures
 
 
 def exact_objects(
-    records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0, state_limit: int = _STATES
+    records: Sequence[Record], *, ties: TiesName = "tflite", time_limit_s: float = 10.0, state_limit: int = _STATES
 ) -> Found:
     """Objects of least total; proven unless a limit ends the search, then with the bound it had reached."""
     check_ties(ties)
@@ -40,13 +40,8 @@ def exact_objects(
     if len(records) > _MOST_RECORDS or not small_enough(records):
         return best_objects(records)
     total = total_bytes(records, start.solution)
-    object_of, bound, states = native_module().shared_objects(
-        [record.nbytes for record in records],
-        [record.active() for record in records],
-        list(positional_maxima(records)),
-        total,
-        time_limit_s,
-        state_limit,
+    object_of, bound, states = native.compiled.shared_objects(
+        native_records(records), positional_maxima(records), total, time_limit_s, state_limit
     )
     solution = tuple(object_of) if object_of else start.solution
     if bound < total_bytes(records, solution):  # a limit ended the search: the rest of the portfolio may do better

@@ -18,7 +18,7 @@ from downset.arenas.objects_by_breadth import objects_by_breadth
 from downset.arenas.objects_by_size import objects_by_size
 from downset.arenas.objects_by_size_improved import objects_by_size_improved
 from downset.arenas.objects_in_order import objects_in_order
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record, align_up
 from downset.plans import Found
@@ -28,12 +28,12 @@ __all__ = ["from_objects", "objects_to_offsets", "stacked"]
 _MOST_IMPROVED = 2000
 
 
-def from_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def from_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Offsets of the shared objects that take least when laid one after the other."""
     check_ties(ties)
 
     def placed_by(planner: Callable[..., Found]) -> tuple[int, ...]:
-        return stacked(records, lambda free: planner(free, ties=ties, time_limit_s=time_limit_s).solution)
+        return stacked(records, lambda free: planner(free, ties=ties).solution)
 
     strategies = [objects_by_size, objects_by_breadth, objects_in_order]
     if len(records) <= _MOST_IMPROVED:

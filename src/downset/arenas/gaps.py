@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from downset.arenas.native_form import flat, small_enough
+from downset import native
+from downset.arenas.native_form import native_records, small_enough
 from downset.memory.records import Record, align_up
-from downset.native import native_module
+from downset.methods import EngineName, check_engine
 
 __all__ = ["height", "lowest_gap", "place_in_order"]
 
@@ -65,11 +66,12 @@ def lowest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
 
 
 def place_in_order(
-    records: Sequence[Record], sequence: Sequence[int], *, lowest: bool = False, engine: str = "native"
+    records: Sequence[Record], sequence: Sequence[int], *, lowest: bool = False, engine: EngineName = "native"
 ) -> tuple[int, ...]:
     """Pinned records first, then the others in `sequence`, each in its smallest (or lowest) gap. O(n²)."""
+    check_engine(engine)
     if engine == "native" and small_enough(records):
-        return tuple(native_module().place_in_order(*flat(records), sequence, lowest))
+        return tuple(native.compiled.place_in_order(native_records(records), sequence, lowest))
     choose = _lowest if lowest else _smallest
     offsets = [-1] * len(records)
     placed: list[Placed] = []

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.gaps import place_in_order
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -21,8 +21,7 @@ from downset.plans import Found
 __all__ = ["greedy_by_breadth"]
 
 
-def greedy_by_breadth(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def greedy_by_breadth(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Offsets by decreasing breadth of the steps."""
-    del time_limit_s
     sequence = breadth_order(records, later_step_first=check_ties(ties) == "paper")
     return Found(place_in_order(records, sequence), offsets_bound(records))

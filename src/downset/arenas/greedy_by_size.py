@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.arenas.gaps import place_in_order
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -19,9 +19,8 @@ from downset.plans import Found
 __all__ = ["greedy_by_size"]
 
 
-def greedy_by_size(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def greedy_by_size(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Offsets by decreasing size."""
-    del time_limit_s
     check_ties(ties)  # both sources break ties alike here
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, index))
     return Found(place_in_order(records, sequence), offsets_bound(records))

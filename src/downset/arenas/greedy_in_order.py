@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.arenas.gaps import place_in_order
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -20,9 +20,8 @@ from downset.plans import Found
 __all__ = ["greedy_in_order"]
 
 
-def greedy_in_order(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def greedy_in_order(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Offsets in order of production."""
-    del time_limit_s
     check_ties(ties)
     sequence = sorted(range(len(records)), key=lambda index: (records[index].start, index))
     return Found(place_in_order(records, sequence), offsets_bound(records))

@@ -12,13 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from downset import native
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.gaps import height as height_of
 from downset.arenas.gaps import place_in_order
-from downset.arenas.native_form import small_enough
+from downset.arenas.native_form import native_records, small_enough
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
-from downset.native import native_module
 from downset.plans import Found
 
 __all__ = ["local_search"]
@@ -32,23 +33,20 @@ _ROUNDS = 2_000_000
 def local_search(
     records: Sequence[Record],
     *,
-    ties: str = "tflite",
+    ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
     rounds: int | None = None,
     seed: int = 0,
 ) -> Found:
     """Offsets of least height found; proven where the height meets the bound."""
-    del ties  # starts from both rules
+    check_ties(ties)  # one or the other: it starts from both
     bound = offsets_bound(records)
     if not records:
         return Found((), 0, True)
     if len(records) > _MOST_RECORDS or not small_enough(records):
         return _first_fits(records, bound, time.perf_counter() + time_limit_s)
-    offsets, height, done = native_module().arena_local_search(
-        [record.nbytes for record in records],
-        [record.alignment for record in records],
-        [-1 if record.offset is None else record.offset for record in records],
-        [list(record.active()) for record in records],
+    offsets, height, done = native.compiled.arena_local_search(
+        native_records(records),
         _sequences(records),
         bound,
         time_limit_s,

@@ -17,7 +17,7 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -25,9 +25,8 @@ from downset.plans import Found
 __all__ = ["min_cost_flow"]
 
 
-def min_cost_flow(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def min_cost_flow(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Objects by a flow of least cost."""
-    del time_limit_s
     check_ties(ties)
     order = sorted(range(len(records)), key=lambda i: (records[i].start, i))
     heads, costs, edges_from = _network([records[i] for i in order])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound, offsets_bound
 from downset.memory.records import Record, align_up
 from downset.plans import Found
@@ -18,9 +18,8 @@ from downset.plans import Found
 __all__ = ["naive", "naive_objects"]
 
 
-def naive(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def naive(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """One after the other, above the pinned ones."""
-    del time_limit_s
     check_ties(ties)
     cursor = max((r.offset + r.nbytes for r in records if r.offset is not None), default=0)
     offsets = []
@@ -34,8 +33,7 @@ def naive(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: floa
     return Found(tuple(offsets), offsets_bound(records))
 
 
-def naive_objects(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def naive_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """An object for every record."""
-    del time_limit_s
     check_ties(ties)
     return Found(tuple(range(len(records))), objects_bound(records))

@@ -1,13 +1,17 @@
-"""How records cross into the native module: lists of 64-bit integers."""
+"""How records cross into the native module: as 64-bit integers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
+from downset import native
 from downset.memory.records import Record
 
-__all__ = ["flat", "small_enough"]
+if TYPE_CHECKING:
+    from downset import _native
+
+__all__ = ["native_records", "small_enough"]
 
 _MOST = 1 << 61
 
@@ -20,11 +24,11 @@ def small_enough(records: Sequence[Record]) -> bool:
     return room + pinned < _MOST and steps < _MOST
 
 
-def flat(records: Sequence[Record]) -> tuple[Any, ...]:
-    """Sizes, alignments, pinned offsets (-1: free), and active intervals, by record."""
-    return (
-        [record.nbytes for record in records],
-        [record.alignment for record in records],
-        [-1 if record.offset is None else record.offset for record in records],
-        [record.active() for record in records],
+def native_records(records: Sequence[Record], *, whole: bool = False) -> _native.Records:
+    """Checked once, for records that are `small_enough`. `whole`: lifetimes without their gaps."""
+    return native.compiled.Records(
+        nbytes=[record.nbytes for record in records],
+        alignment=[record.alignment for record in records],
+        pinned=[-1 if record.offset is None else record.offset for record in records],
+        active=[((record.start, record.stop),) if whole else record.active() for record in records],
     )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.objects_fit import assign_in_order
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -22,9 +22,8 @@ from downset.plans import Found
 __all__ = ["objects_by_breadth"]
 
 
-def objects_by_breadth(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def objects_by_breadth(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Objects by decreasing breadth of the steps."""
-    del time_limit_s
     later = check_ties(ties) == "paper"
     sequence = breadth_order(records, later_step_first=later, later_record_first=later)
     return Found(assign_in_order(records, sequence), objects_bound(records))

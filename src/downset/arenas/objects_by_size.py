@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.arenas.objects_fit import assign_in_order
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -20,9 +20,8 @@ from downset.plans import Found
 __all__ = ["objects_by_size"]
 
 
-def objects_by_size(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def objects_by_size(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Objects by decreasing size."""
-    del time_limit_s
     check_ties(ties)
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, index))
     return Found(assign_in_order(records, sequence, first=True), objects_bound(records))

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from downset.arenas.objects_fit import fits, occupy
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound, positional_maxima
 from downset.memory.records import Record
 from downset.plans import Found
@@ -30,9 +30,8 @@ Interval = tuple[int, int]
 _NONE = (1, 0, -1)  # (no object, distance, object): after every record that has an object
 
 
-def objects_by_size_improved(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def objects_by_size_improved(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Objects in stages of decreasing size, closest in time first."""
-    del time_limit_s
     maxima = positional_maxima(records)
     equal_goes_above = check_ties(ties) == "tflite"
     stages: dict[int, list[int]] = {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from downset.arenas.native_form import small_enough
+from downset import native
+from downset.arenas.native_form import native_records, small_enough
 from downset.memory.records import Record
-from downset.native import native_module
+from downset.methods import EngineName, check_engine
 
 __all__ = ["assign_in_order", "fits", "object_sizes", "occupy", "total_bytes"]
 
@@ -43,14 +44,14 @@ def total_bytes(records: Sequence[Record], object_of: Sequence[int]) -> int:
 
 
 def assign_in_order(
-    records: Sequence[Record], sequence: Sequence[int], *, first: bool = False, engine: str = "native"
+    records: Sequence[Record], sequence: Sequence[int], *, first: bool = False, engine: EngineName = "native"
 ) -> tuple[int, ...]:
     """Each record in turn goes to a free object: the smallest that is large enough, else the largest, which grows, else
     a new one; or, with `first`, to the object made first. The lowest number among equals. O(objects · n log n).
     """
+    check_engine(engine)
     if engine == "native" and small_enough(records):
-        active = [record.active() for record in records]
-        return tuple(native_module().assign_in_order([r.nbytes for r in records], active, sequence, first))
+        return tuple(native.compiled.assign_in_order(native_records(records), sequence, first))
     object_of = [-1] * len(records)
     busy: list[list[Interval]] = []
     sizes: list[int] = []

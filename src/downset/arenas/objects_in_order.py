@@ -13,7 +13,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from downset.arenas.ties import check_ties
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import objects_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -21,9 +21,8 @@ from downset.plans import Found
 __all__ = ["objects_in_order"]
 
 
-def objects_in_order(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def objects_in_order(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Objects in order of production."""
-    del time_limit_s
     check_ties(ties)
     object_of = [-1] * len(records)
     in_use: list[tuple[int, int]] = []  # (stop, object)

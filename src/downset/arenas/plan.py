@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import overload
+from typing import Unpack, overload
 
 from downset.arenas.capacity import within, within_objects
 from downset.arenas.check import verify_arena
 from downset.arenas.check_records import check_objects, check_placement
-from downset.arenas.planners import ARENAS, SHARED
+from downset.arenas.planners import ARENAS, CONTRACT, SHARED, SHARED_CONTRACT, ArenaOptions, SharedOptions
+from downset.arenas.ties import TiesName, check_ties
 from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import Lifetimes, lifetimes
-from downset.memory.models import MemoryModel, memory_model
+from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.memory.records import Record, check_records
-from downset.methods import find_method
+from downset.methods import Method, choose
 from downset.orders.check import verify_steps
 from downset.plans import Arena, Evidence, Found, Order, SharedObjects
 
@@ -30,11 +31,12 @@ def plan_arena(
     graph: Graph,
     order: Order | Sequence[int],
     *,
-    method: str | Planner = ...,
-    memory: str | MemoryModel | None = ...,
-    ties: str = ...,
+    method: str | Method | Planner = ...,
+    memory: MemoryName | MemoryModel | None = ...,
+    ties: TiesName = ...,
     time_limit_s: float = ...,
     capacity_bytes: int | None = ...,
+    **options: Unpack[ArenaOptions],
 ) -> Arena: ...
 
 
@@ -43,11 +45,12 @@ def plan_arena(
     graph: Sequence[Record],
     order: None = ...,
     *,
-    method: str | Planner = ...,
-    memory: str | MemoryModel | None = ...,
-    ties: str = ...,
+    method: str | Method | Planner = ...,
+    memory: MemoryName | MemoryModel | None = ...,
+    ties: TiesName = ...,
     time_limit_s: float = ...,
     capacity_bytes: int | None = ...,
+    **options: Unpack[ArenaOptions],
 ) -> Arena: ...
 
 
@@ -55,21 +58,24 @@ def plan_arena(
     graph: Graph | Sequence[Record],
     order: Order | Sequence[int] | None = None,
     *,
-    method: str | Planner = "best",
-    memory: str | MemoryModel | None = None,
-    ties: str = "tflite",
+    method: str | Method | Planner = "best",
+    memory: MemoryName | MemoryModel | None = None,
+    ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
     capacity_bytes: int | None = None,
+    **options: Unpack[ArenaOptions],
 ) -> Arena:
     """An offset in one arena for every record: of bare records, or of a graph that runs in an order.
 
     The memory model is the order's unless given. The bound is the largest breadth of the records (no placement of this
-    order needs less); proven when the arena meets it, or when an exact search ended. Held to `capacity_bytes`, raises
-    InfeasibleError if nothing fits and LimitReached if that was not known in time.
+    order needs less); proven when the arena meets it, or when an exact search ended. `options`: the method's own.
+
+    Held to `capacity_bytes`, raises InfeasibleError if nothing fits and LimitReached if that was not known in time.
+    Raises UsageError for an unknown method, option or choice.
     """
-    name, planner = find_method(method, ARENAS, "offsets", other=SHARED)
-    if capacity_bytes is not None:
-        planner = within(planner, capacity_bytes)
+    check_ties(ties)
+    chosen = choose(method, ARENAS, CONTRACT, options, other=SHARED)
+    planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
     living: Lifetimes | None = None
     model: MemoryModel | None = None
     steps: Sequence[int] = ()
@@ -90,7 +96,7 @@ def plan_arena(
     check_placement(records, found.solution)
     value = max((at + record.nbytes for at, record in zip(found.solution, records, strict=True)), default=0)
     bound = min(value, found.bound)
-    evidence = Evidence(name, value, bound, found.proven or bound == value, found.states, seconds)
+    evidence = Evidence(chosen.name, value, bound, found.proven or bound == value, found.states, seconds)
     tensor_offsets = {}
     if living is not None:
         tensor_offsets = {
@@ -105,17 +111,18 @@ def plan_arena(
 def plan_shared(
     records: Sequence[Record],
     *,
-    method: str | Planner = "best",
-    ties: str = "tflite",
+    method: str | Method | Planner = "best",
+    ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
     capacity_bytes: int | None = None,
+    **options: Unpack[SharedOptions],
 ) -> SharedObjects:
     """A shared object for every record (no two records of one object live at once), least total size.
 
     Pinned offsets are refused: objects have none. Held to `capacity_bytes`, raises as `plan_arena` does."""
-    name, planner = find_method(method, SHARED, "shared objects", other=ARENAS)
-    if capacity_bytes is not None:
-        planner = within_objects(planner, capacity_bytes)
+    check_ties(ties)
+    chosen = choose(method, SHARED, SHARED_CONTRACT, options, other=ARENAS)
+    planner: Planner = chosen if capacity_bytes is None else within_objects(chosen, capacity_bytes)
     records = tuple(records)
     check_records(records)
     pinned = next((record for record in records if record.offset is not None), None)
@@ -130,5 +137,5 @@ def plan_shared(
         sizes[held] = max(sizes[held], record.nbytes)
     value = sum(sizes)
     bound = min(value, found.bound)
-    evidence = Evidence(name, value, bound, found.proven or bound == value, found.states, seconds)
+    evidence = Evidence(chosen.name, value, bound, found.proven or bound == value, found.states, seconds)
     return SharedObjects(records, found.solution, tuple(sizes), evidence)

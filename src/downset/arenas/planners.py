@@ -1,9 +1,13 @@
-"""Planners of memory. Each is a function of records; adding one is a file, a line here and a README row.
+"""Planners of memory. Each is a function of records; adding one is a file, a line here and a README row. What it can do
+stands on that line (`Method`) and in its signature.
 
 `ARENAS` place records at offsets in one arena; `SHARED` give each record an object that others use at other times.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 from downset.arenas.best import best, best_objects
 from downset.arenas.equality import equality, equality_objects
@@ -22,32 +26,53 @@ from downset.arenas.objects_by_size_improved import objects_by_size_improved
 from downset.arenas.objects_in_order import objects_in_order
 from downset.arenas.strip_packing import strip_packing
 from downset.arenas.tflm_greedy import tflm_greedy
+from downset.methods import Contract, Method
 from downset.plans import Found
 
-__all__ = ["ARENAS", "SHARED"]
+__all__ = ["ARENAS", "CONTRACT", "SHARED", "SHARED_CONTRACT", "ArenaOptions", "SharedOptions"]
 
-ARENAS: dict[str, Callable[..., Found]] = {
-    "naive": naive,
-    "equality": equality,
-    "greedy_by_size": greedy_by_size,
-    "greedy_by_breadth": greedy_by_breadth,
-    "greedy_in_order": greedy_in_order,
-    "strip_packing": strip_packing,
-    "from_objects": from_objects,
-    "tflm_greedy": tflm_greedy,
-    "local_search": local_search,
-    "exact": exact,
-    "best": best,
+CONTRACT = Contract("offsets", problem=("records",), settings=("ties", "time_limit_s"), returns=Found)
+SHARED_CONTRACT = Contract("shared objects", problem=("records",), settings=("ties", "time_limit_s"), returns=Found)
+
+
+class ArenaOptions(TypedDict, total=False):
+    """The options that single methods of offsets have of their own."""
+
+    rank: Sequence[int] | None
+    rounds: int | None
+    seed: int
+    capacity: int | None
+    node_limit: int
+
+
+class SharedOptions(TypedDict, total=False):
+    """The options that single methods of shared objects have of their own."""
+
+    state_limit: int
+
+
+ARENAS: Mapping[str, Method] = {
+    "naive": Method(naive),
+    "equality": Method(equality),
+    "greedy_by_size": Method(greedy_by_size),
+    "greedy_by_breadth": Method(greedy_by_breadth),
+    "greedy_in_order": Method(greedy_in_order),
+    "strip_packing": Method(strip_packing),
+    "from_objects": Method(from_objects),
+    "tflm_greedy": Method(tflm_greedy),
+    "local_search": Method(local_search),
+    "exact": Method(exact, proves=True),
+    "best": Method(best),
 }
 
-SHARED: dict[str, Callable[..., Found]] = {
-    "naive": naive_objects,
-    "equality": equality_objects,
-    "greedy_by_size": objects_by_size,
-    "greedy_by_size_improved": objects_by_size_improved,
-    "greedy_by_breadth": objects_by_breadth,
-    "greedy_in_order": objects_in_order,
-    "min_cost_flow": min_cost_flow,
-    "exact": exact_objects,
-    "best": best_objects,
+SHARED: Mapping[str, Method] = {
+    "naive": Method(naive_objects),
+    "equality": Method(equality_objects),
+    "greedy_by_size": Method(objects_by_size),
+    "greedy_by_size_improved": Method(objects_by_size_improved),
+    "greedy_by_breadth": Method(objects_by_breadth),
+    "greedy_in_order": Method(objects_in_order),
+    "min_cost_flow": Method(min_cost_flow),
+    "exact": Method(exact_objects, proves=True),
+    "best": Method(best_objects),
 }

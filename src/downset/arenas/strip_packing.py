@@ -14,29 +14,28 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from downset.arenas.native_form import flat, small_enough
-from downset.arenas.ties import check_ties
+from downset import native
+from downset.arenas.native_form import native_records, small_enough
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record, align_up
-from downset.native import native_module
+from downset.methods import EngineName, check_engine
 from downset.plans import Found
 
 __all__ = ["fill_strip", "strip_packing"]
 
 
-def strip_packing(records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0) -> Found:
+def strip_packing(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """Offsets by best fit into a strip."""
-    del time_limit_s
     check_ties(ties)
     return Found(fill_strip(records), offsets_bound(records))
 
 
-def fill_strip(records: Sequence[Record], *, engine: str = "native") -> tuple[int, ...]:
+def fill_strip(records: Sequence[Record], *, engine: EngineName = "native") -> tuple[int, ...]:
     """The offsets by best fit."""
+    check_engine(engine)
     if engine == "native" and small_enough(records):
-        nbytes, alignment, pinned, _ = flat(records)
-        lifetimes = [(record.start, record.stop) for record in records]
-        return tuple(native_module().fill_strip(nbytes, alignment, pinned, lifetimes))
+        return tuple(native.compiled.fill_strip(native_records(records, whole=True)))
     offsets = [-1 if record.offset is None else record.offset for record in records]
     pinned = [record for record in records if record.offset is not None]
     # Longest first, so that the first that fits is the one to take.

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.arenas.gaps import place_in_order
+from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.plans import Found
@@ -21,11 +22,9 @@ from downset.plans import Found
 __all__ = ["tflm_greedy"]
 
 
-def tflm_greedy(
-    records: Sequence[Record], *, ties: str = "tflite", time_limit_s: float = 10.0, rank: Sequence[int] | None = None
-) -> Found:
+def tflm_greedy(records: Sequence[Record], *, ties: TiesName = "tflite", rank: Sequence[int] | None = None) -> Found:
     """First fit by decreasing size. `rank[i]`: the tensor index of record i."""
-    del ties, time_limit_s
+    check_ties(ties)
     place = list(rank) if rank is not None else list(range(len(records)))
     sequence = sorted(range(len(records)), key=lambda at: (-records[at].nbytes, -place[at]))
     return Found(place_in_order(records, sequence, lowest=True), offsets_bound(records))

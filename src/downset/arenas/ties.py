@@ -6,15 +6,17 @@ agree a planner has one rule and takes either name.
 
 from __future__ import annotations
 
-from downset.errors import UsageError
+from typing import Literal, get_args
 
-__all__ = ["TIES", "check_ties"]
+from downset.methods import check_choice
 
-TIES = ("tflite", "paper")
+__all__ = ["TIES", "TiesName", "check_ties"]
+
+TiesName = Literal["tflite", "paper"]
+TIES: tuple[TiesName, ...] = get_args(TiesName)
 
 
-def check_ties(ties: str) -> str:
+def check_ties(ties: TiesName) -> TiesName:
     """The rule's name itself; raises UsageError that lists the names."""
-    if ties not in TIES:
-        raise UsageError(f"unknown tie rule {ties!r}; choose one of {', '.join(TIES)}")
+    check_choice("tie rule", ties, TIES)
     return ties

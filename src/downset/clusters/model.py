@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from downset.text import abridged
+
 __all__ = ["Cluster", "Device", "Duplex", "Link", "Network"]
 
 
@@ -80,11 +82,17 @@ class Network:
     links: tuple[Link, ...] = ()
     duplex: Duplex = "half"
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """Devices and the network between them; a device is its place in `devices`."""
+
     devices: tuple[Device, ...]
     network: Network
+
+    __repr__ = abridged
 
     def duplex(self, device: int) -> Duplex:
         return self.devices[device].duplex or self.network.duplex

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from downset.commands.options import BYTES, SECONDS, console, print_json
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import BYTES, SECONDS, console
 
 if TYPE_CHECKING:
+    from downset.arenas.ties import TiesName
     from downset.memory.records import Record
     from downset.plans import Arena, Evidence, SharedObjects
 
@@ -41,14 +43,14 @@ __all__ = ["arena"]
 @click.option(
     "-o", "--output", type=click.Path(), help="Write the records with an offset (or object) column; - is stdout."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/arena.json).")
+@json_option("arena")
 def arena(
     records_csv: str,
     capacity: int | None,
     align: int,
     form: str,
     method: str,
-    ties: str,
+    ties: TiesName,
     time_limit: float,
     output: str | None,
     as_json: bool,
@@ -62,12 +64,14 @@ def arena(
     from downset.errors import UsageError
     from downset.formats.records_csv import read_records, records_to_csv
     from downset.formats.whole_files import check_output, write_whole
+    from downset.memory.records import aligned
+    from downset.reports.json_form import placement_json
 
     if output == "-" and as_json:
         raise UsageError("-o - and --json would both write to stdout; name a file for one of them")
     if output not in (None, "-"):
         check_output(output, source=records_csv)
-    records = _aligned(read_records(records_csv), align)
+    records = aligned(read_records(records_csv), align)
     if form == "offsets":
         placed = _place(records, method, ties, time_limit, capacity)
         evidence, text = placed.evidence, records_to_csv(records, offsets=placed.offsets)
@@ -79,15 +83,7 @@ def arena(
     elif output is not None:
         write_whole(output, text.encode(), source=Path(records_csv))
     if as_json:
-        print_json(
-            {
-                "method": evidence.method,
-                "arena_bytes": int(evidence.value),
-                "bound_bytes": int(evidence.bound),
-                "proven": evidence.proven,
-                "seconds": evidence.seconds,
-            }
-        )
+        print_json("arena", placement_json(evidence))
         return
     _print_table(len(records), evidence, form, capacity, console(stderr=output == "-"))
 
@@ -115,18 +111,7 @@ def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None
         out.print(f"fits into {format_bytes(capacity)} bytes, {format_bytes(capacity - evidence.value)} to spare")
 
 
-def _aligned(records: Sequence[Record], align: int) -> tuple[Record, ...]:
-    from dataclasses import replace
-    from math import lcm
-
-    from downset.memory.records import check_records
-
-    aligned = tuple(replace(record, alignment=lcm(record.alignment, align)) for record in records)
-    check_records(aligned)  # a pin may be misaligned now
-    return aligned
-
-
-def _place(records: Sequence[Record], method: str, ties: str, time_limit_s: float, capacity: int | None) -> Arena:
+def _place(records: Sequence[Record], method: str, ties: TiesName, time_limit_s: float, capacity: int | None) -> Arena:
     from downset.arenas.plan import plan_arena
 
     plan = plan_arena(records, method=method, ties=ties, time_limit_s=time_limit_s, capacity_bytes=capacity)
@@ -137,7 +122,7 @@ def _place(records: Sequence[Record], method: str, ties: str, time_limit_s: floa
 
 
 def _share(
-    records: Sequence[Record], method: str, ties: str, time_limit_s: float, capacity: int | None
+    records: Sequence[Record], method: str, ties: TiesName, time_limit_s: float, capacity: int | None
 ) -> SharedObjects:
     from downset.arenas.plan import plan_shared
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shapes, print_json, shape_option
-from downset.memory.traffic import Traffic
-from downset.reports.text import peak_cause
-from downset.results import Figure, Fit
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shapes, shape_option
+from downset.reports.fit import fit_lines
+from downset.reports.json_form import fit_json
+from downset.results import Fit
 from downset.text import format_bytes, parse_share, printable
 
-__all__ = ["fit", "fit_json"]
+if TYPE_CHECKING:
+    from downset.fitting.fit import RewriteName
+    from downset.runtimes.targets import TargetName
+
+__all__ = ["fit"]
 
 
 @click.command()
@@ -26,7 +31,7 @@ __all__ = ["fit", "fit_json"]
     "--target", type=click.Choice(["tflm", "litert", "ort", "torch"]), help="tflm for .tflite, ort for .onnx."
 )
 @shape_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/fit.json) instead of the screen.")
+@json_option("fit")
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the searches together.")
 @click.option("--map", "map_path", type=click.Path(), help="Also draw the arenas before and after into this SVG file.")
 @click.option(
@@ -53,12 +58,12 @@ def fit(
     model: str,
     output: str | None,
     ram: int | None,
-    target: str | None,
+    target: TargetName | None,
     shapes: tuple[str, ...],
     as_json: bool,
     time_limit: float,
     map_path: str | None,
-    rewrite: str,
+    rewrite: RewriteName,
     inexact: bool,
     max_recompute: str,
     on_chip: tuple[int, ...] | None,
@@ -90,53 +95,12 @@ def fit(
         picture = memory_map([("before", result.before), ("after", result.together.arena)])
         write_whole(map_path, picture.encode(), source=Path(model))
     if as_json:
-        print_json(fit_json(result))
+        print_json("fit", fit_json(result))
     else:
         _print_screen(result, console())
     talk = console(stderr=True, quiet=quiet)
     for note in result.notes:
         talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
-
-
-def fit_json(result: Fit) -> dict[str, Any]:
-    """The stable JSON form of a fit; docs/schemas/fit.json describes it."""
-
-    def figure(value: Figure) -> dict[str, Any]:
-        return {"before": value.before, "after": value.after, "bound": value.bound, "proven": value.proven}
-
-    measured = result.measured
-    return {
-        "model": result.model,
-        "target": result.target,
-        "peak_bytes": figure(result.peak),
-        "arena_bytes": figure(result.arena),
-        "measured": None
-        if measured is None
-        else {"runtime": measured.runtime, "before": measured.before, "after": measured.after},
-        "outputs": {"equal": result.outputs.equal, "max_abs_error": result.outputs.max_abs_error},
-        "output_path": result.output_path,
-        "rewrites": [
-            {
-                "name": rewrite.name,
-                "readers": list(rewrite.readers),
-                "kind": rewrite.kind,
-                "bytes_gained": rewrite.bytes_gained,
-            }
-            for rewrite in result.rewrites
-        ],
-        "traffic": [
-            {"on_chip_bytes": row.on_chip_bytes, "before": _traffic_json(row.before), "after": _traffic_json(row.after)}
-            for row in result.traffic
-        ],
-    }
-
-
-def _traffic_json(traffic: Traffic) -> dict[str, int]:
-    return {
-        "read_bytes": traffic.read_bytes,
-        "written_bytes": traffic.written_bytes,
-        "dead_bytes_dropped": traffic.dead_bytes_dropped,
-    }
 
 
 def _print_screen(result: Fit, out: Any) -> None:
@@ -162,80 +126,5 @@ def _print_screen(result: Fit, out: Any) -> None:
             f"measured in {measured.runtime}", format_bytes(measured.before), format_bytes(measured.after), "", "", ""
         )
     out.print(table)
-    for line in _lines(result):
+    for line in fit_lines(result):
         out.print(Text(printable(line)), soft_wrap=True)
-
-
-def _lines(result: Fit) -> list[str]:
-    lines = [_verdict(result)]
-    graph, order = result.graph, result.together.order
-    steps = range(len(graph.ops)) if result.shipped in ("original", "optimised") else order.steps
-    cause = peak_cause(graph, steps, result.target)
-    if cause is not None:
-        op = graph.ops[cause.operator]
-        lines.append(
-            f"peak at step {cause.step} of {len(graph.ops)}: {op.kind} {op.name!r}, where the largest live are"
-        )
-        lines += [f"  {format_bytes(nbytes):>12} B  {name}" for name, nbytes in cause.live[:3]]
-    for rewrite in result.rewrites:
-        if rewrite.kind == "row-wise":
-            lines.append(f"rewritten: {rewrite.name}; the peak falls by {format_bytes(rewrite.bytes_gained)} B")
-            continue
-        lines.append(
-            f"rewritten: {rewrite.name} taken apart ({rewrite.kind}, at {len(rewrite.readers)} operators); without "
-            f"that the peak is {format_bytes(rewrite.bytes_gained)} B higher"
-        )
-    for row in result.traffic:
-        lines.append(
-            f"off-chip traffic with {format_bytes(row.on_chip_bytes)} B on chip (simulated): "
-            f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after "
-            "(what dies makes room at once)"
-        )
-    outputs = result.outputs
-    if outputs.equal is None:
-        lines.append(outputs.note)
-    elif outputs.runtime:
-        lines.append(
-            f"outputs: equal bit for bit in {outputs.runtime}" if outputs.equal else f"outputs: {outputs.note}"
-        )
-    lines += _next_step(result)
-    if result.output_path:
-        lines.append(f"written: {result.output_path} ({result.shipped})")
-    return lines
-
-
-def _verdict(result: Fit) -> str:
-    peak, arena = result.peak, result.arena
-    if result.shipped == "original":
-        if arena.proven:
-            return "The file is already optimal: no order and no placement needs less. That is proven."
-        if peak.proven:
-            return "The file's order is already optimal (proven), and no better placement was found."
-        return "No better order or placement was found."
-    if peak.before == peak.after and peak.proven:
-        return "The file's order is already optimal (proven); what is gained comes from placement."
-    saved = (1 - arena.after / arena.before) if arena.before else 0.0
-    return f"Arena {saved:.1%} smaller ({result.shipped})."
-
-
-def _next_step(result: Fit) -> list[str]:
-    """What the user does next, ready to paste."""
-    if result.target == "tflm":
-        if result.measured is not None:
-            name = "original" if result.shipped == "original" else result.shipped
-            parts = result.measured.details[name]
-            total = -(-result.measured.after // 16) * 16
-            return [
-                f"constexpr size_t kTensorArenaSize = {total};  "
-                f"// head and scratch {parts['head_bytes']} + tail {parts['tail_bytes']}, as TFLite Micro reports them"
-            ]
-        return [
-            f"constexpr size_t kTensorArenaSize = {-(-result.arena.after // 16) * 16} + TAIL;  "
-            "// tensors only: TFLite Micro's scratch and tail are not known here (see the note)"
-        ]
-    if result.target == "ort":
-        return [
-            "session options: graph_optimization_level = ORT_DISABLE_ALL, execution_order = PRIORITY_BASED "
-            "(then ONNX Runtime follows the file's order)"
-        ]
-    return []

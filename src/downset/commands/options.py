@@ -10,7 +10,7 @@ import rich_click as click
 from downset.errors import UsageError
 from downset.text import parse_bytes, parse_seconds
 
-__all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_json", "shape_option"]
+__all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "shape_option"]
 
 
 class _Bytes(click.ParamType[int]):
@@ -78,9 +78,3 @@ def _is_terminal() -> bool:
     import sys
 
     return sys.stdout.isatty()
-
-
-def print_json(value: Any) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

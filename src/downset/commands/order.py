@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, parse_shapes, print_json, shape_option
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import SECONDS, console, parse_shapes, shape_option
+
+if TYPE_CHECKING:
+    from downset.memory.models import MemoryName
+    from downset.methods import EngineName
 
 __all__ = ["order"]
 
@@ -27,31 +34,26 @@ __all__ = ["order"]
     show_default=True,
     help="python needs no compiled module and is slower.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/order.json).")
+@json_option("order")
 def order(
-    graph: str, method: str, memory: str, time_limit: float, shapes: tuple[str, ...], engine: str, as_json: bool
+    graph: str,
+    method: str,
+    memory: MemoryName,
+    time_limit: float,
+    shapes: tuple[str, ...],
+    engine: EngineName,
+    as_json: bool,
 ) -> None:
     """Order the operators of GRAPH (plain JSON, .onnx or .tflite) for least peak memory."""
     from downset.formats.reading import load
     from downset.orders.plan import plan_order
+    from downset.reports.json_form import order_json
     from downset.reports.text import report
 
     loaded = load(graph, shapes=parse_shapes(shapes))
     plan = plan_order(loaded, method=method, memory=memory, time_limit_s=time_limit, engine=engine)
-    evidence = plan.evidence
     if as_json:
-        print_json(
-            {
-                "method": evidence.method,
-                "memory": plan.memory,
-                "peak_bytes": plan.peak_bytes,
-                "bound_bytes": int(evidence.bound),
-                "proven": evidence.proven,
-                "states": evidence.states,
-                "seconds": evidence.seconds,
-                "order": list(plan.steps),
-            }
-        )
+        print_json("order", order_json(plan))
         return
     out = console()
     out.print(report(loaded, plan), markup=False, soft_wrap=True)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import rich_click as click
 
-from downset.commands.options import console, print_json
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import console
 
 __all__ = ["profiles"]
 
@@ -18,7 +19,7 @@ def profiles() -> None:
 
 
 @profiles.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("profiles")
 def list_profiles(as_json: bool) -> None:
     """How many timings are kept, by device, library versions, element type and batch."""
     from downset.tuning.profiles import Profiles
@@ -27,7 +28,8 @@ def list_profiles(as_json: bool) -> None:
     rows = kept.summary()
     if as_json:
         names = ("device", "versions", "dtype", "batch", "timings", "last_taken_at")
-        print_json({"path": str(kept.path), "profiles": [dict(zip(names, row, strict=True)) for row in rows]})
+        found = {"path": str(kept.path), "profiles": [dict(zip(names, row, strict=True)) for row in rows]}
+        print_json("profiles", found)
     else:
         out = console()
         out.print(f"{kept.path}: {sum(row[4] for row in rows)} timings", markup=False, soft_wrap=True)
@@ -39,12 +41,17 @@ def list_profiles(as_json: bool) -> None:
 
 
 @profiles.command("clear")
-def clear_profiles() -> None:
+@json_option("profiles")
+def clear_profiles(as_json: bool) -> None:
     """Forget all of them."""
     from downset.tuning.profiles import Profiles
 
     kept = Profiles()
-    console().print(f"{kept.path}: {kept.clear()} timings forgotten", markup=False, soft_wrap=True)
+    forgotten = kept.clear()
+    if as_json:
+        print_json("profiles", {"path": str(kept.path), "profiles": [], "forgotten": forgotten})
+    else:
+        console().print(f"{kept.path}: {forgotten} timings forgotten", markup=False, soft_wrap=True)
     _say(kept.notes)
 
 

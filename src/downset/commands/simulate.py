@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, print_json
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import SECONDS, console
 from downset.errors import InvalidPlan, UsageError
-from downset.text import parse_seconds, printable
+from downset.text import parse_seconds
 
 if TYPE_CHECKING:
     from downset.distributed.simulator import Disturbance
@@ -35,7 +36,7 @@ __all__ = ["simulate"]
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the jitter.")
 @click.option("--fail", "fails", multiple=True, metavar="DEVICE@10s", help="The device dies then; repeatable.")
 @click.option("--slow", "slows", multiple=True, metavar="DEVICE@10s*2", help="It takes that many times as long.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/simulate.json).")
+@json_option("simulate")
 def simulate(
     plan_file: str, frames: int, arrival: float | None, jitter: float, seed: int, fails: tuple[str, ...],
     slows: tuple[str, ...], as_json: bool,
@@ -43,14 +44,16 @@ def simulate(
     """Simulate PLAN (from `downset split -o`): period, latency, utilisation, redundancy, energy."""
     from downset.distributed.simulator import simulate as run
     from downset.formats.plan_json import read_plan
-    from downset.pipelines.check import verify_without_graph
+    from downset.joint.check import verify
     from downset.plans import Pipeline
+    from downset.reports.json_form import simulation_json
+    from downset.reports.simulations import simulation_lines
 
     plan = read_plan(plan_file)
     if not isinstance(plan, Pipeline):
         raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
     try:
-        verify_without_graph(plan)
+        verify(plan)
     except InvalidPlan as error:
         raise InvalidPlan(f"{plan_file}: {error}") from None
     disturbances = [_disturbance(plan, text, dies=True) for text in fails]
@@ -61,45 +64,10 @@ def simulate(
             progress=progress,
         )  # fmt: skip
     if as_json:
-        names = [device.name for device in plan.cluster.devices]
-        print_json(
-            {
-                "frames": found.frames,
-                "completed": found.completed,
-                "period_s": found.period_s if found.completed else None,
-                "analytic_period_s": plan.period_s,
-                "latency_s": dict(
-                    zip(("p50", "p90", "p99", "max"), found.latency_s if found.completed else [None] * 4, strict=True)
-                ),
-                "utilisation": dict(zip(names, found.utilisation, strict=True)),
-                "redundancy": dict(zip(names, found.redundancy, strict=True)),
-                "energy_j": found.energy_j,
-                "stalled_at_s": found.stalled_at_s,
-            }
-        )
+        print_json("simulate", simulation_json(found, plan))
         return
-    names = [printable(device.name) for device in plan.cluster.devices]
     out = console()
-    latencies = zip(("p50", "p90", "p99", "max"), found.latency_s, strict=True)
-    lines = [
-        f"simulated: {found.completed} of {found.frames} frames, period {found.period_s:.6g} s (analytic "
-        f"{plan.period_s:.6g} s)",
-        "latency: "
-        + ", ".join(f"{quantile} {seconds:.4g} s" for quantile, seconds in latencies)
-        + f" (analytic, one frame alone: {plan.latency_s:.4g} s), from when the first stage begins with a frame"
-        + (f"; up to {found.window} frames are inside at once" if arrival is None else ""),
-        "utilisation: " + ", ".join(f"{n} {u:.0%}" for n, u in zip(names, found.utilisation, strict=True)),
-        "redundancy: " + ", ".join(f"{n} {r:.1%}" for n, r in zip(names, found.redundancy, strict=True)),
-    ]
-    if not found.completed:
-        lines = [f"simulated: none of {found.frames} frames was completed (analytic period {plan.period_s:.6g} s)"]
-    if found.energy_j is not None:
-        lines.append(f"energy: {found.energy_j:.4g} J a frame")
-    if 0 < found.completed < 3 * found.window:
-        lines.append(f"few frames: the pipeline fills and drains in {found.window} each; give --frames more")
-    if found.stalled_at_s is not None:
-        lines.append(f"stalled at {found.stalled_at_s:.6g} s: a dead device is needed for every frame after that")
-    for line in lines:
+    for line in simulation_lines(found, plan, arrives=arrival is not None):
         out.print(line, markup=False, soft_wrap=True)
 
 

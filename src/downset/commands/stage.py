@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from downset.commands.options import SECONDS, console, parse_shapes, print_json
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import SECONDS, console, parse_shapes
+
+if TYPE_CHECKING:
+    from downset.results import StageResult
 
 __all__ = ["stage"]
 
@@ -42,27 +46,26 @@ _LEAST_RUNS = 15
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
 @click.option("--no-profiles", is_flag=True, help="Measure everything anew and keep nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/stage.json).")
+@json_option("stage")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
 def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Search stages for MODEL on a device, time whole candidates, keep the best; sequential unless measured better."""
     from downset.errors import UsageError
     from downset.executor.device import open_device
-    from downset.executor.staged import planned_graph, prepare
-    from downset.formats.onnx.write import weights_beside
+    from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
     from downset.formats.reading import load
     from downset.formats.whole_files import check_output
-    from downset.stages.check import verify_stages
+    from downset.reports.json_form import stage_result_json
     from downset.tuning.profiles import Profiles
-    from downset.tuning.tune import Limits
-    from downset.tuning.tune import stage as run_stage
+    from downset.tuning.search import StageLimits
+    from downset.tuning.tune import tune_stages
 
     if output is not None:
         check_output(output, source=model)
     if options["runs"] < _LEAST_RUNS:
         raise UsageError(f"--runs is at least {_LEAST_RUNS}, to decide by; given {options['runs']}")
-    limits = Limits(
+    limits = StageLimits(
         max_ops=options["max_ops"],
         max_groups=options["max_groups"],
         timings=options["budget_timings"],
@@ -73,15 +76,16 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     loaded = load(model, shapes=parse_shapes(options["shapes"]))
     if output is not None:
         check_output(output, source=weights_beside(loaded))
-    graph = prepare(loaded, batch=options["batch"])
     profiles = None if options["no_profiles"] else Profiles()
     with _progress(quiet) as progress:
-        result = run_stage(graph, device, limits=limits, profiles=profiles, runs=options["runs"], progress=progress)
-    verify_stages(planned_graph(graph, result.plan), result.plan)
+        result = tune_stages(
+            loaded, device, batch=options["batch"], limits=limits, profiles=profiles, runs=options["runs"],
+            progress=progress,
+        )  # fmt: skip
     if output is not None:
         write_plan(output, result.plan)
     if as_json:
-        print_json(stage_json(result))
+        print_json("stage", stage_result_json(result))
     else:
         _print_table(result, console())
     talk = console(stderr=True, quiet=quiet)
@@ -89,35 +93,10 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
-def stage_json(result: Any) -> dict[str, Any]:
-    return {
-        "device": result.plan.device_name,
-        "versions": result.plan.versions,
-        "dtype": result.plan.dtype,
-        "batch": result.plan.batch,
-        "chosen": result.plan.evidence.method,
-        "speedup": result.speedup,
-        "why": result.why,
-        "candidates": [
-            {
-                "name": candidate.name,
-                "p10_s": candidate.percentile(0.1),
-                "p50_s": candidate.percentile(0.5),
-                "p90_s": candidate.percentile(0.9),
-                "stages": len(candidate.stages),
-                "live_bytes": candidate.live_bytes,
-            }
-            for candidate in result.candidates
-        ],
-        "timings_used": result.timings_used,
-        "bound_s": result.bound_s,
-        "notes": list(result.notes),
-    }
-
-
-def _print_table(result: Any, out: Any) -> None:
+def _print_table(result: StageResult, out: Any) -> None:
     from rich.table import Table
 
+    from downset.reports.stages import choice_lines
     from downset.text import format_bytes
 
     plan = result.plan
@@ -136,14 +115,8 @@ def _print_table(result: Any, out: Any) -> None:
             format_bytes(candidate.live_bytes),
         )
     out.print(table)
-    out.print(f"chosen: {plan.evidence.method}; {result.why}", markup=False, soft_wrap=True)
-    bound = "bound: not known (see the note)"
-    if result.bound_s is not None:
-        bound = (
-            f"bound: {result.bound_s * 1e3:.3f} ms, the longest path of units timed alone or all arithmetic at its "
-            "best rate"
-        )
-    out.print(f"{bound}; {result.timings_used} stages timed", markup=False, soft_wrap=True)
+    for line in choice_lines(result):
+        out.print(line, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from downset.commands.options import console, parse_shapes, print_json, shape_option
+from downset.commands.envelope import OutputsDiffer, json_option, print_json
+from downset.commands.options import console, parse_shapes, shape_option
+
+if TYPE_CHECKING:
+    from downset.runtimes.compare import RuntimeName
 
 __all__ = ["verify"]
-
-_RUNTIMES = {".tflite": ("litert", "tflm"), ".onnx": ("ort",)}
-"""By suffix; the first is the default."""
 
 
 @click.command()
@@ -23,40 +24,26 @@ _RUNTIMES = {".tflite": ("litert", "tflm"), ".onnx": ("ort",)}
     "--tolerance", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Largest difference allowed."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schemas/verify.json).")
+@json_option("verify")
 def verify(
     first: str,
     second: str,
-    runtime: str | None,
+    runtime: RuntimeName | None,
     shapes: tuple[str, ...],
     tolerance: float,
     seed: int,
     as_json: bool,
 ) -> None:
     """Run FIRST and SECOND on the same seeded inputs and compare the outputs; exit 4 if they differ."""
-    from downset.errors import InvalidPlan, UnsupportedError, UsageError
-    from downset.formats.reading import load
-    from downset.runtimes.compare import compare_outputs
+    from downset.reports.json_form import comparison_json
+    from downset.runtimes.compare import compare
 
-    suffixes = {Path(first).suffix.lower(), Path(second).suffix.lower()}
-    if len(suffixes) > 1:
-        raise UsageError(f"{first} and {second} are of different formats")
-    (suffix,) = suffixes
-    if suffix not in _RUNTIMES:
-        raise UnsupportedError(f"verify runs {' and '.join(_RUNTIMES)} files, not {suffix or 'files without a suffix'}")
-    chosen = runtime or _RUNTIMES[suffix][0]
-    if chosen not in _RUNTIMES[suffix]:
-        raise UsageError(f"{chosen} does not run {suffix} files; choose {' or '.join(_RUNTIMES[suffix])}")
-    fixed = parse_shapes(shapes)
-    for path in (first, second):
-        load(path, shapes=fixed)  # a bad file is one line from us, not a crash of the runtime
-    result = compare_outputs(first, second, runtime=chosen, shapes=fixed, seed=seed)
+    found = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed)
+    if not found.within(tolerance):
+        reason = found.note or f"largest absolute difference {found.max_abs_error:g}"
+        raise OutputsDiffer(f"{first} and {second} differ in {found.runtime}: {reason}", comparison_json(found))
     if as_json:
-        print_json({"runtime": chosen, "equal": result.equal, "max_abs_error": result.max_abs_error})
-    close = result.equal or (result.max_abs_error is not None and result.max_abs_error <= tolerance)
-    if not close:
-        reason = result.note or f"largest absolute difference {result.max_abs_error:g}"
-        raise InvalidPlan(f"{first} and {second} differ in {chosen}: {reason}")
-    if not as_json:
-        how = "equal bit for bit" if result.equal else f"within {tolerance:g} (largest {result.max_abs_error:g})"
-        console().print(f"outputs {how} in {chosen}", markup=False)
+        print_json("verify", comparison_json(found))
+    else:
+        how = "equal bit for bit" if found.equal else f"within {tolerance:g} (largest {found.max_abs_error:g})"
+        console().print(f"outputs {how} in {found.runtime}", markup=False)

@@ -16,21 +16,12 @@ from downset.executor.convolutions import Convolutions, geometry_of, weights_fir
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import channels_last
+from downset.graph.kinds import kind_of
 from downset.kernels.table import KERNELS, check_kernels
 
 __all__ = ["DTYPES", "Binder", "Call"]
 
 DTYPES = ("float32", "float16", "bfloat16")
-_RELU = frozenset({"Relu"})
-_READ_AS_NUMBERS = frozenset(
-    {
-        "ArgMax", "ArgMin", "Clip", "Expand", "Pad", "ReduceMax", "ReduceMean", "ReduceMin",
-        "ReduceSum", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample",
-        "tflite::SPLIT_V", "tflite::STRIDED_SLICE",
-    }
-)  # fmt: skip
-"""Kinds whose constants behind the first input are axes, sizes and limits: Python reads them, and reading from a GPU
-would stop a capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +64,8 @@ class Binder:
 
     def argument(self, op: Op, position: int) -> Any:
         """A constant input of an operator, where its kernel wants it."""
-        return self.constant(op.inputs[position], numbers=op.kind in _READ_AS_NUMBERS and position > 0)
+        numbers = position > 0 and kind_of(op.kind).further == "numbers"  # reading from a GPU would stop a capture
+        return self.constant(op.inputs[position], numbers=numbers)
 
     def place(self, value: Any) -> Any:
         """A given value on the device, as the kernels want it: images channels last (those of a channels-last graph
@@ -111,7 +103,7 @@ class Binder:
         (result,) = op.outputs[:1]
         readers = self._read_by[result]
         alone = len(readers) == 1 and result not in self.graph.outputs
-        return readers[0] if alone and readers[0] in later and self.graph.ops[readers[0]].kind in _RELU else None
+        return readers[0] if alone and readers[0] in later and self.graph.ops[readers[0]].kind == "Relu" else None
 
     def fixed_outputs(self, outputs: Sequence[int]) -> dict[int, Any]:
         """Those of these tensors that are constants, with their values on the device."""
@@ -124,7 +116,7 @@ class Binder:
                 name = self.graph.tensors[tensor].name
                 raise UnsupportedError(f"operator {op.name!r} reads {name!r}, which is kept from one run to the next")
         inputs = tuple(tensor for tensor in op.inputs if tensor != ABSENT and tensor not in self.graph.constants)
-        if op.kind in ("Conv", "com.microsoft::FusedConv") and len(inputs) == 1 and inputs[0] == op.inputs[0]:
+        if kind_of(op.kind).category == "convolution" and len(inputs) == 1 and inputs[0] == op.inputs[0]:
             fast = self._convolution_of(op, threads)
             if fast is not None:
                 return Call(inputs, op.outputs[:1], fast)

@@ -113,6 +113,11 @@ class Convolutions:
         torch = self._torch
         lists = [list(values) for values in (geometry.padding, geometry.strides, geometry.dilations)]
         where = (*key, threads, geometry)
+        if _misread(geometry, weights.shape[3]):
+            self._packed[where] = weights
+            steps = (lists[1], lists[0], lists[2], geometry.groups)
+            plain = torch.nn.functional.conv2d
+            return lambda image: _limited(plain(image, weights, bias, *steps), geometry.limits)
         if where not in self._packed:
             before = torch.get_num_threads()
             torch.set_num_threads(threads)
@@ -182,6 +187,14 @@ class Convolutions:
             return self._torch.nn.functional.conv2d(image, weights, bias, *rest)
         finally:
             cudnn.enabled = before
+
+
+def _misread(geometry: Geometry, taps: int) -> bool:
+    """Whether oneDNN computes wrong values from packed weights (PyTorch 2.13): of an image of one channel that becomes
+    a single column, with a stride across columns."""
+    reach = geometry.dilations[1] * (taps - 1) + 1
+    columns = (geometry.shape[3] + 2 * geometry.padding[1] - reach) // geometry.strides[1] + 1
+    return geometry.shape[1] == 1 and geometry.strides[1] > 1 and columns == 1
 
 
 def _limited(result: Any, limits: tuple[float, float] | None) -> Any:

@@ -122,6 +122,8 @@ def _replays(engine: CudaEngine, runs: int) -> list[float]:
 def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None) -> Device:
     """The device of this machine. Raises UnsupportedError without CUDA or for half precision on the CPU, UsageError for
     a kind, type or number of threads that there is not."""
+    if not kind:
+        raise UsageError("no device is named: a plan that was made from prices is for none; use `downset stage`")
     if kind not in ("cpu", "cuda"):
         raise UsageError(f"unknown device {kind!r}; known: cpu, cuda")
     if dtype not in DTYPES:

@@ -1,51 +1,121 @@
-"""A plan of stages and the graph it is for: preparing the graph, checking that they fit, and running it."""
+"""A plan of stages on its network: checking that they fit, running it, and comparing with ONNX Runtime."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from downset.errors import InvalidPlan
+from downset.errors import InvalidPlan, UsageError
+from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
-from downset.executor.device import Device
+from downset.executor.device import Device, open_device
 from downset.executor.program import lower
-from downset.graph.core import ABSENT, Graph
-from downset.kernels.known_values import with_known_values
+from downset.graph.core import Graph
+from downset.graph.fingerprint import fingerprint
 from downset.plans import StagePlan
-from downset.rewrites.fold_batch_norm import fold_batch_norm
-from downset.rewrites.rebatch import batch_or_one, rebatch
-from downset.runtimes.agreement import as_array
+from downset.results import StageRun
+from downset.rewrites.rebatch import batch_or_one
+from downset.runtimes.agreement import allowed_difference, as_array, difference
 from downset.stages.check import verify_stages
+from downset.stages.prepared import planned_graph, prepare
 from downset.stages.unit_graph import UnitGraph, unit_predecessors
-from downset.stages.variants import VARIANTS
 
-__all__ = ["PlannedEngine", "check_plan", "fingerprint", "planned_graph", "prepare", "stage_engine"]
-
-
-def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
-    """What is staged and run: for this batch, what is known before any run as constants, batch normalisation folded."""
-    graph = with_known_values(graph, sized=False)
-    if batch is not None:
-        graph = rebatch(graph, batch)
-    return fold_batch_norm(with_known_values(graph))
+__all__ = ["PlannedEngine", "check_plan", "run_stages", "stage_engine"]
 
 
-def fingerprint(graph: Graph) -> str:
-    """Of names, kinds, attributes and shapes, not of weights: a plan holds for every training of a network."""
-    digest = hashlib.sha256()
-    for op in graph.ops:
-        shapes = [graph.tensors[tensor].shape for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]
-        attributes = sorted((key, repr(value)) for key, value in op.attrs.items())
-        digest.update(repr((op.name, op.kind, attributes, shapes, op.inputs, op.outputs)).encode())
-    return digest.hexdigest()[:32]
+def run_stages(
+    graph: Graph,
+    plan: StagePlan,
+    inputs: Sequence[npt.NDArray[Any]] = (),
+    *,
+    runs: int = 5,
+    seed: int = 0,
+    compare: bool = False,
+) -> StageRun:
+    """Run a network by a plan of stages on the plan's device, and time it: measured seconds of `runs` runs.
+
+    `graph`: as the model was loaded; it is prepared here for the plan's batch. `inputs`: an array for each input of the
+    network, in its order and of its shape, with the plan's batch in front; without them values are drawn from `seed`.
+    `compare`: also run the .onnx file that the graph was loaded from in ONNX Runtime, and state how far the outputs are
+    apart. Nothing is raised where they differ: see `StageRun.agrees`.
+
+    Raises InvalidPlan for a plan of another network, device or element type, UsageError for inputs that do not fit,
+    UnsupportedError where PyTorch, CUDA or ONNX Runtime is needed and not there.
+    """
+    if runs < 1:
+        raise UsageError(f"a plan is timed in at least 1 run; given {runs}")
+    if compare and graph.source.format != "onnx":
+        raise UsageError(f"{graph.name} is compared with ONNX Runtime, which runs .onnx files; it came from none")
+    device = open_device(plan.device, dtype=plan.dtype, threads=plan.threads if plan.device == "cpu" else None)
+    prepared = prepare(graph, batch=plan.batch)
+    check_plan(prepared, plan, device)
+    values = _given(prepared, inputs) if inputs else seeded_inputs(prepared, seed=seed)
+    engine = stage_engine(prepared, plan, device, values)
+    try:
+        results = [as_array(value) for value in engine.outputs()]
+        seconds = engine.time(runs)
+    finally:
+        engine.close()
+    worst = _differ(graph, values, results) if compare else None
+    names = [prepared.tensors[tensor].name for tensor in prepared.outputs]
+    allowed = allowed_difference(plan.device, plan.dtype)
+    return StageRun(device.name, dict(zip(names, results, strict=True)), tuple(seconds), worst, allowed)
+
+
+def _given(graph: Graph, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """The inputs in the element types of the graph. Raises UsageError naming one that does not fit."""
+    if len(inputs) != len(graph.inputs):
+        raise UsageError(f"{graph.name} has {len(graph.inputs)} inputs; {len(inputs)} were given")
+    values = []
+    for value, tensor in zip(inputs, graph.inputs, strict=True):
+        wanted = graph.tensors[tensor]
+        if value.shape != wanted.shape:
+            raise UsageError(f"input {wanted.name!r} takes shape {list(wanted.shape)}; given {list(value.shape)}")
+        try:
+            dtype = np.dtype(wanted.dtype)
+        except TypeError:
+            raise UsageError(f"input {wanted.name!r} of {wanted.dtype} cannot be given as an array") from None
+        taken = None
+        if value.dtype.kind in "biuf" or (value.dtype.kind == dtype.kind == "c"):
+            with np.errstate(invalid="ignore", over="ignore"):
+                taken = value.astype(dtype)
+        if taken is None or (dtype.kind not in "fc" and not np.array_equal(taken, value)):
+            raise UsageError(f"input {wanted.name!r} of {wanted.dtype} cannot take the {value.dtype} that was given")
+        values.append(taken)
+    return values
+
+
+def _differ(graph: Graph, values: Sequence[npt.NDArray[Any]], results: Sequence[npt.NDArray[Any]]) -> float:
+    """The largest difference from ONNX Runtime's outputs over the largest value, the file run with its own batch."""
+    from downset.runtimes import ort
+
+    given = [graph.tensors[tensor] for tensor in graph.inputs]
+    shapes = {tensor.name: tensor.shape for tensor in given}
+    own = given[0].shape[0] if given and given[0].shape else 1
+    batch = values[0].shape[0] if values and values[0].shape else 1
+    parts = []
+    for start in range(0, batch, own):
+        feeds = {
+            tensor.name: value[start : start + own] if value.shape else value
+            for tensor, value in zip(given, values, strict=True)
+        }
+        parts.append(ort.run_on(graph.source.path, feeds, shapes=shapes))
+    expected = [np.concatenate(outputs) if len(parts) > 1 else outputs[0] for outputs in zip(*parts, strict=True)]
+    for at, (ours, theirs) in enumerate(zip(results, expected, strict=True)):
+        if ours.shape != theirs.shape:
+            raise InvalidPlan(f"output {at} has shape {list(ours.shape)}; ONNX Runtime's has {list(theirs.shape)}")
+    return difference(results, expected)
 
 
 def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
-    """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device."""
+    """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device,
+    or from prices for none."""
+    if not plan.device:
+        raise InvalidPlan("the plan was made from prices, for no device; make one with `downset stage`")
     asked = {
         "batch": (plan.batch, batch_or_one(graph)),
         "element type": (plan.dtype, device.dtype),
@@ -60,13 +130,6 @@ def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
             f"(fingerprint {fingerprint(graph)}, the plan's {plan.model}); make one with `downset stage`"
         )
     verify_stages(planned_graph(graph, plan), plan)
-
-
-def planned_graph(graph: Graph, plan: StagePlan) -> Graph:
-    """The variant of a prepared graph that the plan's units are of. Raises InvalidPlan for one that there is not."""
-    if plan.variant not in VARIANTS:
-        raise InvalidPlan(f"the plan names variant {plan.variant!r}; known: {', '.join(map(repr, VARIANTS))}")
-    return VARIANTS[plan.variant](graph)
 
 
 class PlannedEngine:

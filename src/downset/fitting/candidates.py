@@ -10,22 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from downset.arenas.plan import plan_arena
-from downset.arenas.tflm_greedy import tflm_greedy
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError
 from downset.formats.reading import load
+from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
-from downset.memory.liveness import lifetimes
-from downset.memory.records import Record
-from downset.plans import Arena, Found, Rewrite, Together
+from downset.plans import Arena, Rewrite, Together
 from downset.results import Comparison
-from downset.runtimes.compare import compare_outputs, not_compared
+from downset.runtimes.compare import RuntimeName, compare_outputs, not_compared
+from downset.runtimes.targets import Target
 
 __all__ = ["Candidate", "Job", "Planned", "arena_as_placed", "compare", "list_candidates", "measure", "write_planned"]
 
 ROUNDING = 1e-4
 """A rewritten float network may differ by so much of the largest output: its sums are added up in another order."""
-
-_RUNNERS = {"tflm": ("litert", "tflm"), "litert": ("litert",), "ort": ("ort",), "torch": ("ort",)}
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -35,12 +32,10 @@ class Job:
     """What is to be fitted to which target, and the folder in which candidates for it are written."""
 
     path: Path
-    target: str
+    target: Target
     shapes: Shapes | None
     seed: int
     scratch: Path
-    notes: list[str]
-    """What the user should know, as it is found."""
 
     @property
     def form(self) -> str:
@@ -59,7 +54,7 @@ class Planned:
     """Rewritten where rounding each part changes a quantised result; the difference is only measured."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A file that could be shipped, its arena by the model, and its measurement where there is one. Without a plan it
     is the original or what the runtime itself makes of it."""
@@ -83,112 +78,69 @@ class Candidate:
         return self.measured.get("head_bytes", 0) > original.measured.get("head_bytes", 0)
 
 
-def arena_as_placed(graph: Graph, steps: tuple[int, ...], target: str, time_limit_s: float) -> Arena:
+def arena_as_placed(graph: Graph, steps: Sequence[int], target: Target, time_limit_s: float) -> Arena:
     """An order as the runtime itself would place it where we know its planner, else with the best placement."""
-    if target != "tflm":
-        return plan_arena(graph, steps, method="best", memory=target, time_limit_s=0.2 * time_limit_s)
-    record_of = lifetimes(graph, steps, target).record_of
-    rank = [record_of.index(record) for record in range(1 + max(record_of, default=-1))]
-
-    def as_tflm(records: Sequence[Record], **_: object) -> Found:
-        return tflm_greedy(records, rank=rank)
-
-    return plan_arena(graph, steps, method=as_tflm, memory=target)
+    if target.place is not None:
+        return target.place(graph, steps, time_limit_s)
+    return plan_arena(graph, steps, method="best", memory=target.memory, time_limit_s=0.2 * time_limit_s)
 
 
 def list_candidates(job: Job, executed: Path, plan: Planned, before: Arena) -> list[Candidate]:
     """The original first, then the files we could ship instead without rewriting."""
     found = [Candidate("original", job.path, before.arena_bytes), *write_planned(job, plan, "order")]
-    if job.target == "ort":
+    if executed != job.path:
         found.append(Candidate("optimised", executed, before.arena_bytes))
     return found
 
 
 def write_planned(job: Job, plan: Planned, name: str) -> list[Candidate]:
-    """The files that hold a plan: its graph in its order, and for TFLite Micro also with its offsets."""
-    graph, steps, arena = plan.graph, plan.together.order.steps, plan.together.arena
-    moved = bool(plan.rewrites) or steps != tuple(range(len(steps)))
-    reordered = job.scratch / f"{name}{job.form}"
+    """The files that hold a plan: its graph in its order, and with its offsets too where the target follows them."""
+    order, arena, writer = plan.together.order, plan.together.arena, WRITERS[job.form]
     found = []
-    if job.form == ".tflite":
-        from downset.formats.tflite.write import export_tflite
-
-        if moved:
-            export_tflite(reordered, graph, steps)
-            arena_bytes = arena_as_placed(graph, steps, job.target, 10.0).arena_bytes
-            found.append(Candidate(name, reordered, arena_bytes, plan))
-        if job.target == "tflm":
-            placed = job.scratch / f"{name}_placed{job.form}"
-            export_tflite(placed, graph, steps, offsets=arena.tensor_offsets)
-            found.append(Candidate(f"{name}+offsets", placed, arena.arena_bytes, plan))
-    elif moved and job.form == ".onnx":
-        from downset.formats.onnx.write import export_onnx
-
-        export_onnx(reordered, graph, steps)
-        found.append(Candidate(name, reordered, arena.arena_bytes, plan))
-    elif moved:
-        from downset.formats.torch.write import export_torch
-
-        export_torch(reordered, graph, steps)
-        found.append(Candidate(name, reordered, arena.arena_bytes, plan))
+    if plan.rewrites or order.steps != tuple(range(len(order.steps))):
+        reordered = job.scratch / f"{name}{job.form}"
+        writer.write(reordered, plan.graph, order, None)
+        # A file that could hold offsets, and holds none, leaves the placement to the runtime.
+        placed = arena_as_placed(plan.graph, order.steps, job.target, 10.0) if writer.offsets else arena
+        found.append(Candidate(name, reordered, placed.arena_bytes, plan))
+    if writer.offsets and job.target.offsets:
+        with_offsets = job.scratch / f"{name}_placed{job.form}"
+        writer.write(with_offsets, plan.graph, order, arena)
+        found.append(Candidate(f"{name}+offsets", with_offsets, arena.arena_bytes, plan))
     return found
 
 
-def measure(job: Job, candidates: list[Candidate]) -> None:
-    """Ask the runtime what each candidate takes. All or none: figures are only compared within one runtime. A rewritten
-    file that the runtime does not run is no candidate."""
-    if job.target not in ("tflm", "ort"):
-        return
-    if job.target == "tflm" and job.shapes:
-        job.notes.append("not measured: TFLite Micro runs a file at its own input sizes, not at those of --shape")
-        return
-    measured: list[Mapping[str, int]] = []
-    kept: list[Candidate] = []
+def measure(job: Job, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
+    """The candidates with what the runtime says that each takes, and notes. All or none: figures are only compared
+    within one runtime. A rewritten file that the runtime does not run is no candidate."""
+    notes: list[str] = []
+    if job.target.measure is None:
+        return list(candidates), notes
+    measured: list[Candidate] = []
     for candidate in candidates:
         try:
-            measured.append(_measured(job, candidate))
-            kept.append(candidate)
+            file_order = candidate is not candidates[0]
+            taken = job.target.measure(candidate.path, shapes=job.shapes, seed=job.seed, file_order=file_order)
         except DownsetError as error:
             if not candidate.rewrites:
-                job.notes.append(f"not measured: {error}")
-                return
-            job.notes.append(f"the {candidate.name} file is left out: {error}")
-    candidates[:] = kept
-    for candidate, taken_bytes in zip(candidates, measured, strict=True):
-        candidate.measured = taken_bytes
+                return list(candidates), [*notes, f"not measured: {error}"]
+            notes.append(f"the {candidate.name} file is left out: {error}")
+            continue
+        if candidate.plan is not None and taken.executed:
+            # The file is read back: nodes without a name are known by their place in it.
+            notes += _departures([op.name for op in load(candidate.path, shapes=job.shapes).ops], taken.executed)
+        measured.append(replace(candidate, measured=taken.nbytes))
+    return measured, notes
 
 
-def _measured(job: Job, candidate: Candidate) -> Mapping[str, int]:
-    if job.target == "tflm":
-        from downset.runtimes import tflm
-
-        taken = tflm.measure(candidate.path, seed=job.seed)
-        return {"total_bytes": taken.total_bytes, "head_bytes": taken.head_bytes, "tail_bytes": taken.tail_bytes}
-    from downset.runtimes import ort
-
-    file_order = candidate.name != "original"
-    peak = ort.measure_peak(candidate.path, shapes=job.shapes, seed=job.seed, file_order=file_order)
-    if candidate.plan is not None:
-        # The file is read back: nodes without a name are known by their place in it.
-        planned = [op.name for op in load(candidate.path, shapes=job.shapes).ops]
-        _note_departures(planned, peak.executed, job.notes)
-    return {
-        "total_bytes": peak.peak_bytes,
-        "run_bytes": peak.run_bytes,
-        "persistent_bytes": peak.persistent_bytes,
-        "held_bytes": peak.held_bytes,
-    }
-
-
-def _note_departures(planned: Sequence[str], executed: Sequence[str], notes: list[str]) -> None:
-    """Say so where ONNX Runtime did not follow the file's order (it moves Shape and Size forward)."""
+def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
+    """A note where ONNX Runtime did not follow the file's order (it moves Shape and Size forward)."""
     ran = [name for name in executed if name in set(planned)]
     expected = [name for name in planned if name in set(ran)]
-    if ran != expected:
-        first = next(one for one, other in zip(ran, expected, strict=True) if one != other)
-        notes.append(
-            f"ONNX Runtime did not follow the order: {first!r} ran early; the measured figures are of that run"
-        )
+    if ran == expected:
+        return []
+    first = next(one for one, other in zip(ran, expected, strict=True) if one != other)
+    return [f"ONNX Runtime did not follow the order: {first!r} ran early; the measured figures are of that run"]
 
 
 def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Comparison:
@@ -204,7 +156,7 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     if chosen.rewrites:
         return _compare_rewritten(job, original, chosen)
     reasons = []
-    for name in _RUNNERS[job.target]:
+    for name in job.target.runners:
         try:
             found = _outputs_of(job, original, chosen, name)
             optimised = next((item for item in candidates if item.name == "optimised"), None)
@@ -221,8 +173,8 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     return not_compared("; ".join(reasons))
 
 
-def _outputs_of(job: Job, original: Candidate, chosen: Candidate, runtime: str) -> Comparison:
-    ordered = job.target == "ort"
+def _outputs_of(job: Job, original: Candidate, chosen: Candidate, runtime: RuntimeName) -> Comparison:
+    ordered = job.target.file_order
     return compare_outputs(
         original.path, chosen.path, runtime=runtime, shapes=job.shapes, seed=job.seed, ordered=ordered
     )
@@ -233,7 +185,7 @@ def _compare_rewritten(job: Job, original: Candidate, chosen: Candidate) -> Comp
     unless the rewriting is said to be inexact. The target's own runtime is asked first: LiteRT's optimised integer
     kernels round by a channel's place among all. What no runtime can compare is not shipped."""
     reasons = []
-    for name in reversed(_RUNNERS[job.target]):
+    for name in reversed(job.target.runners):
         try:
             found = _outputs_of(job, original, chosen, name)
         except UnsupportedError as error:

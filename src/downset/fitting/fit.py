@@ -1,7 +1,7 @@
 """The main job: a model file in, the same network needing less memory out, with proof, and checked by running both.
 
-Each target is a short recipe below: what file the runtime would really execute, which candidate files could be shipped,
-and how the runtime measures them. What ships is the best *measured* candidate where the runtime can be asked, and the
+A target says what file the runtime would really execute and how it measures (`runtimes.targets`), a format what its
+files can hold (`formats.writing`). What ships is the best *measured* candidate where the runtime can be asked, and the
 best by its memory model elsewhere; the original is always among the candidates, so nothing gets worse.
 """
 
@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
-from downset.arenas.check import verify
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import (
     Candidate,
@@ -26,33 +26,37 @@ from downset.fitting.candidates import (
     write_planned,
 )
 from downset.fitting.summary import BLOCK_BYTES, check_ram, simulate_traffic, summarise
-from downset.formats.reading import check_readable, load
+from downset.formats.onnx.data_files import bring_weights, check_room_for_weights, link_weights, weights_beside
+from downset.formats.reading import load
 from downset.formats.whole_files import check_output, copy_whole
+from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.cost import macs
+from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
 from downset.plans import Rewrite
 from downset.results import Comparison, Fit
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
 from downset.rewrites.row_strips import choose_row_strips
+from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
 from downset.text import format_bytes
 
 __all__ = ["fit"]
 
-_TARGETS = {".tflite": ("tflm", "litert"), ".onnx": ("ort", "torch"), ".pt2": ("torch",)}
+RewriteName = Literal["auto", "off"]
 
 
 def fit(
     model: str | os.PathLike[str],
     *,
     output: str | os.PathLike[str] | None = None,
-    target: str | None = None,
+    target: TargetName | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     ram_bytes: int | None = None,
     time_limit_s: float = 10.0,
     seed: int = 0,
-    rewrite: str = "auto",
+    rewrite: RewriteName = "auto",
     inexact: bool = False,
     max_recompute: float = 0.0,
     on_chip: Sequence[int] = (),
@@ -69,57 +73,68 @@ def fit(
     nothing is written either.
     """
     path = Path(model)
-    target = _target(path, target)
+    chosen_target = _target(path, target)
     _check_options(time_limit_s, rewrite, max_recompute, on_chip)
     if output is not None:
         _check_output(path, output)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
-        job = Job(path, target, shapes, seed, Path(scratch), [])
-        executed = _executed_file(job)
+        job = Job(path, chosen_target, shapes, seed, Path(scratch))
+        executed, notes = _executed_file(job)
         graph = _load(job, executed)
-        before = arena_as_placed(graph, tuple(range(len(graph.ops))), target, time_limit_s)
-        wanted = rewrite == "auto" and job.form != ".pt2" and bool(partition_sites(graph, inexact=inexact))
+        if WRITERS[job.form].weights_outside:
+            link_weights(path, job.scratch)  # what is written there refers to them
+            if output is not None:
+                check_output(output, source=[path, *weights_beside(graph)])
+                check_room_for_weights(path, Path(output))
+        before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, time_limit_s)
+        wanted = rewrite == "auto" and WRITERS[job.form].rewritten and bool(partition_sites(graph, inexact=inexact))
         share_s = 0.5 * time_limit_s if wanted else time_limit_s
-        plan = Planned(graph, plan_together(graph, memory=target, time_limit_s=share_s, seed=seed))
+        plan = Planned(graph, plan_together(graph, memory=job.target.memory, time_limit_s=share_s, seed=seed))
         verify(graph, plan.together.order, plan.together.arena)
 
         candidates = list_candidates(job, executed, plan, before)
         if wanted:
-            candidates += _rewritten(job, plan, share_s, inexact=inexact)
+            more, said = _rewritten(job, plan, share_s, inexact=inexact)
+            candidates, notes = candidates + more, notes + said
         if max_recompute > 0:
-            candidates += _in_strips(job, plan, share_s, max_recompute=max_recompute)
-        measure(job, candidates)
-        chosen, outputs = _choose(job, candidates)
-        result = summarise(job, plan, before, candidates, chosen, outputs)
+            more, said = _in_strips(job, plan, share_s, max_recompute=max_recompute)
+            candidates, notes = candidates + more, notes + said
+        candidates, said = measure(job, candidates)
+        chosen, outputs, why = _choose(job, candidates)
+        result = summarise(job, plan, before, candidates, chosen, outputs, [*notes, *said, *why])
         check_ram(result, ram_bytes)
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
         if output is not None:
-            _bring_external_weights(job, chosen, Path(output))
+            if WRITERS[job.form].weights_outside:
+                bring_weights(chosen.path, source=job.path, output=Path(output))
             copy_whole(chosen.path, Path(output))
             result = replace(result, output_path=str(output))
     return result
 
 
-def _rewritten(job: Job, plan: Planned, time_limit_s: float, *, inexact: bool) -> list[Candidate]:
-    """Files of the network with concatenations taken apart, where that lowers the peak and the plan."""
+def _rewritten(job: Job, plan: Planned, time_limit_s: float, *, inexact: bool) -> tuple[list[Candidate], list[str]]:
+    """Files of the network with concatenations taken apart, where that lowers the peak and the plan; and notes."""
     try:
-        chosen = choose_rewrites(plan.graph, memory=job.target, inexact=inexact, time_limit_s=0.6 * time_limit_s)
+        chosen = choose_rewrites(plan.graph, memory=job.target.memory, inexact=inexact, time_limit_s=0.6 * time_limit_s)
         better = _planned_better(job, plan, chosen.graph, chosen.rewrites, 0.4 * time_limit_s)
-        return write_planned(job, replace(better, inexact=inexact), "rewritten") if better is not None else []
+        if better is None:
+            return [], []
+        return write_planned(job, replace(better, inexact=inexact), "rewritten"), []
     except UnsupportedError as error:
-        job.notes.append(f"not rewritten: {error}")
-        return []
+        return [], [f"not rewritten: {error}"]
 
 
-def _in_strips(job: Job, plan: Planned, time_limit_s: float, *, max_recompute: float) -> list[Candidate]:
-    """Files that compute segments strip by strip, where that lowers the peak and the plan."""
-    if job.form != ".onnx":
-        job.notes.append(f"not computed in strips: only .onnx files are written so, not {job.form}")
-        return []
+def _in_strips(
+    job: Job, plan: Planned, time_limit_s: float, *, max_recompute: float
+) -> tuple[list[Candidate], list[str]]:
+    """Files that compute segments strip by strip, where that lowers the peak and the plan; and notes."""
+    if not WRITERS[job.form].in_strips:
+        able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
+        return [], [f"not computed in strips: only {able} files are written so, not {job.form}"]
     try:
         found = choose_row_strips(
-            plan.graph, memory=job.target, max_recompute=max_recompute, time_limit_s=0.3 * time_limit_s
+            plan.graph, memory=job.target.memory, max_recompute=max_recompute, time_limit_s=0.3 * time_limit_s
         )
         peaks = [found.peak_bytes_before, *(segment.peak_bytes for segment in found.segments)]
         rewrites = tuple(
@@ -129,12 +144,9 @@ def _in_strips(job: Job, plan: Planned, time_limit_s: float, *, max_recompute: f
         better = _planned_better(job, plan, found.graph, rewrites, 0.4 * time_limit_s)
         files = write_planned(job, better, "strips") if better is not None else []
     except UnsupportedError as error:
-        job.notes.append(f"not computed in strips: {error}")
-        return []
-    if files:
-        extra = sum(segment.extra_macs for segment in found.segments) / macs(plan.graph)
-        job.notes.append(f"in strips the network computes {100 * extra:.1f} % more")
-    return files
+        return [], [f"not computed in strips: {error}"]
+    extra = sum(segment.extra_macs for segment in found.segments) / macs(plan.graph) if files else 0.0
+    return files, [f"in strips the network computes {100 * extra:.1f} % more"] if files else []
 
 
 def _planned_better(
@@ -143,14 +155,16 @@ def _planned_better(
     """The rewritten graph planned, if its arena is smaller than that of the plan without rewriting."""
     if not rewrites:
         return None
-    together = plan_together(graph, memory=job.target, time_limit_s=time_limit_s, seed=job.seed)
+    together = plan_together(graph, memory=job.target.memory, time_limit_s=time_limit_s, seed=job.seed)
     verify(graph, together.order, together.arena)
     smaller = together.arena.arena_bytes < plan.together.arena.arena_bytes
     return Planned(graph, together, rewrites) if smaller else None
 
 
-def _choose(job: Job, candidates: Sequence[Candidate]) -> tuple[Candidate, Comparison]:
-    """The best file that computes the same: neither the head nor the total may grow; among equals the first."""
+def _choose(job: Job, candidates: Sequence[Candidate]) -> tuple[Candidate, Comparison, list[str]]:
+    """The best file that computes the same, how its outputs compare, and notes. Neither the head nor the total may
+    grow; among equals the first."""
+    notes: list[str] = []
     left = [item for item in candidates if not item.head_grew(candidates[0])]
     while True:
         chosen = min(left, key=Candidate.cost)
@@ -158,27 +172,29 @@ def _choose(job: Job, candidates: Sequence[Candidate]) -> tuple[Candidate, Compa
             outputs = compare(job, candidates, chosen)
             lost = min((item.arena_bytes for item in left if item.rewrites), default=chosen.arena_bytes)
             if not chosen.rewrites and lost < chosen.arena_bytes:
-                job.notes.append(
+                notes.append(
                     f"rewriting would give an arena of {format_bytes(lost)} B, but the runtime took less memory in all "
                     "without it"
                 )
-            return chosen, outputs
+            return chosen, outputs, notes
         except InvalidPlan as error:
             if not chosen.rewrites:
                 raise
-            job.notes.append(f"not rewritten: {error}")
+            notes.append(f"not rewritten: {error}")
             left = [item for item in left if not item.rewrites]
 
 
-def _target(path: Path, target: str | None) -> str:
-    known = _TARGETS.get(path.suffix.lower())
-    if known is None:
-        raise UsageError(f"{path}: fit reads {', '.join(_TARGETS)} files; for a plain graph use `downset order`")
+def _target(path: Path, target: str | None) -> Target:
+    """The one asked for, or the first for files of this suffix."""
+    known: dict[str, Target] = {row.name: row for row in targets_of(path.suffix.lower())}
+    if not known:
+        suffixes = dict.fromkeys(suffix for row in TARGETS.values() for suffix in row.suffixes)
+        raise UsageError(f"{path}: fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
     if target is None:
-        return known[0]
+        return next(iter(known.values()))
     if target not in known:
         raise UsageError(f"target {target!r} does not run {path.suffix} files; choose {' or '.join(known)}")
-    return target
+    return known[target]
 
 
 def _check_options(time_limit_s: float, rewrite: str, max_recompute: float, on_chip: Sequence[int]) -> None:
@@ -198,34 +214,14 @@ def _check_output(path: Path, output: str | os.PathLike[str]) -> None:
         raise UsageError(f"output {output} must end in {path.suffix}, like the model")
 
 
-def _bring_external_weights(job: Job, chosen: Candidate, output: Path) -> None:
-    """Weights outside an .onnx file lie beside it under the names it refers to; what is there already is left alone.
-    ONNX Runtime's optimised forms carry their weights inside."""
-    if job.form != ".onnx" or chosen.name == "optimised" or output.parent.resolve() == job.path.parent.resolve():
-        return
-    from downset.formats.onnx.write import external_files
-
-    for name in external_files(chosen.path):
-        target = output.parent / name
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            copy_whole(job.path.parent / name, target)
-
-
-def _executed_file(job: Job) -> Path:
-    """The file whose operators the runtime executes: for ONNX Runtime its own optimised form, else the model."""
-    if job.target != "ort":
-        return job.path
-    from downset.formats.onnx.model_file import check_onnx
-    from downset.runtimes import ort
-
-    check_readable(job.path)
-    check_onnx(job.path, shapes=job.shapes)  # a bad file is our one-line error, not the runtime's
+def _executed_file(job: Job) -> tuple[Path, list[str]]:
+    """The file whose operators the runtime executes (for ONNX Runtime its own optimised form, else the model), and
+    notes."""
+    if job.target.prepare is None:
+        return job.path, []
     prepared = job.scratch / "optimised" / job.path.name
     prepared.parent.mkdir()
-    ort.optimise_offline(job.path, prepared, shapes=job.shapes)
-    job.notes.append("ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering")
-    return prepared
+    return prepared, [job.target.prepare(job.path, prepared, job.shapes)]
 
 
 def _load(job: Job, executed: Path) -> Graph:

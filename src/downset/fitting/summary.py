@@ -11,6 +11,7 @@ from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.traffic import off_chip_traffic
 from downset.plans import Arena
 from downset.results import Comparison, Figure, Fit, Measured, OnChip
+from downset.runtimes.targets import TARGETS
 from downset.text import format_bytes
 
 __all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise"]
@@ -20,15 +21,17 @@ BLOCK_BYTES = 1024
 
 
 def summarise(
-    job: Job, plan: Planned, before: Arena, candidates: Sequence[Candidate], chosen: Candidate, outputs: Comparison
-) -> Fit:
-    """Before and after, of what is shipped; the first of the candidates is the original."""
+    job: Job, plan: Planned, before: Arena, candidates: Sequence[Candidate], chosen: Candidate, outputs: Comparison,
+    notes: Sequence[str],
+) -> Fit:  # fmt: skip
+    """Before and after, of what is shipped; the first of the candidates is the original. Its own note follows those
+    given."""
     graph, together = plan.graph, plan.together
     if chosen.plan is not None:
         graph, together = chosen.plan.graph, chosen.plan.together
     order, arena = together.order, together.arena
-    kept = chosen.name in ("original", "optimised")
-    file_peak = peak_bytes(order_problem(plan.graph, job.target), range(len(plan.graph.ops)))
+    kept = chosen.plan is None
+    file_peak = peak_bytes(order_problem(plan.graph, job.target.memory), range(len(plan.graph.ops)))
     after_peak = file_peak if kept else order.peak_bytes
     bound = int(order.evidence.bound)
     peak = Figure(file_peak, after_peak, min(bound, after_peak), after_peak <= bound)
@@ -36,18 +39,16 @@ def summarise(
         before.arena_bytes, chosen.arena_bytes, min(bound, chosen.arena_bytes), chosen.arena_bytes <= bound
     )
     if arena.arena_bytes < chosen.arena_bytes:
-        job.notes.append(
-            f"a plan of {format_bytes(arena.arena_bytes)} B exists, but the runtime took less memory in all for "
-            f"the {chosen.name} file"
-        )
+        missed = f"a plan of {format_bytes(arena.arena_bytes)} B exists, but the runtime took less memory in all for "
+        notes = [*notes, f"{missed}the {chosen.name} file"]
     measured = None
     first = candidates[0].measured
     if first is not None and chosen.measured is not None:
         details = {item.name: item.measured for item in candidates if item.measured is not None}
-        measured = Measured(job.target, first["total_bytes"], chosen.measured["total_bytes"], details)
+        measured = Measured(job.target.name, first["total_bytes"], chosen.measured["total_bytes"], details)
     return Fit(
         str(job.path),
-        job.target,
+        job.target.name,
         graph,
         before,
         together,
@@ -57,7 +58,7 @@ def summarise(
         measured,
         outputs,
         None,
-        tuple(job.notes),
+        tuple(notes),
         chosen.rewrites,
     )
 
@@ -69,7 +70,7 @@ def check_ram(result: Fit, ram_bytes: int | None) -> None:
     needed = result.measured.after if result.measured else result.arena.after
     if needed <= ram_bytes:
         return
-    overhead = needed - result.arena.after if result.measured and result.target == "tflm" else 0
+    overhead = needed - result.arena.after if result.measured and TARGETS[result.target].fixed_overhead else 0
     least = result.arena.bound + max(overhead, 0)
     if least > ram_bytes:
         raise InfeasibleError(

@@ -12,11 +12,12 @@ import msgspec
 
 from downset.errors import LoadError
 from downset.formats.whole_files import write_whole
-from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan
+from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
 
 __all__ = [
     "PIPELINE_SCHEMA",
     "SCHEMA",
+    "Plan",
     "decode_plan",
     "encode_plan",
     "pipeline_schema",
@@ -29,11 +30,13 @@ SCHEMA = 1
 PIPELINE_SCHEMA = 3
 """3: tasks with rows, orders of resources and buffers, memory by device."""
 
-Plan = Order | Arena | SharedObjects | StagePlan | Pipeline
+Plan = Order | Arena | SharedObjects | Together | StagePlan | Pipeline
+"""Whatever a plan file holds."""
 _KINDS: dict[str, type[Any]] = {
     "order": Order,
     "arena": Arena,
     "shared_objects": SharedObjects,
+    "together": Together,
     "stages": StagePlan,
     "pipeline": Pipeline,
 }
@@ -49,6 +52,8 @@ def decode_plan(data: bytes) -> Plan:
     """The plan in the JSON. Raises LoadError saying which field is missing or wrong."""
     try:
         raw = msgspec.json.decode(data)
+        if isinstance(raw, dict) and "ok" in raw and "error" in raw:
+            raise LoadError(f"not a plan: it is what `downset {raw.get('kind')} --json` prints; give the plan's file")
         if not isinstance(raw, dict) or raw.get("kind") not in tuple(_KINDS):
             raise LoadError(f"not a plan: `kind` must be one of {', '.join(_KINDS)}")
         version = _version(raw["kind"])
@@ -74,6 +79,9 @@ def write_plan(path: str | os.PathLike[str], plan: Plan) -> None:
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a file that `write_plan`, `downset stage -o` or `downset split -o` wrote, of whatever kind.
+
+    It is checked as JSON only: `verify` checks the plan. Raises LoadError naming the file and the field at fault."""
     try:
         return decode_plan(Path(path).read_bytes())
     except OSError as error:
@@ -84,7 +92,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 def plan_schema() -> dict[str, Any]:
     """The JSON schema of every kind of plan."""
-    (forms, parts) = msgspec.json.schema_components([Order, Arena, SharedObjects, StagePlan, Evidence])
+    (forms, parts) = msgspec.json.schema_components([Order, Arena, SharedObjects, Together, StagePlan, Evidence])
     del forms
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "downset plans", "$defs": parts}
 

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from downset.errors import LoadError, UsageError
+from downset.formats.onnx.read import load_onnx
+from downset.formats.plain import load_plain
+from downset.formats.tflite.read import load_tflite
+from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph
 
-__all__ = ["check_readable", "load"]
+__all__ = ["READERS", "Reader", "check_readable", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """`load(path)`, or `load(path, shapes=…)` where inputs can be `resized`: files of one suffix to graphs."""
+
+    load: Callable[..., Graph]
+    resized: bool = False
+
+
+READERS: Mapping[str, Reader] = {
+    ".onnx": Reader(load_onnx, resized=True),
+    ".tflite": Reader(load_tflite, resized=True),
+    ".pt2": Reader(load_exported),
+    ".json": Reader(load_plain),
+}
+"""By suffix, in small letters."""
 
 
 def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
@@ -20,25 +42,15 @@ def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] 
     """
     path = Path(path)
     suffix = check_readable(path)
-    if shapes and suffix in (".json", ".pt2"):
-        raise UsageError(f"{path}: the sizes in a {suffix} file are fixed; --shape is for .onnx and .tflite")
-    if suffix == ".tflite":
-        from downset.formats.tflite.read import load_tflite
-
-        return load_tflite(path, shapes=shapes)
-    if suffix == ".onnx":
-        from downset.formats.onnx.read import load_onnx
-
-        return load_onnx(path, shapes=shapes)
-    if suffix == ".json":
-        from downset.formats.plain import load_plain
-
-        return load_plain(path)
-    if suffix == ".pt2":
-        from downset.formats.torch.read import load_exported
-
-        return load_exported(path)
-    raise LoadError(f"{path}: suffix {suffix or '(none)'} is not one of .onnx, .tflite, .pt2, .json")
+    reader = READERS.get(suffix)
+    if reader is None:
+        raise LoadError(f"{path}: suffix {suffix or '(none)'} is not one of {', '.join(READERS)}")
+    if reader.resized:
+        return reader.load(path, shapes=shapes)
+    if shapes:
+        resized = " and ".join(known for known, other in READERS.items() if other.resized)
+        raise UsageError(f"{path}: the sizes in a {suffix} file are fixed; --shape is for {resized}")
+    return reader.load(path)
 
 
 def check_readable(path: Path) -> str:

@@ -3,39 +3,80 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from downset.errors import UsageError
+from downset.formats.c_header import c_header
+from downset.formats.onnx.write import export_onnx
+from downset.formats.plan_json import write_plan
+from downset.formats.tflite.write import export_tflite
+from downset.formats.torch.write import export_torch
+from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
 from downset.plans import Arena, Order
 
-__all__ = ["export"]
+__all__ = ["WRITERS", "Writer", "export"]
+
+Named = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes files of one suffix: `write(path, graph, order, arena)`; only forms with `needs_arena` need the last.
+
+    What a model's file can hold beside another order: `rewritten` networks, networks computed `in_strips`, and
+    `offsets` of tensors, where an arena is given. `weights_outside`: weights may lie in files
+    beside it."""
+
+    write: Callable[[Named, Graph, Order, Arena | None], None]
+    needs_arena: bool = False
+    rewritten: bool = False
+    in_strips: bool = False
+    offsets: bool = False
+    weights_outside: bool = False
+
+
+def _write_tflite(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    export_tflite(path, graph, order.steps, offsets=None if arena is None else arena.tensor_offsets)
+
+
+def _write_onnx(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    del arena  # ONNX Runtime places tensors itself
+    export_onnx(path, graph, order.steps)
+
+
+def _write_torch(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    del arena  # PyTorch places tensors itself
+    export_torch(path, graph, order.steps)
+
+
+def _write_plan(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    del graph
+    write_plan(path, order if arena is None else arena)
+
+
+def _write_header(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
+    assert arena is not None
+    write_whole(path, c_header(graph, order, arena).encode())
+
+
+WRITERS: Mapping[str, Writer] = {
+    ".tflite": Writer(_write_tflite, rewritten=True, offsets=True),
+    ".onnx": Writer(_write_onnx, rewritten=True, in_strips=True, weights_outside=True),
+    ".pt2": Writer(_write_torch),
+    ".json": Writer(_write_plan),
+    ".h": Writer(_write_header, needs_arena=True),
+}
+"""By suffix, in small letters."""
 
 
 def export(path: str | os.PathLike[str], graph: Graph, order: Order, arena: Arena | None = None) -> None:
     """Write the network in its new order (.tflite with the arena's offsets inside if given, .onnx, .pt2), or the plan
     itself (.json: the arena where given, else the order; .h needs the arena). Raises UsageError for other suffixes."""
-    suffix = Path(path).suffix.lower()
-    if suffix == ".tflite":
-        from downset.formats.tflite.write import export_tflite
-
-        export_tflite(path, graph, order.steps, offsets=None if arena is None else arena.tensor_offsets)
-    elif suffix == ".onnx":
-        from downset.formats.onnx.write import export_onnx
-
-        export_onnx(path, graph, order.steps)
-    elif suffix == ".pt2":
-        from downset.formats.torch.write import export_torch
-
-        export_torch(path, graph, order.steps)
-    elif suffix == ".json":
-        from downset.formats.plan_json import write_plan
-
-        write_plan(path, order if arena is None else arena)
-    elif suffix == ".h" and arena is not None:
-        from downset.formats.c_header import c_header
-        from downset.formats.whole_files import write_whole
-
-        write_whole(path, c_header(graph, order, arena).encode())
-    else:
-        raise UsageError(f"cannot export to {path}: use .tflite, .onnx, .pt2, .json, or .h with an arena")
+    writer = WRITERS.get(Path(path).suffix.lower())
+    if writer is None or (writer.needs_arena and arena is None):
+        names = [f"{suffix} with an arena" if known.needs_arena else suffix for suffix, known in WRITERS.items()]
+        raise UsageError(f"cannot export to {path}: use {', '.join(names[:-1])}, or {names[-1]}")
+    writer.write(path, graph, order, arena)

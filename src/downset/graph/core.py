@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
+from downset.text import abridged
 
 __all__ = ["ABSENT", "LARGEST_BYTES", "Graph", "Op", "Role", "Source", "Tensor", "dtype_bits", "tensor_bytes"]
 
@@ -65,6 +66,8 @@ class Tensor:
     quantization: Mapping[str, Any] | None = None
     """Per tensor or channel: `scale` and `zero_point` (sequences of equal length), `axis`."""
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Op:
@@ -82,6 +85,8 @@ class Op:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     after: tuple[int, ...] = ()
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -94,6 +99,8 @@ class Source:
     op_index: tuple[int, ...] = ()
     tensor_index: tuple[int, ...] = ()
     settings_of: tuple[int, ...] = ()
+
+    __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,12 @@ class Graph:
     outputs: tuple[int, ...]
     constants: Mapping[int, Callable[[], npt.NDArray[Any]]] = field(default_factory=dict)
     source: Source = Source("built")
+    facts: dict[str, bool] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What follows from the operators and is asked for often (`graph.halos`), remembered once it is found."""
+
+    def __repr__(self) -> str:
+        name = self.name if len(self.name) <= 60 else f"{self.name[:57]}..."
+        return f"<Graph {name!r}: {len(self.ops)} operators, {len(self.tensors)} tensors, {self.source.format}>"
 
     def producers(self) -> tuple[int, ...]:
         """By tensor: the operator that makes it, or -1."""

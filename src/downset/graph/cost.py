@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import extent, input_map, is_whole
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import Interval, RowForm, RowInput, RowOp, needed
 
-__all__ = ["macs", "op_macs", "redundant_macs", "row_form", "segment_macs", "whole_macs"]
+__all__ = ["longest_axis", "macs", "op_macs", "redundant_macs", "row_form", "segment_macs", "whole_macs"]
 
 
 def op_macs(graph: Graph, op: Op) -> int:
@@ -22,23 +23,25 @@ def op_macs(graph: Graph, op: Op) -> int:
     if not op.outputs or op.outputs[0] == ABSENT:
         return 0
     made = math.prod(graph.tensors[op.outputs[0]].shape)
-    if op.kind in ("Conv", "com.microsoft::FusedConv"):
-        weights = graph.tensors[op.inputs[1]].shape
-        if op.attrs.get("layout") == "NHWC":
-            # TFLite's depthwise weights are (1, height, width, channels): one input channel for each output
-            return made * (math.prod(weights[1:3]) if op.attrs.get("depthwise") else math.prod(weights[1:]))
-        return made * math.prod(weights[1:])
-    if op.kind == "ConvTranspose":
-        weights = graph.tensors[op.inputs[1]].shape
-        read = math.prod(graph.tensors[op.inputs[0]].shape)
-        return read * (math.prod(weights) // weights[3 if op.attrs.get("layout") == "NHWC" else 0])
-    if op.kind in ("Gemm", "com.microsoft::FusedGemm"):
-        rows, columns = graph.tensors[op.inputs[1]].shape
-        return made * (columns if op.attrs.get("transB") else rows)
-    if op.kind in ("MatMul", "com.microsoft::FusedMatMul"):
-        shape = graph.tensors[op.inputs[0]].shape
-        return made * (shape[-2] if op.attrs.get("transA") and len(shape) > 1 else shape[-1])
-    return 0
+    match kind_of(op.kind).macs:
+        case "none":
+            return 0
+        case "convolution":
+            weights = graph.tensors[op.inputs[1]].shape
+            if op.attrs.get("layout") == "NHWC":
+                # TFLite's depthwise weights are (1, height, width, channels): one input channel for each output
+                return made * (math.prod(weights[1:3]) if op.attrs.get("depthwise") else math.prod(weights[1:]))
+            return made * math.prod(weights[1:])
+        case "transposed convolution":
+            weights = graph.tensors[op.inputs[1]].shape
+            read = math.prod(graph.tensors[op.inputs[0]].shape)
+            return read * (math.prod(weights) // weights[3 if op.attrs.get("layout") == "NHWC" else 0])
+        case "gemm":
+            rows, columns = graph.tensors[op.inputs[1]].shape
+            return made * (columns if op.attrs.get("transB") else rows)
+        case "matmul":
+            shape = graph.tensors[op.inputs[0]].shape
+            return made * (shape[-2] if op.attrs.get("transA") and len(shape) > 1 else shape[-1])
 
 
 def macs(graph: Graph) -> int:
@@ -57,7 +60,7 @@ def row_form(graph: Graph, *, axis: int = 0, strict: bool = True) -> RowForm:
         for index, tensor in enumerate(graph.tensors)
     )
     ops = tuple(_row_op(graph, op, rows, axis, strict=strict) for op in graph.ops)
-    return RowForm(ops, rows, nbytes, graph.inputs, graph.outputs)
+    return RowForm(ops, rows, nbytes, graph.inputs, graph.outputs, axis)
 
 
 def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, *, strict: bool) -> RowOp:
@@ -77,10 +80,26 @@ def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, *, strict: b
         whole, inputs = True, tuple(RowInput(op.inputs[position], None) for position in read)
     if any(rows[tensor] != made for tensor in outputs):
         whole = True  # outputs of unequal height have no common rows
-    total = op_macs(graph, op)
-    if total % max(made, 1):
-        raise UnsupportedError(f"{graph.name}: operator {op.name!r}: {total} MACs do not divide into {made} rows")
-    return RowOp(inputs, outputs, made, total // max(made, 1), whole)
+    # A transposed convolution's MACs are its input's, and need not divide into rows of its output: less than one MAC a
+    # row is added.
+    return RowOp(inputs, outputs, made, -(-op_macs(graph, op) // max(made, 1)), whole)
+
+
+def longest_axis(graph: Graph) -> int:
+    """The axis that is worth cutting: 0, rows, or 1, columns. Operators whose halo is not known are computed whole.
+
+    The finest strip, one row of every operator that can be cut and all of every other, costs least MACs along it, and
+    of two with equal MACs has least bytes. That is the longer axis where all operators can be cut along both. Rows
+    where both are the same.
+    """
+    return min((0, 1), key=lambda axis: _finest_strip(row_form(graph, axis=axis, strict=False)))
+
+
+def _finest_strip(form: RowForm) -> tuple[int, int]:
+    """(MACs, bytes) of one row of everything that can be cut, and of all else."""
+    least = sum(op.macs if op.whole else op.macs_per_row for op in form.ops)
+    made = ((tensor, form.rows[tensor] if op.whole else 1) for op in form.ops for tensor in op.outputs)
+    return least, sum(form.bytes_per_row[tensor] * rows for tensor, rows in made)
 
 
 def segment_macs(form: RowForm, ops: Iterable[int], wanted: Mapping[int, Interval]) -> int:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy.typing as npt
 
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+from downset.graph.kinds import kind_of
 
 __all__ = ["Edit"]
 
 
 def _reading(op: Op) -> tuple[int, ...]:
     """What an operator reads, a sum so far before what is added to it."""
-    return op.inputs[::-1] if op.kind in ("com.microsoft::FusedConv", "Gemm") else op.inputs
+    return op.inputs if kind_of(op.kind).adds is None else op.inputs[::-1]
 
 
 def _unique(name: str, taken: set[str]) -> str:

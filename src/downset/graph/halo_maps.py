@@ -1,6 +1,6 @@
 """Which rows (or columns) resizes, pads and slices read: kinds that state their geometry in constants.
 
-`dimension` is the one of a tensor of rank 4 that is its rows or columns. None: the operator is given everything.
+`dimension` is the one of a tensor that is its rows or columns. None: the operator is given everything.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def _stated_scale(graph: Graph, op: Op, place: int, dimension: int, otherwise: f
         return None
     if not len(scales):
         return otherwise
-    axes = [int(axis) % 4 for axis in op.attrs.get("axes") or range(4)]
+    rank = len(graph.tensors[op.inputs[0]].shape)
+    axes = [int(axis) % rank for axis in op.attrs.get("axes") or range(rank)]
     return float(scales[axes.index(dimension)]) if dimension in axes else 1.0
 
 
@@ -100,9 +101,10 @@ def slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | 
     else:
         starts = op.attrs["starts"]
         axes, steps = op.attrs.get("axes", list(range(len(starts)))), [1] * len(starts)
-    rows = graph.tensors[op.inputs[0]].shape[dimension]
+    shape = graph.tensors[op.inputs[0]].shape
+    rows = shape[dimension]
     for start, along, step in zip(starts, axes, steps, strict=True):
-        if along % 4 == dimension:
+        if along % len(shape) == dimension:
             if step < 1:
                 return None
             offset = min(max(start + rows if start < 0 else start, 0), rows)

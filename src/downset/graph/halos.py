@@ -1,20 +1,23 @@
 """Which rows (or columns) of its inputs an operator reads to make given rows of its output: the halo arithmetic.
 
-Axis 0 is rows, 1 is columns. Tensors of rank 4 have both; every other tensor counts as one row that is always wanted
-whole. Layout is the graph's: NCHW, or NHWC where its operators say so. Intervals and maps are those of `rows`.
+Axis 0 is rows, 1 is columns. Tensors of rank 4 have both. Those of rank 3 have rows, their length, in a network whose
+windows slide along it (Conv1d). Every other tensor counts as one row that is always wanted whole. Layout is the
+graph's: channels first, or last where its operators say so. Intervals and maps are those of `row_form`, of either axis.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halo_maps import pad_map, resize_map, slice_map
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import SAME, AxisMap, Interval
 
 __all__ = [
     "Window",
+    "begins_inside",
     "broadcast_axis",
     "channels_last",
     "extent",
@@ -40,47 +43,35 @@ class Window(NamedTuple):
         return self.dilation * (self.kernel - 1) + 1
 
 
-_CONVOLUTIONS = {"Conv", "com.microsoft::FusedConv"}
-_POOLS = {"MaxPool", "AveragePool"}
-_POINTWISE = {
-    "Abs", "Add", "And", "BatchNormalization", "Cast", "Ceil", "Clip", "Cos", "DequantizeLinear", "Div", "Dropout",
-    "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity",
-    "LRN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow",
-    "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt",
-    "Sub", "Sum", "Tanh", "Where", "Xor", "com.microsoft::Gelu", "com.microsoft::QuickGelu", "tflite::RSQRT",
-    "tflite::SQUARE",
-}  # fmt: skip
-_OWN_PARAMETERS = {"BatchNormalization", "Clip", "Dropout", "LRN"}
-"""Pointwise kinds whose further inputs are no tensors of rows: values by channel, and numbers."""
-_QUANTIZERS = {"QuantizeLinear", "DequantizeLinear"}
-_WHOLE = {
-    "ArgMax", "ArgMin", "Constant", "Expand", "Flatten", "Gather", "GatherElements", "Gemm", "GlobalAveragePool",
-    "GlobalMaxPool", "InstanceNormalization", "MatMul", "Reshape", "Shape", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-    "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul", "tflite::PACK", "tflite::UNPACK",
-}  # fmt: skip
-_REDUCTIONS = {"ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"}
-_ALONG_AXIS = {"Concat": 0, "Split": 0, "Softmax": -1, "LogSoftmax": -1}
-"""Kinds that mix positions along one axis only, with that attribute's default: elsewhere they are pointwise."""
-
-
 def channels_last(graph: Graph) -> bool:
     """Whether the graph's tensors of rank 4 are NHWC."""
     if graph.source.format in ("onnx", "torch"):
         return False
     for op in graph.ops:
         # Fully connected layers say NHWC for "over the last axis", also in channels-first graphs.
-        if op.attrs.get("layout") == "NHWC" and op.kind != "Gemm":
+        if op.attrs.get("layout") == "NHWC" and kind_of(op.kind).category != "matrix product":
             return True
-        if op.kind in _CONVOLUTIONS | _POOLS:
+        if kind_of(op.kind).rows == "window":
             return False  # they always say it
     return False
 
 
 def spatial_axis(graph: Graph, tensor: int, axis: int) -> int | None:
     """The dimension of a tensor that is its rows (0) or columns (1); None where it has neither."""
-    if len(graph.tensors[tensor].shape) != 4:
-        return None
-    return axis + (1 if channels_last(graph) else 2)
+    rank = len(graph.tensors[tensor].shape)
+    if rank == 4 or (rank == 3 and axis == 0 and _has_lengths(graph)):
+        return axis + (1 if channels_last(graph) else 2)
+    return None
+
+
+def _has_lengths(graph: Graph) -> bool:
+    """Whether windows slide along tensors of rank 3: in other networks the last dimension of such is no length."""
+    if "lengths" not in graph.facts:
+        graph.facts["lengths"] = any(
+            kind_of(op.kind).rows in ("window", "transposed window") and len(graph.tensors[op.inputs[0]].shape) == 3
+            for op in graph.ops
+        )
+    return graph.facts["lengths"]
 
 
 def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
@@ -90,24 +81,44 @@ def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
 
 
 def window(graph: Graph, op: Op, axis: int) -> Window:
-    """The window of a convolution or pool along rows (0) or columns (1), `auto_pad` resolved."""
+    """The window of a convolution or pool along rows (0) or columns (1), `auto_pad` resolved.
+
+    Of a transposed convolution the window lies on the output, and the pads are cut off; `auto_pad` is not resolved."""
     last = channels_last(graph)
-    if op.kind in _CONVOLUTIONS:
+    if kind_of(op.kind).pools:
+        kernel = op.attrs["kernel_shape"][axis]
+    else:
         shape = graph.tensors[op.inputs[1]].shape
         kernel = shape[1 + axis] if last else shape[2 + axis]
-    else:
-        kernel = op.attrs["kernel_shape"][axis]
     stride = (op.attrs.get("strides") or (1, 1))[axis]
     dilation = (op.attrs.get("dilations") or (1, 1))[axis]
     mode = op.attrs.get("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         size = extent(graph, op.inputs[0], axis)
-        total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+        # ONNX Runtime pads pools as if they were not dilated.
+        reach = kernel if kind_of(op.kind).pools else (kernel - 1) * dilation + 1
+        total = max(_missing(size, reach, stride), 0)
         small, large = total // 2, total - total // 2
         return Window(kernel, stride, dilation, *((small, large) if mode == "SAME_UPPER" else (large, small)))
     pads = op.attrs.get("pads") if mode in ("NOTSET", "") else None
-    begin, end = (pads[axis], pads[axis + 2]) if pads else (0, 0)
+    begin, end = (pads[axis], pads[axis + len(pads) // 2]) if pads else (0, 0)
     return Window(kernel, stride, dilation, begin, end)
+
+
+def _missing(size: int, reach: int, stride: int) -> int:
+    """How many rows lack under the windows where each stride has one; negative where some lie behind the last."""
+    return (-(-size // stride) - 1) * stride + reach - size
+
+
+def begins_inside(graph: Graph, op: Op) -> bool:
+    """Whether a pool's first window may begin behind the first row or column: ONNX Runtime centres the windows of SAME
+    also where they leave rows out, which no pads state."""
+    if not kind_of(op.kind).pools or not op.attrs.get("auto_pad", "").startswith("SAME") or channels_last(graph):
+        return False
+    kernel, first = op.attrs["kernel_shape"], len(graph.tensors[op.inputs[0]].shape) - len(op.attrs["kernel_shape"])
+    strides = op.attrs.get("strides") or [1] * len(kernel)
+    sizes = graph.tensors[op.inputs[0]].shape[first:]
+    return any(_missing(*found) < -1 for found in zip(sizes, kernel, strides, strict=True))
 
 
 def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | None:
@@ -117,13 +128,14 @@ def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | 
     dimension = spatial_axis(graph, op.outputs[0], axis)
     if tensor == ABSENT or dimension is None:
         return None
-    meta = graph.tensors[tensor]
-    if meta.role == "activation" and len(meta.shape) == 4:
+    meta, rank = graph.tensors[tensor], _rank(graph, op.outputs[0])
+    if meta.role == "activation" and len(meta.shape) == rank:
         return None  # cut by its map
-    if op.kind in _QUANTIZERS and position > 0 and len(meta.shape) == 1:
-        at = 0 if int(op.attrs.get("axis", 1)) % 4 == dimension else -1
-    elif op.kind in ("Concat", "LayerNormalization") or (op.kind in _POINTWISE and op.kind not in _OWN_PARAMETERS):
-        at = dimension - 4 + len(meta.shape)
+    row = kind_of(op.kind)
+    if row.category == "quantiser" and position > 0 and len(meta.shape) == 1:
+        at = 0 if int(op.attrs.get("axis", 1)) % rank == dimension else -1
+    elif row.further == "operands" and row.rows in ("same", "along axis", "from axis"):
+        at = dimension - rank + len(meta.shape)
     else:
         return None
     return at if at >= 0 and meta.shape[at] == extent(graph, op.outputs[0], axis) > 1 else None
@@ -146,7 +158,7 @@ def is_whole(graph: Graph, op: Op, axis: int = 0) -> bool:
         return extent(graph, op.outputs[0], axis) > 1
     # Only pointwise kinds can be given all of a broadcast input and still make some rows.
     return extent(graph, op.outputs[0], axis) > 1 and any(
-        found is None and (op.kind not in _POINTWISE or extent(graph, tensor, axis) > 1)
+        found is None and (kind_of(op.kind).rows != "same" or extent(graph, tensor, axis) > 1)
         for found, (_, tensor) in zip(maps, read, strict=True)
     )
 
@@ -161,8 +173,9 @@ def _mixes(graph: Graph, op: Op, axis: int) -> bool:
     if op.kind == "Dropout" and len(op.inputs) > 2 and op.inputs[2] != ABSENT:
         training = graph.constant(op.inputs[2])
         return training is None or bool(training.any())
-    if op.kind in _QUANTIZERS and op.attrs.get("block_size", 0):
-        return int(op.attrs.get("axis", 1)) % 4 == spatial_axis(graph, op.outputs[0], axis)
+    if kind_of(op.kind).category == "quantiser" and op.attrs.get("block_size", 0):
+        rank = _rank(graph, op.outputs[0])
+        return int(op.attrs.get("axis", 1)) % rank == spatial_axis(graph, op.outputs[0], axis)
     return False
 
 
@@ -171,46 +184,67 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
 
     Raises UnsupportedError for a kind whose halo is not known.
     """
-    kind, known = op.kind, op.kind in _WHOLE
+    row = kind_of(op.kind)
+    if row.rows == "unknown":
+        raise _unknown(graph, op)
     tensor, result = op.inputs[position], op.outputs[0]
     dimension = spatial_axis(graph, result, axis)
-    rows, made = extent(graph, tensor, axis), extent(graph, result, axis)
-    if known or dimension is None or spatial_axis(graph, tensor, axis) is None:
-        if not known and kind not in _KNOWN:
-            raise _unknown(graph, op)
+    rank = _rank(graph, result)
+    if row.rows == "whole" or dimension is None or spatial_axis(graph, tensor, axis) is None:
         return None
-    if kind in _CONVOLUTIONS and position > 0:
-        return SAME if position == 3 else None  # ONNX Runtime's fused sum; weights that are computed
-    if kind in _CONVOLUTIONS | _POOLS:
-        found = window(graph, op, axis)
-        return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)
-    if kind in _ALONG_AXIS:
-        along = int(op.attrs.get("axis", _ALONG_AXIS[kind])) % 4
-        return None if along == dimension or rows != made else SAME
-    if kind == "LayerNormalization":
-        return None if int(op.attrs.get("axis", -1)) % 4 <= dimension or rows != made else SAME
-    if kind in _POINTWISE:
-        return SAME if rows == made else None
-    if kind in _REDUCTIONS:
-        return SAME if rows == made and rows > 1 and _keeps(graph, op, dimension) else None
-    if kind == "SpaceToDepth":
-        block = int(op.attrs["blocksize"])
-        return AxisMap(block, 1, 0, block - 1)
-    if kind == "DepthToSpace":
-        return AxisMap(1, int(op.attrs["blocksize"]), 0, 0)
-    if kind in ("Resize", "Upsample"):
-        return resize_map(graph, op, position, dimension, rows, made)
-    if kind == "Pad":
-        return pad_map(graph, op, position, dimension)
-    if kind == "Slice":
-        return slice_map(graph, op, position, dimension)
-    raise _unknown(graph, op)
+    if _rank(graph, tensor) != rank:  # spread over leading dimensions: rows of the one are no rows of the other
+        return None
+    rows, made = extent(graph, tensor, axis), extent(graph, result, axis)
+    match row.rows:
+        case "same":
+            return SAME if rows == made else None
+        case "window":
+            return _window_map(graph, op, position, axis)
+        case "transposed window":
+            return _transposed_map(graph, op, position, axis)
+        case "along axis":
+            return None if int(op.attrs.get("axis", row.axis)) % rank == dimension or rows != made else SAME
+        case "from axis":
+            return None if int(op.attrs.get("axis", row.axis)) % rank <= dimension or rows != made else SAME
+        case "reduction":
+            return SAME if rows == made and rows > 1 and _keeps(graph, op, dimension) else None
+        case "space to depth":
+            block = int(op.attrs["blocksize"])
+            return AxisMap(block, 1, 0, block - 1)
+        case "depth to space":
+            return AxisMap(1, int(op.attrs["blocksize"]), 0, 0)
+        case "resize":
+            return resize_map(graph, op, position, dimension, rows, made)
+        case "pad":
+            return pad_map(graph, op, position, dimension)
+        case "slice":
+            return slice_map(graph, op, position, dimension)
+    assert_never(row.rows)
 
 
-_KNOWN = (
-    _CONVOLUTIONS | _POOLS | _POINTWISE | _WHOLE | _REDUCTIONS | set(_ALONG_AXIS)
-    | {"LayerNormalization", "SpaceToDepth", "DepthToSpace", "Resize", "Upsample", "Pad", "Slice"}
-)  # fmt: skip
+def _window_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | None:
+    """Computed weights are read whole; what is added to the result is read row by row."""
+    if position > 0:
+        return SAME if position == kind_of(op.kind).adds else None
+    if begins_inside(graph, op):
+        return None
+    found = window(graph, op, axis)
+    return AxisMap(found.stride, 1, -found.pad_begin, found.reach - 1 - found.pad_begin)
+
+
+def _transposed_map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | None:
+    """Input row i adds to the `reach` output rows from stride · i - pad on. Whole where the pads follow from a stated
+    size."""
+    if position > 0 or op.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "") or "output_shape" in op.attrs:
+        return None
+    found = window(graph, op, axis)
+    # With a stride beyond its window some rows get nothing: those are made from the input row before them.
+    low = found.pad_begin - max(found.reach - found.stride, 0)
+    return AxisMap(1, found.stride, low, found.pad_begin)
+
+
+def _rank(graph: Graph, tensor: int) -> int:
+    return len(graph.tensors[tensor].shape)
 
 
 def _unknown(graph: Graph, op: Op) -> UnsupportedError:
@@ -227,7 +261,7 @@ def _keeps(graph: Graph, op: Op, dimension: int) -> bool:
         axes = None if value is None else value.reshape(-1).tolist()
     if axes is None or not op.attrs.get("keepdims", 1):
         return False
-    return dimension not in [int(reduced) % 4 for reduced in axes]
+    return dimension not in [int(reduced) % _rank(graph, op.inputs[0]) for reduced in axes]
 
 
 def input_interval(op: Op, graph: Graph, position: int, wanted: Interval, axis: int = 0) -> Interval:

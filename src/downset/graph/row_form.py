@@ -90,6 +90,8 @@ class RowForm:
     bytes_per_row: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    axis: int = 0
+    """Along which it was made: 0, or 1 where its rows are the graph's columns."""
 
 
 def needed(form: RowForm, ops: Iterable[int], wanted: Mapping[int, Interval]) -> dict[int, Interval]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from downset.arenas.plan import plan_arena
 from downset.graph.core import Graph
 from downset.memory.liveness import order_problem
-from downset.memory.models import MemoryModel, memory_model
+from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.alternatives import alternatives
 from downset.orders.plan import judge_order, plan_order
 from downset.plans import Arena, Evidence, Together
@@ -18,7 +18,7 @@ __all__ = ["plan_together"]
 
 
 def plan_together(
-    graph: Graph, *, memory: str | MemoryModel, time_limit_s: float = 10.0, count: int = 64, seed: int = 0
+    graph: Graph, *, memory: MemoryName | MemoryModel, time_limit_s: float = 10.0, count: int = 64, seed: int = 0
 ) -> Together:
     """The order and placement whose arena is least, among the file's order, the optimal order and `count` others of
     peak below the best arena so far. Never worse than the file's order with the best placement.

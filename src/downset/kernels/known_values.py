@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.kinds import kind_of
 from downset.kernels.table import KERNELS
 
 __all__ = ["with_known_values"]
 
 Array = npt.NDArray[Any]
-_SIZED = frozenset({"Expand", "Shape", "Tile"})
-_AT_RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
 
 def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
@@ -28,9 +27,10 @@ def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
     constants = dict(graph.constants)
     for op in graph.ops:
         made = [tensor for tensor in op.outputs if tensor != ABSENT]
-        if op.kind not in KERNELS or op.kind.startswith(_AT_RANDOM) or all(tensor in constants for tensor in made):
+        row = kind_of(op.kind)
+        if op.kind not in KERNELS or row.draws != "never" or all(tensor in constants for tensor in made):
             continue
-        if op.kind in _SIZED and not sized:
+        if row.sized and not sized:
             continue
         given = [tensor for tensor in op.inputs if tensor != ABSENT]
         if op.kind == "Shape":

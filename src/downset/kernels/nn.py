@@ -192,9 +192,26 @@ def selu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [gamma * torch.where(inputs[0] > 0, inputs[0], alpha * torch.expm1(inputs[0]))]
 
 
-def quick_gelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
-    return [inputs[0] * torch_library().sigmoid(inputs[0] * float(op.attrs.get("alpha", 1.702)))]
+def swish(alpha: float) -> Callable[[Op, Inputs, Shapes], list[Any]]:
+    """x · sigmoid(alpha · x); `alpha` where the operator states none."""
+
+    def kernel(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+        return [inputs[0] * torch_library().sigmoid(scaled(inputs[0], op.attrs.get("alpha", alpha)))]
+
+    return kernel
 
 
 def prelu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [torch_library().where(inputs[0] >= 0, inputs[0], inputs[0] * inputs[1])]
+
+
+def shrink(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    torch, values = torch_library(), inputs[0]
+    bias, limit = float(op.attrs.get("bias", 0.0)), float(op.attrs.get("lambd", 0.5))
+    outside = torch.where(values > limit, values - bias, torch.zeros_like(values))
+    return [torch.where(values < -limit, values + bias, outside)]
+
+
+def thresholded_relu(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    threshold = float(op.attrs.get("alpha", 1.0))
+    return [torch_library().where(inputs[0] > threshold, inputs[0], 0.0)]

@@ -142,6 +142,12 @@ def _dequantize(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [inputs[0]]  # TFLite's float16 weights
 
 
+def _infinite(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    signs = [op.attrs.get(f"detect_{name}", 1) for name in ("negative", "positive")]
+    torch, (below, above) = torch_library(), signs
+    return [torch.isinf(inputs[0]) & ((inputs[0] < 0) & bool(below) | (inputs[0] > 0) & bool(above))]
+
+
 def _identity(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     return [inputs[0]]
 
@@ -152,14 +158,21 @@ def _dropout(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 KERNELS: Mapping[str, Kernel] = {
     "Abs": _unary("abs"),
+    "Acos": _unary("acos"),
+    "Acosh": _unary("acosh"),
     "Add": _binary("add"),
     "And": _binary("logical_and"),
     "ArgMax": _arg("argmax"),
     "ArgMin": _arg("argmin"),
+    "Asin": _unary("asin"),
+    "Asinh": _unary("asinh"),
+    "Atan": _unary("atan"),
+    "Atanh": _unary("atanh"),
     "AveragePool": nn.average_pool,
     "BatchNormalization": norm.batch_normalization,
     "Cast": _cast,
     "Ceil": _unary("ceil"),
+    "Celu": _functional("celu", alpha=1.0),
     "Clip": _clip,
     "Concat": _concat,
     "Constant": _constant,
@@ -167,6 +180,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Conv": nn.convolution,
     "ConvTranspose": nn.transposed_convolution,
     "Cos": _unary("cos"),
+    "Cosh": _unary("cosh"),
     "DepthToSpace": space.depth_to_space,
     "DequantizeLinear": _dequantize,
     "Div": _binary("div"),
@@ -190,6 +204,8 @@ KERNELS: Mapping[str, Kernel] = {
     "HardSwish": _functional("hardswish"),
     "Identity": _identity,
     "InstanceNormalization": norm.instance_normalization,
+    "IsInf": _infinite,
+    "IsNaN": _unary("isnan"),
     "LRN": norm.local_response_normalization,
     "LayerNormalization": norm.layer_normalization,
     "LeakyRelu": _functional("leaky_relu", alpha=0.01),
@@ -202,6 +218,7 @@ KERNELS: Mapping[str, Kernel] = {
     "MaxPool": nn.max_pool,
     "Mean": _mean,
     "Min": _many("minimum"),
+    "Mish": _functional("mish"),
     "Mul": _binary("mul"),
     "Neg": _unary("neg"),
     "Not": _unary("logical_not"),
@@ -221,9 +238,11 @@ KERNELS: Mapping[str, Kernel] = {
     "Round": _unary("round"),
     "Selu": nn.selu,
     "Shape": shape.shape,
+    "Shrink": nn.shrink,
     "Sigmoid": _unary("sigmoid"),
     "Sign": _sign,
     "Sin": _unary("sin"),
+    "Sinh": _unary("sinh"),
     "Slice": shape.slices,
     "Softmax": nn.softmax("softmax"),
     "Softplus": _functional("softplus"),
@@ -234,17 +253,21 @@ KERNELS: Mapping[str, Kernel] = {
     "Squeeze": shape.reshape,
     "Sub": _binary("sub"),
     "Sum": _many("add"),
+    "Swish": nn.swish(1.0),
+    "Tan": _unary("tan"),
     "Tanh": _unary("tanh"),
+    "ThresholdedRelu": nn.thresholded_relu,
     "Tile": shape.tile,
     "Transpose": shape.transpose,
     "Unsqueeze": shape.reshape,
     "Upsample": space.resize,
     "Where": _where,
+    "Xor": _binary("logical_xor"),
     "com.microsoft::FusedConv": nn.convolution,
     "com.microsoft::FusedGemm": nn.gemm,
     "com.microsoft::FusedMatMul": _matmul,
     "com.microsoft::Gelu": nn.gelu,
-    "com.microsoft::QuickGelu": nn.quick_gelu,
+    "com.microsoft::QuickGelu": nn.swish(1.702),
     "com.microsoft::SkipLayerNormalization": norm.skip_layer_normalization,
     "tflite::PACK": shape.pack,
     "tflite::RSQRT": _unary("rsqrt"),

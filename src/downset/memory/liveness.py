@@ -24,6 +24,7 @@ from downset.lattice import bits
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import Record
 from downset.memory.storages import share, takeover
+from downset.text import abridged
 
 __all__ = [
     "Lifetimes",
@@ -61,6 +62,9 @@ class OrderProblem:
     storages: tuple[Storage, ...]
     in_place: tuple[tuple[int, ...], ...] = ()
     floor_bytes: int = 0
+
+    def __repr__(self) -> str:
+        return f"<OrderProblem: {len(self.predecessors)} operators, {len(self.storages)} storages>"
 
     def candidates(self, operator: int) -> tuple[int, ...]:
         return self.in_place[operator] if self.in_place else ()
@@ -145,6 +149,8 @@ class Lifetimes:
 
     records: tuple[Record, ...]
     record_of: tuple[int, ...]
+
+    __repr__ = abridged
 
 
 def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "live") -> Lifetimes:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from downset.errors import UsageError
+from downset.graph.kinds import FUSED_CONV
 
-__all__ = ["MEMORY_MODELS", "MemoryModel", "memory_model"]
+__all__ = ["MEMORY_MODELS", "MemoryModel", "MemoryName", "memory_model"]
+
+MemoryName = Literal["live", "paper", "serenity", "tflm", "litert", "ort", "torch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ _MODELS = (
         views=_RESHAPES,
         in_place=_ORT_IN_PLACE,
         # The fourth input is added to the result: partial sums that accumulate in place.
-        in_place_input={"com.microsoft::FusedConv": 3},
+        in_place_input={FUSED_CONV: 3},
     ),
     MemoryModel(
         "torch",

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import lcm
 from numbers import Integral
 
 from downset.errors import UsageError
+from downset.text import abridged
 
-__all__ = ["Record", "align_up", "check_records", "collisions", "faults"]
+__all__ = ["Record", "align_up", "aligned", "check_records", "collisions", "faults"]
 
 
 _WHOLE = ("start", "stop", "nbytes", "alignment")
@@ -35,6 +37,8 @@ class Record:
     gaps: tuple[tuple[int, int], ...] = ()
     hint: int | None = None
 
+    __repr__ = abridged
+
     def active(self) -> tuple[tuple[int, int], ...]:
         """The lifetime without its gaps, as ascending half-open intervals."""
         pieces, cursor = [], self.start
@@ -49,6 +53,14 @@ class Record:
 
 def align_up(nbytes: int, alignment: int) -> int:
     return -(-nbytes // alignment) * alignment
+
+
+def aligned(records: Sequence[Record], alignment: int) -> tuple[Record, ...]:
+    """The records with every offset held to a multiple of `alignment` too. Raises UsageError as `check_records` does: a
+    pin may be misaligned now."""
+    found = tuple(replace(record, alignment=lcm(record.alignment, alignment)) for record in records)
+    check_records(found)
+    return found
 
 
 def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:

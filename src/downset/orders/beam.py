@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 
 from downset.memory.liveness import OrderProblem
+from downset.methods import EngineName
 from downset.orders.engines import engine_of
 from downset.plans import Found
 
@@ -21,7 +22,7 @@ WIDTHS = (4, 32, 300)
 
 
 def beam(
-    problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native", width: int = WIDTHS[-1]
+    problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native", width: int = WIDTHS[-1]
 ) -> Found:
     """The best order that fronts of `width` states find; narrower ones first, so that there is always an answer."""
     deadline = time.perf_counter() + time_limit_s

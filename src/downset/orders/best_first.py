@@ -14,13 +14,25 @@ from __future__ import annotations
 
 import heapq
 import time
+from enum import Enum
 
 from downset.lattice import ancestors, bits, descendants
 from downset.orders.search_space import SearchSpace
 
-__all__ = ["FULL", "NONE_BELOW", "OPEN", "SOLVED", "BestFirst"]
+__all__ = ["BestFirst", "Outcome"]
 
-SOLVED, NONE_BELOW, OPEN, FULL = 1, 0, -1, -2
+
+class Outcome(Enum):
+    """How a search ended. The native module's has the same names."""
+
+    SOLVED = 0
+    """An order below the incumbent is found, and it is least of all."""
+    IMPOSSIBLE = 1
+    """There is none below the incumbent."""
+    LIMIT = 2
+    """Nothing is settled: the search may go on."""
+    OUT_OF_MEMORY = 3
+    """Likewise, and it may not. The native search only."""
 
 
 class BestFirst:
@@ -37,12 +49,11 @@ class BestFirst:
         self._reached = {0: self.bound}
         self._closed: set[int] = set()
 
-    def advance(self, bound: int, incumbent: int, seconds: float, states: int) -> int:
-        """Expands up to `states` more. SOLVED: `steps` is an order below `incumbent` and least of all; NONE_BELOW:
-        there is none below it; OPEN: not settled; FULL (native only): out of memory. `bound`, which must hold when
-        given, holds in any case."""
+    def advance(self, bound: int, incumbent: int, seconds: float, states: int) -> Outcome:
+        """Expands up to `states` more. Where it is SOLVED, `steps` is the order. `bound`, which must hold when given,
+        holds in any case."""
         if self.steps:
-            return SOLVED
+            return Outcome.SOLVED
         deadline = time.perf_counter() + seconds
         self.bound = max(self.bound, bound)
         last = self.expanded + states
@@ -55,7 +66,7 @@ class BestFirst:
                 continue
             self.bound = max(self.bound, peak)
             if self.expanded >= last or (self.expanded % 64 == 0 and time.perf_counter() > deadline):
-                return OPEN
+                return Outcome.LIMIT
             heapq.heappop(self._heap)
             if -minus_size in self._narrow:
                 self._passed = -minus_size
@@ -63,10 +74,10 @@ class BestFirst:
             self.expanded += 1
             if downset == self._space.full:
                 self.steps = self._space.given_order(_way(self._came_from, downset))
-                return SOLVED
+                return Outcome.SOLVED
             self._expand(downset, live, ready, incumbent)
         self.bound = max(self.bound, incumbent)
-        return NONE_BELOW
+        return Outcome.IMPOSSIBLE
 
     def _reach(self, downset: int, origin: int, ran: tuple[int, ...], peak: int, live: int, ready: int) -> None:
         if self._reached.get(downset, peak + 1) > peak:

@@ -10,22 +10,24 @@ Deviations: where v may run in place its largest candidate is taken off, which k
 
 from __future__ import annotations
 
+from downset import native
 from downset.lattice import ancestors, downsets
 from downset.memory.liveness import OrderProblem, live_bytes
-from downset.native import native_module
-from downset.orders.native_form import flat
+from downset.methods import EngineName, check_engine
+from downset.orders.native_form import native_problem
 
 __all__ = ["closure_bound"]
 
 
-def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> int:
+def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native") -> int:
     """Bytes that every order needs at its peak. The Python engine looks at every downset: small graphs only.
 
     Raises LimitReached there past a million downsets.
     """
+    check_engine(engine)
     if engine == "native":
-        space = native_module().OrderProblem(*flat(problem))
-        return int(native_module().closure_bound(space, range(len(problem.predecessors)), time_limit_s))
+        known = range(len(problem.predecessors))
+        return native.compiled.closure_bound(native_problem(problem), known, time_limit_s)
     above = ancestors(problem.predecessors)
     kept = sum(storage.nbytes for storage in problem.storages if storage.kept)
     bound = max(problem.floor_bytes, live_bytes(problem, 0), kept)

@@ -15,9 +15,8 @@ from downset.plans import Found
 __all__ = ["dfs"]
 
 
-def dfs(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
+def dfs(problem: OrderProblem) -> Found:
     """Last ready, first run."""
-    del time_limit_s, engine
     after = successors(problem.predecessors)
     missing = [mask.bit_count() for mask in problem.predecessors]
     stack = [operator for operator, count in enumerate(missing) if count == 0][::-1]

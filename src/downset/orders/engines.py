@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from downset.errors import UsageError
+from downset import native
 from downset.memory.liveness import OrderProblem
-from downset.native import native_module
-from downset.orders.best_first import BestFirst
+from downset.methods import EngineName, check_engine
+from downset.orders.best_first import BestFirst, Outcome
 from downset.orders.greedy import greedy_steps
-from downset.orders.native_form import flat
+from downset.orders.native_form import native_problem
 from downset.orders.python_beam import python_beam
 from downset.orders.search_space import SearchSpace
+
+if TYPE_CHECKING:
+    from downset import _native
 
 __all__ = ["Engine", "Search", "engine_of"]
 
@@ -30,7 +33,7 @@ class Search(Protocol):
     def expanded(self) -> int: ...
     @property
     def steps(self) -> Sequence[int]: ...
-    def advance(self, bound: int, incumbent: int, seconds: float, states: int, /) -> int: ...
+    def advance(self, bound: int, incumbent: int, seconds: float, states: int, /) -> Outcome: ...
 
 
 class Engine(Protocol):
@@ -45,15 +48,15 @@ class Engine(Protocol):
 
 class _Native:
     def __init__(self, problem: OrderProblem) -> None:
-        self._module = native_module()
-        self._forward = self._module.OrderProblem(*flat(problem))
+        self._module = native.compiled
+        self._forward = native_problem(problem)
         self._backward = self._forward.reversed()
 
-    def _space(self, backward: bool) -> Any:
+    def _space(self, backward: bool) -> _native.OrderProblem:
         return self._backward if backward else self._forward
 
     def peak(self, steps: Sequence[int]) -> int:
-        return int(self._module.order_peak(self._forward, steps))
+        return self._module.order_peak(self._forward, steps)
 
     def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None:
         return tuple(self._module.greedy(self._space(backward), seconds)) or None
@@ -65,11 +68,30 @@ class _Native:
         return tuple(steps) or None, states
 
     def bound(self, known: Sequence[int], seconds: float) -> int:
-        return int(self._module.closure_bound(self._forward, known, seconds))
+        return self._module.closure_bound(self._forward, known, seconds)
 
     def search(self, *, backward: bool) -> Search:
-        search: Search = self._module.BestFirst(self._space(backward), _BYTES)
-        return search
+        return _NativeSearch(self._module.BestFirst(self._space(backward), _BYTES))
+
+
+class _NativeSearch:
+    def __init__(self, search: _native.BestFirst) -> None:
+        self._search = search
+
+    @property
+    def bound(self) -> int:
+        return self._search.bound
+
+    @property
+    def expanded(self) -> int:
+        return self._search.expanded
+
+    @property
+    def steps(self) -> Sequence[int]:
+        return self._search.steps
+
+    def advance(self, bound: int, incumbent: int, seconds: float, states: int, /) -> Outcome:
+        return Outcome[self._search.advance(bound, incumbent, seconds, states).name]
 
 
 class _Python:
@@ -98,10 +120,7 @@ class _Python:
         return BestFirst(self._backward if backward else self._forward)
 
 
-def engine_of(problem: OrderProblem, engine: str) -> Engine:
-    """Raises UnsupportedError where the native module is not built."""
-    if engine == "native":
-        return _Native(problem)
-    if engine == "python":
-        return _Python(problem)
-    raise UsageError(f"unknown engine {engine!r}; choose native or python")
+def engine_of(problem: OrderProblem, engine: EngineName) -> Engine:
+    """Raises UnsupportedError where the native module is not built, UsageError for an engine that there is not."""
+    check_engine(engine)
+    return _Native(problem) if engine == "native" else _Python(problem)

@@ -18,12 +18,11 @@ from downset.plans import Found
 __all__ = ["exhaustive"]
 
 
-def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
+def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
     """The least peak by looking at every downset. Uses only the definitions in `liveness`; small graphs only.
 
     Raises LimitReached when the time is up.
     """
-    del engine
     deadline = time.perf_counter() + time_limit_s
     predecessors = problem.predecessors
     level: dict[int, int] = {0: problem.floor_bytes}

@@ -8,7 +8,6 @@ from downset.plans import Found
 __all__ = ["file_order"]
 
 
-def file_order(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
+def file_order(problem: OrderProblem) -> Found:
     """Operators by index. O(V)."""
-    del time_limit_s, engine
     return Found(tuple(range(len(problem.predecessors))), problem.floor_bytes)

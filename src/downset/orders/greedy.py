@@ -18,9 +18,8 @@ from downset.plans import Found
 __all__ = ["greedy", "greedy_steps"]
 
 
-def greedy(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
+def greedy(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
     """Least live bytes after each step; what is left when the time is up follows in the file's order."""
-    del engine
     space = SearchSpace(problem)
     steps = greedy_steps(space, time.perf_counter() + time_limit_s)
     steps += bits(space.full & ~sum(1 << operator for operator in steps))

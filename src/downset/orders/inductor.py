@@ -23,9 +23,8 @@ from downset.plans import Found
 __all__ = ["HEURISTICS", "bfs", "dfs_by_size", "inductor", "lpmf"]
 
 
-def inductor(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
+def inductor(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
     """The order of least peak of the file's and the three; the earlier one where they tie, as inductor does."""
-    del engine
     deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
     tried = (heuristic(problem, deadline=deadline) for heuristic in HEURISTICS.values())

@@ -17,9 +17,8 @@ from downset.plans import Found
 __all__ = ["kahn"]
 
 
-def kahn(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native") -> Found:
+def kahn(problem: OrderProblem) -> Found:
     """Breadth-first topological order."""
-    del time_limit_s, engine
     after = successors(problem.predecessors)
     missing = [mask.bit_count() for mask in problem.predecessors]
     queue = deque(operator for operator, count in enumerate(missing) if count == 0)

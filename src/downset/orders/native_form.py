@@ -1,19 +1,23 @@
-"""How problems cross into the native module: lists of integers."""
+"""How problems cross into the native module: as lists of integers."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from downset import native
 from downset.lattice import bits
 from downset.memory.liveness import OrderProblem
 
-__all__ = ["flat"]
+if TYPE_CHECKING:
+    from downset import _native
+
+__all__ = ["native_problem"]
 
 
-def flat(problem: OrderProblem) -> tuple[Any, ...]:
-    """Predecessors, bytes, producers, consumers, kept, in-place candidates (lists by operator or storage), floor."""
+def native_problem(problem: OrderProblem) -> _native.OrderProblem:
+    """Checked once. Masks are lists of operators, or of storages."""
     storages = problem.storages
-    return (
+    return native.compiled.OrderProblem(
         [list(bits(mask)) for mask in problem.predecessors],
         [storage.nbytes for storage in storages],
         [list(bits(storage.producers)) for storage in storages],

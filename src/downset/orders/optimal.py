@@ -15,8 +15,9 @@ from __future__ import annotations
 import time
 
 from downset.memory.liveness import OrderProblem
+from downset.methods import EngineName
 from downset.orders.beam import WIDTHS
-from downset.orders.best_first import FULL, OPEN, SOLVED
+from downset.orders.best_first import Outcome
 from downset.orders.dfs import dfs
 from downset.orders.engines import Engine, Search, engine_of
 from downset.orders.kahn import kahn
@@ -37,7 +38,7 @@ _PAUSE_S = 0.02
 
 
 def optimal(
-    problem: OrderProblem, *, time_limit_s: float = 10.0, engine: str = "native", state_limit: int = _STATES
+    problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native", state_limit: int = _STATES
 ) -> Found:
     """An order of least peak, with proof if the search ends within its limits; else the best known and a bound.
 
@@ -112,12 +113,12 @@ class _Run:
                 left_s = max(until - time.perf_counter(), 0.001)
                 outcome = search.advance(self.bound, self.value, left_s, min(turn, last - self.states))
                 self.states += search.expanded - before
-                if outcome == SOLVED:
+                if outcome is Outcome.SOLVED:
                     self.try_order(tuple(search.steps))
                 if min(search.bound, self.value) > self.bound:
                     self.bound, self._leader = min(search.bound, self.value), search
-                if outcome == FULL:
+                if outcome is Outcome.OUT_OF_MEMORY:
                     self._searches.remove(search)
-                elif outcome != OPEN:
+                elif outcome is not Outcome.LIMIT:
                     return
             self._slice = min(2 * self._slice, _LONGEST_SLICE)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
-from downset.memory.models import MemoryModel, memory_model
-from downset.methods import find_method
+from downset.memory.models import MemoryModel, MemoryName, memory_model
+from downset.methods import EngineName, Method, check_engine, choose
 from downset.orders.check import verify_steps
-from downset.orders.planners import ORDERS
+from downset.orders.planners import CONTRACT, ORDERS, OrderOptions
 from downset.orders.problem import check_problem
 from downset.plans import Evidence, Found, Order
 
@@ -23,35 +24,37 @@ Planner = Callable[..., Found]
 def plan_order(
     problem: Graph | OrderProblem,
     *,
-    method: str | Planner = "optimal",
-    memory: str | MemoryModel = "live",
+    method: str | Method | Planner = "optimal",
+    memory: MemoryName | MemoryModel = "live",
     time_limit_s: float = 10.0,
-    engine: str = "native",
+    engine: EngineName = "native",
+    **options: Unpack[OrderOptions],
 ) -> Order:
     """An order of all operators of low peak memory.
 
     With method "optimal" the least peak of all orders under the memory model, proven, if the search ends within
-    `time_limit_s`; else the best order found with a bound below it. Raises UsageError for an unknown method or model
-    and for a bare problem that breaks a law of `liveness.check_problem`.
+    `time_limit_s`; else the best order found with a bound below it. `options`: the method's own. Raises UsageError
+    for an unknown method, option or choice, and for a bare problem that breaks a law of `liveness.check_problem`.
     """
+    check_engine(engine)
+    planner = choose(method, ORDERS, CONTRACT, options)
     model = memory_model(memory)
     if isinstance(problem, Graph):
         problem = order_problem(problem, model)
     else:
         check_problem(problem)
-    name, planner = find_method(method, ORDERS, "orders")
     begin = time.perf_counter()
-    found = planner(problem, time_limit_s=time_limit_s, engine=engine)
+    found: Found = planner(problem, time_limit_s=time_limit_s, engine=engine)
     seconds = time.perf_counter() - begin
     verify_steps(problem.predecessors, found.solution)
     value = peak_bytes(problem, found.solution)
     bound = min(value, max(found.bound, problem.floor_bytes))
     proven = found.proven or bound == value
-    return Order(found.solution, model.name, Evidence(name, value, bound, proven, found.states, seconds))
+    return Order(found.solution, model.name, Evidence(planner.name, value, bound, proven, found.states, seconds))
 
 
 def judge_order(
-    problem: Graph | OrderProblem, steps: Sequence[int], *, memory: str | MemoryModel, like: Evidence
+    problem: Graph | OrderProblem, steps: Sequence[int], *, memory: MemoryName | MemoryModel, like: Evidence
 ) -> Order:
     """Steps found elsewhere as an Order, judged by the bound that another search (`like`) has proven."""
     model = memory_model(memory)

@@ -1,7 +1,12 @@
-"""Planners of orders. Each is a function of an `OrderProblem`; adding one is a file, a line here and a README row."""
+"""Planners of orders. Each is a function of an `OrderProblem`; adding one is a file, a line here and a README row. What
+it can do stands on that line (`Method`) and in its signature."""
 
-from collections.abc import Callable
+from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypedDict
+
+from downset.methods import Contract, Method
 from downset.orders.alternatives import alternatives
 from downset.orders.beam import beam
 from downset.orders.dfs import dfs
@@ -14,16 +19,29 @@ from downset.orders.optimal import optimal
 from downset.orders.serenity import serenity
 from downset.plans import Found
 
-__all__ = ["ORDERS", "alternatives"]
+__all__ = ["CONTRACT", "ORDERS", "OrderOptions", "alternatives"]
 
-ORDERS: dict[str, Callable[..., Found]] = {
-    "file": file_order,
-    "kahn": kahn,
-    "dfs": dfs,
-    "greedy": greedy,
-    "inductor": inductor,
-    "beam": beam,
-    "serenity": serenity,
-    "optimal": optimal,
-    "exhaustive": exhaustive,
+CONTRACT = Contract("orders", problem=("problem",), settings=("time_limit_s", "engine"), returns=Found)
+
+
+class OrderOptions(TypedDict, total=False):
+    """The options that single methods have of their own."""
+
+    width: int
+    state_limit: int
+    divided: bool
+    soft_budget: bool
+    step_limit_s: float
+
+
+ORDERS: Mapping[str, Method] = {
+    "file": Method(file_order),
+    "kahn": Method(kahn),
+    "dfs": Method(dfs),
+    "greedy": Method(greedy),
+    "inductor": Method(inductor),
+    "beam": Method(beam),
+    "serenity": Method(serenity, proves=True),
+    "optimal": Method(optimal, proves=True),
+    "exhaustive": Method(exhaustive, proves=True),
 }

@@ -49,13 +49,11 @@ def serenity(
     problem: OrderProblem,
     *,
     time_limit_s: float = 10.0,
-    engine: str = "native",
     divided: bool = True,
     soft_budget: bool = True,
     step_limit_s: float = 0.5,
 ) -> Found:
     """The paper's scheduler. `divided` and `soft_budget` switch its two accelerations off, for table 2."""
-    del engine  # one implementation: it is here to be compared with
     deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
     ends = divide(space) if divided else [space.full]

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict, get_args
 
 from downset.clusters.model import Cluster
 from downset.errors import UsageError
+from downset.methods import check_choice
 from downset.pipelines.drafts import Drafted, Judged
 from downset.pipelines.fetches import frame_tasks
-from downset.pipelines.paper_timing import check_comm, period_and_latency, stages_of
+from downset.pipelines.paper_timing import CommName, check_comm, period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.scheduling.loads import load_bound_s
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s
 from downset.pipelines.tasks import latency_by_rounds_s, timed_tasks
 from downset.plans import PipelineSchedule, ResourceOrder
 
-__all__ = ["Accounting", "accounting_of", "judged", "latency_s"]
+__all__ = ["Accounting", "AccountingOptions", "TopologyName", "accounting_of", "judged", "latency_s"]
+
+TopologyName = Literal["leader", "direct"]
+
+
+class AccountingOptions(TypedDict, total=False):
+    """The options of `plan_pipeline` that say how a plan is priced."""
+
+    comm: CommName
+    topology: TopologyName
+    source: str | None
+    sink: str | None
+    window: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +38,20 @@ class Accounting:
     """How plans are priced. `comm`: by resources, or as the paper's equations. `source` and `sink`: devices, None for
     outside. `window`: the most frames inside at once, None: as many as help."""
 
-    comm: Literal["resources", "paper"] = "resources"
-    topology: Literal["leader", "direct"] = "leader"
+    comm: CommName = "resources"
+    topology: TopologyName = "leader"
     source: int | None = None
     sink: int | None = None
     window: int | None = None
 
 
 def accounting_of(
-    cluster: Cluster, *, comm: str = "resources", topology: str = "leader", source: str | None = None,
+    cluster: Cluster, *, comm: CommName = "resources", topology: TopologyName = "leader", source: str | None = None,
     sink: str | None = None, window: int | None = None,
 ) -> Accounting:  # fmt: skip
     """The options of `plan_pipeline` that say how a plan is priced, checked. Raises UsageError."""
     check_comm(comm)
-    if topology not in ("leader", "direct"):
-        raise UsageError(f"unknown topology {topology!r}; choose leader or direct")
+    check_choice("topology", topology, get_args(TopologyName))
     if topology == "direct":
         raise UsageError("direct hand-over is not planned yet; use topology leader")
     if window is not None and window < 1:

@@ -9,18 +9,22 @@ Deviations: the plan on the coarse chain is `pico`'s, so that only the pieces di
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import FoundPipeline, on_cuts
-from downset.pipelines.pico import pico
+from downset.pipelines.paper_timing import CommName
+from downset.pipelines.pico import Leader, Ties, pico
 from downset.pipelines.problem import SplitProblem, joined
 
 __all__ = ["blocks"]
 
 
-def blocks(problem: SplitProblem, cluster: Cluster, **options: Any) -> FoundPipeline:
+def blocks(
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "resources", max_latency_s: float | None = None,
+    leader: Leader = "most bytes", ties: Ties = "printed",
+) -> FoundPipeline:  # fmt: skip
     """`pico` on units joined up to the cuts that a single tensor crosses."""
     cuts = [0, *(cut for cut in range(1, problem.cuts) if len(problem.crossing(cut)) <= 1), problem.cuts]
-    found = pico(joined(problem, cuts), cluster, **options)
+    coarse = joined(problem, cuts)
+    found = pico(coarse, cluster, comm=comm, max_latency_s=max_latency_s, leader=leader, ties=ties)
     return replace(found, stages=on_cuts(found.stages, cuts))

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from downset.errors import InvalidPlan, UnsupportedError
+from downset.errors import InvalidPlan
 from downset.graph.core import Graph
-from downset.graph.cost import row_form
 from downset.graph.row_form import RowForm
 from downset.pipelines.check_rows import PlanRows, check_rows
 from downset.pipelines.check_times import check_times
@@ -43,7 +42,7 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
         raise InvalidPlan(f"operator {graph.ops[missing_op].name!r} is in no stage")
     _check_shape(plan)
     rows = PlanRows(graph, plan)
-    least = _least_macs(graph, row_form(graph, strict=False))
+    least = _least_macs(rows.form, rows.columns)
     for place, stage in enumerate(plan.stages):
         _check_macs(least, stage, place)
     check_rows(rows, plan)
@@ -73,7 +72,7 @@ def _check_shape(plan: Pipeline) -> None:
         for block in stage.blocks:
             _check_cover(block, place)
             if block.axis not in (0, 1):
-                raise InvalidPlan(f"stage {place} cuts axis {block.axis}; 0 is rows, 1 columns")
+                raise InvalidPlan(f"stage {place}: a block is cut along axis {block.axis}, which is neither 0 nor 1")
             if any(min(_counts(strip)) < 0 for strip in block.strips):
                 raise InvalidPlan(f"stage {place}: a strip with less than 0 MACs or bytes")
             if any(sum(strip.macs_of.values()) > strip.macs for strip in block.strips):
@@ -167,14 +166,9 @@ def _check_cover(block: Block, place: int) -> None:
         raise InvalidPlan(f"stage {place}: the tiles do not fill the frame")
 
 
-def _least_macs(graph: Graph, form: RowForm) -> list[int]:
+def _least_macs(form: RowForm, across: RowForm) -> list[int]:
     """By operator: MACs of the rows and columns that somebody reads, in the whole network."""
-    rows = _rows_read(form)
-    try:
-        across = row_form(graph, axis=1, strict=False)
-    except UnsupportedError:
-        return [op.macs_per_row * count for op, count in zip(form.ops, rows, strict=True)]
-    columns = _rows_read(across)
+    rows, columns = _rows_read(form), _rows_read(across)
     return [
         op.macs_per_row * rows[index] * columns[index] // max(across.ops[index].rows, 1)
         for index, op in enumerate(form.ops)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from downset.errors import InvalidPlan, UnsupportedError
+from downset.errors import InvalidPlan
 from downset.graph.core import Graph
 from downset.graph.cost import row_form
 from downset.graph.row_form import Interval, RowForm, needed
@@ -36,13 +36,9 @@ class PlanRows:
         if len(axes) > 1:
             raise InvalidPlan("some blocks cut rows, others columns")
         self.graph, axis = graph, min(axes, default=0)
-        self.form = row_form(graph, axis=axis, strict=False)
-        self.across: RowForm | None = None
-        if any(strip.columns for stage in plan.stages for block in stage.blocks for strip in block.strips):
-            try:
-                self.across = row_form(graph, axis=1 - axis, strict=False)
-            except UnsupportedError:
-                raise InvalidPlan(f"{graph.name} is cut into tiles, but its columns are not known") from None
+        self.form, self.columns = (row_form(graph, axis=one, strict=False) for one in (axis, 1 - axis))
+        tiled = any(strip.columns for stage in plan.stages for block in stage.blocks for strip in block.strips)
+        self.across = self.columns if tiled else None
 
     def width(self, tensor: int) -> int:
         return 1 if self.across is None else max(self.across.rows[tensor], 1)

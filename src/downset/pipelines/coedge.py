@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
-from typing import Any
 
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
@@ -28,9 +27,7 @@ from downset.pipelines.strips import proportional_rows, tiles
 __all__ = ["coedge", "least_compute_s"]
 
 
-def coedge(
-    problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf"), **_options: Any
-) -> FoundPipeline:
+def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
     """One stage whose units are blocks of halo exchange, with the number of working devices chosen for each. Raises
     LimitReached after the deadline (of `time.monotonic`)."""
     order = by_speed(cluster)

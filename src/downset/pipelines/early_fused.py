@@ -6,17 +6,15 @@ Complexity: O(units · devices · operators).
 Deviations: DeepThings' user states the grid and how many layers are fused. Here the grid is the most square one with a
 tile for each device (4 x 2 for eight), more rows than columns; as many units are fused as give the least period, unless
 `fused` says. DeepThings' idle devices steal tiles; with one tile each there is nothing to steal, and strong and weak
-devices wait for each other, as the PICO paper measures. Where columns are not known the grid is 1 column wide.
+devices wait for each other, as the PICO paper measures. Where there are no columns,
+or they are not known, the grid is 1 column wide.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from downset.clusters.model import Cluster
-from downset.errors import UnsupportedError
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
-from downset.pipelines.paper_timing import stage_of
+from downset.pipelines.paper_timing import CommName, stage_of
 from downset.pipelines.problem import SplitProblem
 
 __all__ = ["early_fused", "grid_of", "least_compute_s"]
@@ -29,8 +27,8 @@ def grid_of(count: int) -> tuple[int, int]:
 
 
 def early_fused(
-    problem: SplitProblem, cluster: Cluster, *, comm: str = "resources", fused: int | None = None,
-    below_s: float = float("inf"), **_: Any,
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "resources", fused: int | None = None,
+    below_s: float = float("inf"),
 ) -> FoundPipeline:  # fmt: skip
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is
     not below `below_s` need not be compared: where all are such, any."""
@@ -67,10 +65,9 @@ def _draft(problem: SplitProblem, cluster: Cluster, leader: int, fused: int) -> 
     rows = problem.segment(0, fused).rows
     devices = range(len(cluster.devices))
     down, side = grid_of(len(cluster.devices))
-    try:
-        columns = problem.turned().segment(0, fused).rows if side > 1 else 1
-    except UnsupportedError:
-        down, side, columns = len(cluster.devices), 1, 1
+    columns = 1 if problem.across is None else problem.across.segment(0, fused).rows
+    if columns == 1:
+        down, side = len(cluster.devices), 1
     if rows < down or columns < side:
         return None
     parts = []

@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
+from downset.methods import EngineName, Method, check_engine
 from downset.pipelines.accounting import Accounting, judged, latency_s
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged, on_cuts, on_devices
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.exact_search import search
+from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem, joined
 from downset.pipelines.rivals import INSIDE, MOMENT_S, OUTSIDE, QUICK, rivals
 from downset.pipelines.single import single_draft
@@ -43,23 +44,23 @@ def exact(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: str = "resources",
+    comm: CommName = "resources",
     accounting: Accounting | None = None,
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
-    engine: str = "native",
+    engine: EngineName = "native",
     several_blocks: bool = True,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
     strict: tuple[int, ...] | None = None,
-    **_: Any,
 ) -> FoundPipeline:
     """The pipeline of least period within the latency limit, or the best found in `time_limit_s` with a bound.
 
     `accounting`: how plans are priced (default: by `comm`, source and sink outside). `strict`: the cuts that the rivals
     plan on, where they know no relays. Raises InfeasibleError, with the least
     latency, where no plan is within the limit."""
+    check_engine(engine)
     begin = time.monotonic()
-    accounting = accounting or Accounting(comm="paper" if comm == "paper" else "resources")
+    accounting = accounting or Accounting(comm=comm)
     comm, by_resources = accounting.comm, accounting.comm == "resources"
     coarse, cuts = _without_relays(problem, strict)
     everything = total_bound_s(problem, cluster)
@@ -81,14 +82,15 @@ def exact(
             return True
         return False
 
-    def rival(planner: Callable[..., FoundPipeline], devices: Sequence[int]) -> None:
+    def rival(planner: Method, devices: Sequence[int]) -> None:
         nonlocal outside
         some = sub_cluster(cluster, devices)
         if planner in OUTSIDE and not _by_kind(some) and OUTSIDE[planner](coarse, some) >= best[0]:
             return
         below = math.inf if by_resources else best[0]  # papers' own sums are above what resources can do
         late_s = begin + max(time_limit_s, 1.0)
-        found = planner(coarse, some, comm=comm, below_s=below, deadline=late_s, time_limit_s=MOMENT_S)
+        asked = {"comm": comm, "below_s": below, "deadline": late_s, "time_limit_s": MOMENT_S}
+        found = planner(coarse, some, **planner.taken(**asked))
         if offer(on_devices(on_cuts(found.stages, cuts), devices)):
             outside = planner in OUTSIDE
 
@@ -119,7 +121,7 @@ def exact(
     late = False
     for planner in (*(() if covered else INSIDE), *OUTSIDE):
         # Tiles are one for each device: of a slow one more may be too many.
-        for count in range(1, len(order) + 1) if planner is early_fused else (len(order),):
+        for count in range(1, len(order) + 1) if planner.plan is early_fused else (len(order),):
             try:
                 rival(planner, order[:count])
             except LimitReached:
@@ -188,7 +190,7 @@ def _by_kind(cluster: Cluster) -> bool:
 
 
 def rival_plans(
-    problem: SplitProblem, cluster: Cluster, *, comm: str, strict: tuple[int, ...] | None
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName, strict: tuple[int, ...] | None
 ) -> Iterator[Drafted]:
     """What the other planners make of the problem, and every device by itself."""
     coarse, cuts = _without_relays(problem, strict)
@@ -221,7 +223,7 @@ def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
 
 
 def least_latency(
-    problem: SplitProblem, cluster: Cluster, *, accounting: Accounting, engine: str = "native",
+    problem: SplitProblem, cluster: Cluster, *, accounting: Accounting, engine: EngineName = "native",
     time_limit_s: float = 30.0, strict: tuple[int, ...] | None = None,
 ) -> tuple[float, Drafted]:  # fmt: skip
     """The least latency of any pipeline of the space or a rival (or what is known in the time), and its stages.

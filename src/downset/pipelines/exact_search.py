@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from downset import native
 from downset.clusters.model import Cluster
-from downset.errors import UsageError
-from downset.native import native_module
+from downset.methods import EngineName, check_engine
 from downset.pipelines import exact_python
 from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
 from downset.pipelines.drafts import Drafted, Split, StageDraft, on_devices
-from downset.pipelines.paper_timing import period_and_latency, stages_of
+from downset.pipelines.paper_timing import CommName, period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import balanced_rows, tiles
 
@@ -43,11 +43,11 @@ def search(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: str = "resources",
+    comm: CommName = "resources",
     max_latency_s: float | None = None,
     incumbent_s: float = math.inf,
     time_limit_s: float = 10.0,
-    engine: str = "native",
+    engine: EngineName = "native",
     several_blocks: bool = True,
     least_latency: bool = False,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
@@ -57,6 +57,7 @@ def search(
     `several_blocks`: stages may be several fused blocks; on links without overlap the compiled search is whole for
     them, elsewhere it bounds them and works some of them out, the more the longer the limit. `forbidden`: (start, stop,
     device) that no stage may be."""
+    check_engine(engine)
     form = canonical(cluster)
     banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
     limit = math.inf if max_latency_s is None else max_latency_s
@@ -150,8 +151,8 @@ def _balanced(problem: SplitProblem, cluster: Cluster, split: Split) -> Split:
 
 
 def _run(
-    problem: SplitProblem, cluster: Cluster, form: Canonical, comm: str, limit_s: float, incumbent_s: float,
-    time_limit_s: float, engine: str, several_blocks: bool, least_latency: bool,
+    problem: SplitProblem, cluster: Cluster, form: Canonical, comm: CommName, limit_s: float, incumbent_s: float,
+    time_limit_s: float, engine: EngineName, several_blocks: bool, least_latency: bool,
     banned: frozenset[tuple[int, int, int]],
 ) -> Searched:  # fmt: skip
     handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
@@ -162,13 +163,11 @@ def _run(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
             sorted(banned), moved,
         )  # fmt: skip
-    elif engine == "native":
+    else:
         found = _native(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
             sorted(banned), moved,
         )  # fmt: skip
-    else:
-        raise UsageError(f"unknown engine {engine!r}; choose native or python")
     period, bound, finished, states, stages = found
     return Searched(period, bound, finished, states, _drafts(stages, form.order))
 
@@ -177,8 +176,8 @@ def _native(
     problem: SplitProblem, form: Canonical, handover: list[int], overlap: bool, shared: bool, limit_s: float,
     several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
     banned: list[tuple[int, int, int]], moved: int,
-) -> Any:  # fmt: skip
-    native = native_module()
+) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
+    compiled = native.compiled
     segments = {}
     for start in range(problem.cuts):
         for stop in range(start + 1, problem.cuts + 1):
@@ -186,18 +185,20 @@ def _native(
             tables = (segment.upper, segment.lower, segment.final)
             macs = tuple((table[0] + moved * table[3]).tolist() for table in tables)
             moved_bytes = tuple((table[1] + table[2]).tolist() for table in tables)
-            segments[start, stop] = native.PipelineSegment(segment.rows, macs, moved_bytes)
-    asked = native.PipelineProblem(
-        native.PipelineChain(segments, list(problem.least_macs_before()), handover),
+            segments[start, stop] = compiled.PipelineSegment(segment.rows, macs, moved_bytes)
+    asked = compiled.PipelineProblem(
+        compiled.PipelineChain(segments, list(problem.least_macs_before()), handover),
         list(zip(form.type, form.speed, strict=True)),
-        native.PipelineNetwork(form.per_byte, form.latency, uniform=form.uniform, overlap=overlap, shared=shared),
+        compiled.PipelineNetwork(form.per_byte, form.latency, uniform=form.uniform, overlap=overlap, shared=shared),
         latency_limit_s=limit_s,
         several_blocks=several_blocks,
         forbidden=banned,
     )
     if least_latency:
-        return native.pipeline_least_latency(asked, time_limit_s=time_limit_s, state_limit=_STATES)
-    return native.pipeline_least_period(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=_STATES)
+        return compiled.pipeline_least_latency(asked, time_limit_s=time_limit_s, state_limit=_STATES)
+    return compiled.pipeline_least_period(
+        asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=_STATES
+    )
 
 
 def _drafts(stages: Sequence[Any], order: Sequence[int]) -> Drafted:

@@ -12,11 +12,10 @@ With equal devices every assignment is still tried, as the paper's times suggest
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
-from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
+from downset.pipelines.paper_timing import CommName, period_and_latency, stage_of, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.single import single
 from downset.pipelines.strips import balanced_rows, tiles
@@ -32,10 +31,9 @@ def exhaustive(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: str = "resources",
+    comm: CommName = "resources",
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
-    **_: Any,
 ) -> FoundPipeline:
     """The best of all pipelines with balanced strips; past the limit the best so far, marked."""
     run = _Enumeration(problem, cluster, comm, max_latency_s)
@@ -52,7 +50,7 @@ def exhaustive(
 class _Enumeration:
     deadline = float("inf")
 
-    def __init__(self, problem: SplitProblem, cluster: Cluster, comm: str, max_latency_s: float | None) -> None:
+    def __init__(self, problem: SplitProblem, cluster: Cluster, comm: CommName, max_latency_s: float | None) -> None:
         self.problem, self.cluster, self.comm = problem, cluster, comm
         self.latency_limit_s = float("inf") if max_latency_s is None else max_latency_s
         self.best, self.stages, self.tried = float("inf"), (), 0

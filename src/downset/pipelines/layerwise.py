@@ -10,8 +10,6 @@ rows than devices leaves the slowest without a row.
 
 from __future__ import annotations
 
-from typing import Any
-
 from downset.clusters.model import Cluster
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
@@ -21,7 +19,7 @@ from downset.pipelines.strips import proportional_rows, tiles
 __all__ = ["layerwise"]
 
 
-def layerwise(problem: SplitProblem, cluster: Cluster, **_: Any) -> FoundPipeline:
+def layerwise(problem: SplitProblem, cluster: Cluster) -> FoundPipeline:
     """One stage of all devices, each unit a block of its own."""
     order = by_speed(cluster)
     speeds = [cluster.devices[device].speed for device in order]

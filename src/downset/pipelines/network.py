@@ -10,7 +10,8 @@ import numpy as np
 
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
 from downset.graph.core import ABSENT, Graph
-from downset.graph.cost import row_form
+from downset.graph.cost import longest_axis, row_form
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem, piece_problem
@@ -21,20 +22,18 @@ __all__ = ["Chain", "block_units", "layer_units", "pipeline_chain", "pipeline_un
 
 
 def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool = True) -> SplitProblem:
-    """The graph as a chain of units (each a set of operators, together all of them, every one after those it needs).
+    """The graph as a chain of units (each a set of operators, together all of them, every one after those it needs),
+    along the longer of its axes that can be cut.
 
     strict: raise UnsupportedError at an operator whose halo is not known; else such operators are computed whole."""
     chain = tuple(tuple(sorted(unit)) for unit in units)
     if sorted(op for unit in chain for op in unit) != list(range(len(graph.ops))):
         raise UnsupportedError("the units of a pipeline must hold every operator of the graph once")
     computing, sources = _without_constants(graph, chain)
-    across = None
-    try:
-        across = _problem(graph, row_form(graph, axis=1, strict=strict), computing, None)
-    except UnsupportedError:
-        if strict:
-            raise
-    return replace(_problem(graph, row_form(graph, axis=0, strict=strict), computing, across), source_ops=sources)
+    axis = longest_axis(graph)
+    across = _problem(graph, row_form(graph, axis=1 - axis, strict=strict), computing, None)
+    problem = _problem(graph, row_form(graph, axis=axis, strict=strict), computing, across)
+    return replace(problem, source_ops=sources)
 
 
 def _without_constants(
@@ -92,7 +91,7 @@ def _problem(
                 graph.ops[index].kind,
             )
         )  # fmt: skip
-    return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across)
+    return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across, axis=form.axis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ def _downsets(units: Iterable[Iterable[int]]) -> list[int]:
 
 def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
     try:
-        problem = piece_problem(graph, strict=False)
+        problem = piece_problem(graph, axis=longest_axis(graph), strict=False)
         chain = pieces(problem, seconds=seconds)
     except (InfeasibleError, LimitReached, UnsupportedError):
         return None, None, block_units(graph)
@@ -182,12 +181,8 @@ def block_units(graph: Graph) -> tuple[tuple[int, ...], ...]:
     return layer_units(graph, cuts)
 
 
-_LAYERS = {"Conv", "com.microsoft::FusedConv", "ConvTranspose", "Gemm", "com.microsoft::FusedGemm", "MatMul", "MaxPool",
-           "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}  # fmt: skip
-
-
 def _joins(graph: Graph, op: int) -> bool:
     """Whether an operator belongs to the layer before it: it computes no MACs and has one input that is computed."""
     described = graph.ops[op]
     read = [t for t in described.inputs if t != ABSENT and graph.tensors[t].role == "activation"]
-    return described.kind not in _LAYERS and len(set(read)) == 1
+    return not kind_of(described.kind).layer and len(set(read)) == 1

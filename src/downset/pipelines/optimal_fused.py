@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import Any
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
@@ -23,7 +22,7 @@ from downset.pipelines.strips import equal_rows, tiles
 __all__ = ["optimal_fused"]
 
 
-def optimal_fused(problem: SplitProblem, cluster: Cluster, **_: Any) -> FoundPipeline:
+def optimal_fused(problem: SplitProblem, cluster: Cluster) -> FoundPipeline:
     """One stage of all devices with the fused blocks of least total time."""
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))

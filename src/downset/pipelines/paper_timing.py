@@ -21,9 +21,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from downset.clusters.model import Cluster
-from downset.errors import UsageError
+from downset.methods import check_choice
 from downset.pipelines.drafts import Drafted, Split, StageDraft
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strip_prices import needs, rows_of, strips_of
@@ -32,6 +33,7 @@ from downset.plans import Strip, Transfer
 
 __all__ = [
     "COMM",
+    "CommName",
     "TimedBlock",
     "TimedStage",
     "TimedTransfer",
@@ -46,7 +48,8 @@ __all__ = [
     "stages_of",
 ]
 
-COMM = ("resources", "paper")
+CommName = Literal["resources", "paper"]
+COMM: tuple[CommName, ...] = get_args(CommName)
 Owners = dict[int, list[tuple[int, int, int]]]
 """By tensor: (device, first row, row behind the last) of every share, in order of rows."""
 Reads = list[tuple[int, int, int, int]]
@@ -96,10 +99,8 @@ class TimedStage:
     memory_bytes: tuple[int, ...] = ()
 
 
-def check_comm(comm: str) -> str:
-    if comm not in COMM:
-        raise UsageError(f"unknown communication model {comm!r}; choose one of {', '.join(COMM)}")
-    return comm
+def check_comm(comm: str) -> None:
+    check_choice("communication model", comm, COMM)
 
 
 def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer]) -> float:

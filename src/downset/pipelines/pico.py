@@ -27,17 +27,23 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Literal, get_args
 
 from downset.clusters.model import Cluster, Device
 from downset.errors import LimitReached
+from downset.methods import check_choice
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
-from downset.pipelines.paper_timing import stage_of
+from downset.pipelines.paper_timing import CommName, stage_of
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import balanced_rows, equal_rows, tiles
 
-__all__ = ["pico"]
+__all__ = ["Leader", "Ties", "pico"]
+
+Leader = Literal["most bytes", "first"]
+"""Whom a stage's input goes to: the device whose strip has most bytes, or the stage's first."""
+Ties = Literal["printed", "last devices first"]
+"""Which of the pipelines of equal period is kept: see the deviations."""
 
 
 _Stages = tuple[tuple[int, int, int], ...]
@@ -48,15 +54,16 @@ def pico(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: str = "resources",
+    comm: CommName = "resources",
     max_latency_s: float | None = None,
-    leader: str = "most bytes",
-    ties: str = "printed",
+    leader: Leader = "most bytes",
+    ties: Ties = "printed",
     deadline: float = float("inf"),
-    **_options: Any,
 ) -> FoundPipeline:
     """Algorithm 2 on devices of average speed, then Algorithm 3. `leader`: "most bytes" or "first" (of the stage);
     `ties`: "printed" or "last devices first". Raises LimitReached after the deadline (of `time.monotonic`)."""
+    check_choice("leader", leader, get_args(Leader))
+    check_choice("tie rule", ties, get_args(Ties))
     limit = float("inf") if max_latency_s is None else max_latency_s
     count = len(cluster.devices)
     average = sum(device.speed for device in cluster.devices) / count  # eq. 14
@@ -77,7 +84,7 @@ def pico(
 
 
 def dynamic_programming_for_pipeline_inference(
-    units: int, devices: int, limit_s: float, stage_seconds: Callable[[int, int, int], float], *, ties: str
+    units: int, devices: int, limit_s: float, stage_seconds: Callable[[int, int, int], float], *, ties: Ties
 ) -> tuple[_Stages, int]:
     """Algorithm 2: the stages of least period for equal devices, and how many sub-problems were solved.
 
@@ -108,7 +115,7 @@ def dynamic_programming_for_pipeline_inference(
 
 
 def adjust_stage_configuration(
-    problem: SplitProblem, cluster: Cluster, shape: _Stages, leader: str
+    problem: SplitProblem, cluster: Cluster, shape: _Stages, leader: Leader
 ) -> tuple[StageDraft, ...]:
     """Algorithm 3: the fastest devices to the stages that ask most of each, then strips balanced inside each stage."""
     requirement = []
@@ -132,7 +139,7 @@ def adjust_stage_configuration(
 
 
 def _stage(
-    problem: SplitProblem, start: int, stop: int, devices: list[int], bounds: list[int], leader: str
+    problem: SplitProblem, start: int, stop: int, devices: list[int], bounds: list[int], leader: Leader
 ) -> StageDraft:
     segment = problem.segment(start, stop)
     parts: tuple[Tile, ...] = tiles(devices, bounds)

@@ -6,11 +6,13 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 from downset.clusters.model import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.graph.core import Graph
-from downset.pipelines.accounting import Accounting, accounting_of, judged, latency_s
+from downset.methods import ChainName, EngineName, Method, check_engine, choose
+from downset.pipelines.accounting import Accounting, TopologyName, accounting_of, judged, latency_s
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
@@ -19,7 +21,8 @@ from downset.pipelines.fetches import frame_tasks
 from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import device_memory
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
-from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.paper_timing import CommName
+from downset.pipelines.planners import CONTRACT, PIPELINERS, PipelineOptions
 from downset.pipelines.problem import SplitProblem
 from downset.plans import DeviceMemory, Evidence, Pipeline
 from downset.text import format_bytes
@@ -37,16 +40,17 @@ def plan_pipeline(
     network: Graph | SplitProblem,
     cluster: Cluster,
     *,
-    method: str | Planner = "exact",
-    comm: str = "resources",
-    topology: str = "leader",
+    method: str | Method | Planner = "exact",
+    comm: CommName = "resources",
+    topology: TopologyName = "leader",
     source: str | None = None,
     sink: str | None = None,
     window: int | None = None,
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
-    engine: str = "native",
+    engine: EngineName = "native",
     units: Sequence[Iterable[int]] | None = None,
+    **options: Unpack[PipelineOptions],
 ) -> Pipeline:
     """Which device computes which operators on which rows and sends what to whom in which order, for the least period
     within the limits.
@@ -55,20 +59,18 @@ def plan_pipeline(
     results go to (None: outside, at no cost). `window`: the most frames inside at once (None: as many as help).
     `units`: the operators by unit, in order (default: `pipeline_units`). Plans of a Graph carry the memory that each
     device needs; devices that state a memory are held to it. In the plan devices stand fastest first. An operator
-    whose halo is unknown is computed whole. Raises UsageError for an unknown method, model or device, InfeasibleError
-    where no plan is within the latency or memory limit, with the least that would do."""
+    whose halo is unknown is computed whole. `options`: the method's own.
+
+    Raises UsageError for an unknown method, option, choice or device, InfeasibleError where no plan is within the
+    latency or memory limit, with the least that would do."""
+    check_engine(engine)
     if max_latency_s is not None and not max_latency_s > 0:
         raise UsageError(f"max_latency_s is above 0 s; given {max_latency_s:g}")
-    name = method if isinstance(method, str) else getattr(method, "__name__", "callable")
-    if isinstance(method, str) and method not in PIPELINERS:
-        raise UsageError(f"unknown pipeline method {method!r}; choose one of {', '.join(PIPELINERS)}")
-    planner = PIPELINERS[method] if isinstance(method, str) else method
+    planner = choose(method, PIPELINERS, CONTRACT, options)
+    name, can = planner.name, planner.method
     cluster = fastest_first(cluster)  # plans do not depend on the order of a file
     accounting = accounting_of(cluster, comm=comm, topology=topology, source=source, sink=sink, window=window)
-    if name == "blocks" and units is None and isinstance(network, Graph):
-        units = block_units(network)
-    relays = name == "exact" and units is None
-    problem, strict, notes = _problem(network, units, time_limit_s, relays=relays)
+    problem, strict, notes = _problem(network, units, time_limit_s, chain=can.chain)
     forbidden: set[tuple[int, int, int]] = _too_heavy(problem, cluster)
     graph = network if isinstance(network, Graph) else None
     begin, deadline = time.perf_counter(), time.monotonic() + time_limit_s
@@ -79,25 +81,25 @@ def plan_pipeline(
         try:
             if attempt == _TRIES or (attempt and time.perf_counter() - begin > time_limit_s):
                 raise LimitReached(f"{attempt} plans in a row did not fit the devices' memory; allow more time")
-            found = planner(
+            found: FoundPipeline = planner(
                 problem, cluster, comm=accounting.comm, accounting=accounting, max_latency_s=max_latency_s,
                 time_limit_s=time_limit_s, engine=engine, forbidden=frozenset(forbidden), strict=strict,
             )  # fmt: skip
         except (InfeasibleError, LimitReached) as error:
-            if name != "exact":
+            if not can.proves:
                 raise
             lean = True
             found = _fallback(
                 problem, graph, cluster, accounting, max_latency_s, time_limit_s, strict, bool(forbidden), error
             )
-        least = max(least, found.bound_s if proof and name == "exact" and not lean else 0.0)
+        least = max(least, found.bound_s if proof and can.proves and not lean else 0.0)
         priced = found.judged or _judged(problem, cluster, found.stages, accounting, deadline)
         if graph is not None:
             memory = device_memory(problem, graph, cluster, priced.frame.stages, kept)
         broken = _broken(cluster, memory)
         if not broken:
             break
-        if name not in ("exact", "single") or lean:
+        if "forbidden" not in can.options or lean:
             raise _memory_error(name, cluster, priced, broken[0])
         # A smaller strip of the same segment, or of a longer one, might fit: more is forbidden than is known to be too
         # much.
@@ -108,7 +110,7 @@ def plan_pipeline(
             forbidden |= {
                 (start, stop, held.device) for start in range(first + 1) for stop in range(last, problem.cuts + 1)
             }
-    if name == "exact" and graph is not None and (lean or not proof):
+    if can.proves and graph is not None and (lean or not proof):
         better = _best_that_fits(problem, graph, cluster, priced, accounting, max_latency_s, strict, kept, deadline)
         if better is not None:
             priced, memory = better
@@ -173,7 +175,7 @@ def _too_slow(
 
 
 def _problem(
-    network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, relays: bool
+    network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, chain: ChainName
 ) -> tuple[SplitProblem, tuple[int, ...] | None, list[str]]:
     """The chain of cuts, those of them that planners without relays may use (None: all), and notes."""
     if isinstance(network, SplitProblem):
@@ -182,9 +184,11 @@ def _problem(
     if not network.ops:
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
     strict = None
-    if units is None and relays:
-        chain = pipeline_chain(network, seconds=seconds)
-        units, strict = chain.units, chain.strict
+    if units is None and chain == "relays":
+        refined = pipeline_chain(network, seconds=seconds)
+        units, strict = refined.units, refined.strict
+    elif units is None and chain == "blocks":
+        units = block_units(network)
     elif units is None:
         units = pipeline_units(network, seconds=seconds)
     try:

@@ -1,8 +1,13 @@
 """Planners of pipelines: which device computes which operators on which rows. Each is a function of a `SplitProblem`
-and a cluster; adding one is a file, a line here and a README row."""
+and a cluster; adding one is a file, a line here and a README row. What it can do stands on that line (`Method`) and in
+its signature."""
 
-from collections.abc import Callable
+from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypedDict
+
+from downset.methods import Contract, Method
 from downset.pipelines.blocks import blocks
 from downset.pipelines.coedge import coedge
 from downset.pipelines.drafts import FoundPipeline
@@ -11,19 +16,40 @@ from downset.pipelines.exact import exact
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.layerwise import layerwise
 from downset.pipelines.optimal_fused import optimal_fused
-from downset.pipelines.pico import pico
+from downset.pipelines.pico import Leader, Ties, pico
 from downset.pipelines.single import single
 
-__all__ = ["PIPELINERS"]
+__all__ = ["CONTRACT", "PIPELINERS", "PipelineOptions"]
 
-PIPELINERS: dict[str, Callable[..., FoundPipeline]] = {
-    "single": single,
-    "blocks": blocks,
-    "layerwise": layerwise,
-    "early_fused": early_fused,
-    "optimal_fused": optimal_fused,
-    "coedge": coedge,
-    "pico": pico,
-    "exact": exact,
-    "exhaustive": exhaustive,
+CONTRACT = Contract(
+    "pipelines",
+    problem=("problem", "cluster"),
+    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "engine", "forbidden", "strict"),
+    returns=FoundPipeline,
+)
+"""`forbidden`: (start, stop, device) that no stage may be, for what a device's memory does not hold; a planner without
+it is not asked again. `strict`: the cuts of a chain of relays that planners without relays may use."""
+
+
+class PipelineOptions(TypedDict, total=False):
+    """The options that single methods have of their own."""
+
+    fused: int | None
+    leader: Leader
+    ties: Ties
+    several_blocks: bool
+    below_s: float
+    deadline: float
+
+
+PIPELINERS: Mapping[str, Method] = {
+    "single": Method(single),
+    "blocks": Method(blocks, chain="blocks"),
+    "layerwise": Method(layerwise),
+    "early_fused": Method(early_fused),
+    "optimal_fused": Method(optimal_fused),
+    "coedge": Method(coedge),
+    "pico": Method(pico),
+    "exact": Method(exact, proves=True, chain="relays"),
+    "exhaustive": Method(exhaustive),
 }

@@ -40,11 +40,11 @@ class SplitProblem:
     kept: frozenset[int] = frozenset()
     """Tensors that are outputs of the network."""
     across: SplitProblem | None = None
-    """The same network with columns in the place of rows, for tiles; None where columns are not known."""
+    """The same network along the other axis, for tiles; None where that is not known."""
     source_ops: tuple[tuple[int, ...], ...] = ()
     """By operator of `ops`: the graph's operators that it stands for; empty: itself."""
     axis: int = 0
-    """What a row is: 0 a row of the tensors, 1 a column."""
+    """What rows are: 0, the graph's rows, or its length; 1, its columns."""
     _segments: dict[tuple[int, int], Segment] = field(default_factory=dict, compare=False, repr=False)
     _facts: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _needs: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(default_factory=dict, compare=False, repr=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
@@ -13,7 +11,7 @@ __all__ = ["single", "single_draft"]
 
 
 def single(
-    problem: SplitProblem, cluster: Cluster, *, forbidden: frozenset[tuple[int, int, int]] = frozenset(), **_: Any
+    problem: SplitProblem, cluster: Cluster, *, forbidden: frozenset[tuple[int, int, int]] = frozenset()
 ) -> FoundPipeline:
     """One stage on the fastest device, the first among equals, that is not forbidden to run everything: O(devices).
     Raises InfeasibleError where all are."""

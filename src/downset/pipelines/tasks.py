@@ -8,13 +8,12 @@ for all of it. See docs/pipelines.md for the table of resources.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from downset.clusters.model import Cluster, Device
 from downset.pipelines.scheduling.events import TimedTask
-from downset.plans import Pipeline, PipelineStage, Resource, Strip, Task, Transfer
+from downset.plans import PipelineStage, Resource, Strip, Task, Transfer
 
-__all__ = ["DeviceLoad", "compute_s", "device_loads", "latency_by_rounds_s", "seconds_of", "timed_tasks", "transfer_s"]
+__all__ = ["compute_s", "latency_by_rounds_s", "seconds_of", "timed_tasks", "transfer_s"]
 
 _KINDS = ("device", "processor", "radio", "send", "receive", "medium")
 
@@ -89,29 +88,3 @@ def latency_by_rounds_s(
                 busy[device] = busy.get(device, 0.0) + timed[index].seconds
         total += max(busy.values(), default=0.0)
     return total
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceLoad:
-    """Seconds of a device for one frame."""
-
-    compute_s: float
-    send_s: float
-    receive_s: float
-
-
-def device_loads(plan: Pipeline) -> list[DeviceLoad]:
-    """By device: what a frame takes of it. Under `paper` operators without MACs and transfers between leaders count
-    nothing."""
-    found = [[0.0, 0.0, 0.0] for _ in plan.cluster.devices]
-    for task in plan.tasks:
-        if task.transfer is not None:
-            seconds = transfer_s(plan.cluster, task.transfer)
-            found[task.transfer.source][1] += seconds
-            found[task.transfer.target][2] += seconds
-        elif plan.comm == "paper":
-            strip = plan.stages[task.stage].blocks[task.block].strips[task.strip]
-            found[task.device][0] += strip.macs / plan.cluster.devices[task.device].speed
-        else:
-            found[task.device][0] += seconds_of(plan.cluster, plan.stages, task)
-    return [DeviceLoad(*seconds) for seconds in found]

@@ -1,56 +1,124 @@
-"""Plans as text: pure functions from a graph and its plans to words and numbers."""
+"""Plans as text: pure functions from a plan, and its graph where there is one, to words and numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import overload
 
+from downset.errors import UsageError
 from downset.graph.core import Graph
-from downset.memory.liveness import lifetimes, order_problem, profile
-from downset.memory.models import MemoryModel
-from downset.plans import Arena, Order
+from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.reports.fit import fit_lines
+from downset.reports.peak import peak_cause
+from downset.reports.pipelines import period_line, stage_rows, utilisation_line
+from downset.reports.stages import stage_plan_lines, stage_result_lines
+from downset.results import Fit, StageResult
 from downset.text import format_bytes, printable
 
-__all__ = ["PeakCause", "peak_cause", "report"]
+__all__ = ["report"]
+
+_Alone = Order | Arena | SharedObjects | Together | StagePlan | StageResult | Pipeline | Fit
 
 
-@dataclass(frozen=True, slots=True)
-class PeakCause:
-    """Where an order needs most: the step, its operator, and the live tensors, largest first."""
-
-    step: int
-    operator: int
-    nbytes: int
-    live: tuple[tuple[str, int], ...]
+@overload
+def report(graph: Graph, plan: Order, arena: Arena | None = None, /) -> str: ...
 
 
-def peak_cause(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> PeakCause | None:
-    """The first step of greatest need under the memory model; None for a graph without operators."""
-    needs = profile(order_problem(graph, memory), steps)
-    if not needs:
-        return None
-    step = max(range(len(needs)), key=needs.__getitem__)
-    records = lifetimes(graph, steps, memory).records
-    alive = [(record.id, record.nbytes) for record in records if record.start <= step < record.stop]
-    alive.sort(key=lambda item: -item[1])
-    return PeakCause(step, steps[step], needs[step], tuple(alive))
+@overload
+def report(graph: Graph, plan: Together | StagePlan | Pipeline, /) -> str: ...
 
 
-def report(graph: Graph, order: Order, arena: Arena | None = None) -> str:
-    """One screen of plain text: peak, arena, bounds, and what makes the peak."""
+@overload
+def report(plan: _Alone, /) -> str: ...
+
+
+def report(
+    graph: Graph | _Alone,
+    plan: Order | Together | StagePlan | Pipeline | None = None,
+    arena: Arena | None = None,
+    /,
+) -> str:
+    """One screen of plain text about any plan: its figures, bounds and proofs, and what it consists of.
+
+    `report(plan)` takes any plan, a fit, or what `tune_stages` returned. `report(graph, order)`, `report(graph, order,
+    arena)` and `report(graph, together)` also name the operator at the peak and the tensors that live then. Names from
+    files are printable, one line each. Raises UsageError for what is no plan.
+    """
+    if not isinstance(graph, Graph):
+        if plan is not None or arena is not None:
+            raise UsageError("a plan is reported by itself, or behind its graph: report(graph, plan)")
+        return "\n".join(_lines(graph))
+    if isinstance(plan, Together):
+        arena, plan = plan.arena, plan.order
+    if isinstance(plan, Order):
+        head = f"{printable(graph.name)}: {len(graph.ops)} operators, memory model {plan.memory}"
+        return "\n".join([head, *_order_lines(plan, arena), *_peak_lines(graph, plan)])
+    if arena is not None:
+        raise UsageError("an arena is reported with its order: report(graph, order, arena)")
+    return "\n".join([f"{printable(graph.name)}: {len(graph.ops)} operators", *_lines(plan)])
+
+
+def _lines(plan: object) -> list[str]:
+    if isinstance(plan, Order):
+        return [f"{len(plan.steps)} operators, memory model {plan.memory}", *_order_lines(plan, None)]
+    if isinstance(plan, Together):
+        return [*_lines(plan.order)[:1], *_order_lines(plan.order, plan.arena)]
+    if isinstance(plan, Arena):
+        return [f"{len(plan.records)} records", _placed("arena", plan.evidence)]
+    if isinstance(plan, SharedObjects):
+        sizes = ", ".join(format_bytes(nbytes) for nbytes in plan.object_bytes[:8])
+        more = f", {len(plan.object_bytes) - 8} more" if len(plan.object_bytes) > 8 else ""
+        return [
+            f"{len(plan.records)} records in {len(plan.object_bytes)} objects of {sizes}{more} B",
+            _placed("total", plan.evidence),
+        ]
+    if isinstance(plan, StagePlan):
+        return stage_plan_lines(plan)
+    if isinstance(plan, StageResult):
+        return stage_result_lines(plan)
+    if isinstance(plan, Pipeline):
+        stages = [
+            f"stage {number}: {len(stage.ops)} operators; {'; '.join(stage_rows(plan, stage))}"
+            for number, stage in enumerate(plan.stages)
+        ]
+        return [period_line(plan), utilisation_line(plan), *stages]
+    if isinstance(plan, Fit):
+        return [f"{printable(plan.model)} on {plan.target}", *_figures(plan), *map(printable, fit_lines(plan))]
+    raise UsageError(f"there is no report of a {type(plan).__name__}")
+
+
+def _order_lines(order: Order, arena: Arena | None) -> list[str]:
     evidence = order.evidence
     lines = [
-        f"{printable(graph.name)}: {len(graph.ops)} operators, memory model {order.memory}",
         f"peak   {format_bytes(order.peak_bytes):>14} B  bound {format_bytes(evidence.bound)}"
         f"{'  proven optimal' if evidence.proven else ''}  ({evidence.method}, {evidence.states} states)",
     ]
-    if arena is not None:
-        lines.append(
-            f"arena  {format_bytes(arena.arena_bytes):>14} B  bound {format_bytes(arena.evidence.bound)}"
-            f"{'  proven optimal' if arena.evidence.proven else ''}  ({arena.evidence.method})"
-        )
+    return lines if arena is None else [*lines, _placed("arena", arena.evidence)]
+
+
+def _placed(what: str, evidence: Evidence) -> str:
+    return (
+        f"{what:6} {format_bytes(evidence.value):>14} B  bound {format_bytes(evidence.bound)}"
+        f"{'  proven optimal' if evidence.proven else ''}  ({evidence.method})"
+    )
+
+
+def _peak_lines(graph: Graph, order: Order) -> list[str]:
     cause = peak_cause(graph, order.steps, order.memory)
-    if cause is not None:
-        lines.append(f"the peak is at step {cause.step}, {graph.ops[cause.operator].name!r}, where these live:")
-        lines += [f"  {format_bytes(nbytes):>14} B  {printable(name)}" for name, nbytes in cause.live]
-    return "\n".join(lines)
+    if cause is None:
+        return []
+    lines = [f"the peak is at step {cause.step}, {graph.ops[cause.operator].name!r}, where these live:"]
+    return lines + [f"  {format_bytes(nbytes):>14} B  {printable(name)}" for name, nbytes in cause.live]
+
+
+def _figures(fit: Fit) -> list[str]:
+    lines = [
+        f"{name:6} {format_bytes(figure.before):>14} B  now {format_bytes(figure.after)}  bound "
+        f"{format_bytes(figure.bound)}{'  proven optimal' if figure.proven else ''}"
+        for name, figure in (("peak", fit.peak), ("arena", fit.arena))
+    ]
+    if fit.measured is not None:
+        taken = fit.measured
+        lines.append(
+            f"taken  {format_bytes(taken.before):>14} B  now {format_bytes(taken.after)}  (measured in {taken.runtime})"
+        )
+    return lines

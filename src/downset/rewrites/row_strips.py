@@ -23,7 +23,7 @@ from downset.graph.edit import Edit
 from downset.graph.halos import channels_last
 from downset.graph.row_form import RowForm, equal_strips
 from downset.memory.liveness import order_problem, peak_bytes, profile
-from downset.memory.models import MemoryModel
+from downset.memory.models import MemoryModel, MemoryName
 from downset.orders.plan import plan_order
 from downset.rewrites.strips import strip_ops
 
@@ -106,7 +106,7 @@ def row_strips(graph: Graph, first: int, stop: int, strips: int, *, form: RowFor
 def choose_row_strips(
     graph: Graph,
     *,
-    memory: str | MemoryModel = "live",
+    memory: MemoryName | MemoryModel = "live",
     max_recompute: float = 0.1,
     strips: Sequence[int] = _STRIPS,
     rounds: int = 4,
@@ -134,7 +134,7 @@ def choose_row_strips(
 
 
 def _best_segment(
-    graph: Graph, memory: str | MemoryModel, strips: Sequence[int], peak: int, budget: int, deadline: float
+    graph: Graph, memory: MemoryName | MemoryModel, strips: Sequence[int], peak: int, budget: int, deadline: float
 ) -> tuple[Graph, StripedSegment] | None:
     form = row_form(graph, strict=False)
     live = profile(order_problem(graph, memory), tuple(range(len(graph.ops))))

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Tensor
 from downset.graph.halo_maps import pad_sides
-from downset.graph.halos import Window, broadcast_axis, spatial_axis, window
+from downset.graph.halos import Window, begins_inside, broadcast_axis, channels_last, spatial_axis, window
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import Interval, RowForm, needed
 
 __all__ = ["AddTensor", "Held", "strip_ops", "strip_pads"]
@@ -50,14 +51,13 @@ def strip_ops(
     *,
     suffix: str,
     held: Mapping[int, Held] | None = None,
-    axis: int = 0,
 ) -> tuple[list[Op], dict[int, int]]:
     """(operators, by wanted tensor: the tensor that holds exactly its wanted rows).
 
     Tensors from outside the segment are read from `held` where they are in it, otherwise whole from the graph. New
-    names are the old ones with `suffix`. `form` is `cost.row_form(graph, axis=axis)`.
+    names are the old ones with `suffix`. `form` is `cost.row_form(graph)`, along the axis that is cut.
     """
-    strip = _Strip(graph, form, add_tensor, suffix, axis, dict(held or {}))
+    strip = _Strip(graph, form, add_tensor, suffix, dict(held or {}))
     chosen = sorted(ops)
     computed = needed(form, chosen, wanted)
     for index in chosen:
@@ -75,10 +75,8 @@ def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.N
 
 
 class _Strip:
-    def __init__(
-        self, graph: Graph, form: RowForm, add_tensor: AddTensor, suffix: str, axis: int, held: dict[int, Held]
-    ) -> None:
-        self._graph, self._form, self._axis = graph, form, axis
+    def __init__(self, graph: Graph, form: RowForm, add_tensor: AddTensor, suffix: str, held: dict[int, Held]) -> None:
+        self._graph, self._form, self._axis = graph, form, form.axis
         self._add_tensor, self._suffix = add_tensor, suffix
         self._held = held
         self._cut: dict[tuple[int, Interval], int] = {}
@@ -102,9 +100,11 @@ class _Strip:
         read = {item.tensor: self._read(item.tensor, item.map, made) for item in row_op.inputs}
         inputs = tuple(self.rows(tensor, read[tensor]) if tensor in read else tensor for tensor in op.inputs)
         attrs, given = dict(op.attrs), made
-        if not row_op.whole and (spatial_axis(self._graph, op.outputs[0], self._axis) is not None):
+        if not self._as_it_is(index, read, made):
             inputs = tuple(self._broadcast(op, position, tensor, made) for position, tensor in enumerate(inputs))
             inputs, attrs, given = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), made)
+        elif attrs.get("ceil_mode", 0) and len(self._graph.tensors[op.inputs[0]].shape) in (3, 4):
+            attrs = attrs if begins_inside(self._graph, op) else self._rounded(op, self._with_pads(op, attrs, None))
         outputs = [ABSENT if tensor == ABSENT else self._tensor(tensor, given) for tensor in op.outputs]
         self.ops.append(Op(f"{op.name}{self._suffix}", op.kind, inputs, tuple(outputs), attrs))
         for tensor, result in zip(op.outputs, outputs, strict=True):
@@ -113,6 +113,13 @@ class _Strip:
                 self._held[tensor] = (result, whole if row_op.whole else given)
                 if not row_op.whole and given != made:
                     self._held[tensor] = (self.rows(tensor, made), made)
+
+    def _as_it_is(self, index: int, read: Mapping[int, Interval], made: Interval) -> bool:
+        """Whether the operator is given all rows and makes all rows, as it does in the network."""
+        op, row_op = self._graph.ops[index], self._form.ops[index]
+        if row_op.whole or spatial_axis(self._graph, op.outputs[0], self._axis) is None:
+            return True
+        return made == (0, row_op.rows) and all(rows == (0, self._form.rows[t]) for t, rows in read.items())
 
     def _broadcast(self, op: Op, position: int, given: int, made: Interval) -> int:
         """The rows of a constant, or of a tensor of lower rank, that meet the rows made; others as they are given."""
@@ -140,31 +147,74 @@ class _Strip:
         self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, made: Interval
     ) -> tuple[tuple[int, ...], dict[str, Any], Interval]:
         """(inputs, attributes, the rows then made) where an operator has rows in its attributes or constants."""
-        if op.kind in ("Conv", "com.microsoft::FusedConv", "MaxPool", "AveragePool"):
-            return inputs, self._window(op, attrs, read, made), made
-        if op.kind in ("Resize", "Upsample", "DepthToSpace"):
-            factor = self._form.rows[op.outputs[0]] // self._form.rows[op.inputs[0]]
-            given = (read[0] * factor, read[1] * factor)
-            return (inputs if op.kind == "DepthToSpace" else self._resized(op, inputs, given)), attrs, given
-        if op.kind == "Pad":
-            return self._padded(op, inputs, attrs, read, made)
-        if op.kind == "Slice":
-            return *self._sliced(op, inputs, attrs, read), made
+        match kind_of(op.kind).rows:
+            case "window":
+                return inputs, *self._window(op, attrs, read, made)
+            case "transposed window":
+                return inputs, *self._transposed(op, attrs, read, made)
+            case "resize" | "depth to space" as how:
+                factor = self._form.rows[op.outputs[0]] // self._form.rows[op.inputs[0]]
+                given = (read[0] * factor, read[1] * factor)
+                return (self._resized(op, inputs, given) if how == "resize" else inputs), attrs, given
+            case "pad":
+                return self._padded(op, inputs, attrs, read, made)
+            case "slice":
+                return *self._sliced(op, inputs, attrs, read), made
         return inputs, attrs, made
 
-    def _window(self, op: Op, attrs: dict[str, Any], read: Interval, made: Interval) -> dict[str, Any]:
-        along, across = (window(self._graph, op, axis) for axis in (self._axis, 1 - self._axis))
-        begin, end = strip_pads(along, self._form.rows[op.inputs[0]], made, read)
-        if begin < 0 or end < 0:
+    def _window(self, op: Op, attrs: dict[str, Any], read: Interval, made: Interval) -> tuple[dict[str, Any], Interval]:
+        """Rows of padding alone are made together with those up to the nearest window that holds a row, and cropped."""
+        found = window(self._graph, op, self._axis)
+        given = (
+            min(made[0], (read[0] + found.pad_begin) // found.stride),
+            max(made[1], -((found.reach - found.pad_begin - read[1]) // found.stride) + 1),
+        )
+        if given != made and any(tensor != ABSENT for tensor in op.inputs[3:]):
             raise UnsupportedError(
-                f"{self._graph.name}: operator {op.name!r} makes rows {made[0]} to {made[1]} from padding alone: "
-                "give that strip more rows"
+                f"{self._graph.name}: operator {op.name!r} makes rows {made[0]} to {made[1]} from padding alone, and "
+                "adds rows to them: give that strip more rows"
             )
-        pads = [0, 0, 0, 0]
-        pads[self._axis], pads[self._axis + 2] = begin, end
-        pads[1 - self._axis], pads[3 - self._axis] = across.pad_begin, across.pad_end
-        attrs.pop("auto_pad", None)
-        return {**attrs, "pads": pads}
+        attrs = self._with_pads(op, attrs, strip_pads(found, self._form.rows[op.inputs[0]], given, read))
+        return self._rounded(op, attrs, (read[1] - read[0], given[1] - given[0])), given
+
+    def _rounded(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None = None) -> dict[str, Any]:
+        """Without `ceil_mode` where that adds no window: then ONNX infers the sizes that ONNX Runtime makes. `along`:
+        how many rows the strip reads and makes; None: all."""
+        pads = attrs["pads"]
+        spatial, first = len(pads) // 2, 1 if channels_last(self._graph) else 2
+        for axis in range(spatial if attrs.get("ceil_mode", 0) else 0):
+            found = window(self._graph, op, axis)
+            size, count = (self._graph.tensors[t].shape[first + axis] for t in (op.inputs[0], op.outputs[0]))
+            if axis == self._axis and along is not None:
+                size, count = along
+            if (size + pads[axis] + pads[axis + spatial] - found.reach) // found.stride + 1 != count:
+                return attrs
+        return {**attrs, "ceil_mode": 0} if "ceil_mode" in attrs else attrs
+
+    def _transposed(
+        self, op: Op, attrs: dict[str, Any], read: Interval, made: Interval
+    ) -> tuple[dict[str, Any], Interval]:
+        """Pads cut off what the windows of the rows read make beyond the strip. Rows behind the last window, which a
+        stride beyond the window or `output_padding` leave, are made together with that window's last row."""
+        found = window(self._graph, op, self._axis)
+        first = read[0] * found.stride - found.pad_begin
+        behind = (read[1] - 1) * found.stride - found.pad_begin + found.reach
+        given = (min(made[0], behind - 1), made[1])
+        padding = list(attrs.get("output_padding") or [0] * (len(self._graph.tensors[op.inputs[0]].shape) - 2))
+        padding[self._axis] = max(given[1] - behind, 0)
+        attrs = {**attrs, "output_padding": padding}
+        return self._with_pads(op, attrs, (given[0] - first, max(behind - given[1], 0))), given
+
+    def _with_pads(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None) -> dict[str, Any]:
+        """The attributes with these pads along the strip's axis (None: as they are), and the others as they are."""
+        spatial = len(self._graph.tensors[op.inputs[0]].shape) - 2
+        pads = [0] * (2 * spatial)
+        for axis in range(spatial):
+            other = window(self._graph, op, axis)
+            pads[axis], pads[axis + spatial] = other.pad_begin, other.pad_end
+        if along is not None:
+            pads[self._axis], pads[self._axis + spatial] = along
+        return {**{key: value for key, value in attrs.items() if key != "auto_pad"}, "pads": pads}
 
     def _resized(self, op: Op, inputs: tuple[int, ...], given: Interval) -> tuple[int, ...]:
         """Sizes stated for the strip; scales stay as they are."""
@@ -208,7 +258,7 @@ class _Strip:
         starts, ends = list(starts), list(ends)
         axes = list(range(len(starts))) if axes is None else axes
         for place, along in enumerate(axes):
-            if along % 4 == dimension:
+            if along % len(self._graph.tensors[op.inputs[0]].shape) == dimension:
                 starts[place], ends[place] = 0, read[1] - read[0]
         if len(op.inputs) == 1:
             return inputs, {**attrs, "starts": starts, "ends": ends}

@@ -3,16 +3,58 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import UsageError
+from downset.errors import UnsupportedError, UsageError
+from downset.formats.reading import load
+from downset.methods import check_choice
 from downset.results import Comparison
+from downset.runtimes import litert, ort, tflm
 
-__all__ = ["compare_arrays", "compare_outputs", "not_compared"]
+__all__ = ["RUNTIMES", "Runtime", "RuntimeName", "compare", "compare_arrays", "compare_outputs", "not_compared"]
+
+RuntimeName = Literal["litert", "tflm", "ort"]
+Named = str | os.PathLike[str]
+Shapes = Mapping[str, tuple[int, ...]]
+Pair = tuple[Sequence[npt.NDArray[Any]], Sequence[npt.NDArray[Any]]]
+"""The outputs of two files."""
+
+
+def compare(
+    first: Named,
+    second: Named,
+    *,
+    runtime: RuntimeName | None = None,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Run two model files of one format on the same inputs, drawn from `seed`, and compare their outputs.
+
+    `runtime`: litert (default) or tflm for .tflite, ort for .onnx. `shapes` fixes inputs by name. Nothing is raised
+    where the outputs differ: see `equal`, `max_abs_error` and `within` of what is returned. Raises LoadError for a bad
+    file, UsageError for files of different formats or a runtime that does not run them, UnsupportedError where no
+    runtime does or an extra is missing.
+    """
+    suffixes = {Path(first).suffix.lower(), Path(second).suffix.lower()}
+    if len(suffixes) > 1:
+        raise UsageError(f"{first} and {second} are of different formats")
+    (suffix,) = suffixes
+    able = [name for name, row in RUNTIMES.items() if suffix in row.suffixes]
+    if not able:
+        known = dict.fromkeys(suffix for row in RUNTIMES.values() for suffix in row.suffixes)
+        raise UnsupportedError(f"{' and '.join(known)} files are compared, not {suffix or 'files without a suffix'}")
+    chosen = able[0] if runtime is None else runtime
+    if chosen not in able:
+        raise UsageError(f"{chosen} does not run {suffix} files; choose {' or '.join(able)}")
+    for path in (first, second):
+        load(path, shapes=shapes)  # a bad file is one line from us, not a crash of the runtime
+    return compare_outputs(first, second, runtime=chosen, shapes=shapes, seed=seed)
 
 
 def not_compared(reason: str) -> Comparison:
@@ -56,38 +98,45 @@ def _same_bits(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
     return np.array_equal(one, other, equal_nan=floats) and signs
 
 
+def _pair_in_ort(first: Named, second: Named, shapes: Shapes | None, seed: int, *, ordered: bool) -> Pair:
+    # Both at the level a user gets without asking for the file's order; a file that is optimised already stays so.
+    one = ort.run(first, shapes=shapes, seed=seed, file_order=False)
+    return one, ort.run(second, shapes=shapes, seed=seed, file_order=ordered)
+
+
+def _pair_in_litert(first: Named, second: Named, shapes: Shapes | None, seed: int, *, ordered: bool) -> Pair:
+    del ordered  # it runs every file in its own order
+    one = litert.run(first, shapes=shapes, seed=seed, steps=3)
+    return one, litert.run(second, shapes=shapes, seed=seed, steps=3)
+
+
+def _pair_in_tflm(first: Named, second: Named, shapes: Shapes | None, seed: int, *, ordered: bool) -> Pair:
+    del shapes, ordered  # it runs every file at its own sizes and in its own order
+    return tflm.measure(first, seed=seed).outputs, tflm.measure(second, seed=seed).outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """`suffixes`: of the files that it runs. `pair(first, second, shapes, seed, ordered=)`: what two files compute."""
+
+    suffixes: tuple[str, ...]
+    pair: Callable[..., Pair]
+
+
+RUNTIMES: Mapping[RuntimeName, Runtime] = {
+    "litert": Runtime((".tflite",), _pair_in_litert),
+    "tflm": Runtime((".tflite",), _pair_in_tflm),
+    "ort": Runtime((".onnx",), _pair_in_ort),
+}
+"""Of those that run files of one suffix the first is the default."""
+
+
 def compare_outputs(
-    first: str | os.PathLike[str],
-    second: str | os.PathLike[str],
-    *,
-    runtime: str,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    seed: int = 0,
+    first: Named, second: Named, *, runtime: RuntimeName, shapes: Shapes | None = None, seed: int = 0,
     ordered: bool = False,
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """Run both files in `runtime` (litert, tflm or ort) on inputs drawn from `seed`; several steps for LiteRT, so that
     networks with state are compared in their state too. `ordered`: ONNX Runtime runs the second file in its own order.
     Raises UnsupportedError where the runtime cannot run them."""
-    if runtime == "ort":
-        from downset.runtimes import ort
-
-        # Both at the level a user gets without asking for the file's order; a file that is optimised already stays so.
-        return compare_arrays(
-            ort.run(first, shapes=shapes, seed=seed, file_order=False),
-            ort.run(second, shapes=shapes, seed=seed, file_order=ordered),
-            runtime=runtime,
-        )
-    if runtime == "litert":
-        from downset.runtimes import litert
-
-        return compare_arrays(
-            litert.run(first, shapes=shapes, seed=seed, steps=3),
-            litert.run(second, shapes=shapes, seed=seed, steps=3),
-            runtime=runtime,
-        )
-    if runtime == "tflm":
-        from downset.runtimes import tflm
-
-        one, other = tflm.measure(first, seed=seed), tflm.measure(second, seed=seed)
-        return compare_arrays(one.outputs, other.outputs, runtime=runtime)
-    raise UsageError(f"unknown runtime {runtime!r}; choose litert, tflm or ort")
+    check_choice("runtime", runtime, RUNTIMES)
+    return compare_arrays(*RUNTIMES[runtime].pair(first, second, shapes, seed, ordered=ordered), runtime=runtime)

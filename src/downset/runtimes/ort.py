@@ -9,7 +9,6 @@ keeps them until they are reused), and an arena that splits its chunks. `how_to_
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import LoadError, UnsupportedError
+from downset.errors import UnsupportedError
+from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import forget_shapes, resizes
 from downset.isolation import isolated
 
@@ -80,13 +80,15 @@ def optimise_offline(
     """Write the file as ONNX Runtime's portable optimisations (EXTENDED) leave it, with the input sizes fixed.
 
     Fixed sizes let it fold away what only computes shapes; weights that an old file lists as inputs stop being inputs,
-    or they could not be folded either. Raises UnsupportedError if it refuses the file.
+    or they could not be folded either. Weights outside the file stay there: they are linked beside `output`, too, or
+    copied where that is another device. Raises UnsupportedError if it refuses the file.
     """
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         fixed = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
         isolated("downset.runtimes.ort_session", "optimise_here", {"path": str(fixed), "output": str(output)})
     if not Path(output).exists():
         raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
+    link_weights(Path(path), Path(output).parent)
 
 
 def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
@@ -94,7 +96,7 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
-    weights = {initializer.name: initializer for initializer in model.graph.initializer}
+    weights = {initializer.name for initializer in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
     if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
         forget_shapes(model.graph)
@@ -106,25 +108,10 @@ def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 4)
-    locations = (
-        entry.value for weight in weights.values() for entry in weight.external_data if entry.key == "location"
-    )
-    for location in dict.fromkeys(locations):
-        _link(path, location, folder / location)
+    link_weights(path, folder)
     fixed = folder / path.name
     fixed.write_bytes(model.SerializeToString())
     return fixed
-
-
-def _link(path: Path, location: str, link: Path) -> None:
-    link.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        try:
-            os.link(path.parent / location, link)  # ONNX Runtime does not follow symbolic links
-        except OSError:
-            shutil.copyfile(path.parent / location, link)
-    except OSError as error:
-        raise LoadError(f"{path}: its weights in {location} cannot be read: {error.strerror or error}") from None
 
 
 def run(

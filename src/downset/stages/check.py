@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from downset.errors import InvalidPlan
 from downset.graph.core import ABSENT, Graph
-from downset.plans import StagePlan
+from downset.lattice import bits
+from downset.plans import Stage, StagePlan
 from downset.rewrites.merge.units import why_not_merged
+from downset.stages.problem import StageProblem
 
-__all__ = ["verify_stages"]
+__all__ = ["verify_schedule", "verify_stages"]
 
 
 def verify_stages(graph: Graph, plan: StagePlan) -> None:
@@ -18,8 +22,10 @@ def verify_stages(graph: Graph, plan: StagePlan) -> None:
     convolutions that can merge. O(operators · inputs).
     """
     unit_of: dict[int, int] = {}
-    if plan.threads < 1:
+    if plan.threads < (1 if plan.device else 0):
         raise InvalidPlan(f"the plan is for {plan.threads} threads")
+    if plan.threads and not plan.device:
+        raise InvalidPlan(f"the plan is for {plan.threads} threads of no device")
     for unit, ops in enumerate(plan.units):
         if not ops or list(ops) != sorted(ops):
             raise InvalidPlan(f"unit {unit} has no operators, or has them in another order than the graph's")
@@ -33,22 +39,10 @@ def verify_stages(graph: Graph, plan: StagePlan) -> None:
         constant = all(tensor in graph.constants for tensor in op.outputs if tensor != ABSENT)
         if index not in unit_of and not constant:
             raise InvalidPlan(f"operator {op.name!r} is in no unit")
-    where: dict[int, tuple[int, int, int]] = {}
+    where = _places(plan.stages, len(plan.units))
     for at, stage in enumerate(plan.stages):
-        if not stage.groups or not all(stage.groups):
-            raise InvalidPlan(f"stage {at} or a group of it is empty")
         if stage.merged:
             _check_merge(graph, plan, at)
-        for number, group in enumerate(stage.groups):
-            if stage.merged and len(group) != 1:
-                raise InvalidPlan(f"stage {at} is merged and has a group of {len(group)} units")
-            for position, unit in enumerate(group):
-                if not 0 <= unit < len(plan.units) or unit in where:
-                    raise InvalidPlan(f"stage {at} names unit {unit}, which does not exist or ran before")
-                where[unit] = (at, number, position)
-    missing = set(range(len(plan.units))) - set(where)
-    if missing:
-        raise InvalidPlan(f"unit {min(missing)} is in no stage")
     made_by = graph.producers()
     for index, reader in enumerate(graph.ops):
         if index not in unit_of:
@@ -58,16 +52,59 @@ def verify_stages(graph: Graph, plan: StagePlan) -> None:
             if earlier < 0 or earlier not in unit_of or unit_of[earlier] == unit_of[index]:
                 continue
             there = where[unit_of[earlier]]
-            if not (there[0] < here[0] or (there[:2] == here[:2] and there[2] < here[2])):
+            if not _runs_before(there, here):
                 raise InvalidPlan(
                     f"operator {reader.name!r} of stage {here[0]} reads what {graph.ops[earlier].name!r} makes in "
                     f"stage {there[0]}, in another group or later"
                 )
 
 
+def verify_schedule(problem: StageProblem, stages: Sequence[Stage]) -> None:
+    """Raise InvalidPlan naming the first broken law of stages of a bare problem: every unit once, after those that it
+    waits for, and merged only within a family. O(units²)."""
+    where = _places(stages, len(problem.predecessors))
+    for at, stage in enumerate(stages):
+        if stage.merged and not problem.can_merge(sum(1 << unit for unit in stage.units)):
+            raise InvalidPlan(f"stage {at} is merged, but its units {list(stage.units)} are of no one family")
+    for unit, before in enumerate(problem.predecessors):
+        for earlier in bits(before):
+            if not _runs_before(where[earlier], where[unit]):
+                raise InvalidPlan(
+                    f"unit {unit} of stage {where[unit][0]} waits for unit {earlier} of stage {where[earlier][0]}, "
+                    "which is in another group or later"
+                )
+
+
+Place = tuple[int, int, int]
+"""Stage, group in it, position in the group."""
+
+
+def _places(stages: Sequence[Stage], count: int) -> dict[int, Place]:
+    """Where each of so many units runs. Raises InvalidPlan where one is missing or there twice."""
+    where: dict[int, Place] = {}
+    for at, stage in enumerate(stages):
+        if not stage.groups or not all(stage.groups):
+            raise InvalidPlan(f"stage {at} or a group of it is empty")
+        for number, group in enumerate(stage.groups):
+            if stage.merged and len(group) != 1:
+                raise InvalidPlan(f"stage {at} is merged and has a group of {len(group)} units")
+            for position, unit in enumerate(group):
+                if not 0 <= unit < count or unit in where:
+                    raise InvalidPlan(f"stage {at} names unit {unit}, which does not exist or ran before")
+                where[unit] = (at, number, position)
+    missing = set(range(count)) - set(where)
+    if missing:
+        raise InvalidPlan(f"unit {min(missing)} is in no stage")
+    return where
+
+
+def _runs_before(there: Place, here: Place) -> bool:
+    """In an earlier stage, or earlier in the same group."""
+    return there[0] < here[0] or (there[:2] == here[:2] and there[2] < here[2])
+
+
 def _check_merge(graph: Graph, plan: StagePlan, at: int) -> None:
     stage = plan.stages[at]
-    units = [plan.units[unit] for unit in stage.units if 0 <= unit < len(plan.units)]
-    reason = why_not_merged(graph, units) if len(units) == len(stage.units) else "it names units that do not exist"
+    reason = why_not_merged(graph, [plan.units[unit] for unit in stage.units])
     if reason is not None:
         raise InvalidPlan(f"stage {at} is merged, but cannot be: {reason}")

@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from downset import native
 from downset.errors import UsageError
 from downset.lattice import descendants, downsets, successors
-from downset.native import native_module
+from downset.methods import EngineName, check_choice, check_engine
 from downset.stages.problem import groups_of
 
-__all__ = ["ENDINGS", "PAIR_LIMIT", "StageLattice", "stage_lattice"]
+if TYPE_CHECKING:
+    from downset import _native
 
-ENDINGS = ("all", "ios")
+    Lattice: TypeAlias = "StageLattice | _native.StageLattice"
+
+__all__ = ["ENDINGS", "PAIR_LIMIT", "EndingsName", "StageLattice", "stage_lattice"]
+
+EndingsName = Literal["all", "ios"]
+ENDINGS: tuple[EndingsName, ...] = get_args(EndingsName)
 PAIR_LIMIT = 6_000_000
 """Of (downset, ending) pairs, some twenty bytes each: above the largest block of the paper's networks (3.6 million)."""
 
@@ -28,22 +35,22 @@ def stage_lattice(
     *,
     max_ops: int = 64,
     max_groups: int = 64,
-    endings: str = "all",
+    endings: EndingsName = "all",
     time_limit_s: float = 60.0,
-    engine: str = "native",
-) -> Any:
+    engine: EngineName = "native",
+) -> Lattice:
     """The lattice of stages of at most 64 units, compiled or (engine="python") as written below.
 
-    Raises UsageError for limits below one or unknown endings. `complete()` is false where a limit ended it.
+    Raises UsageError for limits below one, unknown endings or engines. `complete()` is false where a limit ended it.
     """
     if max_ops < 1 or max_groups < 1:
         raise UsageError(f"limits of a stage are at least 1; given {max_ops} operators and {max_groups} groups")
-    if endings not in ENDINGS:
-        raise UsageError(f"unknown endings {endings!r}; known: {', '.join(ENDINGS)}")
+    check_choice("endings", endings, ENDINGS)
+    check_engine(engine)
     if len(predecessors) > 64:
         raise UsageError(f"{len(predecessors)} units in one block; at most 64 can be searched: split it")
-    make = native_module().StageLattice if engine == "native" else StageLattice
-    return make(list(predecessors), max_ops, max_groups, endings == "ios", time_limit_s, PAIR_LIMIT)
+    make = native.compiled.StageLattice if engine == "native" else StageLattice
+    return make(predecessors, min(max_ops, 64), min(max_groups, 64), endings == "ios", time_limit_s, PAIR_LIMIT)
 
 
 class StageLattice:

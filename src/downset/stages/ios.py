@@ -12,22 +12,27 @@ are added in whole nanoseconds. A tie between concurrent and merged goes to conc
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Literal, get_args
 
-from downset.errors import LimitReached, UsageError
-from downset.stages.endings import PAIR_LIMIT, stage_lattice
+from downset.errors import LimitReached
+from downset.methods import EngineName, check_choice
+from downset.stages.endings import PAIR_LIMIT, EndingsName, stage_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
 
-__all__ = ["STRATEGIES", "ios", "nanoseconds", "searched_lattice", "strategies_of"]
+if TYPE_CHECKING:
+    from downset.stages.endings import Lattice
 
-STRATEGIES = ("both", "parallel", "merge")
+__all__ = ["STRATEGIES", "StrategyName", "ios", "nanoseconds", "searched_lattice", "strategies_of"]
+
+StrategyName = Literal["both", "parallel", "merge"]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 
 
 def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def strategies_of(problem: StageProblem, units: int, strategy: str) -> tuple[Stage, ...]:
+def strategies_of(problem: StageProblem, units: int, strategy: StrategyName) -> tuple[Stage, ...]:
     """The ways in which these units may be one stage. `strategy="merge"`: nothing side by side unless merged."""
     found = []
     concurrent = stage_of(problem, units)
@@ -41,17 +46,16 @@ def strategies_of(problem: StageProblem, units: int, strategy: str) -> tuple[Sta
 def searched_lattice(
     problem: StageProblem,
     *,
-    strategy: str,
+    strategy: StrategyName,
     max_ops: int,
     max_groups: int,
-    endings: str,
+    endings: EndingsName,
     time_limit_s: float,
-    engine: str,
-) -> Any:
+    engine: EngineName,
+) -> Lattice:
     """All stages of the problem within the limits. Raises LimitReached where they cannot be enumerated in time,
     UsageError for an unknown strategy."""
-    if strategy not in STRATEGIES:
-        raise UsageError(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}")
+    check_choice("strategy", strategy, STRATEGIES)
     lattice = stage_lattice(
         problem.predecessors,
         max_ops=max_ops,
@@ -74,10 +78,10 @@ def ios(
     *,
     max_ops: int = 3,
     max_groups: int = 8,
-    endings: str = "all",
-    strategy: str = "both",
+    endings: EndingsName = "all",
+    strategy: StrategyName = "both",
     time_limit_s: float = 60.0,
-    engine: str = "native",
+    engine: EngineName = "native",
 ) -> FoundStages:
     """Optimal within the limits for the given prices. Raises LimitReached where the endings cannot be enumerated in
     time: split the units into blocks."""

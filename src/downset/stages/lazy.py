@@ -15,13 +15,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from downset.stages.ios import nanoseconds, searched_lattice
+from downset.methods import EngineName
+from downset.stages.endings import EndingsName
+from downset.stages.ios import StrategyName, nanoseconds, searched_lattice
 from downset.stages.problem import FoundStages, Price, Stage, StageProblem, stage_of
+
+if TYPE_CHECKING:
+    from downset.stages.endings import Lattice
 
 __all__ = ["lazy"]
 
@@ -33,7 +38,9 @@ _NEVER = np.int64(1 << 60)
 class _Prices:
     """Every way to run every stage: 2i side by side, 2i + 1 merged. Known prices, and what is assumed of the others."""
 
-    def __init__(self, problem: StageProblem, lattice: Any, price: Price, strategy: str, share: float) -> None:
+    def __init__(
+        self, problem: StageProblem, lattice: Lattice, price: Price, strategy: StrategyName, share: float
+    ) -> None:
         self._problem, self._price = problem, price
         self._masks: list[int] = lattice.stages()
         count = len(problem.predecessors)
@@ -89,7 +96,7 @@ class _Prices:
             assumed[kind] = np.maximum(self._bounds[kind], (share * self._total[kind]).astype(np.int64))
         return self._with_known(assumed)
 
-    def solve(self, lattice: Any, costs: Costs) -> tuple[list[int], int]:
+    def solve(self, lattice: Lattice, costs: Costs) -> tuple[list[int], int]:
         """The best chain as ways, and its cost."""
         beside, merged = costs[0::2], costs[1::2]
         best = np.minimum(beside, merged)
@@ -107,13 +114,13 @@ def lazy(
     *,
     max_ops: int = 3,
     max_groups: int = 8,
-    endings: str = "all",
-    strategy: str = "both",
+    endings: EndingsName = "all",
+    strategy: StrategyName = "both",
     budget: int = 200,
     bound_share: float = 0.9,
     free: Callable[[Stage], bool] = _nothing_free,
     time_limit_s: float = 60.0,
-    engine: str = "native",
+    engine: EngineName = "native",
 ) -> FoundStages:
     """Optimal within the limits if `proven`: the chain is all priced and no chain can be cheaper under the bounds.
 

@@ -1,31 +1,66 @@
-"""From a graph or a bare problem, and prices, to stages."""
+"""From a graph or a bare problem, and prices, to verified stages. A method is a name from STAGERS, or a callable."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Unpack
 
-from downset.errors import UsageError
 from downset.graph.core import Graph
-from downset.orders.check import verify_steps
-from downset.stages.planners import STAGERS
+from downset.graph.fingerprint import fingerprint
+from downset.methods import EngineName, Method, check_engine, choose
+from downset.plans import Evidence, StagePlan
+from downset.rewrites.rebatch import batch_or_one
+from downset.stages.check import verify_schedule, verify_stages
+from downset.stages.planners import CONTRACT, STAGERS, StageOptions
 from downset.stages.problem import FoundStages, Price, StageProblem
 from downset.stages.unit_graph import group_units
 
 __all__ = ["plan_stages"]
 
+Planner = Callable[..., FoundStages]
 
-def plan_stages(problem: Graph | StageProblem, price: Price, *, method: str = "lazy", **limits: Any) -> FoundStages:
+
+def plan_stages(
+    problem: Graph | StageProblem,
+    price: Price,
+    *,
+    method: str | Method | Planner = "lazy",
+    time_limit_s: float = 60.0,
+    engine: EngineName = "native",
+    **options: Unpack[StageOptions],
+) -> StagePlan:
     """Stages of low total price: which units run side by side or merged, stage after stage.
 
     `price`: seconds of any stage (of units, for a graph those of `group_units`). Methods: sequential, greedy, ios (all
-    stages priced), lazy (few). `limits` are the method's own: max_ops, max_groups, endings, strategy, budget,
-    time_limit_s. At most 64 units: split larger problems with `downset.stages.unit_graph.blocks`. To measure on a
-    device, choose and run, see `downset.tuning.tune`. Raises UsageError for an unknown method.
+    stages priced), lazy (few). `options`: the method's own, as max_ops, max_groups, endings, strategy, budget. At most
+    64 units: split larger problems with `downset.stages.unit_graph.blocks`. To measure on a device, choose and run, see
+    `downset.tuning.tune`.
+
+    The plan's value is the sum of the prices, and its bound and proof are as good as they are; it names no device and
+    has `threads` 0. Of a bare problem the units are numbered, and no model is named. Raises UsageError for an unknown
+    method, option or choice, LimitReached where no plan was found in time.
     """
+    check_engine(engine)
+    planner = choose(method, STAGERS, CONTRACT, options)
+    graph = problem if isinstance(problem, Graph) else None
     if isinstance(problem, Graph):
-        problem = StageProblem(group_units(problem).predecessors)
-    if method not in STAGERS:
-        raise UsageError(f"unknown stage method {method!r}; choose one of {', '.join(STAGERS)}")
-    found = STAGERS[method](problem, price, **limits)
-    verify_steps(problem.predecessors, [unit for stage in found.stages for unit in stage.units])
-    return found
+        grouped = group_units(problem)
+        units, problem = grouped.units, StageProblem(grouped.predecessors)
+    else:
+        units = tuple((unit,) for unit in range(len(problem.predecessors)))
+    begin = time.perf_counter()
+    found: FoundStages = planner(problem, price, time_limit_s=time_limit_s, engine=engine)
+    seconds = time.perf_counter() - begin
+    verify_schedule(problem, found.stages)
+    bound = min(found.bound_s, found.cost_s)
+    proven = found.proven or bound == found.cost_s
+    evidence = Evidence(planner.name, found.cost_s, bound, proven, found.timings, seconds)
+    plan = StagePlan(
+        units, found.stages, barriers=True, device="", device_name="", versions="", dtype="",
+        batch=1 if graph is None else batch_or_one(graph), threads=0,
+        model="" if graph is None else fingerprint(graph), evidence=evidence,
+    )  # fmt: skip
+    if graph is not None:
+        verify_stages(graph, plan)
+    return plan

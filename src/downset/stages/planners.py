@@ -1,20 +1,39 @@
-"""Planners of stages: STAGERS maps a method's name to `planner(problem, price, …) -> FoundStages`."""
+"""Planners of stages. Each is a function of a `StageProblem` and a price; adding one is a file, a line here and a
+README row. What it can do stands on that line (`Method`) and in its signature."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypedDict
 
+from downset.methods import Contract, Method
+from downset.stages.endings import EndingsName
 from downset.stages.greedy import greedy
-from downset.stages.ios import ios
+from downset.stages.ios import StrategyName, ios
 from downset.stages.lazy import lazy
-from downset.stages.problem import FoundStages, Stage, StageProblem
+from downset.stages.problem import FoundStages, Stage
 from downset.stages.sequential import sequential
 
-__all__ = ["STAGERS", "FoundStages", "Stage", "StageProblem"]
+__all__ = ["CONTRACT", "STAGERS", "StageOptions"]
 
-STAGERS: Mapping[str, Callable[..., FoundStages]] = {
-    "sequential": sequential,
-    "greedy": greedy,
-    "ios": ios,
-    "lazy": lazy,
+CONTRACT = Contract("stages", problem=("problem", "price"), settings=("time_limit_s", "engine"), returns=FoundStages)
+
+
+class StageOptions(TypedDict, total=False):
+    """The options that single methods have of their own."""
+
+    max_ops: int
+    max_groups: int | None
+    endings: EndingsName
+    strategy: StrategyName
+    budget: int
+    bound_share: float
+    free: Callable[[Stage], bool]
+
+
+STAGERS: Mapping[str, Method] = {
+    "sequential": Method(sequential),
+    "greedy": Method(greedy),
+    "ios": Method(ios, proves=True),
+    "lazy": Method(lazy, proves=True),
 }

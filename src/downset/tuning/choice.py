@@ -15,12 +15,12 @@ from downset.executor.program import lower, possibly_live_bytes
 from downset.graph.core import Graph
 from downset.graph.cost import op_macs
 from downset.lattice import bits
-from downset.plans import Stage
+from downset.results import StageCandidate
 from downset.runtimes.agreement import allowed_difference, as_array, difference
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.search import Progress, Variant
 
-__all__ = ["Candidate", "Timed", "choose", "longest_path", "noise", "timed_candidates", "work"]
+__all__ = ["Timed", "choose", "longest_path", "noise", "timed_candidates", "work"]
 
 _WINS = 0.8
 """The share of interleaved rounds that a candidate must win against sequential to be taken instead."""
@@ -29,27 +29,12 @@ _TELLING = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A whole schedule and its measured latencies in seconds, one a round. `live_bytes`: analytic."""
-
-    name: str
-    stages: tuple[Stage, ...]
-    barriers: bool
-    seconds: tuple[float, ...] = ()
-    live_bytes: int = 0
-    variant: str = ""
-
-    def percentile(self, share: float) -> float:
-        return float(np.quantile(self.seconds, share))
-
-
-@dataclass(frozen=True, slots=True)
 class Timed:
     """Candidates with their latencies, sequential first. `best`: the name of the best beside it, and `pairs` fresh
     rounds of the two, (sequential, best): a winner among several would be judged too kindly by the rounds that it was
     chosen in. `notes`: candidates that this device cannot run, or that gave other outputs than sequential."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[StageCandidate, ...]
     best: str = ""
     pairs: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
@@ -58,14 +43,14 @@ class Timed:
 def timed_candidates(
     variants: Mapping[str, Variant],
     device: Device,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[StageCandidate],
     values: Sequence[Any],
     runs: int,
     progress: Progress,
 ) -> Timed:
     """Raises UnsupportedError where not even the first, sequential, can be run. Every other runs once before it is
     timed: no schedule is taken whose outputs are not sequential's."""
-    ready: dict[str, Candidate] = {}
+    ready: dict[str, StageCandidate] = {}
     engines: dict[str, Any] = {}
     notes = []
     placed = [variants[""].binder.place(value) for value in values]
@@ -123,7 +108,7 @@ def _close(engine: Any) -> None:
         close()
 
 
-def choose(timed: Timed) -> tuple[Candidate, float, str]:
+def choose(timed: Timed) -> tuple[StageCandidate, float, str]:
     """(chosen, its speed-up over sequential, what decided)."""
     sequential = timed.candidates[0]
     if not timed.pairs:

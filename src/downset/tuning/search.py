@@ -11,9 +11,11 @@ from downset.errors import LimitReached, UsageError
 from downset.executor.binder import Binder
 from downset.executor.device import Device
 from downset.graph.core import Graph
+from downset.methods import check_choice
 from downset.plans import Stage
-from downset.stages.endings import ENDINGS
+from downset.stages.endings import ENDINGS, EndingsName
 from downset.stages.greedy import greedy
+from downset.stages.ios import StrategyName
 from downset.stages.lazy import lazy
 from downset.stages.problem import FoundStages, StageProblem
 from downset.stages.sequential import sequential
@@ -21,7 +23,7 @@ from downset.stages.unit_graph import PATTERNS, Pattern, UnitGraph, blocks, grou
 from downset.tuning.profiles import Profiles
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
 
-__all__ = ["Limits", "Progress", "Variant"]
+__all__ = ["Progress", "StageLimits", "Variant"]
 
 Progress = Callable[[str, int, int], None]
 
@@ -31,7 +33,7 @@ _LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StageLimits:
     """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages,
     `seconds` for each block, `all_seconds` for all blocks by all strategies (units are timed, and candidates built and
     timed, whatever it takes). `patterns`: of the operators that are one unit."""
@@ -40,7 +42,7 @@ class Limits:
     max_groups: int = 8
     timings: int = 200
     seconds: float = 60.0
-    endings: str = "all"
+    endings: EndingsName = "all"
     all_seconds: float = math.inf
     patterns: tuple[Pattern, ...] = PATTERNS
 
@@ -48,8 +50,7 @@ class Limits:
         for name in ("max_ops", "max_groups", "timings"):
             if not 1 <= getattr(self, name) <= _LARGEST:
                 raise UsageError(f"limit {name} is from 1 to {_LARGEST}; given {getattr(self, name)}")
-        if self.endings not in ENDINGS:
-            raise UsageError(f"unknown endings {self.endings!r}; known: {', '.join(ENDINGS)}")
+        check_choice("endings", self.endings, ENDINGS)
         for seconds in (self.seconds, self.all_seconds):
             if not seconds > 0:
                 raise UsageError(f"a time limit is above 0 s; given {seconds:g}")
@@ -62,13 +63,13 @@ class Search:
     units: UnitGraph
     families: tuple[int, ...]
     timer: StageTimer
-    limits: Limits
+    limits: StageLimits
     progress: Progress
     deadline: float = math.inf
     parts: list[tuple[int, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def stages(self, strategy: str) -> tuple[Stage, ...]:
+    def stages(self, strategy: StrategyName) -> tuple[Stage, ...]:
         self.parts = self.parts or list(blocks(self.units.predecessors))
         found: list[Stage] = []
         at = 0
@@ -97,7 +98,7 @@ class Search:
         sizes = " + ".join(str(len(piece)) for piece in pieces if len(piece) > 1)
         self.notes.append(f"{why}: they were cut into {sizes} (fewer --max-ops or --max-groups would spare the cut)")
 
-    def _block(self, problem: StageProblem, block: Sequence[int], strategy: str, share: int) -> FoundStages:
+    def _block(self, problem: StageProblem, block: Sequence[int], strategy: StrategyName, share: int) -> FoundStages:
         """Raises LimitReached where the block is too large, or there is no time left."""
 
         def price(stage: Stage) -> float:
@@ -123,7 +124,7 @@ class Search:
             time_limit_s=min(self.limits.seconds, left_s),
         )
 
-    def _unsearched(self, problem: StageProblem, strategy: str, why: str) -> FoundStages:
+    def _unsearched(self, problem: StageProblem, strategy: StrategyName, why: str) -> FoundStages:
         how = "sequential" if strategy == "merge" else "greedy"
         self.notes.append(f"a block of {len(problem.predecessors)} units was not searched ({why}): {how} there")
         if strategy == "merge":
@@ -140,7 +141,7 @@ class Variant:
         graph: Graph,
         device: Device,
         profiles: Profiles | None,
-        limits: Limits,
+        limits: StageLimits,
         progress: Progress,
         *,
         shared: StageTimer | None = None,
@@ -153,7 +154,7 @@ class Variant:
         self.search = Search(self.units, merge_families(graph, self.units), self.timer, limits, labelled)
         self.sequence = tuple(Stage(((unit,),)) for unit in range(len(self.units.units)))
 
-    def ready(self, limits: Limits) -> tuple[Stage, ...]:
+    def ready(self, limits: StageLimits) -> tuple[Stage, ...]:
         problem = StageProblem(self.units.predecessors)
         return greedy(problem, lambda _: 0.0, max_groups=limits.max_groups).stages
 

@@ -10,6 +10,7 @@ from downset.executor.binder import Binder
 from downset.executor.device import Device
 from downset.executor.program import lower
 from downset.graph.core import ABSENT, Graph
+from downset.graph.kinds import kind_of
 from downset.lattice import bits
 from downset.rewrites.merge.units import why_not_merged
 from downset.rewrites.rebatch import batch_or_one
@@ -28,7 +29,7 @@ def merge_families(graph: Graph, units: UnitGraph) -> tuple[int, ...]:
     """Masks of units of which any two or more can run as one convolution."""
     by_input: dict[int, list[int]] = {}
     for unit, ops in enumerate(units.units):
-        if graph.ops[ops[0]].kind in ("Conv", "com.microsoft::FusedConv"):
+        if kind_of(graph.ops[ops[0]].kind).category == "convolution":
             by_input.setdefault(graph.ops[ops[0]].inputs[0], []).append(unit)
     families: list[list[int]] = []
     for members in by_input.values():

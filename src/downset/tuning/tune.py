@@ -7,65 +7,59 @@ so the chosen schedule is never slower than running the same kernels one after a
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from downset.errors import UnsupportedError, UsageError
-from downset.executor.device import Device
-from downset.executor.staged import fingerprint
+from downset.executor.device import Device, open_device
 from downset.graph.core import Graph
+from downset.graph.fingerprint import fingerprint
 from downset.plans import Evidence, Stage, StagePlan
+from downset.results import StageCandidate, StageResult
 from downset.rewrites.rebatch import batch_or_one
+from downset.stages.check import verify_stages
+from downset.stages.prepared import prepare
 from downset.stages.variants import VARIANTS
-from downset.tuning.choice import Candidate, choose, longest_path, noise, timed_candidates, work
+from downset.tuning.choice import choose, longest_path, noise, timed_candidates, work
 from downset.tuning.profiles import Profiles
-from downset.tuning.search import Limits, Progress, Variant
+from downset.tuning.search import Progress, StageLimits, Variant
 
-__all__ = ["Candidate", "Limits", "StageResult", "stage"]
-
-
-@dataclass(frozen=True, slots=True)
-class StageResult:
-    """`bound_s`: the longest path of units timed alone, or all their multiply-adds at the highest rate that one of them
-    reached, whichever is more: no schedule of these kernels is expected below it. None where a candidate was faster
-    (its p10): then the units were measured too slow, and nothing is known. `speedup`: sequential over chosen, the
-    median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided."""
-
-    plan: StagePlan
-    candidates: tuple[Candidate, ...]
-    timings_used: int
-    bound_s: float | None
-    speedup: float
-    why: str
-    notes: tuple[str, ...] = ()
+__all__ = ["tune_stages"]
 
 
 def _silent(what: str, done: int, total: int) -> None:
     """Nobody watches."""
 
 
-def stage(
+def tune_stages(
     graph: Graph,
-    device: Device,
+    device: Device | str = "cpu",
     *,
-    limits: Limits | None = None,
+    batch: int | None = None,
+    limits: StageLimits | None = None,
     profiles: Profiles | None = None,
     runs: int = 15,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> StageResult:
-    """Search stages for a prepared graph, time whole candidates end to end, interleaved, and choose.
+    """Search stages for a network on a device, time whole candidates end to end, interleaved, and choose.
 
-    `runs`: rounds in which each candidate runs once (at least 15 where the choice shall mean something). Raises
-    UnsupportedError for an operator without a kernel or an empty graph, UsageError for bad limits.
+    The graph is prepared first (`prepare`), for `batch` samples where that is given. `device`: from `open_device`, or
+    the name of a kind, "cpu" or "cuda". `runs`: rounds in which each candidate runs once (at least 15 where the choice
+    shall mean something). `profiles` keeps timings of stages from one call to the next. `progress` is told what is
+    done, how much of it, and of how many. Times are measured, in seconds, on inputs drawn from `seed`. The plan is
+    verified.
+
+    Raises UnsupportedError for an operator without a kernel or a graph with nothing to run, UsageError for bad limits.
     """
     from downset.executor.arena import seeded_inputs
 
-    limits = limits or Limits()
+    limits = limits or StageLimits()
     progress = progress or _silent
     if runs < 1:
         raise UsageError(f"candidates are timed in at least 1 round; given {runs}")
     if not graph.ops:
         raise UnsupportedError(f"{graph.name} has no operators: there is nothing to stage")
+    graph = prepare(graph, batch=batch)
+    device = open_device(device) if isinstance(device, str) else device
     plain = Variant("", graph, device, profiles, limits, progress)
     if not plain.units.units:
         raise UnsupportedError(f"{graph.name} computes only constants: there is nothing to stage")
@@ -78,13 +72,13 @@ def stage(
     merge = plain.search.stages("merge") if plain.search.families else plain.sequence
     variants = {"": plain}
     found = [
-        Candidate("sequential", plain.sequence, barriers=False),
-        Candidate("greedy", plain.ready(limits), barriers=False),
-        Candidate("parallel, barriers", parallel, barriers=True),
-        Candidate("parallel", parallel, barriers=False),
-        Candidate("merge", merge, barriers=False),
-        Candidate("both, barriers", both, barriers=True),
-        Candidate("both", both, barriers=False),
+        StageCandidate("sequential", plain.sequence, barriers=False),
+        StageCandidate("greedy", plain.ready(limits), barriers=False),
+        StageCandidate("parallel, barriers", parallel, barriers=True),
+        StageCandidate("parallel", parallel, barriers=False),
+        StageCandidate("merge", merge, barriers=False),
+        StageCandidate("both, barriers", both, barriers=True),
+        StageCandidate("both", both, barriers=False),
     ]
     for name, change in VARIANTS.items():
         changed = change(graph)
@@ -93,12 +87,12 @@ def stage(
         other = variants[name] = Variant(name, changed, device, None, limits, progress, shared=plain.timer)
         other.search.deadline = deadline
         found += [
-            Candidate(f"sequential, {name}", other.sequence, barriers=False, variant=name),
-            Candidate(f"greedy, {name}", other.ready(limits), barriers=False, variant=name),
+            StageCandidate(f"sequential, {name}", other.sequence, barriers=False, variant=name),
+            StageCandidate(f"greedy, {name}", other.ready(limits), barriers=False, variant=name),
         ]
         if other.search.families != plain.search.families and plain.timer.used < limits.timings:
-            found.append(Candidate(f"both, {name}", other.search.stages("both"), barriers=False, variant=name))
-    candidates: dict[tuple[object, ...], Candidate] = {}
+            found.append(StageCandidate(f"both, {name}", other.search.stages("both"), barriers=False, variant=name))
+    candidates: dict[tuple[object, ...], StageCandidate] = {}
     for candidate in found:
         flat = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
         single = all(len(stage.units) == 1 for stage in candidate.stages)
@@ -118,6 +112,7 @@ def stage(
         variants[chosen.variant].units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions,
         device.dtype, batch_or_one(graph), device.threads, fingerprint(graph), evidence, chosen.variant,
     )  # fmt: skip
+    verify_stages(variants[chosen.variant].graph, plan)
     notes = [note for variant in variants.values() for note in variant.search.notes]
     notes += [*plain.timer.notes, *timed.notes, *(profiles.notes if profiles is not None else ())]
     spread = noise(timed)

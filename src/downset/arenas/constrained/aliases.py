@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import combinations
 from math import lcm
 
-from downset.arenas.best import best
 from downset.arenas.gaps import height
+from downset.arenas.planners import ARENAS, CONTRACT
 from downset.errors import UsageError
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record, check_records
+from downset.methods import Method, choose
 from downset.plans import Found
 
 __all__ = ["merge_aliases", "plan_aliases"]
@@ -70,7 +71,7 @@ def plan_aliases(
     *,
     must: Sequence[Sequence[int]] = (),
     may: Sequence[tuple[int, int]] = (),
-    method: Callable[..., Found] = best,
+    method: str | Method | Callable[..., Found] = "best",
     time_limit_s: float = 10.0,
 ) -> Found:
     """Offsets in which the records of each group of `must` lie at one offset, and those of a pair of `may` do where it
@@ -81,6 +82,7 @@ def plan_aliases(
     of more: all that are lawful, none, and what is left when single pairs that do not help are dropped. The bound holds
     for every subset.
     """
+    planner = choose(method, ARENAS, CONTRACT)
     check_records(records)
     outside = next((i for group in (*must, *may) for i in group if not 0 <= i < len(records)), None)
     if outside is not None:
@@ -95,7 +97,7 @@ def plan_aliases(
 
     def attempt(pairs: Sequence[tuple[int, int]]) -> tuple[int, int, tuple[int, ...]]:
         merged, place = merge_aliases(records, [*must, *pairs])
-        found = method(merged, time_limit_s=time_limit_s)
+        found: Found = planner(merged, time_limit_s=time_limit_s)
         return height(merged, found.solution), found.bound, tuple(found.solution[at] for at in place)
 
     if len(may) <= _MOST_SUBSETS:

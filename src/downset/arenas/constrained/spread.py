@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from downset import native
 from downset.arenas.gaps import lowest_gap
-from downset.arenas.native_form import small_enough
+from downset.arenas.native_form import native_records, small_enough
 from downset.memory.records import Record
-from downset.native import native_module
+from downset.methods import EngineName, check_engine
 
 __all__ = ["spill", "split"]
 
@@ -16,9 +17,10 @@ Spread = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def spill(
-    records: Sequence[Record], sequence: Sequence[int], capacities: Sequence[int], *, engine: str = "native"
+    records: Sequence[Record], sequence: Sequence[int], capacities: Sequence[int], *, engine: EngineName = "native"
 ) -> Spread | None:
     """Each record into the first arena that has room for it; None if one finds none. O(arenas · n²)."""
+    check_engine(engine)
     if engine == "native" and small_enough(records):
         if not capacities:
             return None if records else ((), ())
@@ -39,9 +41,12 @@ def spill(
     return tuple(arena_of), tuple(offsets)
 
 
-def split(records: Sequence[Record], sequence: Sequence[int], largest_bytes: int, *, engine: str = "native") -> Spread:
+def split(
+    records: Sequence[Record], sequence: Sequence[int], largest_bytes: int, *, engine: EngineName = "native"
+) -> Spread:
     """As many arenas of at most `largest_bytes` as it takes; each record where the total grows least, the first among
     equals. No record may be larger than an arena. O(arenas · n²)."""
+    check_engine(engine)
     if engine == "native" and small_enough(records):
         return _native(records, sequence, [], min(largest_bytes, 1 << 61))
     held: list[list[tuple[Record, int]]] = []
@@ -66,12 +71,5 @@ def split(records: Sequence[Record], sequence: Sequence[int], largest_bytes: int
 
 
 def _native(records: Sequence[Record], sequence: Sequence[int], capacities: Sequence[int], block: int) -> Spread:
-    arena_of, offsets = native_module().spread(
-        [record.nbytes for record in records],
-        [record.alignment for record in records],
-        [record.active() for record in records],
-        sequence,
-        capacities,
-        block,
-    )
+    arena_of, offsets = native.compiled.spread(native_records(records), sequence, capacities, block)
     return tuple(arena_of), tuple(offsets)

@@ -12,27 +12,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from downset.arenas.best import best
 from downset.arenas.gaps import height
+from downset.arenas.planners import ARENAS, CONTRACT
 from downset.memory.records import Record, check_records
+from downset.methods import Method, choose
 from downset.plans import Found
 
 __all__ = ["place_wave", "plan_waves"]
 
 
 def place_wave(
-    placed: Sequence[Record], offsets: Sequence[int], wave: Sequence[Record], *, method: Callable[..., Found] = best
+    placed: Sequence[Record],
+    offsets: Sequence[int],
+    wave: Sequence[Record],
+    *,
+    method: str | Method | Callable[..., Found] = "best",
 ) -> Found:
     """Offsets of the new records beside those placed before, which stay where they are. The bound, too, is for this
     wave given the earlier ones. Raises UsageError for records that cannot be planned, and for placed
     ones that collide."""
     pinned = [replace(record, offset=at) for record, at in zip(placed, offsets, strict=True)]
     check_records([*pinned, *wave])
-    found = method([*pinned, *wave])
+    found: Found = choose(method, ARENAS, CONTRACT)([*pinned, *wave])
     return Found(found.solution[len(pinned) :], found.bound, found.proven, found.states)
 
 
-def plan_waves(waves: Sequence[Sequence[Record]], *, method: Callable[..., Found] = best) -> Found:
+def plan_waves(waves: Sequence[Sequence[Record]], *, method: str | Method | Callable[..., Found] = "best") -> Found:
     """Offsets of all records, wave after wave, in order. The bound is the last wave's: for the placements kept."""
     placed: list[Record] = []
     offsets: list[int] = []

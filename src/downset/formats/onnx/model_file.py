@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from downset.errors import LoadError
 from downset.extras import optional_library
+from downset.formats.onnx.bodies import is_fixed
+from downset.formats.onnx.data_files import external_locations
+from downset.formats.onnx.shapes import settle
+from downset.graph.kinds import kind_of
 from downset.text import brief
 
-__all__ = [
-    "captures", "check_onnx", "forget_shapes", "infer", "is_fixed", "onnx_library", "read_model", "resizes",
-    "subgraphs",
-]  # fmt: skip
+__all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "resizes"]
 
-_SAME_SHAPE = {
-    "FusedConv": "Conv",
-    "FusedGemm": "Gemm",
-    "Gelu": "Relu",
-    "FastGelu": "Relu",
-    "BiasGelu": "Relu",
-    "QuickGelu": "Relu",
-    "SkipLayerNormalization": "Relu",
+_SHAPING = {
+    "Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
+    "Gemm": ("alpha", "beta", "transA", "transB"),
 }
-"""Operators of ONNX Runtime (domain com.microsoft) whose result has the shape of this standard one's."""
+"""Standard kinds that stand for their twins while shapes are inferred, and the attributes that they understand."""
 
 
 def onnx_library() -> Any:
@@ -65,10 +61,9 @@ def _read(onnx: Any, path: Path) -> Any:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise LoadError(f"{path} holds no ONNX graph; is the file complete?")
-    for weight in model.graph.initializer:
-        for entry in weight.external_data:
-            if entry.key == "location" and not _is_beside(entry.value):
-                raise LoadError(f"{path}: the weights {weight.name!r} lie at {entry.value!r}, not beside the file")
+    for name, location in external_locations(model.graph):
+        if not _is_beside(location):
+            raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, not beside the file")
     return model
 
 
@@ -125,21 +120,17 @@ def forget_shapes(graph: Any) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def is_fixed(dim: Any) -> bool:
-    return bool(dim.HasField("dim_value")) and dim.dim_value >= 0
-
-
 def infer(onnx: Any, path: Path, model: Any) -> Any:
     """The model with the shape of every value that ONNX can infer."""
     standing = type(model)()
     standing.CopyFrom(model)
     for position, node in [*enumerate(standing.graph.node)][::-1]:
-        if node.domain == "com.microsoft" and node.op_type in _SAME_SHAPE:
+        stand_in = _stand_in(f"{node.domain}::{node.op_type}")
+        if stand_in is not None:
             if node.op_type == "SkipLayerNormalization":
                 _stand_for_sum(standing.graph, position)
-            node.op_type, node.domain = _SAME_SHAPE[node.op_type], ""
-            known = {"Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
-                     "Gemm": ("alpha", "beta", "transA", "transB")}.get(node.op_type, ())  # fmt: skip
+            node.op_type, node.domain = stand_in, ""
+            known = _SHAPING.get(stand_in, ())
             kept = [attribute for attribute in node.attribute if attribute.name in known]
             del node.attribute[:]
             node.attribute.extend(kept)
@@ -148,11 +139,21 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
         found = onnx.shape_inference.infer_shapes(standing, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
         raise LoadError(f"{path}: ONNX's shape inference refuses it: {brief(error)}") from None
+    settle(onnx, found)
     del model.graph.value_info[:]
     model.graph.value_info.extend(found.graph.value_info)
     for ours, theirs in zip(model.graph.output, found.graph.output, strict=True):
         ours.CopyFrom(theirs)
     return model
+
+
+def _stand_in(kind: str) -> str | None:
+    """The standard kind whose result has the shape of this one's, for a kind of ONNX Runtime that the table has."""
+    row = kind_of(kind)
+    if row.standard in _SHAPING:
+        return row.standard
+    same = row.unary or row.broadcasts or row.category == "normalisation"
+    return "Relu" if same and kind.startswith("com.microsoft::") else None
 
 
 def _stand_for_sum(graph: Any, position: int) -> None:
@@ -163,23 +164,3 @@ def _stand_for_sum(graph: Any, position: int) -> None:
         summed = type(node)(op_type="Relu", input=node.input[:1], output=node.output[3:4])
         graph.node.insert(position + 1, summed)
     del graph.node[position].output[1:]
-
-
-def subgraphs(node: Any) -> Iterator[Any]:
-    """The bodies of a control-flow node."""
-    for attribute in node.attribute:
-        yield from [attribute.g] if attribute.type == 5 else attribute.graphs if attribute.type == 10 else ()
-
-
-def captures(node: Any) -> Iterator[str]:
-    """Names that a node's subgraphs use from outside, in order of first use."""
-    for graph in subgraphs(node):
-        own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
-        for inner in graph.node:
-            for name in (*inner.input, *captures(inner)):
-                if name and name not in own:
-                    yield name
-            own.update(inner.output)
-            for value in graph.output:
-                if value.name and value.name not in own:
-                    yield value.name

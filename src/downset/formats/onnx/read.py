@@ -11,8 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
-from downset.formats.onnx.model_file import captures, infer, is_fixed, onnx_library, read_model
+from downset.formats.onnx.bodies import captures, is_fixed
+from downset.formats.onnx.data_files import stored_value
+from downset.formats.onnx.model_file import infer, onnx_library, read_model
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+from downset.graph.kinds import kind_of
 
 __all__ = ["load_onnx"]
 
@@ -82,7 +85,7 @@ class _Reader:
         known = [tensor for tensor in inputs if tensor != ABSENT]
         constant = not captured and all(self._tensors[tensor].role == "constant" for tensor in known)
         # what is drawn at random is no constant, although it has no inputs
-        constant = constant and not kind.startswith("Random") and kind not in ("Bernoulli", "Multinomial")
+        constant = constant and kind_of(kind).draws != "always"
         outputs = tuple(self._value(item, name, constant) if item else ABSENT for item in node.output)
         if kind == "ConstantOfShape":
             attrs |= self._fill(node)
@@ -138,7 +141,7 @@ class _Reader:
             self._tensors.append(Tensor(name, (), "opaque", 0))  # sequences, maps and optionals are not planned
             return self._number[name]
         shape = kind.tensor_type.shape
-        if not kind.tensor_type.HasField("shape") or not all(map(is_fixed, shape.dim)):
+        if not kind.tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in shape.dim):
             dims = ",".join(str(dim.dim_value) if is_fixed(dim) else "?" for dim in shape.dim)
             raise LoadError(
                 f"{self._path}: the shape [{dims}] of {what} stays open: it depends on values or sizes known only at "
@@ -149,8 +152,8 @@ class _Reader:
 
     def _weight(self, name: str, initializer: Any) -> None:
         index = self._add(name, tuple(initializer.dims), initializer.data_type, "constant")
-        folder, to_array = str(self._path.parent), self._onnx.numpy_helper.to_array
-        self._constants[index] = lambda: np.asarray(to_array(initializer, folder))
+        onnx, path = self._onnx, self._path
+        self._constants[index] = lambda: stored_value(onnx, path, initializer)
 
     def _constant_value(self, node: Any) -> Callable[[], npt.NDArray[Any]] | None:
         to_array = self._onnx.numpy_helper.to_array

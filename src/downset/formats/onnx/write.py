@@ -13,31 +13,14 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
-from downset.formats.onnx.model_file import subgraphs
+from downset.formats.onnx.bodies import subgraphs
 from downset.formats.whole_files import write_whole
 from downset.graph.core import ABSENT, Graph, Op
 
-__all__ = ["export_onnx", "external_files"]
+__all__ = ["export_onnx"]
 
 _OURS = frozenset({"layout", "depthwise", "fill", "partial_sum"})
 """Attributes of the graph's own vocabulary, which no node has."""
-
-
-def external_files(path: str | os.PathLike[str]) -> list[str]:
-    """The files beside an .onnx file that hold weights of it, each once."""
-    import onnx
-
-    model = onnx.load(str(path), load_external_data=False)
-    entries = (entry for weight in model.graph.initializer for entry in weight.external_data)
-    return list(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
-
-
-def weights_beside(graph: Graph) -> list[Path]:
-    """The files beside a loaded model that hold weights of it, as they are found from here."""
-    source = graph.source
-    if source.format != "onnx":
-        return []
-    return [Path(source.path).parent / name for name in external_files(source.path)]
 
 
 def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]) -> None:

@@ -9,11 +9,9 @@ import numpy as np
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.kinds import kind_of
 
 __all__ = ["opsets_of", "refuse", "shard_model"]
-
-_CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
-_DRAWS = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
 def refuse(graph: Graph, ops: Sequence[int], *, several: bool) -> None:
@@ -21,10 +19,11 @@ def refuse(graph: Graph, ops: Sequence[int], *, several: bool) -> None:
     its own random numbers: theirs would not be rows of one tensor."""
     for op in (graph.ops[index] for index in ops):
         what = f"{graph.name}: operator {op.name!r} of kind {op.kind}"
-        if op.kind in _CONTROL_FLOW:
+        row = kind_of(op.kind)
+        if row.category == "control flow":
             raise UnsupportedError(f"{what} holds a network of its own, which shards do not carry")
-        trained = graph.constant(op.inputs[2]) if op.kind == "Dropout" and len(op.inputs) > 2 else None
-        draws = op.kind in _DRAWS or (trained is not None and trained.any())
+        trained = graph.constant(op.inputs[2]) if row.draws == "in training" and len(op.inputs) > 2 else None
+        draws = row.draws == "always" or (trained is not None and trained.any())
         if several and draws and "seed" not in op.attrs:
             raise UnsupportedError(
                 f"{what} draws at random, on every device anew; give it a seed, or let one device compute it"

@@ -41,13 +41,14 @@ SHARDS_SCHEMA = 1
 @dataclass(frozen=True, slots=True)
 class ShardBlock:
     """Operators computed strip by strip: device `strips[i][0]` makes frame rows strips[i][1:], of `frame_rows`; a
-    tensor of H rows is cut at floor(row · H / frame_rows)."""
+    tensor of H rows is cut at floor(row · H / frame_rows). Along axis 1 the rows are columns."""
 
     stage: int
     block: int
     ops: tuple[int, ...]
     frame_rows: int
     strips: tuple[tuple[str, int, int], ...]
+    axis: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _blocks(plan: Pipeline) -> list[ShardBlock]:
             if any(strip.columns is not None for strip in block.strips):
                 raise UnsupportedError("tiles with columns are not exported; choose a method that cuts rows only")
             strips = tuple((names[strip.device], strip.start, strip.stop) for strip in block.strips)
-            found.append(ShardBlock(number, place, block.ops, block.frame_rows, strips))
+            found.append(ShardBlock(number, place, block.ops, block.frame_rows, strips, block.axis))
     return found
 
 
@@ -135,7 +136,7 @@ def _filled(folder: Path) -> Iterator[Path]:
 
 
 def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
-    form, opsets = row_form(graph, strict=False), opsets_of(graph)
+    form, opsets = row_form(graph, axis=_axis_of(blocks), strict=False), opsets_of(graph)
     shards: list[Shard] = []
     for block in blocks:
         for device, start, stop in block.strips:
@@ -155,18 +156,26 @@ def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Sh
         "schema": SHARDS_SCHEMA,
         "inputs": [graph.tensors[tensor].name for tensor in graph.inputs],
         "outputs": [graph.tensors[tensor].name for tensor in graph.outputs],
-        "tensors": _tensors(graph, {name for shard in shards for name in (*shard.inputs, *shard.outputs)}),
+        "tensors": _tensors(graph, {name for shard in shards for name in (*shard.inputs, *shard.outputs)}, form.axis),
         "shards": listed,
     }
     write_whole(folder / "shards.json", (json.dumps(described, indent=1) + "\n").encode())
     return tuple(shards)
 
 
-def _tensors(graph: Graph, names: set[str]) -> dict[str, dict[str, Any]]:
+def _axis_of(blocks: Sequence[ShardBlock]) -> int:
+    """The axis that all blocks are cut along: a tensor between two has rows along one axis."""
+    axes = {block.axis for block in blocks} or {0}
+    if len(axes) > 1:
+        raise UnsupportedError("blocks that are cut along different axes are not exported")
+    return axes.pop()
+
+
+def _tensors(graph: Graph, names: set[str], axis: int) -> dict[str, dict[str, Any]]:
     """What the shards pass on, and the network's inputs and outputs, as a whole, by name."""
     ends = {*graph.inputs, *graph.outputs}
     return {
-        meta.name: {"shape": list(meta.shape), "dtype": meta.dtype, "rows_axis": spatial_axis(graph, index, 0)}
+        meta.name: {"shape": list(meta.shape), "dtype": meta.dtype, "rows_axis": spatial_axis(graph, index, axis)}
         for index, meta in enumerate(graph.tensors)
         if meta.name in names or index in ends
     }
@@ -196,7 +205,7 @@ def shard_graph(
     held: dict[int, Held] = {}
     for tensor, rows in needed(form, ops, wanted).items():
         if tensor not in made:
-            held[tensor] = (_given(edit, graph, tensor, rows), rows)
+            held[tensor] = (_given(edit, graph, tensor, rows, form.axis), rows)
     operators, found = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix="/strip", held=held)
     inputs = {graph.tensors[tensor].name: rows for tensor, (_, rows) in held.items()}
     outputs = {graph.tensors[tensor].name: rows for tensor, rows in wanted.items()}
@@ -220,10 +229,10 @@ def _with_constants(graph: Graph, ops: Sequence[Op]) -> list[Op]:
     return [*(graph.ops[index] for index in sorted(needed_ops)), *ops]
 
 
-def _given(edit: Edit, graph: Graph, tensor: int, rows: Interval) -> int:
+def _given(edit: Edit, graph: Graph, tensor: int, rows: Interval, axis: int) -> int:
     meta = graph.tensors[tensor]
     shape = list(meta.shape)
-    dimension = spatial_axis(graph, tensor, 0)
+    dimension = spatial_axis(graph, tensor, axis)
     if dimension is not None:
         shape[dimension] = rows[1] - rows[0]
     return edit.add_tensor(meta.name, shape, meta)

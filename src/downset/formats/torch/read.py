@@ -150,6 +150,7 @@ _ELEMENTWISE = {
     **_BINARY,
     "relu": "Relu", "relu_": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "hardswish": "HardSwish", "exp": "Exp",
     "sqrt": "Sqrt", "abs": "Abs", "neg": "Neg", "erf": "Erf", "log": "Log",
+    "silu": "Swish", "silu_": "Swish",
     "flatten": "Reshape", "view": "Reshape", "reshape": "Reshape", "squeeze": "Squeeze", "unsqueeze": "Unsqueeze",
 }  # fmt: skip
 """Operators that need no attributes here: reshapes take the shape of their output."""
@@ -179,16 +180,28 @@ def _conv(node: Any) -> _Kind | None:
     return "Conv", attrs
 
 
-def _pool(kind: str) -> Callable[[Any], _Kind | None]:
+def _conv_transpose(node: Any) -> _Kind:
+    rank = node.args[1].meta["val"].dim() - 2
+    return "ConvTranspose", {
+        "kernel_shape": list(node.args[1].meta["val"].shape[2:]),
+        "strides": _pair(_argument(node, 3, 1))[:rank],
+        "pads": _pair(_argument(node, 4, 0))[:rank] * 2,
+        "output_padding": _pair(_argument(node, 5, 0))[:rank],
+        "group": int(_argument(node, 6, 1)),
+        "dilations": _pair(_argument(node, 7, 1))[:rank],
+    }
+
+
+def _pool(kind: str, rank: int = 2) -> Callable[[Any], _Kind | None]:
     def translate(node: Any) -> _Kind | None:
-        kernel = _pair(node.args[1])
+        kernel = _pair(node.args[1])[:rank]
         attrs: dict[str, Any] = {
             "kernel_shape": kernel,
-            "strides": _pair(_argument(node, 2, None) or kernel),
-            "pads": _pair(_argument(node, 3, 0)) * 2,
+            "strides": _pair(_argument(node, 2, None) or kernel)[:rank],
+            "pads": _pair(_argument(node, 3, 0))[:rank] * 2,
         }
         if kind == "MaxPool":
-            attrs.update(dilations=_pair(_argument(node, 4, 1)), ceil_mode=int(_argument(node, 5, False)))
+            attrs.update(dilations=_pair(_argument(node, 4, 1))[:rank], ceil_mode=int(_argument(node, 5, False)))
         else:
             include = int(_argument(node, 5, True))
             attrs.update(ceil_mode=int(_argument(node, 4, False)), count_include_pad=include)
@@ -259,18 +272,22 @@ def _dropout(node: Any) -> _Kind | None:
 
 _TRANSLATED: Mapping[str, Callable[[Any], _Kind | None]] = {
     "adaptive_avg_pool2d": _adaptive,
+    "avg_pool1d": _pool("AveragePool", 1),
     "avg_pool2d": _pool("AveragePool"),
     "batch_norm": _batch_norm,
     "cat": _concat,
     "chunk": _split,
     "conv1d": _conv,
     "conv2d": _conv,
+    "conv_transpose1d": _conv_transpose,
+    "conv_transpose2d": _conv_transpose,
     "dropout": _dropout,
     "gelu": _gelu,
     "hardtanh": _clip,
     "hardtanh_": _clip,
     "leaky_relu": _leaky,
     "linear": _linear,
+    "max_pool1d": _pool("MaxPool", 1),
     "max_pool2d": _pool("MaxPool"),
     "mean": _mean,
     "permute": _permute,

@@ -7,12 +7,10 @@ from typing import Literal
 
 from downset.graph.core import Graph
 from downset.graph.cost import row_form
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 
 __all__ = ["PieceChain", "PieceProblem", "Ties", "piece_problem"]
-
-_LAYERS = {"Conv", "ConvTranspose", "com.microsoft::FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool",
-           "GlobalMaxPool"}  # fmt: skip
 
 Ties = Literal["sum", "first"]
 
@@ -56,9 +54,10 @@ class PieceChain:
         return tuple(tuple(sorted(op for v in piece for op in problem.vertices[v])) for piece in self.pieces)
 
 
-def piece_problem(graph: Graph, *, strict: bool = True) -> PieceProblem:
-    """The vertices that Algorithm 1 groups. Raises UnsupportedError for a kind whose halo is not known (if strict)."""
-    form = row_form(graph, strict=strict)
+def piece_problem(graph: Graph, *, axis: int = 0, strict: bool = True) -> PieceProblem:
+    """The vertices that Algorithm 1 groups, with halos along rows (axis 0) or columns (1). Raises UnsupportedError for
+    a kind whose halo is not known (if strict)."""
+    form = row_form(graph, axis=axis, strict=strict)
     made_by, read_by = graph.producers(), graph.consumers()
     vertex_of: dict[int, int] = {}
     waiting: dict[int, list[int]] = {}  # by tensor: operators that go with its one reader, the last makes it
@@ -71,7 +70,7 @@ def piece_problem(graph: Graph, *, strict: bool = True) -> PieceProblem:
         if made and all(graph.tensors[tensor].role != "activation" for tensor in made):
             waiting[made[0]] = [*before, index]  # computes weights: with the first that reads them
             continue
-        layer = op.kind in _LAYERS
+        layer = kind_of(op.kind).convolves_or_pools
         one_reader = len(made) == 1 and len(read_by[made[0]]) == 1 and made[0] not in graph.outputs
         moved = len(read) == 1 and (made_by[read[0]] in before or len(read_by[read[0]]) > 1)
         if not layer and one_reader and moved:

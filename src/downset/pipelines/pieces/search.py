@@ -24,12 +24,16 @@ Deviations: a state is what is left alone: what feeds the part already taken is 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
+from downset import native
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
-from downset.native import native_module
+from downset.methods import EngineName, check_engine
 from downset.pipelines.pieces.algorithm_1 import partition_graph_into_pieces
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem, Ties
+
+if TYPE_CHECKING:
+    from downset import _native
 
 __all__ = ["pieces"]
 
@@ -45,13 +49,14 @@ def pieces(
     seconds: float = 10.0,
     state_limit: int = 2_000_000,
     ties: Ties = "sum",
-    engine: str = "native",
+    engine: EngineName = "native",
 ) -> PieceChain:
     """The chain of least max C, ties as asked for, or the best found within the limits with its bound.
 
     Raises InfeasibleError if no chain keeps the diameter, LimitReached if none was found in time, UsageError for fewer
     than one strip or a diameter below one layer.
     """
+    check_engine(engine)
     if strips < 1 or diameter < 1:
         raise UsageError(f"pieces need a strip and a layer at least, not {strips} strips and a diameter of {diameter}")
     if engine == "python":
@@ -59,6 +64,7 @@ def pieces(
             problem, strips=strips, diameter=diameter, ties=ties, state_limit=state_limit
         )
     began = time.perf_counter()
+    outcomes = native.compiled.Outcome
     search = _native_search(problem, strips, diameter, state_limit)
     low, best, threshold = 0, _NONE, 0
     found: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]] | None = None
@@ -68,28 +74,28 @@ def pieces(
             break
         # What cannot be settled must not cost the whole budget; a threshold at the bound is the easiest to refute.
         outcome, allowed = search.within(threshold, left if threshold == _NONE - 1 else left / 4)
-        if outcome == 1:
+        if outcome is outcomes.SOLVED:
             found = tuple(map(tuple, search.pieces())), tuple(search.costs())
             best = max(found[1], default=0)
-        elif outcome == 0 and allowed == _NONE:
+        elif outcome is outcomes.IMPOSSIBLE and allowed == _NONE:
             raise InfeasibleError(f"no chain of pieces keeps the diameter {diameter}; allow a longer one")
-        elif outcome == 0:
+        elif outcome is outcomes.IMPOSSIBLE:
             low = allowed
         elif threshold in (low, _NONE - 1) and (found is not None or threshold > low):
             break
-        unsettled = outcome == -1
+        unsettled = outcome is outcomes.LIMIT
         threshold = _NONE - 1 if found is None else low + (0 if unsettled else (best - low) // 2)
     if found is None:
         raise LimitReached(f"no chain of pieces within {seconds:g} s; give it more time, or divide the network")
     spent = time.perf_counter() - began
     left = min(seconds - spent, max(spent, 1.0))  # settling ties is worth as much as the search was
-    refined = left > 0 and bool(search.refine(best, ties == "first", left))
+    refined = left > 0 and search.refine(best, ties == "first", left)
     if refined:
         found = tuple(map(tuple, search.pieces())), tuple(search.costs())
     return PieceChain(*found, low, refined, search.states(), time.perf_counter() - began)
 
 
-def _native_search(problem: PieceProblem, strips: int, diameter: int, state_limit: int) -> Any:
+def _native_search(problem: PieceProblem, strips: int, diameter: int, state_limit: int) -> _native.PieceSearch:
     if len(problem.vertices) > _MOST_VERTICES:
         raise UnsupportedError(
             f"{len(problem.vertices)} vertices are more than {_MOST_VERTICES}; divide the network (divided_pieces)"
@@ -99,17 +105,8 @@ def _native_search(problem: PieceProblem, strips: int, diameter: int, state_limi
         [number for item in op.inputs for number in (item.tensor, *(item.map or (0, 0, 0, 0)))] for op in form.ops
     ]
     numbers = [[op.rows, op.macs_per_row, int(op.whole)] for op in form.ops]
-    outputs = [list(op.outputs) for op in form.ops]
-    vertices = [list(vertex) for vertex in problem.vertices]
-    return native_module().PieceSearch(
-        inputs,
-        outputs,
-        numbers,
-        list(form.rows),
-        list(form.outputs),
-        vertices,
-        list(problem.layers),
-        strips,
-        diameter,
-        state_limit,
+    outputs = [op.outputs for op in form.ops]
+    rows = native.compiled.RowForm(inputs, outputs, numbers, form.rows, form.outputs)
+    return native.compiled.PieceSearch(
+        rows, problem.vertices, problem.layers, strips=strips, diameter=diameter, state_limit=state_limit
     )

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from downset.graph.core import Graph
+from downset.graph.kinds import FUSED_CONV
 from downset.memory.liveness import lifetimes, order_problem, profile
-from downset.memory.models import MemoryModel, memory_model
+from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.plan import plan_order
 from downset.plans import Order, Rewrite
 from downset.rewrites.concat.partition import Accumulate, Partitioned, Split, partition, partition_sites
@@ -43,16 +44,16 @@ class Chosen:
     rewrites: tuple[Rewrite, ...]
 
 
-def accumulation(memory: str | MemoryModel) -> Accumulate:
+def accumulation(memory: MemoryName | MemoryModel) -> Accumulate:
     """How the runtime of a memory model adds partial results up with least memory."""
     model = memory_model(memory)
     if model.accumulates:
         return "sum"
-    return "fused" if "com.microsoft::FusedConv" in model.in_place_input else "chain"
+    return "fused" if FUSED_CONV in model.in_place_input else "chain"
 
 
 def choose_rewrites(
-    graph: Graph, *, memory: str | MemoryModel, inexact: bool = False, time_limit_s: float = 10.0
+    graph: Graph, *, memory: MemoryName | MemoryModel, inexact: bool = False, time_limit_s: float = 10.0
 ) -> Chosen:
     """The set of sites whose rewriting gives the least peak found under the memory model, and no site more than needed.
 

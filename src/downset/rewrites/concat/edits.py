@@ -13,10 +13,8 @@ import numpy as np
 
 from downset.graph.core import ABSENT, Op
 from downset.graph.edit import Edit
+from downset.graph.kinds import FUSED_CONV, kind_of
 from downset.rewrites.concat.operands import (
-    BINARY,
-    CONVOLUTIONS,
-    FUSED,
     concat_axis,
     maker,
     operand_cut,
@@ -75,7 +73,7 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
         shape[axis] = (stop - start) * made_channels // whole
         made = edit.add_tensor(f"{result.name}/part{number}", shape, result)
         attrs = dict(op.attrs)
-        if op.kind in CONVOLUTIONS:
+        if kind_of(op.kind).category == "convolution":
             attrs["group"] = int(op.attrs.get("group", 1)) * (stop - start) // whole
         inputs = _inputs_of_part(edit, concat, op, axis, number, start, stop)
         ops.append(Op(f"{op.name}/part{number}", op.kind, inputs, (made,), attrs))
@@ -87,7 +85,7 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
 
 def _inputs_of_part(edit: Edit, concat: Op, op: Op, axis: int, number: int, start: int, stop: int) -> tuple[int, ...]:
     graph, joined = edit.graph, concat.outputs[0]
-    if op.kind in BINARY:
+    if kind_of(op.kind).broadcasts:
         found = []
         for tensor in op.inputs:
             how = operand_cut(graph, tensor, joined, axis)
@@ -101,7 +99,7 @@ def _inputs_of_part(edit: Edit, concat: Op, op: Op, axis: int, number: int, star
             found.append(tensor)
         return tuple(found)
     inputs = [concat.inputs[number], *op.inputs[1:]]
-    if op.kind in CONVOLUTIONS or op.kind == "BatchNormalization":
+    if kind_of(op.kind).category == "convolution" or op.kind == "BatchNormalization":
         whole = graph.tensors[joined].shape[axis]
         made_channels = graph.tensors[op.outputs[0]].shape[axis]
         for position, constant in enumerate(op.inputs[1:], start=1):
@@ -116,7 +114,7 @@ def split_convolution(edit: Edit, site: int, reader: int, accumulate: Accumulate
     """conv(concat(x_1 … x_n)) -> Σ conv_i(x_i): equation 6."""
     op = edit.graph.ops[reader]
     dtype = edit.graph.tensors[op.outputs[0]].dtype
-    if op.kind == FUSED or (accumulate == "fused" and dtype == "float32" and "layout" not in op.attrs):
+    if op.kind == FUSED_CONV or (accumulate == "fused" and dtype == "float32" and "layout" not in op.attrs):
         _accumulated(edit, site, reader)
     else:
         split_sum(edit, site, reader, accumulate)
@@ -176,7 +174,9 @@ def _accumulated(edit: Edit, site: int, reader: int) -> None:
         into = op.outputs[0] if number == last else edit.add_tensor(f"{result.name}/sum{number}", result.shape, result)
         inputs = (tensor, weights, *op.inputs[2:3]) if number == 0 else (tensor, weights, ABSENT, total)
         attrs = op.attrs if number == last else plain
-        ops.append(Op(f"{op.name}/partial{number}", "Conv" if number == 0 else FUSED, inputs, (into,), dict(attrs)))
+        ops.append(
+            Op(f"{op.name}/partial{number}", "Conv" if number == 0 else FUSED_CONV, inputs, (into,), dict(attrs))
+        )
         total = into
     edit.replace(reader, ops)
 

@@ -12,11 +12,9 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.edit import Edit
+from downset.graph.kinds import kind_of
 
 __all__ = [
-    "BINARY",
-    "CONVOLUTIONS",
-    "FUSED",
     "concat_axis",
     "maker",
     "operand_cut",
@@ -24,10 +22,6 @@ __all__ = [
     "part_constant",
     "summed_axis",
 ]
-
-BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu"})
-FUSED = "com.microsoft::FusedConv"
-CONVOLUTIONS = frozenset({"Conv", FUSED})
 
 
 def concat_axis(graph: Graph, op: Op) -> int:
@@ -65,7 +59,7 @@ def maker(graph: Graph, tensor: int) -> Op | None:
 
 def summed_axis(op: Op) -> int:
     """The axis of the weights that runs over what is summed."""
-    if op.kind in CONVOLUTIONS:
+    if kind_of(op.kind).category == "convolution":
         return 3 if op.attrs.get("layout") == "NHWC" else 1
     return 1 if op.attrs.get("transB") else 0
 

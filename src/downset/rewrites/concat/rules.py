@@ -14,6 +14,7 @@ import numpy as np
 
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.edit import Edit
+from downset.graph.kinds import kind_of
 from downset.rewrites.concat.edits import (
     Accumulate,
     flatten,
@@ -23,7 +24,7 @@ from downset.rewrites.concat.edits import (
     split_product,
     split_sum,
 )
-from downset.rewrites.concat.operands import BINARY, CONVOLUTIONS, concat_axis, operand_cut, summed_axis
+from downset.rewrites.concat.operands import concat_axis, operand_cut, summed_axis
 
 __all__ = ["Kind", "Rule", "moves_behind", "rule_for"]
 
@@ -39,18 +40,16 @@ class Rule:
     apply: Transformation
 
 
-_UNARY = frozenset(
-    {"Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Selu", "Softplus", "Softsign",
-     "Abs", "Neg", "Exp", "Sqrt", "Erf", "Gelu", "Mish", "Swish", "Identity", "ThresholdedRelu", "Celu"}
-)  # fmt: skip
-_PER_CHANNEL = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"})
+_OTHERS_MOVED = frozenset({"BatchNormalization", "Concat", "Flatten", "Pad"})
 _FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
 
 
 def moves_behind(op: Op) -> bool:
     """Whether a concatenation can move behind operators of this kind (see `rule_for` for whether this one can)."""
-    kinds = _UNARY | BINARY | _PER_CHANNEL | {"Concat", "Flatten", "Pad", "BatchNormalization"}
-    return op.kind in kinds or (op.kind in CONVOLUTIONS and int(op.attrs.get("group", 1)) > 1)
+    row = kind_of(op.kind)
+    if row.category == "convolution":
+        return int(op.attrs.get("group", 1)) > 1
+    return row.unary or row.broadcasts or row.pools or op.kind in _OTHERS_MOVED
 
 
 def rule_for(graph: Graph, site: int, reader: int, inexact: bool) -> Rule | None:
@@ -59,18 +58,19 @@ def rule_for(graph: Graph, site: int, reader: int, inexact: bool) -> Rule | None
     Quantised results are summed part by part only if `inexact`.
     """
     op, concat = graph.ops[reader], graph.ops[site]
+    row = kind_of(op.kind)
     joined = concat.outputs[0]
     axis = concat_axis(graph, concat)
     if len(op.outputs) != 1 or op.after:
         return None
     if op.kind == "Concat":
         return Rule("kernel-wise", flatten) if concat_axis(graph, op) == axis else None
-    if op.kind in BINARY:
+    if row.broadcasts:
         return Rule("kernel-wise", move_behind) if _binary(graph, op, joined, axis) else None
     if op.inputs.count(joined) != 1 or op.inputs[0] != joined:
         return None
     constant = all(tensor == ABSENT or tensor in graph.constants for tensor in op.inputs[1:])
-    if op.kind in _UNARY and (len(op.inputs) == 1 or (op.kind == "Clip" and constant)):
+    if row.unary and (len(op.inputs) == 1 or (row.further == "numbers" and constant)):
         return Rule("kernel-wise", move_behind)
     if op.kind in ("Gemm", "MatMul"):
         sums = _matrix(graph, op, joined, axis) and (inexact or _floats(graph, op))
@@ -80,7 +80,7 @@ def rule_for(graph: Graph, site: int, reader: int, inexact: bool) -> Rule | None
         return Rule("kernel-wise", move_behind) if constant and _leaves_alone(graph, op, axis, rank) else None
     if rank < 3 or axis != _channel_axis(op, rank):
         return None
-    if op.kind in _PER_CHANNEL and len(op.inputs) == 1:
+    if row.pools and len(op.inputs) == 1:
         return Rule("kernel-wise", move_behind)
     if op.kind == "Flatten" and int(op.attrs.get("axis", 1)) == 1:
         return Rule("kernel-wise", flatten_images)
@@ -112,7 +112,7 @@ def _leaves_alone(graph: Graph, op: Op, axis: int, rank: int) -> bool:
 
 
 def _convolution(graph: Graph, concat: Op, op: Op, axis: int, inexact: bool) -> Rule | None:
-    if op.kind not in CONVOLUTIONS or len(op.inputs) > 3:  # a fourth input is added to the result
+    if kind_of(op.kind).category != "convolution" or len(op.inputs) > 3:  # a fourth input is added to the result
         return None
     groups = int(op.attrs.get("group", 1))
     channels = [graph.tensors[tensor].shape[axis] for tensor in concat.inputs]

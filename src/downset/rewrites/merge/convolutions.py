@@ -22,12 +22,12 @@ from collections.abc import Sequence
 from downset.errors import UsageError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.edit import Edit
+from downset.graph.kinds import kind_of
 from downset.rewrites.merge.outputs import CHANNELS, arranged, deliver, ordered_by_hand
 from downset.rewrites.merge.window import GEOMETRY, common_window, joined_conv, windows
 
-__all__ = ["CONVOLUTIONS", "merge_convs", "mergeable", "merged_macs", "not_plain", "other_attrs", "unlike"]
+__all__ = ["merge_convs", "mergeable", "merged_macs", "not_plain", "other_attrs", "unlike"]
 
-CONVOLUTIONS = ("Conv", "com.microsoft::FusedConv")
 _FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
 
 
@@ -84,7 +84,7 @@ def merge_convs(graph: Graph, ops: Sequence[int]) -> Graph:
 def not_plain(graph: Graph, index: int) -> str | None:
     """Why this operator is no convolution that can be put together with others, or None."""
     op = graph.ops[index]
-    if op.kind not in CONVOLUTIONS:
+    if kind_of(op.kind).category != "convolution":
         return f"is a {op.kind}, not a convolution"
     if op.attrs.get("layout") == "NHWC":
         return "is channels-last"

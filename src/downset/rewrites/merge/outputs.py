@@ -12,15 +12,12 @@ import numpy as np
 
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.edit import Edit
+from downset.graph.kinds import kind_of
 
 __all__ = ["CHANNELS", "arranged", "deliver", "ordered_by_hand", "private_reader", "split_channels"]
 
 CHANNELS = 1
 """The axis of the channels; channels-last graphs are refused."""
-_UNARY = frozenset(
-    {"Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Selu", "Softplus", "Softsign",
-     "Gelu", "Mish", "com.microsoft::Gelu", "com.microsoft::QuickGelu"}
-)  # fmt: skip
 
 
 def ordered_by_hand(graph: Graph, index: int) -> bool:
@@ -44,7 +41,7 @@ def _activation_behind(graph: Graph, index: int) -> int | None:
         return None
     op = graph.ops[reader]
     fixed = all(tensor == ABSENT or graph.tensors[tensor].role == "constant" for tensor in op.inputs[1:])
-    plain = op.kind in _UNARY and len(op.outputs) == 1 and op.attrs.get("layout") != "NHWC"
+    plain = kind_of(op.kind).unary and len(op.outputs) == 1 and op.attrs.get("layout") != "NHWC"
     return reader if plain and fixed and not ordered_by_hand(graph, reader) else None
 
 

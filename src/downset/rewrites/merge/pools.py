@@ -20,14 +20,13 @@ import numpy.typing as npt
 from downset.errors import UsageError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.edit import Edit
+from downset.graph.kinds import kind_of
 from downset.rewrites.merge.convolutions import merge_convs, mergeable, not_plain
 from downset.rewrites.merge.outputs import CHANNELS, ordered_by_hand, private_reader
 from downset.rewrites.merge.places import numbered, origins, without_numbers
 from downset.rewrites.merge.window import Window, common_window, windows
 
 __all__ = ["macs_through_pools", "merge_through_pools", "mergeable_through_pools", "pool_swappable", "swap_pool"]
-
-_UNFUSED = ("Relu", "Sigmoid", "Tanh")
 
 
 def pool_swappable(graph: Graph, index: int) -> str | None:
@@ -38,7 +37,7 @@ def pool_swappable(graph: Graph, index: int) -> str | None:
         return f"operator {op.name!r} {reason}"
     if any((w.taps, w.stride, w.before, w.after) != (1, 1, 0, 0) for w in windows(graph, index)):
         return f"operator {op.name!r} is not 1x1 with stride 1 and without pads"
-    if op.attrs.get("activation") not in (None, "", *_UNFUSED):
+    if op.attrs.get("activation") and kind_of(op.attrs["activation"]).fused != ():
         return f"operator {op.name!r} has a fused {op.attrs['activation']}"
     maker = graph.producers()[op.inputs[0]]
     pool = graph.ops[maker] if maker >= 0 else None

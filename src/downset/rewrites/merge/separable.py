@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from downset.errors import UsageError
 from downset.graph.core import Graph, Op
 from downset.graph.edit import Edit
+from downset.graph.kinds import kind_of
 from downset.lattice import ancestors
 from downset.rewrites.merge.convolutions import not_plain, unlike
 from downset.rewrites.merge.outputs import CHANNELS, arranged, deliver, ordered_by_hand, private_reader
@@ -143,8 +144,8 @@ def _joined_input(edit: Edit, graph: Graph, depthwise: Sequence[int]) -> tuple[l
     if not shared or first is None:
         return _concatenated(edit, graph, sources)
     ops, source = _concatenated(edit, graph, [graph.ops[maker].inputs[0] for maker in makers])
-    meta = edit.tensors[source]
-    made = edit.add_tensor(f"{graph.tensors[sources[0]].name}/merged", meta.shape, meta)
+    like = graph.tensors[sources[0]]
+    made = edit.add_tensor(f"{like.name}/merged", edit.tensors[source].shape, like)
     return [*ops, replace(first, name=f"{first.name}/merged", inputs=(source,), outputs=(made,))], made
 
 
@@ -156,7 +157,7 @@ def _begins(graph: Graph, maker: int, like: Op, depthwise: Sequence[int]) -> boo
     alike = op.kind == like.kind and op.attrs == like.attrs and len(op.inputs) == len(op.outputs) == 1
     readers = {index for index, other in enumerate(graph.ops) if op.outputs[0] in other.inputs}
     return (
-        alike and op.kind in ("Relu", "Sigmoid", "Tanh", "HardSwish") and op.outputs[0] not in graph.outputs
+        alike and kind_of(op.kind).unary and op.outputs[0] not in graph.outputs
         and op.attrs.get("layout") != "NHWC" and readers <= set(depthwise)
     )  # fmt: skip
 

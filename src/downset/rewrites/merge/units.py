@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.graph.core import Graph
-from downset.rewrites.merge.convolutions import CONVOLUTIONS, mergeable
+from downset.graph.kinds import kind_of
+from downset.rewrites.merge.convolutions import mergeable
 
 __all__ = ["why_not_merged"]
 
@@ -14,7 +15,7 @@ def why_not_merged(graph: Graph, units: Sequence[Sequence[int]]) -> str | None:
     """None where these units, each a convolution or one with the ReLU behind it, can run as one; else the reason."""
     for ops in units:
         first = graph.ops[ops[0]]
-        if first.kind not in CONVOLUTIONS or len(graph.tensors[first.outputs[0]].shape) != 4:
+        if kind_of(first.kind).category != "convolution" or len(graph.tensors[first.outputs[0]].shape) != 4:
             return f"operator {first.name!r} is no convolution of an image"
         alone = len(ops) == 1 or (graph.ops[ops[1]].kind == "Relu" and not first.attrs.get("activation"))
         if len(ops) > 2 or not alone or first.attrs.get("activation") not in (None, "", "Relu"):

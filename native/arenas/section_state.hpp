@@ -4,42 +4,25 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <utility>
 #include <vector>
 
-#include "arenas/local_search.hpp"
+#include "arenas/section_layout.hpp"
+#include "deadline.hpp"
 
 namespace downset {
 
-class SectionState {
+class SectionState : public SectionLayout {
 public:
-    using Size = ArenaProblem::Size;
-    using Interval = ArenaProblem::Interval;
-    using Clock = std::chrono::steady_clock;
-
-    // Part of a larger problem, in its grains: no offset below `rest`, steps are sections.
-    struct Window {
-        std::vector<Size> size, alignment, pinned, rest;
-        std::vector<std::vector<Interval>> active;
-        std::vector<double> length, weight;
-    };
-
     std::int64_t inferences() const { return inferences_; }
 
 protected:
-    const ArenaProblem& problem_;
-    int count_, sections_ = 0;
-    Size grain_ = 0, capacity_ = -1;  // all sizes and offsets are in grains: what divides all of them
-    std::vector<double> length_, weight_;
-    std::vector<std::vector<std::pair<int, int>>> ranges_;  // the sections a record lives in
-    std::vector<Size> size_, alignment_, pinned_, least_;   // least_: no lower offset from the start
-    std::vector<std::vector<int>> members_, obstacles_;
+    Size capacity_ = -1;
+    std::vector<double> weight_;
     bool timed_out_ = false;
-    Clock::time_point deadline_;
+    Deadline deadline_{0};
     std::int64_t nodes_ = 0, inferences_ = 0;
     std::vector<std::int64_t> failed_at_;  // by section: the node of its last failure
 
@@ -56,45 +39,9 @@ protected:
     std::vector<Change> trail_;
     std::vector<int> stack_, cuts_;  // placed records; boundaries that the last one placed was the last to span
 
-    SectionState(const ArenaProblem& problem, const std::vector<std::vector<Interval>>& active)
-        : problem_(problem), count_(problem.count()), length_(count_, 0.0), weight_(count_, 1.0), ranges_(count_),
-          size_(problem.nbytes), alignment_(problem.alignment), pinned_(problem.pinned), least_(count_, 0) {
-        for (int i = 0; i < count_; ++i) {
-            grain_ = std::gcd(grain_, size_[i]);
-            if (pinned_[i] > 0) grain_ = std::gcd(grain_, pinned_[i]);
-        }
-        grain_ = std::max<Size>(grain_, 1);
-        // An alignment that divides the grain is met by itself; one that the grain divides keeps offsets whole grains.
-        for (bool changed = true; changed;) {
-            changed = false;
-            for (Size alignment : alignment_)
-                if (grain_ % alignment != 0 && alignment % grain_ != 0) {
-                    grain_ = std::gcd(grain_, alignment);
-                    changed = true;
-                }
-        }
-        for (int i = 0; i < count_; ++i) {
-            size_[i] /= grain_;
-            alignment_[i] = std::max<Size>(alignment_[i] / grain_, 1);
-            if (pinned_[i] > 0) pinned_[i] /= grain_;
-            for (auto [start, stop] : active[i]) length_[i] += static_cast<double>(stop - start);
-        }
-        lay_out(active);
-    }
+    explicit SectionState(const ArenaProblem& problem) : SectionLayout(problem), weight_(count_, 1.0) {}
     SectionState(const ArenaProblem& problem, const Window& window)
-        : problem_(problem), count_(problem.count()), grain_(1), length_(window.length), weight_(window.weight),
-          ranges_(count_), size_(window.size), alignment_(window.alignment), pinned_(window.pinned),
-          least_(window.rest) {
-        lay_out(window.active);
-    }
-
-    template <class Visit>
-    void each_section(int record, Visit visit) const {
-        for (auto [start, stop] : ranges_[record])
-            for (int s = start; s < stop; ++s) visit(s);
-    }
-    int first_section(int record) const { return ranges_[record].front().first; }
-    int last_section(int record) const { return ranges_[record].back().second; }
+        : SectionLayout(problem, window), weight_(window.weight) {}
 
     // Back to the start; false if it is plain that nothing fits.
     bool reset() {
@@ -121,21 +68,10 @@ protected:
         return true;
     }
 
-    Size above_obstacles(int record, Size offset) const {
-        const Size alignment = alignment_[record];
-        if (alignment > 1) offset = (offset + alignment - 1) / alignment * alignment;
-        for (int other : obstacles_[record])
-            if (offset < pinned_[other] + size_[other]) {
-                if (offset + size_[record] <= pinned_[other]) break;
-                offset = (pinned_[other] + size_[other] + alignment - 1) / alignment * alignment;
-            }
-        return offset;
-    }
-
     bool propagate(Size last) {
         const std::size_t most = queue_.size() * kRounds;
         for (std::size_t head = 0; head < queue_.size() && head <= most; ++head) {
-            if (head % 64 == 63 && Clock::now() > deadline_) timed_out_ = true;
+            if (head % 64 == 63 && deadline_.passed()) timed_out_ = true;
             if (timed_out_) break;
             const int section = queue_[head];
             queued_[section] = 0;
@@ -194,38 +130,6 @@ private:
     std::vector<Size> sums_;
     std::vector<int> queue_;
     std::vector<char> queued_;
-
-    void lay_out(const std::vector<std::vector<Interval>>& active) {
-        std::vector<std::int64_t> points;
-        for (const auto& pieces : active)
-            for (auto [start, stop] : pieces) {
-                points.push_back(start);
-                points.push_back(stop);
-            }
-        std::sort(points.begin(), points.end());
-        points.erase(std::unique(points.begin(), points.end()), points.end());
-        sections_ = std::max<int>(0, static_cast<int>(points.size()) - 1);
-        const auto at = [&](std::int64_t point) {
-            return static_cast<int>(std::lower_bound(points.begin(), points.end(), point) - points.begin());
-        };
-        members_.resize(sections_);
-        for (int i = 0; i < count_; ++i) {
-            for (auto [start, stop] : active[i]) {
-                // Pieces that touch become one, so that a boundary is where a record really begins or ends.
-                if (!ranges_[i].empty() && ranges_[i].back().second == at(start))
-                    ranges_[i].back().second = at(stop);
-                else
-                    ranges_[i].emplace_back(at(start), at(stop));
-                for (int s = at(start); s < at(stop); ++s) members_[s].push_back(i);
-            }
-        }
-        obstacles_.resize(count_);
-        for (int i = 0; i < count_; ++i)
-            for (int other : problem_.rivals[i])
-                if (pinned_[other] >= 0 && pinned_[i] < 0) obstacles_[i].push_back(other);
-        for (auto& list : obstacles_)
-            std::sort(list.begin(), list.end(), [&](int a, int b) { return pinned_[a] < pinned_[b]; });
-    }
 
     void count_in(int record, int sign) {
         for (auto [start, stop] : ranges_[record]) {

@@ -1,0 +1,157 @@
+// What is placed in an arena, by offset and by time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "arenas/ranks.hpp"
+#include "bits.hpp"
+
+namespace downset {
+
+// What is placed, by ascending offset, in blocks short enough to insert into. A query walks all of it: two comparisons
+// of neighbouring integers, many at once, beat a tree while much of it lives at once.
+class PlacedList {
+public:
+    using Ranked = std::vector<std::pair<std::int32_t, std::int32_t>>;
+
+    void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end) {
+        // The block to go into: the last one that begins at or below `begin`.
+        auto at = std::upper_bound(firsts_.begin(), firsts_.end(), begin) - firsts_.begin();
+        if (at > 0) --at;
+        if (blocks_.empty()) {
+            blocks_.push_back(std::make_unique<Block>());
+            firsts_.push_back(begin);
+        }
+        Block& into = *blocks_[at];
+        const auto place =
+            std::upper_bound(into.begin.begin(), into.begin.begin() + into.size, begin) - into.begin.begin();
+        const auto make_room = [&](auto& list) {
+            std::move_backward(list.begin() + place, list.begin() + into.size, list.begin() + into.size + 1);
+        };
+        make_room(into.low);
+        make_room(into.high);
+        make_room(into.begin);
+        make_room(into.end);
+        into.low[place] = low;
+        into.high[place] = high;
+        into.begin[place] = begin;
+        into.end[place] = end;
+        firsts_[at] = into.begin[0];
+        if (++into.size == most) split(at);
+    }
+
+    // Calls visit(begin, end) for what overlaps any of the pieces, by ascending offset, until it returns true.
+    template <class Visit>
+    void overlapping(const Ranked& pieces, Visit visit) const {
+        std::array<std::uint8_t, most> together;
+        for (const auto& block : blocks_) {
+            const std::int32_t *low = block->low.data(), *high = block->high.data();
+            // Whole blocks, past `size` too, where low and high are equal and nothing overlaps: loops of fixed length.
+            const auto [first_low, first_high] = pieces.front();
+            for (int i = 0; i < most; ++i) together[i] = (low[i] < first_high) & (first_low < high[i]);
+            for (std::size_t other = 1; other < pieces.size(); ++other) {
+                const auto [other_low, other_high] = pieces[other];
+                for (int i = 0; i < most; ++i) together[i] |= (low[i] < other_high) & (other_low < high[i]);
+            }
+            for (int first = 0; first < block->size; first += 64) {
+                // Eight bytes of 0 or 1 to eight bits, eight times: then only what overlaps costs a step.
+                std::uint64_t bits = 0;
+                for (int eight = 0; eight < 8; ++eight) {
+                    std::uint64_t bytes;
+                    std::memcpy(&bytes, together.data() + first + 8 * eight, 8);
+                    if constexpr (std::endian::native == std::endian::big) bytes = __builtin_bswap64(bytes);
+                    bits |= (bytes * 0x0102040810204080ULL >> 56) << (8 * eight);
+                }
+                if (FixedBits<1>({bits}).any(
+                        [&](int i) { return visit(block->begin[first + i], block->end[first + i]); }))
+                    return;
+            }
+        }
+    }
+
+private:
+    static constexpr int most = 256;
+    struct Block {
+        std::array<std::int32_t, most> low{}, high{};
+        std::array<Offset, most> begin{}, end{};
+        int size = 0;
+    };
+    std::vector<std::unique_ptr<Block>> blocks_;
+    std::vector<Offset> firsts_;
+
+    void split(std::ptrdiff_t at) {
+        auto right = std::make_unique<Block>();
+        Block& left = *blocks_[at];
+        constexpr int half = most / 2;
+        const auto move_half = [](auto& from, auto& to) {
+            std::copy(from.begin() + half, from.end(), to.begin());
+            std::fill(from.begin() + half, from.end(), 0);
+        };
+        move_half(left.low, right->low);
+        move_half(left.high, right->high);
+        move_half(left.begin, right->begin);
+        move_half(left.end, right->end);
+        left.size = half;
+        right->size = most - half;
+        firsts_.insert(firsts_.begin() + at + 1, right->begin[0]);
+        blocks_.insert(blocks_.begin() + at + 1, std::move(right));
+    }
+};
+
+// One list for each stretch of steps, with all that lives in it, so that short lifetimes do not meet what is far away.
+// A stretch is twice the mean lifetime: on average a record is in one and a half lists.
+class PlacedByTime {
+public:
+    using Ranked = PlacedList::Ranked;
+
+    // Of so many steps, in stretches of so many.
+    PlacedByTime(std::int32_t steps, std::int32_t width) : width_(width), lists_(steps / width + 1) {}
+
+    static std::int32_t width_for(const Ranks& rank, const std::vector<Pieces>& active) {
+        std::int64_t total = 0, count = 0;
+        for (const auto& pieces : active)
+            for (auto [low, high] : pieces) {
+                total += rank(high) - rank(low);
+                ++count;
+            }
+        const std::int64_t mean = count ? total / count + 1 : 1;
+        const auto stretches = std::clamp<std::int64_t>(rank.count() / (2 * mean), 1, 4096);
+        // A few stretches are not worth sorting what is found in two of them.
+        return static_cast<std::int32_t>(rank.count() / (stretches < 8 ? 1 : stretches) + 1);
+    }
+
+    void insert(std::int32_t low, std::int32_t high, Offset begin, Offset end) {
+        for (auto at = low / width_; at <= (high - 1) / width_; ++at) lists_[at].insert(low, high, begin, end);
+    }
+
+    // As PlacedList's; what lies in several stretches may be visited several times in a row.
+    template <class Visit>
+    void overlapping(const Ranked& pieces, Visit visit) {
+        const auto first = pieces.front().first / width_, last = (pieces.back().second - 1) / width_;
+        if (first == last) return lists_[first].overlapping(pieces, visit);
+        met_.clear();
+        for (auto at = first; at <= last; ++at)
+            lists_[at].overlapping(pieces, [&](Offset begin, Offset end) {
+                met_.emplace_back(begin, end);
+                return false;
+            });
+        std::sort(met_.begin(), met_.end());
+        for (auto [begin, end] : met_)
+            if (visit(begin, end)) return;
+    }
+
+private:
+    std::int32_t width_;
+    std::vector<PlacedList> lists_;
+    std::vector<std::pair<Offset, Offset>> met_;
+};
+
+}  // namespace downset

@@ -1,0 +1,59 @@
+// Placement in several arenas at scale. Specified by downset/arenas/constrained/spread.py.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "arenas/placed.hpp"
+#include "arenas/placement.hpp"
+#include "arenas/ranks.hpp"
+#include "arenas/records.hpp"
+#include "check.hpp"
+
+namespace downset {
+
+// Several arenas, each record at the lowest offset it finds there. With capacities: the first arena that has room, or
+// nothing at all if none has. Without: any number of arenas of `block` bytes, where the total grows least, the first
+// among equals.
+inline std::pair<std::vector<int>, std::vector<Offset>> spread(const Records& records, const std::vector<int>& sequence,
+                                                               const std::vector<Offset>& capacities, Offset block) {
+    require_indices("sequence", sequence, records.nbytes.size());
+    const auto count = records.nbytes.size();
+    std::vector<int> arena_of(count, -1);
+    std::vector<Offset> offsets(count, 0), heights;
+    const Ranks rank(records.active);
+    const auto width = PlacedByTime::width_for(rank, records.active);
+    std::vector<PlacedByTime> arenas;
+    for (std::size_t i = 0; i < capacities.size(); ++i) arenas.emplace_back(rank.count(), width);
+    for (int record : sequence) {
+        const auto pieces = ranked(rank, records.active[record]);
+        const Offset size = records.nbytes[record];
+        int chosen = -1;
+        Offset chosen_at = 0, least = capacities.empty() ? size : 1;  // a new block grows the total by all of it
+        for (int arena = 0; arena < static_cast<int>(arenas.size()) && least > 0; ++arena) {
+            const Offset at = gap_for(arenas[arena], pieces, size, records.alignment[record], true);
+            if (at + size > (capacities.empty() ? block : capacities[arena])) continue;
+            const Offset grown = capacities.empty() ? std::max<Offset>(0, at + size - heights[arena]) : 0;
+            if (chosen >= 0 ? grown < least : grown <= least) {
+                chosen = arena;
+                chosen_at = at;
+                least = grown;
+            }
+        }
+        if (chosen < 0) {
+            if (!capacities.empty() || size > block) return {};
+            chosen = static_cast<int>(arenas.size());
+            arenas.emplace_back(rank.count(), width);
+            heights.push_back(0);
+        }
+        arena_of[record] = chosen;
+        offsets[record] = chosen_at;
+        if (capacities.empty()) heights[chosen] = std::max(heights[chosen], chosen_at + size);
+        for (auto [low, high] : pieces) arenas[chosen].insert(low, high, chosen_at, chosen_at + size);
+    }
+    return {arena_of, offsets};
+}
+
+}  // namespace downset

@@ -1,0 +1,136 @@
+"""The public names and their types. `__init__.py` imports each when it is first used."""
+
+from downset.arenas.plan import plan_arena as plan_arena
+from downset.arenas.plan import plan_shared as plan_shared
+from downset.clusters.model import Cluster as Cluster
+from downset.clusters.toml_file import load_cluster as load_cluster
+from downset.distributed.simulator import Disturbance as Disturbance
+from downset.distributed.simulator import simulate as simulate
+from downset.errors import DownsetError as DownsetError
+from downset.errors import InfeasibleError as InfeasibleError
+from downset.errors import InvalidPlan as InvalidPlan
+from downset.errors import LimitReached as LimitReached
+from downset.errors import LoadError as LoadError
+from downset.errors import UnsupportedError as UnsupportedError
+from downset.errors import UsageError as UsageError
+from downset.executor.device import Device as Device
+from downset.executor.device import open_device as open_device
+from downset.executor.staged import run_stages as run_stages
+from downset.fitting.fit import fit as fit
+from downset.formats.plan_json import Plan as Plan
+from downset.formats.plan_json import read_plan as read_plan
+from downset.formats.plan_json import write_plan as write_plan
+from downset.formats.reading import load as load
+from downset.formats.records_csv import read_records as read_records
+from downset.formats.shards.write import Shard as Shard
+from downset.formats.shards.write import export_shards as export_shards
+from downset.formats.writing import export as export
+from downset.graph.core import Graph as Graph
+from downset.graph.core import Op as Op
+from downset.graph.core import Tensor as Tensor
+from downset.joint.check import verify as verify
+from downset.joint.order_and_arena import plan_together as plan_together
+from downset.memory.liveness import OrderProblem as OrderProblem
+from downset.memory.liveness import Storage as Storage
+from downset.memory.liveness import lifetimes as lifetimes
+from downset.memory.liveness import order_problem as order_problem
+from downset.memory.liveness import peak_bytes as peak_bytes
+from downset.memory.models import MEMORY_MODELS as MEMORY_MODELS
+from downset.memory.models import MemoryModel as MemoryModel
+from downset.memory.records import Record as Record
+from downset.methods import Method as Method
+from downset.orders.plan import plan_order as plan_order
+from downset.pipelines.every_method import plan_by_every_method as plan_by_every_method
+from downset.pipelines.plan import plan_pipeline as plan_pipeline
+from downset.plans import Arena as Arena
+from downset.plans import Evidence as Evidence
+from downset.plans import Order as Order
+from downset.plans import Pipeline as Pipeline
+from downset.plans import SharedObjects as SharedObjects
+from downset.plans import Stage as Stage
+from downset.plans import StagePlan as StagePlan
+from downset.plans import Together as Together
+from downset.reports.inspection import inspect as inspect
+from downset.reports.memory_map import memory_map as memory_map
+from downset.reports.text import report as report
+from downset.results import Comparison as Comparison
+from downset.results import Fit as Fit
+from downset.results import Inspection as Inspection
+from downset.results import Simulation as Simulation
+from downset.results import StageResult as StageResult
+from downset.results import StageRun as StageRun
+from downset.runtimes.compare import compare as compare
+from downset.stages.plan import plan_stages as plan_stages
+from downset.stages.problem import StageProblem as StageProblem
+from downset.tuning.profiles import Profiles as Profiles
+from downset.tuning.search import StageLimits as StageLimits
+from downset.tuning.tune import tune_stages as tune_stages
+
+__all__ = [
+    "MEMORY_MODELS",
+    "Arena",
+    "Cluster",
+    "Comparison",
+    "Device",
+    "Disturbance",
+    "DownsetError",
+    "Evidence",
+    "Fit",
+    "Graph",
+    "InfeasibleError",
+    "Inspection",
+    "InvalidPlan",
+    "LimitReached",
+    "LoadError",
+    "MemoryModel",
+    "Method",
+    "Op",
+    "Order",
+    "OrderProblem",
+    "Pipeline",
+    "Plan",
+    "Profiles",
+    "Record",
+    "Shard",
+    "SharedObjects",
+    "Simulation",
+    "Stage",
+    "StageLimits",
+    "StagePlan",
+    "StageProblem",
+    "StageResult",
+    "StageRun",
+    "Storage",
+    "Tensor",
+    "Together",
+    "UnsupportedError",
+    "UsageError",
+    "compare",
+    "export",
+    "export_shards",
+    "fit",
+    "inspect",
+    "lifetimes",
+    "load",
+    "load_cluster",
+    "memory_map",
+    "open_device",
+    "order_problem",
+    "peak_bytes",
+    "plan_arena",
+    "plan_by_every_method",
+    "plan_order",
+    "plan_pipeline",
+    "plan_shared",
+    "plan_stages",
+    "plan_together",
+    "read_plan",
+    "read_records",
+    "report",
+    "run_stages",
+    "simulate",
+    "tune_stages",
+    "verify",
+    "write_plan",
+]
+__version__: str

@@ -1,0 +1,254 @@
+"""The searches of downset, compiled."""
+
+import enum
+from collections.abc import Mapping, Sequence
+
+class Outcome(enum.Enum):
+    """How a search ended."""
+
+    SOLVED = 0
+    """What was asked for is found."""
+
+    IMPOSSIBLE = 1
+    """Proof that there is none."""
+
+    LIMIT = 2
+    """A limit came first: nothing is settled."""
+
+    OUT_OF_MEMORY = 3
+    """Likewise, and no time will settle it."""
+
+class OrderProblem:
+    """
+    Operators in a topological order and the storages they touch, as ascending lists.
+    """
+
+    def __init__(
+        self,
+        predecessors: Sequence[Sequence[int]],
+        nbytes: Sequence[int],
+        producers: Sequence[Sequence[int]],
+        consumers: Sequence[Sequence[int]],
+        kept: Sequence[bool],
+        in_place: Sequence[Sequence[int]],
+        floor_bytes: int,
+    ) -> None: ...
+    def reversed(self) -> OrderProblem:
+        """The same orders, read from their ends."""
+
+class BestFirst:
+    """A search for an order of least peak that goes on where it stopped."""
+
+    def __init__(self, problem: OrderProblem, byte_limit: int) -> None: ...
+    def advance(self, bound_bytes: int, incumbent_bytes: int, time_limit_s: float, state_limit: int) -> Outcome:
+        """
+        SOLVED: `steps` is below the incumbent and least of all; IMPOSSIBLE: none is below it.
+        """
+
+    @property
+    def bound(self) -> int: ...
+    @property
+    def expanded(self) -> int: ...
+    @property
+    def steps(self) -> list[int]: ...
+
+def order_peak(problem: OrderProblem, steps: Sequence[int]) -> int:
+    """Bytes."""
+
+def greedy(problem: OrderProblem, time_limit_s: float) -> list[int]:
+    """
+    Always the operator that leaves the least live; [] where the time is up.
+    """
+
+def beam(
+    problem: OrderProblem, width: int, bound_bytes: int, incumbent_bytes: int, time_limit_s: float
+) -> tuple[list[int], int]:
+    """(Order below the incumbent or [], states expanded)."""
+
+def closure_bound(problem: OrderProblem, known: Sequence[int], time_limit_s: float) -> int:
+    """Bytes that no order stays below. `known` is any order."""
+
+class Records:
+    """
+    Buffers that live in certain steps. `pinned`: an offset, or -1; `active`: ascending, half-open.
+    """
+
+    def __init__(
+        self,
+        nbytes: Sequence[int],
+        alignment: Sequence[int],
+        pinned: Sequence[int],
+        active: Sequence[Sequence[tuple[int, int]]],
+    ) -> None: ...
+    def __len__(self) -> int: ...
+
+def arena_within(
+    records: Records, capacity_bytes: int, time_limit_s: float, node_limit: int
+) -> tuple[list[int], Outcome, int]:
+    """(Offsets if SOLVED, how the search ended, placements tried)."""
+
+def arena_local_search(
+    records: Records,
+    sequences: Sequence[Sequence[int]],
+    bound_bytes: int,
+    time_limit_s: float,
+    round_limit: int,
+    seed: int,
+) -> tuple[list[int], int, int]:
+    """(Offsets, height in bytes, rounds)."""
+
+def place_in_order(records: Records, sequence: Sequence[int], lowest: bool) -> list[int]:
+    """
+    The offset of each record in its lowest or its smallest gap; -1 where it is not in the sequence.
+    """
+
+def spread(
+    records: Records, sequence: Sequence[int], capacities_bytes: Sequence[int], block_bytes: int
+) -> tuple[list[int], list[int]]:
+    """(Arena, offset) of each record; ([], []) where one finds no room."""
+
+def fill_strip(records: Records) -> list[int]:
+    """The offset of each record by best fit."""
+
+def assign_in_order(records: Records, sequence: Sequence[int], first: bool) -> list[int]:
+    """The object of each record."""
+
+def shared_objects(
+    records: Records, maxima_bytes: Sequence[int], incumbent_bytes: int, time_limit_s: float, state_limit: int
+) -> tuple[list[int], int, int]:
+    """(Object of each record or [], bound in bytes, states)."""
+
+class StageLattice:
+    """Downsets of at most 64 operators, their endings, and chains of these."""
+
+    def __init__(
+        self,
+        predecessors: Sequence[int],
+        max_ops: int,
+        max_groups: int,
+        single_root: bool,
+        time_limit_s: float,
+        pair_limit: int,
+    ) -> None: ...
+    def complete(self) -> bool: ...
+    def states(self) -> int: ...
+    def pairs(self) -> int: ...
+    def stages(self) -> list[int]: ...
+    def weigh(self, costs: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """
+        By stage: its dearest group, the sum of its groups, and how many they are.
+        """
+
+    def schedules(self) -> tuple[int, int]:
+        """How many chains of stages there are, as (high, low) words of 64 bits."""
+
+    def solve(self, prices: Sequence[int]) -> tuple[list[int], int]:
+        """
+        (The cheapest chain, its price); a price below 0 forbids a stage, no chain: ([], -1).
+        """
+
+class RowForm:
+    """
+    Operators along rows.
+
+    Five integers an input (tensor, scale, per, low, high), three an operator (rows, MACs a row, whole).
+    """
+
+    def __init__(
+        self,
+        op_inputs: Sequence[Sequence[int]],
+        op_outputs: Sequence[Sequence[int]],
+        numbers: Sequence[Sequence[int]],
+        rows: Sequence[int],
+        outputs: Sequence[int],
+    ) -> None: ...
+
+class PieceSearch:
+    """Chains of pieces of at most 1024 vertices."""
+
+    def __init__(
+        self,
+        form: RowForm,
+        vertices: Sequence[Sequence[int]],
+        layers: Sequence[int],
+        *,
+        strips: int,
+        diameter: int,
+        state_limit: int,
+    ) -> None: ...
+    def within(self, threshold_macs: int, time_limit_s: float) -> tuple[Outcome, int]:
+        """
+        (How the search ended, a cost that has to be allowed if it is IMPOSSIBLE).
+        """
+
+    def refine(self, threshold_macs: int, first: bool, time_limit_s: float) -> bool:
+        """
+        Whether ties among chains within the threshold were settled: by their sum, or as the paper does (`first`).
+        """
+
+    def pieces(self) -> list[list[int]]: ...
+    def costs(self) -> list[int]: ...
+    def states(self) -> int: ...
+    def pairs(self) -> int: ...
+
+class PipelineSegment:
+    """
+    Prices of strips of rows: each three lists, upper, lower and final, by row.
+    """
+
+    def __init__(self, rows: int, macs: Sequence[Sequence[int]], moved_bytes: Sequence[Sequence[int]]) -> None: ...
+
+class PipelineChain:
+    """
+    Every segment by its cuts (start, stop); MACs before each cut, bytes charged over it.
+    """
+
+    def __init__(
+        self,
+        segments: Mapping[tuple[int, int], PipelineSegment],
+        macs_before: Sequence[int],
+        handover_bytes: Sequence[int],
+    ) -> None: ...
+
+class PipelineNetwork:
+    """Seconds a byte and seconds a transfer by pair of devices."""
+
+    def __init__(
+        self,
+        per_byte_s: Sequence[Sequence[float]],
+        latency_s: Sequence[Sequence[float]],
+        *,
+        uniform: bool,
+        overlap: bool,
+        shared: bool,
+    ) -> None: ...
+
+class PipelineProblem:
+    """
+    Devices are (type, MACs a second), the fastest first; forbidden are (start, stop, device).
+    """
+
+    def __init__(
+        self,
+        chain: PipelineChain,
+        devices: Sequence[tuple[int, float]],
+        network: PipelineNetwork,
+        *,
+        latency_limit_s: float,
+        several_blocks: bool,
+        forbidden: Sequence[tuple[int, int, int]],
+    ) -> None: ...
+
+def pipeline_least_period(
+    problem: PipelineProblem, *, incumbent_s: float, time_limit_s: float, state_limit: int
+) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
+    """
+    (Period or infinity, bound, whether the search ended, states, stages).
+
+    A stage is (leader, blocks, devices), a block (start, stop, row boundaries).
+    """
+
+def pipeline_least_latency(
+    problem: PipelineProblem, *, time_limit_s: float, state_limit: int
+) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
+    """Likewise the plan of least latency; its period is given."""

@@ -1,0 +1,51 @@
+"""What every command's JSON has, whether it succeeds or fails: `kind`, `schema`, `ok` and `error`.
+
+A command's own keys lie beside these four. docs/schemas/envelope.json describes the envelope, and a file of the kind's
+name there the whole. The key `ok` is in no plan file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import rich_click as click
+
+from downset.errors import InvalidPlan
+
+__all__ = ["SCHEMA", "OutputsDiffer", "json_option", "print_failure", "print_json"]
+
+SCHEMA = 1
+"""Of all commands. It changes where a key means something else; keys are added without a change."""
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class OutputsDiffer(InvalidPlan):
+    """Outputs differ by more than is allowed. `found`: the command's own keys, which are printed all the same."""
+
+    def __init__(self, message: str, found: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+def json_option(kind: str) -> Callable[[_Command], _Command]:
+    """The option --json of a command, as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Print JSON (docs/schemas/{kind}.json).")
+
+
+def print_json(kind: str, found: Mapping[str, Any]) -> None:
+    """A command's own keys, in the envelope of one that succeeded, to stdout."""
+    _print({"kind": kind, "schema": SCHEMA, "ok": True, "error": None, **found})
+
+
+def print_failure(kind: str, error: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """The envelope of a command that failed, to stdout. `error`: code, exit_code and message."""
+    _print({"kind": kind, "schema": SCHEMA, "ok": False, "error": dict(error), **found})
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

@@ -1,0 +1,32 @@
+"""Nodes of `.onnx` files that hold graphs: their bodies, and what these read from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["captures", "is_fixed", "subgraphs"]
+
+
+def is_fixed(dim: Any) -> bool:
+    return bool(dim.HasField("dim_value")) and dim.dim_value >= 0
+
+
+def subgraphs(node: Any) -> Iterator[Any]:
+    """The bodies of a control-flow node."""
+    for attribute in node.attribute:
+        yield from [attribute.g] if attribute.type == 5 else attribute.graphs if attribute.type == 10 else ()
+
+
+def captures(node: Any) -> Iterator[str]:
+    """Names that a node's subgraphs use from outside, in order of first use."""
+    for graph in subgraphs(node):
+        own = {value.name for value in graph.input} | {value.name for value in graph.initializer}
+        for inner in graph.node:
+            for name in (*inner.input, *captures(inner)):
+                if name and name not in own:
+                    yield name
+            own.update(inner.output)
+        for value in graph.output:  # a body may hand a value from outside straight on
+            if value.name and value.name not in own:
+                yield value.name

@@ -1,0 +1,112 @@
+"""The files beside an `.onnx` model that hold its weights: which they are, and how they come along with it."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LoadError, UsageError
+from downset.formats.onnx.bodies import subgraphs
+from downset.formats.whole_files import copy_whole
+from downset.graph.core import Graph
+
+__all__ = [
+    "bring_weights",
+    "check_room_for_weights",
+    "external_files",
+    "link_weights",
+    "stored_value",
+    "weights_beside",
+]
+
+Named = str | os.PathLike[str]
+
+
+def external_files(path: Named) -> list[str]:
+    """The files that hold weights of an .onnx file, each once, as it names them: relative to its folder."""
+    import onnx
+
+    graph = onnx.load(os.fspath(path), load_external_data=False).graph
+    return list(dict.fromkeys(location for _, location in external_locations(graph)))
+
+
+def external_locations(graph: Any) -> Iterator[tuple[str, str]]:
+    """(name, file) of the weights of a graph and its bodies that lie outside the model file."""
+    for weight in graph.initializer:
+        yield from ((weight.name, entry.value) for entry in weight.external_data if entry.key == "location")
+    for node in graph.node:
+        for body in subgraphs(node):
+            yield from external_locations(body)
+
+
+def weights_beside(graph: Graph) -> list[Path]:
+    """The files beside a loaded model that hold weights of it, as they are found from here."""
+    source = graph.source
+    if source.format != "onnx":
+        return []
+    return [Path(source.path).parent / name for name in external_files(source.path)]
+
+
+def stored_value(onnx: Any, path: Path, tensor: Any) -> npt.NDArray[Any]:
+    """The value of a tensor that the model at `path` stores, inside or beside it. ONNX's own function refuses files
+    with several hard links, as `link_weights` makes them. Raises LoadError where it is missing or too short."""
+    if tensor.data_location != tensor.EXTERNAL:
+        return np.asarray(onnx.numpy_helper.to_array(tensor))
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    file, start = path.parent / entries.get("location", ""), int(entries.get("offset") or 0)
+    held = type(tensor)(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
+    try:
+        with file.open("rb") as opened:
+            opened.seek(start)
+            held.raw_data = opened.read(int(entries.get("length") or -1))
+        return np.asarray(onnx.numpy_helper.to_array(held))
+    except OSError as error:
+        raise LoadError(f"{path}: its weights in {file.name} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise LoadError(f"{path}: its weights in {file.name} are no {tensor.name!r} ({error})") from None
+
+
+def link_weights(path: Path, folder: Path) -> None:
+    """Make the model's weights appear in another folder of this machine under the same names, for files there that
+    refer to them. Raises LoadError where they cannot be read."""
+    for location in external_files(path):
+        original, link = path.parent / location, folder / location
+        link.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if link.exists() and link.samefile(original):
+                continue
+            try:
+                os.link(original, link)  # ONNX Runtime does not follow symbolic links
+            except OSError:
+                shutil.copyfile(original, link)
+        except OSError as error:
+            raise LoadError(f"{path}: its weights in {location} cannot be read: {error.strerror or error}") from None
+
+
+def check_room_for_weights(path: Path, output: Path) -> None:
+    """Raise UsageError where weights that come along with `output` would meet another file of their name."""
+    for location in external_files(path):
+        original, target = path.parent / location, output.parent / location
+        if not (target.exists() and original.exists()) or target.samefile(original):
+            continue
+        if not target.is_file() or not filecmp.cmp(original, target, shallow=False):
+            raise UsageError(
+                f"the weights of {path} would lie at {target}, which holds something else; choose another folder"
+            )
+
+
+def bring_weights(written: Path, *, source: Path, output: Path) -> None:
+    """Copy the weights that the file `written` refers to from the folder of `source` to that of `output`, unless they
+    are there. Raises UsageError where they cannot be written."""
+    for location in external_files(written):
+        target = output.parent / location
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy_whole(source.parent / location, target)

@@ -1,0 +1,74 @@
+"""Sizes of pools, and of transposed convolutions, as ONNX Runtime has them where ONNX's inference gives others.
+
+The standard's text and its inference let a window start in the padding behind the image, or pad for dilated windows;
+ONNX Runtime and PyTorch drop such a window, and ONNX Runtime pads SAME as if windows were not dilated. A transposed
+convolution that is padded SAME makes its stride times as much, or all that its windows give where that is less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from downset.formats.onnx.bodies import subgraphs
+from downset.graph.kinds import kind_of
+
+__all__ = ["may_differ", "pooled_sizes"]
+
+
+def may_differ(nodes: Iterable[Any]) -> bool:
+    """Whether a pool among the nodes or in their bodies may have other sizes than ONNX infers."""
+    return any(_differs(node) or any(may_differ(body.node) for body in subgraphs(node)) for node in nodes)
+
+
+def _differs(node: Any) -> bool:
+    """Whether a pool rounds up, or is dilated and padded SAME; or a transposed convolution is padded so and more."""
+    category = kind_of(node.op_type).category
+    if category not in ("pool", "transposed convolution") or node.domain not in ("", "ai.onnx"):
+        return False
+    given = {item.name: item for item in node.attribute}
+    same = "auto_pad" in given and given["auto_pad"].s.startswith(b"SAME")
+    if category == "transposed convolution":
+        return same and "output_padding" in given and "output_shape" not in given
+    rounds_up = "ceil_mode" in given and (given["ceil_mode"].i or given["ceil_mode"].ref_attr_name)
+    dilated = "dilations" in given and any(extent != 1 for extent in given["dilations"].ints)
+    return bool(rounds_up or (dilated and same))
+
+
+def pooled_sizes(onnx: Any, node: Any, shape: Sequence[int], weights: Sequence[int] = ()) -> tuple[int, ...] | None:
+    """The spatial sizes made of an input [batch, channels, *spatial], with weights [., ., *window] where there are any;
+    None where the node is none of ours."""
+    if not _differs(node):
+        return None
+    given = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute if not item.ref_attr_name}
+    kernel, axes = given.get("kernel_shape") or weights[2:], len(shape) - 2
+    strides, dilations = given.get("strides") or [1] * axes, given.get("dilations") or [1] * axes
+    pads, padding = given.get("pads") or [0] * (2 * axes), given.get("auto_pad", b"NOTSET")
+    if axes < 1 or not len(kernel) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
+        return None
+    if kind_of(node.op_type).category == "transposed convolution":
+        behind = given.get("output_padding") or [0] * axes
+        windows = [dilation * (extent - 1) + 1 for extent, dilation in zip(kernel, dilations, strict=True)]
+        return tuple(
+            min(extent * stride, (extent - 1) * stride + window + more)
+            for extent, stride, window, more in zip(shape[2:], strides, windows, behind, strict=False)
+        )
+    sizes = []
+    for axis, extent in enumerate(shape[2:]):
+        stride, window = strides[axis], dilations[axis] * (kernel[axis] - 1) + 1
+        if stride < 1:
+            return None
+        head, both = pads[axis], pads[axis] + pads[axes + axis]
+        if padding == b"VALID":
+            head = both = 0
+        elif padding.startswith(b"SAME"):
+            both = (-(-extent // stride) - 1) * stride + kernel[axis] - extent
+            head = int((both + (padding == b"SAME_LOWER")) / 2)
+        room = extent + both - window
+        size = int(room / stride) + 1  # C++ divides toward zero
+        if given.get("ceil_mode"):
+            size = -(-room // stride) + 1
+            if (size - 1) * stride >= extent + head:
+                size -= 1
+        sizes.append(size)
+    return tuple(sizes)

@@ -1,0 +1,294 @@
+"""Shapes that ONNX's own inference leaves open although the file settles them, or gets wrong.
+
+ONNX propagates the values of a few operators only. Here sizes that are computed from sizes are evaluated. The branch of
+an `If` that runs gives its shapes, where its condition is known. Bodies of `Loop` and `Scan` and the model's functions
+are entered with the types that they are called with. Where a pool has other sizes than ONNX infers, so may all that
+follows: then every node is inferred again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from downset.formats.onnx.bodies import captures, is_fixed
+from downset.formats.onnx.pools import may_differ, pooled_sizes
+from downset.formats.onnx.values import LARGEST_ELEMENTS, Array, evaluate, small
+
+__all__ = ["settle"]
+
+_VISITS = 200_000
+"""Nodes visited, bodies included: functions that call each other may unfold without end."""
+
+Found = Mapping[str, tuple[Any, Array | None]]
+"""By name: the type of a value, and the value itself where it is known and small."""
+
+
+def settle(onnx: Any, model: Any) -> None:
+    """Write into the model's `value_info` and outputs the types of values that it leaves open and that follow from what
+    it says, and the sizes of pools and what follows from them. Values that depend on what is fed stay open. Linear in
+    nodes, each inferred at most once more."""
+    graph = model.graph
+    types = {value.name: value.type for value in (*graph.value_info, *graph.output, *graph.input)}
+    again = may_differ(graph.node) or any(may_differ(body.node) for body in model.functions)
+    if not again and not any(is_open(types.get(name)) for node in graph.node for name in node.output if name):
+        return
+    scope = _Scope(onnx, types, graph.initializer)
+    _Walk(onnx, model, again=again).through(graph.node, scope)
+    for value in (*graph.output, *graph.value_info):
+        if value.name in scope.found:
+            value.type.CopyFrom(scope.found[value.name])
+    graph.value_info.extend(
+        onnx.ValueInfoProto(name=name, type=kind) for name, kind in scope.found.items() if name not in types
+    )
+
+
+def is_open(kind: Any) -> bool:
+    """Whether a value has no type, or is a tensor whose sizes are not all fixed."""
+    if kind is None or kind.WhichOneof("value") is None:
+        return True
+    if not kind.HasField("tensor_type"):
+        return False
+    return not kind.tensor_type.HasField("shape") or not all(map(is_fixed, kind.tensor_type.shape.dim))
+
+
+def _shape(kind: Any) -> tuple[int, ...] | None:
+    """The sizes of a tensor; None where they are open or it is none."""
+    if is_open(kind) or not kind.HasField("tensor_type"):
+        return None
+    return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
+
+
+class _Scope:
+    """What is known of the values of one graph: types and, where small, the values themselves."""
+
+    def __init__(
+        self, onnx: Any, types: Mapping[str, Any], weights: Sequence[Any] = (), outer: _Scope | None = None
+    ) -> None:
+        self._onnx, self._types, self._outer = onnx, types, outer
+        self._weights = {weight.name: weight for weight in weights}
+        self._values: dict[str, Array | None] = {}
+        self.found: dict[str, Any] = {}
+        self.refused = False
+        """Whether a node cannot run with the types that it is given."""
+
+    def type(self, name: str) -> Any:
+        for known in (self.found, self._types):
+            if name in known:
+                return known[name]
+        if name in self._weights:
+            weight = self._weights[name]
+            return self._onnx.helper.make_tensor_type_proto(weight.data_type, tuple(weight.dims))
+        return None if self._outer is None else self._outer.type(name)
+
+    def value(self, name: str) -> Array | None:
+        if name not in self._values and name in self._weights:
+            self._values[name] = small(self._onnx, self._weights[name])
+        if name in self._values or name in self._types or self._outer is None:
+            return self._values.get(name)
+        return self._outer.value(name)
+
+    def learn(self, name: str, kind: Any, value: Array | None) -> None:
+        if kind is not None:
+            self.found[name] = kind
+        if value is not None and value.size <= LARGEST_ELEMENTS:
+            self._values[name] = value
+
+
+class _Walk:
+    def __init__(self, onnx: Any, model: Any, *, again: bool) -> None:
+        self._onnx, self._again = onnx, again
+        self._opsets = {entry.domain or "ai.onnx": entry for entry in model.opset_import}
+        self._functions = {(item.domain, item.name): item for item in model.functions}
+        self._ir_version = max(model.ir_version, 4)
+        self._left = _VISITS
+
+    def through(self, nodes: Iterable[Any], scope: _Scope) -> None:
+        """Visit the nodes of a graph in order and note what follows for their results."""
+        for node in nodes:
+            self._left -= 1
+            if self._left < 0:
+                return
+            self._visit(node, scope)
+
+    def _visit(self, node: Any, scope: _Scope) -> None:
+        values = {name: scope.value(name) for name in node.input if name}
+        if self._again or any(is_open(scope.type(name)) for name in node.output if name):
+            for name, (kind, value) in self._infer(node, scope, values).items():
+                scope.learn(name, kind, value)
+        if node.domain not in ("", "ai.onnx"):
+            return
+        shapes = {name: _shape(scope.type(name)) for name in (*node.input, *node.output) if name}
+        found = evaluate(self._onnx, node, values=values, shapes=shapes, opsets=[*self._opsets.values()])
+        for name, value in found.items():
+            scope.learn(name, None, value)
+
+    def _infer(self, node: Any, scope: _Scope, values: Mapping[str, Array | None]) -> Found:
+        if node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan"):
+            bodies = {item.name: item.g for item in node.attribute if item.type == 5}
+            found = {"If": self._branch, "Loop": self._loop, "Scan": self._scan}[node.op_type](node, bodies, scope)
+            if found:
+                return found
+        if (node.domain, node.op_type) in self._functions:
+            return self._call(node, scope)
+        known = {name: scope.type(name) for name in (*node.input, *captures(node)) if name}
+        if any(kind is None for kind in known.values()):
+            return {}
+        entry = self._opsets.get(node.domain or "ai.onnx")
+        data = {
+            name: self._onnx.numpy_helper.from_array(value, name) for name, value in values.items() if value is not None
+        }
+        try:
+            schema = self._onnx.defs.get_schema(
+                node.op_type, entry.version if entry else 1, "" if node.domain == "ai.onnx" else node.domain
+            )
+            types = self._onnx.shape_inference.infer_node_outputs(
+                schema, node, known, data, opset_imports=[*self._opsets.values()], ir_version=self._ir_version
+            )
+        except self._onnx.shape_inference.InferenceError:
+            scope.refused = True
+            return {}
+        except Exception:  # no schema for it: what the whole model's inference says stands
+            return {}
+        shape = _shape(known[node.input[0]]) if node.input and node.input[0] else None
+        weights = _shape(known[node.input[1]]) if len(node.input) > 1 and node.input[1] else None
+        sizes = None if shape is None else pooled_sizes(self._onnx, node, shape, weights or ())
+        if sizes is not None and shape is not None:
+            types = {name: _of_shape(kind, (*(_shape(kind) or shape)[:2], *sizes)) for name, kind in types.items()}
+        return {name: (kind, None) for name, kind in types.items() if name and not is_open(kind)}
+
+    def _body(self, body: Any, given: Sequence[tuple[Any, Array | None]], scope: _Scope) -> tuple[list[Any], bool]:
+        """(type, value) of each result of a body that is called with inputs of these types and values, and whether it
+        cannot run with them."""
+        named = [*zip((value.name for value in body.input), given, strict=False)]
+        types = {value.name: value.type for value in (*body.value_info, *body.output, *body.input)}
+        inner = _Scope(self._onnx, types, body.initializer, scope)
+        for name, (kind, value) in named:
+            inner.learn(name, kind, value)
+        self.through(body.node, inner)
+        return [(inner.type(value.name), inner.value(value.name)) for value in body.output], inner.refused
+
+    def _branch(self, node: Any, bodies: Mapping[str, Any], scope: _Scope) -> Found:
+        """The results of the branch of an If that runs. Where what is fed decides: of the only branch that can run with
+        these sizes, else those of equal type in both."""
+        condition = scope.value(node.input[0]) if node.input else None
+        names = ["then_branch", "else_branch"]
+        if condition is not None:
+            names = [names[0 if condition.all() else 1]]
+        if any(name not in bodies for name in names):
+            return {}
+        taken = [self._body(bodies[name], (), scope) for name in names]
+        runs = [results for results, refused in taken if not refused]
+        scope.refused |= not runs
+        found = [_settled(node.output, results) for results in runs]
+        if len(found) < 2:
+            return found[0] if found else {}
+        both = ((name, kind, found[1][name][0]) for name, (kind, _) in found[0].items() if name in found[1])
+        return {name: (kind, None) for name, kind, other in both if _alike(kind, other)}
+
+    def _loop(self, node: Any, bodies: Mapping[str, Any], scope: _Scope) -> Found:
+        """Values that are carried keep their type where the body hands on the type that it is given. Results of all
+        turns are as many as turns, where that number is known and nothing ends the loop before."""
+        body, carried = bodies.get("body"), [scope.type(name) for name in node.input[2:]]
+        if body is None or len(body.input) != 2 + len(carried) or any(map(is_open, carried)):
+            return {}
+        turns = scope.value(node.input[0]) if node.input[0] else None
+        goes_on = scope.value(node.input[1]) if node.input[1] else np.asarray(True)
+        scalar = self._onnx.helper.make_tensor_type_proto
+        given = [(scalar(7, ()), None), (scalar(9, ()), goes_on), *((kind, None) for kind in carried)]
+        made, _ = self._body(body, given, scope)
+        if not made or not all(_alike(one, kind) for (one, _), kind in zip(made[1:], carried, strict=False)):
+            return {}
+        ends = goes_on is None or not goes_on.all() or made[0][1] is None or not made[0][1].all()
+        known = turns is not None and turns.size == 1 and not ends
+        count = max(0, int(turns.reshape(-1)[0])) if known and turns is not None else None
+        rows = [(_stacked(kind, count, 0), None) for kind, _ in made[1 + len(carried) :]]
+        return _settled(node.output, [*((kind, None) for kind in carried), *rows])
+
+    def _scan(self, node: Any, bodies: Mapping[str, Any], scope: _Scope) -> Found:
+        """As a loop over the rows of its inputs; before version 9 of ONNX it is another operator."""
+        settings = {item.name: self._onnx.helper.get_attribute_value(item) for item in node.attribute if item.type != 5}
+        body, scanned = bodies.get("body"), settings.get("num_scan_inputs", 0)
+        entry, kinds = self._opsets.get("ai.onnx"), [scope.type(name) for name in node.input]
+        if body is None or entry is None or entry.version < 9 or not 0 < scanned <= len(kinds):
+            return {}
+        if any(map(is_open, kinds)) or not all(kind.HasField("tensor_type") for kind in kinds):
+            return {}
+        carried, rows, count = kinds[: len(kinds) - scanned], [], None
+        for kind, axis in zip(kinds[-scanned:], settings.get("scan_input_axes") or [0] * scanned, strict=False):
+            shape = _shape(kind) or ()
+            if not -len(shape) <= axis < len(shape):
+                return {}
+            count = shape[axis]
+            left = [extent for at, extent in enumerate(shape) if at != axis % len(shape)]
+            rows.append(self._onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, left))
+        made, _ = self._body(body, [(kind, None) for kind in (*carried, *rows)], scope)
+        if not all(_alike(one, kind) for (one, _), kind in zip(made, carried, strict=False)):
+            return {}
+        stacks = made[len(carried) :]
+        axes = settings.get("scan_output_axes") or [0] * len(stacks)
+        results = [(_stacked(kind, count, axis), None) for (kind, _), axis in zip(stacks, axes, strict=False)]
+        return _settled(node.output, [*((kind, None) for kind in carried), *results])
+
+    def _call(self, node: Any, scope: _Scope) -> Found:
+        """The results of a function of the model, for these inputs and attributes."""
+        body = self._functions[node.domain, node.op_type]
+        settings = {item.name: item for item in (*body.attribute_proto, *node.attribute)}
+        inner = _Scope(self._onnx, {})
+        for inside, outside in zip(body.input, node.input, strict=False):
+            if outside:
+                inner.learn(inside, scope.type(outside), scope.value(outside))
+        outer = self._opsets
+        self._opsets = {entry.domain or "ai.onnx": entry for entry in body.opset_import}
+        self.through([_bound(item, settings) for item in body.node], inner)
+        self._opsets = outer
+        return _settled(node.output, [(inner.type(name), inner.value(name)) for name in body.output])
+
+
+def _settled(names: Iterable[str], results: Iterable[tuple[Any, Array | None]]) -> Found:
+    """The results, by name outside, whose type is settled."""
+    named = zip(names, results, strict=False)
+    return {name: (kind, value) for name, (kind, value) in named if name and not is_open(kind)}
+
+
+def _alike(kind: Any, other: Any) -> bool:
+    """Whether two types are tensors of the same elements and sizes: names of sizes do not count."""
+    shape = _shape(kind)
+    return shape is not None and shape == _shape(other) and kind.tensor_type.elem_type == other.tensor_type.elem_type
+
+
+def _stacked(kind: Any, count: int | None, axis: int) -> Any:
+    """The type of `count` tensors along a new axis; None where either is not known."""
+    shape = _shape(kind)
+    if count is None or shape is None or not -len(shape) - 1 <= axis <= len(shape):
+        return None
+    at = axis % (len(shape) + 1)
+    return _of_shape(kind, (*shape[:at], count, *shape[at:]))
+
+
+def _of_shape(kind: Any, shape: Sequence[int]) -> Any:
+    """The type of a tensor of the same elements with other sizes."""
+    other = type(kind)()
+    other.CopyFrom(kind)
+    del other.tensor_type.shape.dim[:]
+    for extent in shape:
+        other.tensor_type.shape.dim.add().dim_value = extent
+    return other
+
+
+def _bound(node: Any, settings: Mapping[str, Any]) -> Any:
+    """A node of a function's body with the call's attributes in it; one that the call leaves out is left out."""
+    if not any(item.ref_attr_name for item in node.attribute):
+        return node
+    copy = type(node)()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    for item in node.attribute:
+        source = settings.get(item.ref_attr_name) if item.ref_attr_name else item
+        if source is not None:
+            bound = copy.attribute.add()
+            bound.CopyFrom(source)
+            bound.name = item.name
+    return copy

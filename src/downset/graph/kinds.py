@@ -1,0 +1,229 @@
+"""The one table of operator kinds: what a kind means, a row a kind.
+
+Every other module asks the table (`kind_of`) instead of listing kinds. A kind without a row is opaque: its tensors are
+planned, it is not executed, and nothing is known of its rows. To add a kind: a row here, a kernel in `kernels`, and
+one line in each reader that translates names. Names are ONNX's, or `DOMAIN::NAME` for what ONNX lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["FUSED_CONV", "KINDS", "Category", "Draws", "Further", "Kind", "Macs", "Rows", "kind_of"]
+
+Category = Literal[
+    "activation", "unary", "binary", "n-ary", "convolution", "transposed convolution", "matrix product", "pool",
+    "global pool", "normalisation", "reduction", "shape-only", "movement", "constant", "quantiser", "control flow",
+    "other",
+]  # fmt: skip
+"""`activation`, `unary`: each element follows from the same element of the first input alone. An activation is one
+that networks put behind a layer. `binary`, `n-ary`: the same of two or more inputs, which are broadcast.
+`pool`, `global pool`: each channel by itself. `shape-only`: the same elements in the same sequence. `movement`: the
+same elements elsewhere, or values between them. `quantiser`: element by element, with scales by channel."""
+
+Rows = Literal[
+    "unknown", "whole", "same", "window", "transposed window", "along axis", "from axis", "reduction", "space to depth",
+    "depth to space", "resize", "pad", "slice",
+]  # fmt: skip
+"""Which rows of the inputs make a row of the result. `whole`: all of them. `same`: that row. `window`: those under a
+sliding window. `transposed window`: those whose window holds that row. `along axis`: that row, unless the attribute
+`axis` names the rows. `from axis`: that row, unless the rows are at or behind the attribute `axis`. The others are as
+ONNX defines the kind of that name."""
+
+Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul"]
+"""By which formula multiply-accumulates are counted (`graph.cost`)."""
+
+Further = Literal["operands", "weights", "channel values", "numbers"]
+"""What the inputs behind the first are: `operands` broadcast against it; `weights` to multiply by; one value for each
+channel; `numbers` that state axes, sizes or limits and are read when the operator is prepared."""
+
+Draws = Literal["never", "in training", "always"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What every operator of one kind has in common."""
+
+    name: str
+    category: Category = "other"
+    rows: Rows = "unknown"
+    further: Further = "operands"
+    macs: Macs = "none"
+    axis: int = 0
+    """The attribute `axis` where an operator states none."""
+    adds: int | None = None
+    """The position of an optional input that is added to the result."""
+    fused: tuple[str, ...] | None = None
+    """Of an activation that convolutions may compute on their result: the attributes that the fused form lists as
+    `activation_params`, in its sequence. None: there is no fused form."""
+    twin: str = ""
+    """The standard kind that this one extends: they mean the same where the extensions are not used."""
+    draws: Draws = "never"
+    """Whether the result is drawn at random."""
+    sized: bool = False
+    """Whether the result, although it is made of constants, may follow the batch size."""
+    executed: bool = True
+    """Whether `kernels` computes it."""
+
+    @property
+    def standard(self) -> str:
+        """The standard kind: the twin's name, or its own."""
+        return self.twin or self.name
+
+    @property
+    def unary(self) -> bool:
+        """Whether it computes each element of its result from the same element of its first input alone."""
+        return self.category in ("activation", "unary")
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether it computes each element of its result from the same element of two or more inputs."""
+        return self.category in ("binary", "n-ary")
+
+    @property
+    def pools(self) -> bool:
+        """Whether it joins positions within each channel."""
+        return self.category in ("pool", "global pool")
+
+    @property
+    def convolves_or_pools(self) -> bool:
+        """Whether it is what PICO counts as a layer; matrix products are not."""
+        return self.pools or self.category in ("convolution", "transposed convolution")
+
+    @property
+    def layer(self) -> bool:
+        """Whether it begins a layer, which pointwise operators behind it belong to."""
+        return self.convolves_or_pools or self.category == "matrix product"
+
+
+FUSED_CONV = "com.microsoft::FusedConv"
+"""ONNX Runtime's convolution with an activation, and an input that is added before it."""
+
+
+def _all(names: str, category: Category, rows: Rows = "same", *, executed: bool = True) -> tuple[Kind, ...]:
+    return tuple(Kind(name, category, rows, executed=executed) for name in names.split())
+
+
+_ACTIVATIONS = (
+    Kind("Clip", "activation", "same", "numbers", fused=("min", "max")),
+    Kind("HardSigmoid", "activation", "same", fused=("alpha", "beta")),
+    Kind("LeakyRelu", "activation", "same", fused=("alpha",)),
+    Kind("Relu", "activation", "same", fused=()),
+    Kind("Sigmoid", "activation", "same", fused=()),
+    Kind("Tanh", "activation", "same", fused=()),
+    Kind("com.microsoft::Gelu", "activation", "same", twin="Gelu"),
+    *_all("Celu Elu Gelu HardSwish Mish Selu Shrink Softplus Softsign Swish ThresholdedRelu", "activation"),
+    Kind("com.microsoft::QuickGelu", "activation", "same"),
+    Kind("com.microsoft::FastGelu", "activation", "same", executed=False),
+)
+_ELEMENTWISE = (
+    *_all("Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Erf Exp Floor Identity IsInf IsNaN Log", "unary"),
+    *_all("Neg Not Reciprocal Round Sign Sin Sinh Sqrt Tan tflite::RSQRT tflite::SQUARE", "unary"),
+    *_all("BitwiseNot", "unary", executed=False),
+    *_all("Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or PRelu Pow Sub Xor", "binary"),
+    *_all("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod com.microsoft::BiasGelu", "binary", executed=False),
+    *_all("Max Mean Min Sum Where", "n-ary"),
+)
+_LAYERS = (
+    Kind("Conv", "convolution", "window", "weights", "convolution"),
+    Kind(FUSED_CONV, "convolution", "window", "weights", "convolution", adds=3, twin="Conv"),
+    Kind("ConvTranspose", "transposed convolution", "transposed window", "weights", "transposed convolution"),
+    Kind("Gemm", "matrix product", "whole", "weights", "gemm", adds=2),
+    Kind("com.microsoft::FusedGemm", "matrix product", "whole", "weights", "gemm", adds=2, twin="Gemm"),
+    Kind("MatMul", "matrix product", "whole", "weights", "matmul"),
+    Kind("com.microsoft::FusedMatMul", "matrix product", "whole", "weights", "matmul", twin="MatMul"),
+    *_all("AveragePool MaxPool", "pool", "window"),
+    *_all("GlobalAveragePool GlobalMaxPool", "global pool", "whole"),
+    Kind("LpPool", "pool", "window", executed=False),
+    Kind("GlobalLpPool", "global pool", "whole", executed=False),
+)
+_NORMALISATIONS = (
+    Kind("BatchNormalization", "normalisation", "same", "channel values"),
+    Kind("InstanceNormalization", "normalisation", "whole", "channel values"),
+    Kind("LRN", "normalisation", "same", "channel values"),
+    Kind("LayerNormalization", "normalisation", "from axis", axis=-1),
+    Kind("RMSNormalization", "normalisation", "from axis", axis=-1),
+    Kind("com.microsoft::SkipLayerNormalization", "normalisation", "from axis", axis=-1),
+    Kind("Softmax", "normalisation", "along axis", axis=-1),
+    Kind("LogSoftmax", "normalisation", "along axis", axis=-1),
+    # Before opset 13: over all axes from `axis` on together.
+    Kind("ai.onnx.12::Softmax", "normalisation", "from axis", axis=1, executed=False),
+    Kind("ai.onnx.12::LogSoftmax", "normalisation", "from axis", axis=1, executed=False),
+)
+_REDUCTIONS = (
+    Kind("ArgMax", "reduction", "whole", "numbers"),
+    Kind("ArgMin", "reduction", "whole", "numbers"),
+    Kind("ReduceMax", "reduction", "reduction", "numbers"),
+    Kind("ReduceMean", "reduction", "reduction", "numbers"),
+    Kind("ReduceMin", "reduction", "reduction", "numbers"),
+    Kind("ReduceSum", "reduction", "reduction", "numbers"),
+    Kind("ReduceProd", "reduction", "reduction", "numbers", executed=False),
+)
+_MOVEMENTS = (
+    Kind("Flatten", "shape-only", "whole"),
+    Kind("Reshape", "shape-only", "whole", "numbers"),
+    Kind("Squeeze", "shape-only", "whole", "numbers"),
+    Kind("Unsqueeze", "shape-only", "whole", "numbers"),
+    Kind("Concat", "movement", "along axis"),
+    Kind("DepthToSpace", "movement", "depth to space"),
+    Kind("Expand", "movement", "whole", "numbers", sized=True),
+    Kind("Gather", "movement", "whole"),
+    Kind("GatherElements", "movement", "whole"),
+    Kind("Pad", "movement", "pad", "numbers"),
+    Kind("Resize", "movement", "resize", "numbers"),
+    Kind("Slice", "movement", "slice", "numbers"),
+    Kind("SpaceToDepth", "movement", "space to depth"),
+    Kind("Split", "movement", "along axis", "numbers"),
+    Kind("Tile", "movement", "whole", "numbers", sized=True),
+    Kind("Transpose", "movement", "whole", "numbers"),
+    Kind("Upsample", "movement", "resize", "numbers"),
+    Kind("tflite::PACK", "movement", "whole"),
+    Kind("tflite::SPLIT_V", "movement", "whole", "numbers"),
+    Kind("tflite::STRIDED_SLICE", "movement", "whole", "numbers"),
+    Kind("tflite::UNPACK", "movement", "whole"),
+)
+_OTHERS = (
+    Kind("Constant", "constant", "whole"),
+    Kind("ConstantOfShape", "constant", "whole"),
+    Kind("Shape", "constant", "whole", sized=True),
+    Kind("DequantizeLinear", "quantiser", "same"),
+    Kind("QuantizeLinear", "quantiser", "same", executed=False),
+    Kind("Dropout", "other", "same", "numbers", draws="in training"),
+    *(
+        Kind(name, draws="always", executed=False)
+        for name in (
+            "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+        )
+    ),
+    *_all("If Loop Scan SequenceMap", "control flow", "unknown", executed=False),
+)  # fmt: skip
+_OPAQUE = _all(
+    "AffineGrid Attention BitCast BlackmanWindow CastLike CausalConvWithState CenterCropPad Col2Im Compress "
+    "ConcatFromSequence ConvInteger CumProd CumSum DFT DeformConv Det DynamicQuantizeLinear Einsum EyeLike GRU "
+    "GatherND GridSample GroupNormalization HammingWindow HannWindow Hardmax ImageDecoder LSTM LinearAttention "
+    "LpNormalization MatMulInteger MaxRoiPool MaxUnpool MeanVarianceNormalization MelWeightMatrix "
+    "NegativeLogLikelihoodLoss NonMaxSuppression NonZero OneHot Optional OptionalGetElement OptionalHasElement "
+    "QLinearConv QLinearMatMul RNN Range ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare "
+    "RegexFullMatch ReverseSequence RoiAlign RotaryEmbedding STFT Scatter ScatterElements ScatterND SequenceAt "
+    "SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Size SoftmaxCrossEntropyLoss "
+    "SplitToSequence StringConcat StringNormalizer StringSplit SwiGLU TensorScatter TfIdfVectorizer TopK Trilu Unique",
+    "other",
+    "unknown",
+    executed=False,
+)
+"""What readers hand on and nothing but the sizes of its tensors is known of."""
+
+KINDS: Mapping[str, Kind] = {
+    row.name: row
+    for rows in (
+        _ACTIVATIONS, _ELEMENTWISE, _LAYERS, _NORMALISATIONS, _REDUCTIONS, _MOVEMENTS, _OTHERS, _OPAQUE
+    )
+    for row in rows
+}  # fmt: skip
+
+
+def kind_of(name: str) -> Kind:
+    """The row of a kind; of one that the table lacks, the row of an opaque kind."""
+    return KINDS.get(name) or Kind(name, executed=False)

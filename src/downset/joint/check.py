@@ -1,0 +1,100 @@
+"""The checks of all families behind one name. Reaches no planner."""
+
+from __future__ import annotations
+
+from typing import overload
+
+from downset.arenas.check import verify_arena
+from downset.arenas.check_records import verify_objects, verify_placement
+from downset.errors import InvalidPlan, UsageError
+from downset.graph.core import Graph
+from downset.graph.fingerprint import fingerprint
+from downset.orders.check import verify_order
+from downset.pipelines.check import verify_pipeline, verify_without_graph
+from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.results import Fit
+from downset.stages.check import verify_stages
+from downset.stages.prepared import planned_graph, prepare
+
+__all__ = ["verify"]
+
+
+@overload
+def verify(graph: Graph, plan: Order, arena: Arena | None = None, /) -> None: ...
+
+
+@overload
+def verify(graph: Graph, plan: Together | StagePlan | Pipeline, /) -> None: ...
+
+
+@overload
+def verify(plan: Arena | SharedObjects | Pipeline | Fit, /) -> None: ...
+
+
+def verify(
+    graph: Graph | Arena | SharedObjects | Pipeline | Fit,
+    plan: Order | Together | StagePlan | Pipeline | None = None,
+    arena: Arena | None = None,
+    /,
+) -> None:
+    """Raise InvalidPlan naming the first law that a plan breaks, or return None.
+
+    `verify(graph, order)` and `verify(graph, order, arena)`: the order is a permutation that respects every edge; its
+    stated peak is its peak; bound <= value, equal if proven; every tensor keeps its bytes until its last reader ran;
+    all bytes lie in the arena and are aligned; arena >= peak. O(steps x tensors). `verify(graph, together)` is the
+    same.
+
+    `verify(graph, stages)`, with the model's graph or the prepared one: the laws of `stages.check`, and that the plan
+    was made for this network. `verify(graph, pipeline)`: those of `pipelines.check`, halo arithmetic included.
+
+    By themselves: `verify(pipeline)` checks what needs no graph; `verify(arena)` and `verify(shared)` hold records
+    apart; `verify(fit)` checks the fit's plan on the graph it holds.
+
+    Raises UsageError where a plan needs a graph, or an arena its order.
+    """
+    if not isinstance(graph, Graph):
+        if plan is not None or arena is not None:
+            raise UsageError("a plan is verified by itself, or behind its graph: verify(graph, plan)")
+        _verify_alone(graph)
+    elif isinstance(plan, Order):
+        verify_order(graph, plan)
+        if arena is not None:
+            verify_arena(graph, plan.steps, arena)
+    elif arena is not None:
+        raise UsageError("an arena is verified with its order: verify(graph, order, arena)")
+    elif isinstance(plan, Together):
+        verify(graph, plan.order, plan.arena)
+    elif isinstance(plan, StagePlan):
+        verify_stages(_staged(graph, plan), plan)
+    elif isinstance(plan, Pipeline):
+        verify_pipeline(graph, plan)
+    else:
+        raise UsageError(f"with a graph an order, stages or a pipeline is verified, not {_kind(plan)}")
+
+
+def _verify_alone(plan: object) -> None:
+    if isinstance(plan, Arena):
+        verify_placement(plan)
+    elif isinstance(plan, SharedObjects):
+        verify_objects(plan)
+    elif isinstance(plan, Pipeline):
+        verify_without_graph(plan)
+    elif isinstance(plan, Fit):
+        verify(plan.graph, plan.together)
+    else:
+        raise UsageError(f"{_kind(plan)} is verified with its graph: verify(graph, plan)")
+
+
+def _staged(graph: Graph, plan: StagePlan) -> Graph:
+    """The graph that the plan's units are of. A plan that was measured is for the prepared graph."""
+    if fingerprint(graph) != plan.model:
+        graph = prepare(graph, batch=plan.batch)
+    if fingerprint(graph) != plan.model:
+        raise InvalidPlan(
+            f"the plan was made for another model: operators, attributes or shapes of {graph.name} differ"
+        )
+    return planned_graph(graph, plan)
+
+
+def _kind(plan: object) -> str:
+    return f"a plan of type {type(plan).__name__}"

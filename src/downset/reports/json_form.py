@@ -1,0 +1,238 @@
+"""The JSON forms of what the commands print with --json, by docs/schemas: keys are added, never renamed.
+
+Each function gives a command's own keys as plain values. What all commands share (`kind`, `schema`, `ok`, `error`) is
+put around them by the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from downset.memory.traffic import Traffic
+from downset.plans import Evidence, Order, Pipeline
+from downset.reports.pipelines import device_loads, sent_bytes
+from downset.results import Comparison, Figure, Fit, Inspection, Simulation, StageResult, StageRun
+
+__all__ = [
+    "comparison_json",
+    "fit_json",
+    "inspection_json",
+    "order_json",
+    "pipeline_json",
+    "placement_json",
+    "simulation_json",
+    "stage_result_json",
+    "stage_run_json",
+]
+
+
+def fit_json(fit: Fit) -> dict[str, Any]:
+    """docs/schemas/fit.json."""
+    measured = fit.measured
+    return {
+        "model": fit.model,
+        "target": fit.target,
+        "peak_bytes": _figure(fit.peak),
+        "arena_bytes": _figure(fit.arena),
+        "measured": None
+        if measured is None
+        else {"runtime": measured.runtime, "before": measured.before, "after": measured.after},
+        "outputs": {"equal": fit.outputs.equal, "max_abs_error": fit.outputs.max_abs_error},
+        "output_path": fit.output_path,
+        "rewrites": [
+            {
+                "name": rewrite.name,
+                "readers": list(rewrite.readers),
+                "kind": rewrite.kind,
+                "bytes_gained": rewrite.bytes_gained,
+            }
+            for rewrite in fit.rewrites
+        ],
+        "traffic": [
+            {"on_chip_bytes": row.on_chip_bytes, "before": _traffic(row.before), "after": _traffic(row.after)}
+            for row in fit.traffic
+        ],
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {"before": figure.before, "after": figure.after, "bound": figure.bound, "proven": figure.proven}
+
+
+def _traffic(traffic: Traffic) -> dict[str, int]:
+    return {
+        "read_bytes": traffic.read_bytes,
+        "written_bytes": traffic.written_bytes,
+        "dead_bytes_dropped": traffic.dead_bytes_dropped,
+    }
+
+
+def inspection_json(found: Inspection) -> dict[str, Any]:
+    """docs/schemas/inspect.json."""
+    return {
+        "model": found.model,
+        "format": found.format,
+        "memory": found.memory,
+        "operators": found.operators,
+        "tensors": found.tensors,
+        "activation_bytes": found.activation_bytes,
+        "weight_bytes": found.weight_bytes,
+        "width": found.width,
+        "downsets": found.downsets,
+        "downsets_log10": found.downsets_log10,
+        "downsets_exact": found.downsets_exact,
+        "peak_bytes": found.peak_bytes,
+        "inputs": [{"name": tensor.name, "shape": list(tensor.shape)} for tensor in found.inputs],
+        "outputs": [{"name": tensor.name, "shape": list(tensor.shape)} for tensor in found.outputs],
+        "steps": [
+            {"step": row.step, "kind": row.kind, "name": row.name, "live_bytes": row.live_bytes} for row in found.steps
+        ],
+    }
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """docs/schemas/verify.json."""
+    return {"runtime": found.runtime, "equal": found.equal, "max_abs_error": found.max_abs_error}
+
+
+def order_json(order: Order) -> dict[str, Any]:
+    """docs/schemas/order.json."""
+    evidence = order.evidence
+    return {
+        "method": evidence.method,
+        "memory": order.memory,
+        "peak_bytes": order.peak_bytes,
+        "bound_bytes": int(evidence.bound),
+        "proven": evidence.proven,
+        "states": evidence.states,
+        "seconds": evidence.seconds,
+        "order": list(order.steps),
+    }
+
+
+def placement_json(evidence: Evidence) -> dict[str, Any]:
+    """docs/schemas/arena.json: of an arena, or of shared objects."""
+    return {
+        "method": evidence.method,
+        "arena_bytes": int(evidence.value),
+        "bound_bytes": int(evidence.bound),
+        "proven": evidence.proven,
+        "seconds": evidence.seconds,
+    }
+
+
+def pipeline_json(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> dict[str, Any]:
+    """docs/schemas/split.json. `compared`: plans of other methods, None where one has no plan within the limits."""
+    memory = {held.device: held.total_bytes for held in plan.memory}
+    return {
+        "method": plan.evidence.method,
+        "comm": plan.comm,
+        "topology": plan.topology,
+        "source": plan.source,
+        "sink": plan.sink,
+        "period_s": plan.period_s,
+        "latency_s": plan.latency_s,
+        "load_bound_s": None if plan.schedule is None else plan.schedule.load_bound_s,
+        "window": None if plan.schedule is None else plan.schedule.window,
+        "bound_period_s": plan.evidence.bound,
+        "proven": plan.evidence.proven,
+        "space": plan.space,
+        "note": plan.note,
+        "stages": [_stage(plan, place) for place in range(len(plan.stages))],
+        "devices": [
+            {
+                "device": device.name,
+                "compute_s": load.compute_s,
+                "send_s": load.send_s,
+                "receive_s": load.receive_s,
+                "memory_bytes": memory.get(number),
+            }
+            for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True))
+        ],
+        "stopped": plan.stopped,
+        "compare": {name: None if other is None else other.period_s for name, other in compared.items()},
+        "compare_stopped": [name for name, other in compared.items() if other is not None and other.stopped],
+    }
+
+
+def _stage(plan: Pipeline, place: int) -> dict[str, Any]:
+    devices, stage = plan.cluster.devices, plan.stages[place]
+    return {
+        "ops": list(stage.ops),
+        "leader": devices[stage.leader].name if stage.leader >= 0 else None,
+        "devices": [devices[device].name for device in stage.devices],
+        "blocks": [
+            {
+                "axis": block.axis,
+                "frame_rows": block.frame_rows,
+                "rule": block.rule,
+                "rows": [
+                    {"device": devices[strip.device].name, "start": strip.start, "stop": strip.stop}
+                    | ({"columns": list(strip.columns)} if strip.columns else {})
+                    for strip in block.strips
+                ],
+            }
+            for block in stage.blocks
+        ],
+        "macs": stage.macs,
+        "redundant_macs": stage.redundant_macs,
+        "bytes": sent_bytes(plan, place),
+    }
+
+
+def simulation_json(found: Simulation, plan: Pipeline) -> dict[str, Any]:
+    """docs/schemas/simulate.json. Without a completed frame there is neither period nor latency."""
+    names = [device.name for device in plan.cluster.devices]
+    latencies = found.latency_s if found.completed else (None,) * 4
+    return {
+        "frames": found.frames,
+        "completed": found.completed,
+        "period_s": found.period_s if found.completed else None,
+        "analytic_period_s": plan.period_s,
+        "latency_s": dict(zip(("p50", "p90", "p99", "max"), latencies, strict=True)),
+        "utilisation": dict(zip(names, found.utilisation, strict=True)),
+        "redundancy": dict(zip(names, found.redundancy, strict=True)),
+        "energy_j": found.energy_j,
+        "stalled_at_s": found.stalled_at_s,
+    }
+
+
+def stage_result_json(result: StageResult) -> dict[str, Any]:
+    """docs/schemas/stage.json."""
+    plan = result.plan
+    return {
+        "device": plan.device_name,
+        "versions": plan.versions,
+        "dtype": plan.dtype,
+        "batch": plan.batch,
+        "chosen": plan.evidence.method,
+        "speedup": result.speedup,
+        "why": result.why,
+        "candidates": [
+            {
+                "name": candidate.name,
+                "p10_s": candidate.percentile(0.1),
+                "p50_s": candidate.percentile(0.5),
+                "p90_s": candidate.percentile(0.9),
+                "stages": len(candidate.stages),
+                "live_bytes": candidate.live_bytes,
+            }
+            for candidate in result.candidates
+        ],
+        "timings_used": result.timings_used,
+        "bound_s": result.bound_s,
+        "notes": list(result.notes),
+    }
+
+
+def stage_run_json(run: StageRun) -> dict[str, Any]:
+    """docs/schemas/run.json. An error that is no finite number is null."""
+    worst = run.max_relative_error
+    return {
+        "device": run.device_name,
+        "p50_s": median(run.seconds),
+        "runs": len(run.seconds),
+        "max_relative_error": worst if worst is None or worst < float("inf") else None,
+    }

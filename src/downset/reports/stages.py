@@ -1,0 +1,49 @@
+"""Stages and what was measured of them, in words."""
+
+from __future__ import annotations
+
+from downset.plans import StagePlan
+from downset.results import StageResult
+from downset.text import format_bytes
+
+__all__ = ["choice_lines", "stage_plan_lines", "stage_result_lines"]
+
+
+def stage_plan_lines(plan: StagePlan) -> list[str]:
+    """The plan, a line a stage: the units of each group, or those that are merged."""
+    waits = "with barriers" if plan.barriers else "without barriers"
+    lines = [
+        f"{len(plan.units)} units in {len(plan.stages)} stages {waits}: {plan.evidence.in_seconds()}",
+        f"for {plan.device_name}, {plan.dtype}, batch {plan.batch}, {plan.versions}"
+        if plan.device
+        else "from prices, for no device",
+    ]
+    for number, stage in enumerate(plan.stages):
+        groups = ["[" + " ".join(map(str, group)) + "]" for group in stage.groups]
+        lines.append(f"stage {number}: {'merged ' if stage.merged else ''}{' '.join(groups)}")
+    return lines
+
+
+def choice_lines(result: StageResult) -> list[str]:
+    """What was chosen and why, and the bound where one is known."""
+    bound = "bound: not known (see the note)"
+    if result.bound_s is not None:
+        bound = (
+            f"bound: {result.bound_s * 1e3:.3f} ms, the longest path of units timed alone or all arithmetic at its "
+            "best rate"
+        )
+    return [
+        f"chosen: {result.plan.evidence.method}; {result.why}",
+        f"{bound}; {result.timings_used} stages timed",
+    ]
+
+
+def stage_result_lines(result: StageResult) -> list[str]:
+    """The candidates with their measured times in milliseconds, and the choice."""
+    plan = result.plan
+    lines = [f"{plan.device_name}, {plan.dtype}, batch {plan.batch} (measured, ms)"]
+    for candidate in result.candidates:
+        low, middle, high = (candidate.percentile(share) * 1e3 for share in (0.1, 0.5, 0.9))
+        times = f"p10 {low:.3f}  p50 {middle:.3f}  p90 {high:.3f}"
+        lines.append(f"  {candidate.name:24} {times}  live {format_bytes(candidate.live_bytes)} B (analytic)")
+    return lines + choice_lines(result)

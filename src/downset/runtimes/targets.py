@@ -1,0 +1,106 @@
+"""What a network can be fitted to: one row a target, with the files that it runs and how it places and measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from downset.arenas.plan import plan_arena
+from downset.errors import UnsupportedError
+from downset.formats.onnx.model_file import check_onnx
+from downset.formats.reading import check_readable
+from downset.graph.core import Graph
+from downset.memory.liveness import lifetimes
+from downset.memory.models import MemoryName
+from downset.plans import Arena
+from downset.runtimes import ort, tflm
+from downset.runtimes.compare import RuntimeName
+
+__all__ = ["TARGETS", "Taken", "Target", "TargetName", "targets_of"]
+
+TargetName = Literal["tflm", "litert", "ort", "torch"]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a runtime says that a file took: bytes by part, of which `total_bytes` counts; and the names of the
+    operators in the order they ran, where it tells."""
+
+    nbytes: Mapping[str, int]
+    executed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`suffixes`: of the files that it runs. `memory`: the model of what it keeps. `runners`: the runtimes in which the
+    outputs of two files are compared, asked in turn.
+
+    `place(graph, steps, seconds)`: the arena as the runtime itself would place an order, where its planner is known.
+    `measure(path, shapes=, seed=, file_order=)`: run a file and ask what it took; None where the runtime does not tell.
+    `prepare(path, output, shapes)`: write the file that the runtime would execute instead, and say so in a sentence.
+    `file_order`: a written file is run in its own order, without the runtime's optimisation. `offsets`: it places
+    tensors where a file says. `fixed_overhead`: what it takes beside the arena does not depend on the order."""
+
+    name: TargetName
+    suffixes: tuple[str, ...]
+    memory: MemoryName
+    runners: tuple[RuntimeName, ...]
+    place: Callable[[Graph, Sequence[int], float], Arena] | None = None
+    measure: Callable[..., Taken] | None = None
+    prepare: Callable[[Path, Path, Shapes | None], str] | None = None
+    file_order: bool = False
+    offsets: bool = False
+    fixed_overhead: bool = False
+
+
+def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
+    del seconds
+    record_of = lifetimes(graph, steps, "tflm").record_of
+    rank = [record_of.index(record) for record in range(1 + max(record_of, default=-1))]
+    return plan_arena(graph, steps, method="tflm_greedy", memory="tflm", rank=rank)
+
+
+def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, file_order: bool) -> Taken:
+    del file_order  # it knows no other
+    if shapes:
+        raise UnsupportedError("TFLite Micro runs a file at its own input sizes, not at those of --shape")
+    taken = tflm.measure(path, seed=seed)
+    return Taken({"total_bytes": taken.total_bytes, "head_bytes": taken.head_bytes, "tail_bytes": taken.tail_bytes})
+
+
+def _measure_ort(path: Path, *, shapes: Shapes | None, seed: int, file_order: bool) -> Taken:
+    peak = ort.measure_peak(path, shapes=shapes, seed=seed, file_order=file_order)
+    parts = {
+        "total_bytes": peak.peak_bytes,
+        "run_bytes": peak.run_bytes,
+        "persistent_bytes": peak.persistent_bytes,
+        "held_bytes": peak.held_bytes,
+    }
+    return Taken(parts, peak.executed)
+
+
+def _prepare_ort(path: Path, output: Path, shapes: Shapes | None) -> str:
+    check_readable(path)
+    check_onnx(path, shapes=shapes)  # a bad file is our one-line error, not the runtime's
+    ort.optimise_offline(path, output, shapes=shapes)
+    return "ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering"
+
+
+_TARGETS = (
+    Target(
+        "tflm", (".tflite",), "tflm", ("litert", "tflm"),
+        place=_place_tflm, measure=_measure_tflm, offsets=True, fixed_overhead=True,
+    ),
+    Target("litert", (".tflite",), "litert", ("litert",)),
+    Target("ort", (".onnx",), "ort", ("ort",), measure=_measure_ort, prepare=_prepare_ort, file_order=True),
+    Target("torch", (".onnx", ".pt2"), "torch", ("ort",)),
+)  # fmt: skip
+TARGETS: Mapping[str, Target] = {target.name: target for target in _TARGETS}
+
+
+def targets_of(suffix: str) -> tuple[Target, ...]:
+    """Those that run files of this suffix; the first is the default."""
+    return tuple(target for target in TARGETS.values() if suffix in target.suffixes)

@@ -1,0 +1,151 @@
+"""`fit` of models whose weights lie in files beside them: measured, verified and shipped as any other."""
+
+import filecmp
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from downset.errors import LoadError, UsageError
+from downset.fitting.fit import fit
+from downset.formats.onnx.data_files import external_files
+from downset.runtimes import ort
+from tests.models import branchy_model, constant
+from tests.rewrites.test_rewrite_onnx import Net
+
+
+@pytest.fixture
+def net(tmp_path):
+    """A network that pays to rewrite, with its weights inside, and the same with its weights outside."""
+    made = Net()
+    x = made.input(2)
+    y = made.conv(made.concat([made.conv(x, 8) for _ in range(5)]), 4)
+    inside = made.save(tmp_path / "inside.onnx", [made.conv(y, 2)], size=16)
+    return inside, outside(inside, tmp_path / "outside.onnx")
+
+
+def outside(inside, path):
+    model = onnx.load(str(inside))
+    onnx.save(model, str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
+    return path
+
+
+def equal_runs(one, other):
+    for ours, original in zip(ort.run(one), ort.run(other), strict=True):
+        np.testing.assert_allclose(ours, original, rtol=1e-5, atol=1e-4)
+
+
+def test_the_same_is_shipped_with_weights_inside_and_outside(net, tmp_path):
+    (tmp_path / "out").mkdir()
+    results = []
+    for place in (tmp_path, tmp_path / "out"):
+        results = [fit(path, output=place / f"f_{path.name}", time_limit_s=2) for path in net]
+        inside, external = results
+        assert inside.shipped == external.shipped == "rewritten"
+        assert inside.arena == external.arena
+        runs = [result.measured.details["rewritten"]["run_bytes"] for result in results]
+        assert runs[0] == runs[1] == inside.arena.after
+        assert external.outputs.runtime == "ort"
+        equal_runs(place / "f_outside.onnx", net[0])
+        assert external_files(place / "f_outside.onnx") == ["w.bin"]
+        assert external_files(place / "f_inside.onnx") == []
+    assert filecmp.cmp(tmp_path / "w.bin", tmp_path / "out" / "w.bin", shallow=False)
+
+
+def test_in_another_order_without_rewriting_it_is_compared_too(net, tmp_path):
+    result = fit(net[1], output=tmp_path / "f.onnx", target="torch", rewrite="off", time_limit_s=2)
+    assert result.outputs.equal
+    result = fit(net[1], output=tmp_path / "f.onnx", rewrite="off", time_limit_s=2)
+    assert result.outputs.equal
+    assert result.measured is not None
+    equal_runs(tmp_path / "f.onnx", net[0])
+
+
+def test_other_weights_of_that_name_are_left_alone(net, tmp_path):
+    """The file written would read them as its own."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "w.bin").write_bytes(b"something else")
+    with pytest.raises(UsageError, match="holds something else"):
+        fit(net[1], output=folder / "f.onnx", time_limit_s=2)
+    assert [path.name for path in folder.iterdir()] == ["w.bin"]
+    (folder / "w.bin").write_bytes((tmp_path / "w.bin").read_bytes())
+    fit(net[1], output=folder / "f.onnx", time_limit_s=2)
+    equal_runs(folder / "f.onnx", net[0])
+
+
+def test_the_output_never_takes_the_place_of_the_weights(tmp_path):
+    model = onnx.load(str(branchy_model(tmp_path / "m.onnx")))
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="w.onnx", size_threshold=0)
+    before = (tmp_path / "w.onnx").read_bytes()
+    with pytest.raises(UsageError, match="is the file being read"):
+        fit(tmp_path / "m.onnx", output=tmp_path / "w.onnx", time_limit_s=2)
+    assert (tmp_path / "w.onnx").read_bytes() == before
+
+
+def test_weights_of_a_body_lie_beside_the_file_as_well(tmp_path):
+    body = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y_then"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("y_then", TensorProto.FLOAT, [4])],
+        [constant("w", np.arange(4, dtype=np.float32))],
+    )
+    other = helper.make_graph([], "else", [], [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])])
+    inputs = [
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]),
+    ]
+    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=other)]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    for location, beside in (("w.bin", True), ("../w.bin", False)):
+        branch = next(item.g for item in model.graph.node[0].attribute if item.name == "then_branch")
+        weight = branch.initializer[0]
+        weight.ClearField("raw_data")
+        weight.data_location = TensorProto.EXTERNAL
+        del weight.external_data[:]
+        weight.external_data.add(key="location", value=location)
+        path.write_bytes(model.SerializeToString())
+        (tmp_path / "w.bin").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+        if beside:
+            assert external_files(path) == ["w.bin"]
+        else:
+            with pytest.raises(LoadError, match="not beside the file"):
+                fit(path, time_limit_s=2)
+
+
+def test_weights_of_more_than_two_gigabytes(tmp_path):
+    """More than a file of protobuf may hold. The table is sparse on the disk; a run reads few rows."""
+    rows, columns = 1_100_000, 512
+    table = TensorProto(name="table", data_type=TensorProto.FLOAT, dims=[rows, columns])
+    table.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "table.bin"), ("offset", "0"), ("length", str(4 * rows * columns))):
+        table.external_data.add(key=key, value=value)
+    with (tmp_path / "table.bin").open("wb") as file:
+        file.truncate(4 * rows * columns)
+        file.seek(4 * columns)  # of the row 1
+        file.write(np.arange(columns, dtype=np.float32).tobytes())
+    parts = [f"part{number}" for number in range(4)]
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["embedded"], name="embed")]
+    for number, part in enumerate(parts):
+        nodes.append(helper.make_node("Concat", ["embedded"] * (number + 2), [part], name=part, axis=1))
+    # the file makes all that is wide before anything narrow
+    nodes += [helper.make_node("ReduceMax", [part], [f"{part}/max"], name=f"{part}/max", axes=[1]) for part in parts]
+    nodes.append(helper.make_node("Sum", [f"{part}/max" for part in parts], ["y"], name="sum"))
+    graph = helper.make_graph(
+        nodes,
+        "embedding",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, [16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [16, 1])],
+        [table],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    result = fit(tmp_path / "m.onnx", output=tmp_path / "f.onnx", time_limit_s=2)
+    assert result.shipped == "order"
+    assert result.outputs.equal
+    assert result.measured.after < result.measured.before
+    assert external_files(tmp_path / "f.onnx") == ["table.bin"]
+    assert ort.run(tmp_path / "f.onnx")[0].max() == 4 * (columns - 1)

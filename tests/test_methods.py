@@ -1,0 +1,227 @@
+"""The contract of all planner families: what every method of every family takes, refuses and declares."""
+
+import inspect
+from dataclasses import dataclass, replace
+from typing import get_type_hints
+
+import pytest
+
+from downset.arenas.plan import plan_arena, plan_shared
+from downset.arenas.planners import ARENAS, SHARED, SHARED_CONTRACT, ArenaOptions, SharedOptions
+from downset.arenas.planners import CONTRACT as ARENA_CONTRACT
+from downset.clusters.model import Cluster, Device, Network
+from downset.errors import InfeasibleError, UsageError
+from downset.memory.liveness import OrderProblem, Storage
+from downset.memory.records import Record
+from downset.methods import ENGINES, Method, choose
+from downset.orders.plan import plan_order
+from downset.orders.planners import CONTRACT as ORDER_CONTRACT
+from downset.orders.planners import ORDERS, OrderOptions
+from downset.pipelines.drafts import FoundPipeline
+from downset.pipelines.plan import plan_pipeline
+from downset.pipelines.planners import CONTRACT as PIPELINE_CONTRACT
+from downset.pipelines.planners import PIPELINERS, PipelineOptions
+from downset.pipelines.problem import chain_problem
+from downset.pipelines.single import single_draft
+from downset.plans import Found, Stage
+from downset.stages.plan import plan_stages
+from downset.stages.planners import CONTRACT as STAGE_CONTRACT
+from downset.stages.planners import STAGERS, StageOptions
+from downset.stages.problem import FoundStages, StageProblem
+
+DIAMOND = OrderProblem((0, 1, 1, 6), tuple(Storage(4 - v, 1 << v, c) for v, c in enumerate((6, 8, 8, 8))), ((),) * 4, 0)
+RECORDS = (Record("a", 0, 2, 8), Record("b", 1, 3, 4), Record("c", 2, 4, 8))
+UNITS = StageProblem((0, 1, 1, 6))
+CHAIN = chain_problem([(8, 3, 1, 2), (4, 3, 1, 2), (6, 1, 1, 2)], rows=6, row_bytes=2)
+CLUSTER = Cluster((Device("one", 10.0), Device("two", 5.0)), Network("links", 10.0))
+
+
+def price(stage):
+    return float(max(map(len, stage.groups)))
+
+
+def any_order(problem, *, time_limit_s):
+    assert time_limit_s > 0
+    return Found(tuple(range(len(problem.predecessors))), problem.floor_bytes)
+
+
+def any_offsets(records, *, ties):
+    assert ties in ("tflite", "paper")
+    return Found(tuple(8 * at for at in range(len(records))), 0)
+
+
+def any_objects(records):
+    return Found(tuple(range(len(records))), 0)
+
+
+def any_stages(problem, price, *, max_groups=1):
+    stages = tuple(Stage(((unit,),)) for unit in range(len(problem.predecessors)))
+    return FoundStages(stages, sum(map(price, stages)), 0.0, proven=False, timings=len(stages))
+
+
+def any_pipeline(problem, cluster, **_):
+    return FoundPipeline((single_draft(problem, 0),), 0.0)
+
+
+@dataclass(frozen=True)
+class Family:
+    methods: object
+    contract: object
+    options: type
+    own: object
+    """A user's callable of the family's shape."""
+    front_door: object
+    arguments: tuple
+
+    def plan(self, method, **options):
+        return self.front_door(*self.arguments, method=method, **options)
+
+
+FAMILIES = {
+    "orders": Family(ORDERS, ORDER_CONTRACT, OrderOptions, any_order, plan_order, (DIAMOND,)),
+    "offsets": Family(ARENAS, ARENA_CONTRACT, ArenaOptions, any_offsets, plan_arena, (RECORDS,)),
+    "objects": Family(SHARED, SHARED_CONTRACT, SharedOptions, any_objects, plan_shared, (RECORDS,)),
+    "stages": Family(STAGERS, STAGE_CONTRACT, StageOptions, any_stages, plan_stages, (UNITS, price)),
+    "pipelines": Family(PIPELINERS, PIPELINE_CONTRACT, PipelineOptions, any_pipeline, plan_pipeline, (CHAIN, CLUSTER)),
+}
+EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+EVERY_METHOD = pytest.mark.parametrize(
+    ("family", "name"),
+    [pytest.param(family, name, id=f"{of}-{name}") for of, family in FAMILIES.items() for name in family.methods],
+)
+
+
+@EVERY_METHOD
+def test_signatures_conform(family, name):
+    """The problem by position, everything else by keyword with a default, nothing accepted unseen, typed result."""
+    method = family.methods[name]
+    signature = inspect.signature(method.plan)
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    count = len(family.contract.problem)
+    assert tuple(signature.parameters)[:count] == family.contract.problem
+    assert kinds[:count] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * count
+    assert set(kinds[count:]) <= {inspect.Parameter.KEYWORD_ONLY}
+    assert set(method.options) == set(method.plan.__kwdefaults__ or {}) == set(list(signature.parameters)[count:])
+    assert signature.return_annotation == family.contract.returns.__name__
+
+
+@EVERY_FAMILY
+def test_the_typed_options_are_those_of_the_methods(family):
+    own = {option for method in family.methods.values() for option in method.options} - set(family.contract.settings)
+    assert set(get_type_hints(family.options)) == own
+
+
+@EVERY_METHOD
+def test_an_unknown_option_is_named(family, name):
+    with pytest.raises(UsageError, match=f"method '{name}' takes no option 'max_opps'"):
+        family.plan(name, max_opps=3)
+    with pytest.raises(UsageError, match="takes no option 'max_opps'"):
+        family.methods[name](*family.arguments, max_opps=3)
+
+
+@EVERY_METHOD
+def test_a_misspelt_engine_is_named(family, name):
+    with pytest.raises(UsageError, match="engine"):
+        family.plan(name, engine="nativ")
+
+
+@EVERY_METHOD
+def test_a_method_that_takes_an_engine_refuses_a_misspelt_one_itself(family, name):
+    method = family.methods[name]
+    if "engine" not in method.options:
+        with pytest.raises(UsageError, match="takes no option 'engine'"):
+            method(*family.arguments, engine="native")
+        return
+    with pytest.raises(UsageError, match="unknown engine 'nativ'; choose native or python"):
+        method(*family.arguments, engine="nativ")
+    one, other = (family.plan(name, engine=engine) for engine in ENGINES)
+    assert one.evidence.value == pytest.approx(other.evidence.value)
+
+
+@EVERY_METHOD
+def test_an_option_of_its_own_reaches_the_method(family, name):
+    """By name, as `Method`, and for each of its options: the value that it has anyway changes nothing."""
+    method, settings = family.methods[name], family.contract.settings
+    defaults = {option: value for option, value in (method.plan.__kwdefaults__ or {}).items() if option not in settings}
+    plans = [family.plan(name), family.plan(method), family.plan(name, **defaults)]
+    assert len({plan.evidence.value for plan in plans}) == 1
+    assert [plan.evidence.method for plan in plans] == [name] * 3
+
+
+def test_an_option_of_its_own_has_its_effect():
+    twins = (Record("a", 0, 1, 8), Record("b", 0, 1, 8))
+    assert plan_arena(twins, method="tflm_greedy", rank=(0, 1)).offsets == (8, 0)
+    assert plan_arena(twins, method="tflm_greedy", rank=(1, 0)).offsets == (0, 8)
+    assert all(len(stage.units) == 1 for stage in plan_stages(UNITS, price, max_ops=1, max_groups=1).stages)
+    assert any(len(stage.units) > 1 for stage in plan_stages(UNITS, price).stages)
+    splits = [plan_pipeline(CHAIN, CLUSTER, method="early_fused", fused=count).stages[0].blocks for count in (1, 2)]
+    assert [blocks[0].stop for blocks in splits] == [1, 2]
+
+
+@EVERY_METHOD
+def test_only_what_is_declared_to_prove_claims_a_proof(family, name):
+    """On problems this small every search ends: what proves has its proof, and it is no worse than any other's plan."""
+    plan = family.plan(name)
+    values = [family.plan(other).evidence.value for other in family.methods]
+    if family.methods[name].proves:
+        assert plan.evidence.proven
+        assert plan.evidence.value <= min(values) * (1 + 1e-9)
+    else:
+        assert not plan.evidence.proven or plan.evidence.value <= min(values) * (1 + 1e-9)
+
+
+@EVERY_FAMILY
+def test_a_callable_of_the_same_shape_serves(family):
+    plan = family.plan(family.own)
+    assert plan.evidence.method == family.own.__name__
+    assert plan.evidence.value >= min(family.plan(name).evidence.value for name in family.methods)
+    declared = family.plan(Method(family.own, proves=True))
+    assert replace(declared.evidence, seconds=0) == replace(plan.evidence, seconds=0)
+
+
+@EVERY_METHOD
+def test_a_callable_named_like_a_method_is_not_that_method(family, name):
+    """It plans, under a name of its own, and gets what an unnamed one gets."""
+
+    def impostor(*problem, **options):
+        return family.own(*problem, **options) if family.own is any_pipeline else family.own(*problem, **needed)
+
+    needed = {"orders": {"time_limit_s": 1.0}, "offsets": {"ties": "tflite"}}.get(family.contract.plans, {})
+    unnamed = family.plan(impostor)
+    impostor.__name__ = name
+    found = family.plan(impostor)
+    assert found.evidence.method == f"{name} (callable)"
+    assert replace(found.evidence, seconds=0, method="") == replace(unnamed.evidence, seconds=0, method="")
+    assert choose(impostor, family.methods, family.contract).method == Method(impostor)
+
+
+@EVERY_FAMILY
+def test_what_cannot_be_called_as_planners_are_is_a_usage_error(family):
+    for given, message in (
+        (7, "a name or a callable, not 7"),
+        (lambda: None, "cannot be called as planners"),
+        (lambda *problem, needed: None, "cannot be called as planners .* 'needed'"),
+        (lambda *problem: "done", "returned str; a planner of"),
+        ("fastest", "unknown method 'fastest' for .*; choose one of"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            family.plan(given)
+
+
+def test_a_callable_named_exact_does_not_get_the_treatment_of_exact():
+    """`exact` is asked again where a device's memory does not hold its plan, and other plans are tried then. A callable
+    of that name has declared neither; one that takes `forbidden` is asked again, whatever its name."""
+    cluster = Cluster((replace(CLUSTER.devices[0], memory_bytes=1), CLUSTER.devices[1]), CLUSTER.network)
+    heavy = chain_problem([(8, 3, 1, 2), (4, 3, 1, 2)], rows=6, row_bytes=2)
+    heavy = replace(heavy, ops=tuple(replace(op, weight_bytes=100) for op in heavy.ops))
+    assert plan_pipeline(heavy, cluster, method="exact").stages[0].devices == (1,)
+    asked = []
+
+    def exact(problem, cluster, *, forbidden=frozenset()):
+        asked.append(forbidden)
+        raise InfeasibleError("none of mine")
+
+    with pytest.raises(InfeasibleError, match="none of mine"):
+        plan_pipeline(heavy, cluster, method=exact)
+    assert len(asked) == 1
+    assert (0, 2, 0) in asked[0]

@@ -1,0 +1,119 @@
+"""`repr` is one short line that says what a thing is, however large it is and whatever a file calls it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import downset as ds
+from downset.clusters.model import Cluster, Device, Link, Network
+from downset.memory.liveness import lifetimes
+from downset.plans import Block, Evidence, Found, PipelineStage, Stage, StagePlan, Strip, Transfer
+from downset.results import Comparison, Figure, Measured, Simulation, StageCandidate, StageResult, StageRun
+
+LONGEST = 300
+COUNT = 1000
+
+
+def chain(count=COUNT):
+    """Operators one behind the other, whose names, attributes and scales are long and hold line breaks."""
+    scales = {"scale": np.ones(4096, np.float32), "zero_point": [0] * 4096, "axis": 0}
+    tensors = tuple(
+        ds.Tensor(f"tensor\n{at} " + "x" * 200, (10,), "uint8", 10, quantization=scales) for at in range(count + 1)
+    )
+    attrs = {"weights": list(range(5000)), "text": "y\n" * 5000}
+    ops = tuple(ds.Op(f"op\n{at} " + "z" * 200, "Relu", (at,), (at + 1,), attrs) for at in range(count))
+    return ds.Graph("net\n" + "n" * 500, tensors, ops, (0,), (count,))
+
+
+def large():
+    """By name: something large of every type with a list in it, made by hand."""
+    graph = chain()
+    order = ds.plan_order(graph, method="file")
+    arena = ds.plan_arena(graph, order, method="greedy_by_size")
+    together = ds.Together(order, arena)
+    evidence = Evidence("sequential", 0.25, 0.2, proven=False)
+    groups = tuple((at,) for at in range(COUNT))
+    stages = tuple(Stage((group,)) for group in groups)
+    staged = StagePlan(groups, stages, False, "cpu", "d" * 50, "torch", "float32", 1, 2, "f" * 32, evidence)
+    candidate = StageCandidate("both", stages, False, (0.1, 0.2) * COUNT)
+    cluster = Cluster(
+        tuple(Device(f"device {at}", 1e9) for at in range(COUNT)),
+        Network("links", 1e6, links=tuple(Link((0, at), 1e6, 0.0) for at in range(1, COUNT))),
+    )
+    strips = tuple(Strip(at, at, at + 1, 10, 0, 10, 10) for at in range(COUNT))
+    moves = tuple(Transfer(0, at, 10) for at in range(1, COUNT))
+    block = Block(0, 1, tuple(range(COUNT)), COUNT, strips, moves, moves, 0.1, 0.1)
+    part = PipelineStage(tuple(range(COUNT)), 0, tuple(range(COUNT)), (block,) * COUNT, 10, 0, 10, 0, 0.1, 0.1, 0.2)
+    pipeline = ds.Pipeline(cluster, "full", (part,) * COUNT, 0.25, 0.5, 0.0, evidence, note="note " * COUNT)
+    figure = Figure(2000, 1000, 900, proven=False)
+    details = {f"candidate {at}": {"total_bytes": at} for at in range(COUNT)}
+    fit = ds.Fit(
+        "/a/long/path" * 50 + "/model.tflite", "tflm", graph, arena, together, figure, figure, "order",
+        Measured("tflm", 2000, 1000, details), Comparison(True, 0.0, "litert"), None, ("note " * 100,) * COUNT,
+    )  # fmt: skip
+    many = tuple(float(at) for at in range(COUNT))
+    return {
+        "graph": graph,
+        "operator": graph.ops[0],
+        "tensor": graph.tensors[0],
+        "source": replace(graph.source, path="p" * 1000, op_index=tuple(range(COUNT))),
+        "problem": ds.order_problem(graph),
+        "lifetimes": lifetimes(graph, order.steps),
+        "record": ds.Record("r" * 1000, 0, 1, 10, gaps=tuple((at, at + 1) for at in range(COUNT))),
+        "found": Found(tuple(range(COUNT)), 10),
+        "order": order,
+        "arena": arena,
+        "shared": ds.plan_shared(arena.records, method="greedy_by_size"),
+        "together": together,
+        "stage": Stage(groups),
+        "stages": staged,
+        "candidate": candidate,
+        "tuned": StageResult(staged, (candidate,) * COUNT, 10, None, 1.5, "why " * COUNT, ("note",) * COUNT),
+        "ran": StageRun("cpu", {str(at): np.zeros(COUNT) for at in range(COUNT)}, many, 0.0, 1e-3),
+        "cluster": cluster,
+        "network": cluster.network,
+        "block": block,
+        "part": part,
+        "pipeline": pipeline,
+        "measured": fit.measured,
+        "fit": fit,
+        "simulation": Simulation(COUNT, COUNT, 0.25, (1.0, 2.0, 3.0, 4.0), many, many, None, 1.0),
+        "inspection": ds.inspect(graph),
+    }
+
+
+@pytest.fixture(scope="module")
+def things():
+    return large()
+
+
+def test_every_one_is_one_short_line(things):
+    for name, thing in things.items():
+        text = repr(thing)
+        assert "\n" not in text, name
+        assert len(text) <= LONGEST, (name, len(text), text)
+        assert type(thing).__name__ in text, name
+
+
+def test_no_public_type_is_left_out(things):
+    """But errors, and those whose size is fixed or that are only held."""
+    import inspect as python_inspect
+
+    types = {name for name in ds.__all__ if python_inspect.isclass(getattr(ds, name))}
+    types = {name for name in types if not issubclass(getattr(ds, name), Exception)}
+    small = {"Comparison", "Device", "Disturbance", "Evidence", "MemoryModel", "Method", "Profiles", "Shard", "Storage"}
+    limits = {"StageLimits", "StageProblem"}
+    assert types <= {type(thing).__name__ for thing in things.values()} | small | limits
+
+
+def test_they_say_what_matters(things):
+    assert "1000 operators, 1001 tensors" in repr(things["graph"])
+    assert "20 B, bound 10 B (file)" in repr(things["order"])
+    assert "20 B, proven" in repr(things["arena"])
+    assert "memory live" in repr(things["arena"])
+    assert "period 0.25 s, bound 0.2 s" in repr(things["pipeline"])
+    assert "2,000 -> 1,000 B" in repr(things["fit"])
+    assert "model.tflite" in repr(things["fit"])
+    assert "1000 stages" in repr(things["stages"])
+    assert "1.500x" in repr(things["tuned"])

@@ -1,0 +1,57 @@
+"""Uses of the public names as a user's program has them: two lines are wrong, and mypy says so of these two only."""
+
+from typing import Any, assert_type
+
+import numpy as np
+import numpy.typing as npt
+
+import downset as ds
+
+graph = ds.load("model.onnx", shapes={"x": (1, 3, 224, 224)})
+assert_type(graph, ds.Graph)
+assert_type(ds.inspect(graph, memory="ort"), ds.Inspection)
+order = ds.plan_order(graph, method="optimal", memory="tflm")
+assert_type(order, ds.Order)
+assert_type(order.peak_bytes, int)
+assert_type(order.evidence.proven, bool)
+arena = ds.plan_arena(graph, order, method="best")
+assert_type(arena, ds.Arena)
+assert_type(ds.plan_arena([ds.Record("a", 0, 1, 100)]), ds.Arena)
+assert_type(ds.plan_shared(arena.records), ds.SharedObjects)
+together = ds.plan_together(graph, memory="live")
+assert_type(together, ds.Together)
+cluster = ds.load_cluster("pico_1mac")
+pipeline = ds.plan_pipeline(graph, cluster, max_latency_s=2.0)
+assert_type(pipeline, ds.Pipeline)
+assert_type(ds.plan_by_every_method(graph, cluster), dict[str, ds.Pipeline | None])
+assert_type(ds.simulate(pipeline, disturbances=[ds.Disturbance(0, 1.0)]), ds.Simulation)
+assert_type(ds.export_shards("shards", graph, pipeline), tuple[ds.Shard, ...])
+device = ds.open_device("cpu", threads=1)
+tuned = ds.tune_stages(graph, device, limits=ds.StageLimits(timings=10), profiles=ds.Profiles())
+assert_type(tuned, ds.StageResult)
+outputs = ds.run_stages(graph, tuned.plan, compare=True).outputs
+assert_type(outputs["y"], npt.NDArray[Any])
+assert_type(ds.compare("a.tflite", "b.tflite"), ds.Comparison)
+fitted = ds.fit("model.tflite", output="fitted.tflite", ram_bytes=1 << 20)
+assert_type(fitted, ds.Fit)
+
+ds.export("fitted.tflite", graph, order, arena)
+ds.write_plan("plan.json", tuned.plan)
+plan = ds.read_plan("plan.json")
+if isinstance(plan, ds.StagePlan):
+    ds.verify(graph, plan)
+    assert_type(plan.stages, tuple[ds.Stage, ...])
+ds.verify(graph, order, arena)
+ds.verify(graph, together)
+ds.verify(pipeline)
+ds.verify(fitted)
+assert_type(ds.report(graph, order, arena), str)
+assert_type(ds.report(tuned), str)
+assert_type(ds.memory_map([("before", fitted.before)]), str)
+try:
+    ds.run_stages(graph, tuned.plan, [np.zeros((1, 3), np.float32)])
+except ds.InvalidPlan as error:
+    assert_type(error.exit_code, int)
+
+ds.plan_everything(graph)
+ds.plan_order(graph, methd="optimal")
