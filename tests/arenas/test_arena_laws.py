@@ -23,6 +23,8 @@ from downset.memory.records import Record, collisions
 from tests.oracles_arena import least_height, least_total, meet
 from tests.strategies import record_sets
 
+pytestmark = pytest.mark.native
+
 OFFSETS = pytest.mark.parametrize("method", ARENAS)
 OBJECTS = pytest.mark.parametrize("method", SHARED)
 TIES = st.sampled_from(["paper", "tflite"])
