@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from downset.distributed.conditions import Conditions
+from downset.distributed.conditions import Conditions, Disturbance
 from downset.distributed.plan_run import run_plan
 from downset.errors import InvalidPlan
 from downset.pipelines.scheduling.events import Schedule, TimedTask
@@ -18,10 +18,10 @@ from tests.pipelines.test_schedule import random_schedule, random_tasks
 from tests.pipelines.test_slots import random_buffers
 
 
-def followed(plan, *, frames, arrival_s=None, jitter=0.0, seed=0):
+def followed(plan, *, frames, arrival_s=None, jitter=0.0, disturbances=()):
     """The record of a run, and when every task of every frame ran."""
     ran = {}
-    conditions = Conditions(len(plan.cluster.devices), jitter=jitter, seed=seed, disturbances=())
+    conditions = Conditions(len(plan.cluster.devices), jitter=jitter, seed=0, disturbances=disturbances)
 
     def observe(frame, task, begin, end):
         assert (frame, task) not in ran
@@ -193,6 +193,22 @@ def test_every_frame_leaves_however_frames_come():
             spans = sorted(span for (_, index), span in ran.items() if number in tasks[index].resources)
             assert len(spans) == 15 * len(order)
             assert all(one[1] <= two[0] for one, two in pairwise(spans))
+
+
+def test_after_a_death_the_frames_leave_that_no_longer_need_the_device():
+    """Whatever the orders: those whose tasks on it were done by then, as in a run without the death, and no other."""
+    partly = 0
+    for draw, tasks, _, plan in live_plans(150):
+        _, calm = followed(plan, frames=20)
+        device, dies_s = draw.randrange(3), draw.uniform(0, 30)
+        own = [index for index, task in enumerate(tasks) if device in task.resources]
+        past = [k for k in range(20) if max((calm[k, index][1] for index in own), default=0) <= dies_s]
+        record, _ = followed(plan, frames=20, disturbances=[Disturbance(device, dies_s)])
+        assert [frame for frame, _ in record.left] == past
+        assert (record.stalled_at_s is None) == (len(past) == 20)
+        assert record.stalled_at_s is None or record.stalled_at_s >= dies_s
+        partly += 0 < len(past) < 20
+    assert partly > 20
 
 
 def test_latencies_do_not_grow_where_the_plan_keeps_up():
