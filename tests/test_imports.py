@@ -61,8 +61,7 @@ LIBRARIES = {
 
 EXECUTING = {"formats", "kernels", "executor", "runtimes", "distributed", "integrations"}
 EXTRAS = {
-    "ai_edge_litert", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "simpy", "tflite_micro",
-    "torch",
+    "ai_edge_litert", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "tflite_micro", "torch",
 }  # fmt: skip
 """Optional libraries: imported by the executing folders only, inside functions."""
 ELSEWHERE = {"platformdirs": {"tuning"}}
@@ -183,6 +182,18 @@ def test_checks_reach_no_planner(family):
     assert not {name.removeprefix("downset.") for name in loaded} & every
 
 
+def test_the_simulator_knows_nothing_of_the_planners():
+    """Through no chain of imports: what it agrees with, it agrees with by itself."""
+    reached, left = set(), [module for module in MODULES if module.startswith("distributed.")]
+    assert {"distributed.simulator", "distributed.plan_run", "distributed.task_prices"} <= set(left)
+    while left:
+        module = left.pop()
+        if module not in reached and module in MODULES:
+            reached.add(module)
+            left += own(module)
+    assert not {module for module in reached if part(module) == "pipelines"}
+
+
 def test_folders_import_nothing_of_their_own():
     for path in SOURCE.glob("*/**/__init__.py"):
         name = ".".join(path.parent.relative_to(SOURCE).parts)
@@ -220,7 +231,7 @@ def test_what_opens_an_extra_is_imported_by_executing_folders_only():
                 assert part(module) in {"extras"} | ELSEWHERE.get(library, EXECUTING), f"{module} asks for {library}"
         if "extras" in own(module):
             assert part(module) in EXECUTING | {"tuning"}, f"{module} imports extras"
-    assert asked >= {"onnx", "torch", "onnxruntime", "tflite_micro", "simpy", "platformdirs"}
+    assert asked >= {"onnx", "torch", "onnxruntime", "tflite_micro", "platformdirs"}
 
 
 def test_one_version():

@@ -293,8 +293,8 @@ def test_amounts_beyond_what_is_simulated_are_refused_and_helped_with(plan, run)
 
 def test_simulating_tells_how_far_it_is(plan):
     told = []
-    run_simulation(decode_plan(json.dumps(plan).encode()), frames=7, progress=told.append)
-    assert told == list(range(1, 8))
+    run_simulation(decode_plan(json.dumps(plan).encode()), frames=7, progress=lambda done, of: told.append((done, of)))
+    assert told == [(done, 14) for done in range(1, 15)]
 
 
 def test_names_are_printed_on_one_line(home):

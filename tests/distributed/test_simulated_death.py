@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
+from downset.distributed.conditions import Conditions
+from downset.distributed.plan_run import run_plan
 from downset.distributed.simulator import Disturbance, simulate
+from downset.distributed.task_prices import ends_of
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import chain_problem
-
-pytest.importorskip("simpy")
 
 LINKS = Network("links", 10.0)
 SHARED = Network("shared", 10.0)
@@ -74,13 +75,24 @@ def test_a_transfer_stops_when_its_device_dies():
 
 
 def test_a_dead_transfer_leaves_the_shared_network_to_others():
-    """Frame 0 is in the second stage when the first one's leader dies sending frame 1: it still leaves."""
+    """The first stage's leader dies half way through a message: frames that are past it still need the network."""
     stages = (stage(1, 0, 1, (0, 0, 8)), stage(2, 1, 2, (2, 0, 8)), stage(3, 2, 3, (3, 0, 8)))
     plan = drafted([(100, 1, 1, 1)] * 3, SHARED, *stages)
-    sends_s, computes_s = 0.8, 8.0
-    dies_s = sends_s + computes_s + sends_s + sends_s + sends_s / 2  # there, back, handed over, half way there
-    dead = simulate(plan, frames=5, disturbances=[Disturbance(1, dies_s)])
-    assert (dead.completed, dead.stalled_at_s) == (1, pytest.approx(dies_s))
+    ran = {}
+
+    def observe(frame, task, begin, end):
+        ran[frame, task] = (begin, end)
+
+    calm = Conditions(4, jitter=0.0, seed=0, disturbances=())
+    run_plan(plan, plan.schedule, calm, frames=9, observe=observe)
+    (handed,) = [k for k, task in enumerate(plan.tasks) if task.transfer and (task.transfer.target == 2)]
+    dies_s = sum(ran[4, handed]) / 2
+    needs = [k for k, task in enumerate(plan.tasks) if 1 in ends_of(task)]
+    past = [frame for frame in range(9) if max(ran[frame, k][1] for k in needs) <= dies_s]
+    under_way = [frame for frame in past if max(ran[frame, k][1] for k in range(len(plan.tasks))) > dies_s]
+    assert under_way
+    dead = simulate(plan, frames=9, disturbances=[Disturbance(1, dies_s)])
+    assert (dead.completed, dead.stalled_at_s) == (len(past), pytest.approx(dies_s))
 
 
 def test_a_device_that_comes_back_goes_on_where_it_stopped():

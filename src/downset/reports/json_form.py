@@ -183,17 +183,24 @@ def _stage(plan: Pipeline, place: int) -> dict[str, Any]:
 
 
 def simulation_json(found: Simulation, plan: Pipeline) -> dict[str, Any]:
-    """docs/schemas/simulate.json. Without a completed frame there is neither period nor latency."""
+    """docs/schemas/simulate.json. Without completed frames there is neither period nor latency."""
     names = [device.name for device in plan.cluster.devices]
-    latencies = found.latency_s if found.completed else (None,) * 4
+    quantiles = ("p50", "p90", "p99", "max")
+    latencies = found.latency_s or (None,) * 4
     return {
         "frames": found.frames,
         "completed": found.completed,
-        "period_s": found.period_s if found.completed else None,
+        "period_s": found.period_s,
         "analytic_period_s": plan.period_s,
-        "latency_s": dict(zip(("p50", "p90", "p99", "max"), latencies, strict=True)),
+        "sustained_period_s": found.sustained_period_s,
+        "latency_s": dict(zip(quantiles, latencies, strict=True)),
+        "arrival_s": found.arrival_s,
+        "queue": {"most": found.most_waiting, "last": found.last_waiting, "grows": found.falls_behind},
         "utilisation": dict(zip(names, found.utilisation, strict=True)),
+        "sending": dict(zip(names, found.sending, strict=True)),
+        "receiving": dict(zip(names, found.receiving, strict=True)),
         "redundancy": dict(zip(names, found.redundancy, strict=True)),
+        "buffer_bytes": dict(zip(names, found.buffer_bytes, strict=True)),
         "energy_j": found.energy_j,
         "stalled_at_s": found.stalled_at_s,
     }
