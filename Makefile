@@ -28,7 +28,7 @@ native: $(VENV)/bin/pip  ## rebuild the native module, and the stub of its types
 	$(BIN)/ruff format -q src/downset/_native.pyi
 
 sanitize: $(VENV)/dev.stamp  ## the native tests with sanitizers for addresses and undefined behaviour; QUICK=1: some
-	cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=$(CXX) \
+	CXX=$(CXX) cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Debug \
 		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DDOWNSET_STRICT=ON -DDOWNSET_SANITIZE=ON
 	cmake --build build/sanitize

@@ -149,16 +149,23 @@ def damaged_behind(path):
     path.write_bytes(data)
 
 
-def damaged_profiles(path):
-    """Text that is none, and a moment that no calendar has."""
+ODD_TIMINGS = (
+    (b"\xff", 1.0, 1.0), (NAME, "abc", 1.0), (NAME, float("inf"), 1.0), (NAME, 1.0, 1e300), (NAME, 1.0, -1e18),
+    (NAME, 1.0, "soon"), (NAME, 1.0, b"\xff"), (NAME, 1.0, 1.0),
+)  # fmt: skip
+"""(device, seconds, taken_at): text that is none, numbers that are none, moments that no calendar has; a lawful one."""
+
+
+def profiles(path, device, seconds, taken_at):
+    """A file of measurements with one row."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             "CREATE TABLE timings (device TEXT NOT NULL, versions TEXT NOT NULL, dtype TEXT NOT NULL, "
             "batch INTEGER NOT NULL, signature TEXT NOT NULL, seconds REAL NOT NULL CHECK (seconds >= 0), "
             "taken_at REAL NOT NULL, PRIMARY KEY (device, versions, dtype, batch, signature)) WITHOUT ROWID"
         )
-        connection.execute("INSERT INTO timings VALUES (CAST(x'ff41' AS TEXT), 'v', 'float32', 1, 's', 1.0, 1e300)")
-        connection.execute("INSERT INTO timings VALUES (?, 'v', 'float32', 1, 's', 1.0, 'soon')", (NAME,))
+        form = "CAST(? AS TEXT)"
+        connection.execute(f"INSERT INTO timings VALUES ({form}, 'v', 'f', 1, 's', ?, ?)", (device, seconds, taken_at))
 
 
 ONNX = {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
-from downset.isolation import isolated, limits, parsed
+from downset.isolation import isolated, limits, parsed, stop_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture(autouse=True)
 def _workers_find_the_tests(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    stop_parser()  # the one of other tests knows no other path
 
 
 def pid_of(ask):
@@ -129,3 +130,12 @@ def test_no_worker_outlives_its_parent(number):
 def test_answers_are_arrays():
     answer, _ = isolated("tests.workers", "fill", {"nbytes": 3})
     np.testing.assert_array_equal(answer["sum"], [3])
+
+
+def test_names_of_files_are_meant_from_where_the_parent_is(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        for ask in (parsed, isolated):
+            assert str(ask("tests.workers", "where", {})[0]["folder"]) == str(folder)

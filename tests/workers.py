@@ -46,3 +46,7 @@ def current_folder():
     import sys
 
     return {"on_path": np.array("" in sys.path or str(Path.cwd()) in sys.path)}
+
+
+def where():
+    return {"folder": np.array(str(Path.cwd()))}

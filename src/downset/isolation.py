@@ -35,7 +35,17 @@ from downset import errors
 from downset.errors import DownsetError, LimitReached, UnsupportedError, UsageError
 from downset.text import brief, format_bytes
 
-__all__ = ["PARSING_S", "RUNNING_S", "Limits", "isolated", "limits", "machine_bytes", "parsed", "warm_parser"]
+__all__ = [
+    "PARSING_S",
+    "RUNNING_S",
+    "Limits",
+    "isolated",
+    "limits",
+    "machine_bytes",
+    "parsed",
+    "stop_parser",
+    "warm_parser",
+]
 
 PARSING_S = 10.0
 """What a parser gets at least, whatever the time limit: starting Python and a library takes some of it."""
@@ -154,6 +164,8 @@ class _Worker:
             self._printed.seek(0)
             self._printed.truncate()
             request = {"module": module, "function": function, "arguments": dict(arguments), "result": str(result)}
+            with contextlib.suppress(OSError):  # a folder that is gone
+                request["folder"] = str(Path.cwd())
             try:
                 self.send(request)
                 reply = self._reply(time.monotonic() + timeout_s)
@@ -304,6 +316,8 @@ def _read_requests(requests: queue.SimpleQueue[bytes]) -> None:
 
 def _answer(request: Mapping[str, Any]) -> dict[str, str]:
     try:
+        if "folder" in request:  # names of files are meant from there
+            os.chdir(request["folder"])
         function = getattr(importlib.import_module(request["module"]), request["function"])
         np.savez(request["result"], **function(**request["arguments"]))
     except MemoryError:

@@ -137,14 +137,26 @@ def test_a_header_of_a_numpy_file_is_not_trusted(run, made, tmp_path):
         assert status in ANSWERS and "Traceback" not in err, (bytes(damaged[:128]), status, err)
 
 
-def test_measurements_that_are_damaged_are_begun_anew(run, tmp_path, monkeypatch):
+@pytest.mark.parametrize("row", range(len(hostile_files.ODD_TIMINGS)))
+def test_measurements_that_are_damaged_are_begun_anew(run, tmp_path, monkeypatch, row):
     monkeypatch.setenv("DOWNSET_CACHE", str(tmp_path))
-    hostile_files.damaged_profiles(tmp_path / "profiles.sqlite")
-    for command in (("profiles", "list"), ("profiles", "list", "--json"), ("profiles", "clear")):
-        status, out, err = run(*command)
+    lawful = row == len(hostile_files.ODD_TIMINGS) - 1
+    for command in (("list",), ("list", "--json"), ("clear",)):
+        for old in tmp_path.iterdir():
+            old.unlink()
+        hostile_files.profiles(tmp_path / "profiles.sqlite", *hostile_files.ODD_TIMINGS[row])
+        status, out, err = run("profiles", *command)
         assert status == 0 and not RAW.search(out + err), (out, err)
-    hostile_files.damaged_profiles(tmp_path / "other.sqlite")
-    assert Profiles(tmp_path / "other.sqlite").matching("d", "v", "float32", 1) == {}
+        assert lawful or "was damaged" in err or command == ("clear",)
+        known = Profiles(tmp_path / "profiles.sqlite").matching(hostile_files.NAME, "v", "f", 1)
+        assert known == ({"s": 1.0} if lawful and command != ("clear",) else {})
+
+
+def test_collected_measurements_are_answered_to(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOWNSET_CACHE", str(tmp_path))
+    for path in COLLECTED.glob("*.sqlite"):
+        shutil.copyfile(path, tmp_path / "profiles.sqlite")
+        assert run("profiles", "list")[0] == 0
 
 
 def test_links_of_a_models_cache_are_followed_and_others_are_not(fails, run, tmp_path):

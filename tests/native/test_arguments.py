@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downset import _native as native
@@ -162,6 +162,7 @@ FAULTS = [
     (lambda: lattice(max_ops=0), "limits of a stage: they are not above 0"),
     (lambda: lattice(time_limit_s=NAN), "time limit: not a number of seconds"),
     (lambda: lattice().weigh([1]), "costs: 1 entries; 2 are needed"),
+    (lambda: lattice().weigh([1, -1]), "costs: -1 is not at least 0"),
     (lambda: lattice().solve([1]), "prices: 1 entries; 3 are needed"),
     (lambda: lattice(pair_limit=1).solve([1] * 9), "stages: a limit ended their enumeration"),
     (lambda: lattice(pair_limit=1).schedules(), "stages: a limit ended their enumeration"),
@@ -369,6 +370,7 @@ def draw_pipelines(given):
 
 
 @pytest.mark.parametrize("family", [draw_orders, draw_arenas, draw_stages, draw_pieces, draw_pipelines])
+@settings(max_examples=200)
 @given(data=st.data())
 def test_anything_is_refused_or_answered(family, data):
     """With sanitizers this is where reading outside a list would show; without, where it would crash."""

@@ -48,6 +48,7 @@ class Job:
     scratch: Path
     trust: bool = False
     """PyTorch may load the file, and run what it brings."""
+    time_limit_s: float = 10.0
 
     @property
     def form(self) -> str:
@@ -72,6 +73,7 @@ class Candidate:
     is the original or what the runtime itself makes of it."""
 
     name: str
+    """original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips."""
     path: Path
     arena_bytes: int
     plan: Planned | None = None
@@ -113,7 +115,7 @@ def write_planned(job: Job, plan: Planned, name: str) -> list[Candidate]:
         reordered = job.scratch / f"{name}{job.form}"
         writer.write(reordered, plan.graph, order, None)
         # A file that could hold offsets, and holds none, leaves the placement to the runtime.
-        placed = arena_as_placed(plan.graph, order.steps, job.target, 10.0) if writer.offsets else arena
+        placed = arena_as_placed(plan.graph, order.steps, job.target, job.time_limit_s) if writer.offsets else arena
         found.append(Candidate(name, reordered, placed.arena_bytes, plan))
     if writer.offsets and job.target.offsets:
         with_offsets = job.scratch / f"{name}_placed{job.form}"

@@ -80,7 +80,7 @@ def fit(
     if output is not None:
         _check_output(path, output)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
-        job = Job(path, chosen_target, shapes, seed, Path(scratch), trust)
+        job = Job(path, chosen_target, shapes, seed, Path(scratch), trust, time_limit_s)
         executed, notes = _executed_file(job)
         graph = _load(job, executed)
         if WRITERS[job.form].weights_outside:
@@ -90,7 +90,7 @@ def fit(
                 check_room_for_weights(path, Path(output))
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, time_limit_s)
         wanted = rewrite == "auto" and WRITERS[job.form].rewritten and bool(partition_sites(graph, inexact=inexact))
-        share_s = 0.5 * time_limit_s if wanted else time_limit_s
+        share_s = 0.8 * time_limit_s / (1 + wanted + (max_recompute > 0))  # 0.2 went into the arena as it is
         plan = Planned(graph, plan_together(graph, memory=job.target.memory, time_limit_s=share_s, seed=seed))
         verify(graph, plan.together.order, plan.together.arena)
 

@@ -99,6 +99,12 @@ class Source:
     op_index: tuple[int, ...] = ()
     tensor_index: tuple[int, ...] = ()
     settings_of: tuple[int, ...] = ()
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether the graph differs from the file's in more than its order."""
+        return bool(self.settings_of)
+
     trusted: bool = False
     """Whether the user lets PyTorch load the file, which runs code that the file brings."""
 

@@ -23,7 +23,10 @@ def read_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, Any, Any]:
     found out in the parsing process, for small files can unfold to any size."""
     utilities, schema = _libraries()
     held = Path(path).stat()
-    _verify(str(path), held.st_size, held.st_mtime_ns)
+    try:
+        _verify(str(Path(path).absolute()), held.st_size, held.st_mtime_ns)
+    except LoadError as error:
+        raise LoadError(f"{path} {error}") from None
     return utilities.read_model(str(path)), utilities, schema
 
 
@@ -48,5 +51,5 @@ def verify_here(path: str) -> dict[str, npt.NDArray[Any]]:
     except MemoryError:
         raise
     except Exception as error:  # a damaged file makes the accessors raise anything
-        raise LoadError(f"{path} is damaged: its tables cannot be written again ({brief(error, 120)})") from None
+        raise LoadError(f"is damaged: its tables cannot be written again ({brief(error, 120)})") from None
     return {"bytes": np.array(nbytes)}

@@ -41,7 +41,7 @@ def export_tflite(
     _drop_metadata(model)
     if sorted(steps) != list(range(len(graph.ops))):
         raise UnsupportedError(f"{graph.name}: an order runs each of its {len(graph.ops)} operators once")
-    if graph.source.settings_of:
+    if graph.source.rewritten:
         from downset.formats.tflite.write_rewritten import write_rewritten
 
         place = write_rewritten(model, schema, graph, steps)
