@@ -92,10 +92,9 @@ def read_from_tflite():
 
 
 def read_from_torch():
-    """Every capitalised word in the reader's tables."""
-    return {
-        text for text in constants(SOURCE / "formats/torch/kinds.py") if re.fullmatch(r"[A-Z]+[a-z][A-Za-z]*", text)
-    }
+    """Every capitalised word in the reader's tables, but for the name of their type."""
+    words = constants(SOURCE / "formats/torch/kinds.py")
+    return {word for word in words if re.fullmatch(r"[A-Z]+[a-z][A-Za-z]*", word)} - {"Kind"}
 
 
 def read_from_onnx():
