@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+CPP := $(shell find native tests/native -name '*.[ch]pp')
+# In the builds of those who work on it a warning is an error.
+STRICT := -C cmake.define.DOWNSET_STRICT=ON
 
-.PHONY: demo test lint native clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico
+.PHONY: demo test lint native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -16,9 +19,24 @@ lint: $(VENV)/dev.stamp  ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
 
-native: $(VENV)/bin/pip  ## rebuild the native module after a change in native/
-	flock /tmp/downset-build.lock $(BIN)/pip install -q --no-build-isolation --no-deps -e .
+native: $(VENV)/bin/pip  ## rebuild the native module, and the stub of its types, after a change in native/
+	flock /tmp/downset-build.lock $(BIN)/pip install -q --no-build-isolation --no-deps $(STRICT) -e .
+	$(BIN)/python -m nanobind.stubgen -q -m downset._native -o src/downset/_native.pyi
+	$(BIN)/ruff check -q --fix src/downset/_native.pyi
+	$(BIN)/ruff format -q src/downset/_native.pyi
+
+sanitize: $(VENV)/dev.stamp  ## the native tests with sanitizers for addresses and undefined behaviour; QUICK=1: some
+	CXX=$(CXX) cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Debug \
+		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DDOWNSET_STRICT=ON -DDOWNSET_SANITIZE=ON
+	cmake --build build/sanitize
+	build/sanitize/bits_laws
+	env LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 DOWNSET_SANITIZED=build/sanitize QUICK=$(QUICK) \
+		$(BIN)/python -m pytest -n 2 -p tests.native.sanitized -m native $(PYTEST_ARGS) \
+		$$(grep -rl --include='test_*.py' 'mark\.native' tests)
 
 bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's memory model to its measurements
 	$(BIN)/python -m experiments.fit.wheels
@@ -51,7 +69,7 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt $(shell find src native -type
 $(VENV)/dev.stamp: pyproject.toml constraints.txt CMakeLists.txt $(shell find native -type f) | $(VENV)/bin/pip
 	$(BIN)/pip install -q -c constraints.txt nanobind scikit-build-core ninja
 	$(BIN)/pip install -q -c constraints.txt torch
-	$(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(BIN)/pip install -q -c constraints.txt --no-build-isolation $(STRICT) -e '.[dev]'
 	touch $@
 
 clean:

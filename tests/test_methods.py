@@ -195,6 +195,23 @@ def test_a_callable_named_like_a_method_is_not_that_method(family, name):
     assert choose(impostor, family.methods, family.contract).method == Method(impostor)
 
 
+def test_a_callable_is_given_what_its_signature_names_and_nothing_else():
+    given = []
+
+    def by_default(problem, time_limit_s=None):
+        given.append(time_limit_s)
+        return any_order(problem, time_limit_s=time_limit_s)
+
+    def by_position(problem, /):
+        return any_order(problem, time_limit_s=1.0)
+
+    assert plan_order(DIAMOND, method=by_default, time_limit_s=3.0).steps == (0, 1, 2, 3)
+    assert given == [3.0]
+    assert plan_order(DIAMOND, method=by_position, engine="python").steps == (0, 1, 2, 3)
+    with pytest.raises(UsageError, match="takes no option 'width'; its own are: none"):
+        plan_order(DIAMOND, method=by_position, width=3)
+
+
 @EVERY_FAMILY
 def test_what_cannot_be_called_as_planners_are_is_a_usage_error(family):
     for given, message in (

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bits.hpp"
+#include "check.hpp"
 #include "deadline.hpp"
 #include "orders/look_ahead.hpp"
 #include "orders/problem.hpp"
@@ -32,9 +34,12 @@ public:
     BestFirst(const BestFirst&) = delete;
 
     // Expands up to `states` more. kSolved: steps() is an order below `incumbent` and least of all; kImpossible: there
-    // is none below the incumbent; kOutOfMemory: for good. bound() holds in any case.
+    // is none below the incumbent; kOutOfMemory: for good. bound() holds in any case. No incumbent is above
+    // the one before.
     Outcome advance(Bytes bound, Bytes incumbent, double seconds, std::int64_t states) {
         const Deadline deadline(seconds);
+        require(incumbent <= incumbent_, "incumbent: ", incumbent, " is above the ", incumbent_, " of before");
+        incumbent_ = incumbent;  // what was not below it is gone
         if (outcome_ == Outcome::kSolved || outcome_ == Outcome::kOutOfMemory) return outcome_;
         raise(bound);
         for (std::int64_t last = expanded_ + states; !open_.empty();) {
@@ -75,7 +80,7 @@ private:
     StateTable table_;
     LookAhead look_ahead_;
     std::vector<bool> narrow_;
-    Bytes bound_;
+    Bytes bound_, incumbent_ = std::numeric_limits<Bytes>::max();
     std::int32_t passed_ = 0;  // a downset of this size that every order passes was reached at least cost
     std::vector<Entry> open_;  // a heap, least first
     Outcome outcome_ = Outcome::kLimit;

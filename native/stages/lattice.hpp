@@ -62,6 +62,7 @@ public:
     std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<int>> weigh(
         const std::vector<std::int64_t>& costs) const {
         require_size("costs", costs.size(), count_);
+        require_at_least<std::int64_t>("costs", costs, 0);
         std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<int>> found;
         auto& [longest, total, groups] = found;
         for (const Set stage : stages_) {
@@ -74,14 +75,14 @@ public:
                 std::int64_t cost = 0;
                 while (!fresh.empty()) {
                     const int v = fresh.lowest();
-                    cost += costs[v];
+                    cost = sum_of(cost, costs[v]);
                     const Set near = ((predecessors_[v] | successors_[v]) & stage) - group;
                     group |= near;
                     fresh |= near;
                     fresh.remove(v);
                 }
                 most = std::max(most, cost);
-                sum += cost;
+                sum = sum_of(sum, cost);
                 rest -= group;
             }
             longest.push_back(most);
@@ -110,15 +111,14 @@ public:
     std::pair<std::vector<std::int32_t>, std::int64_t> solve(const std::vector<std::int64_t>& prices) const {
         require_complete();
         require_size("prices", prices.size(), stages_.size());
-        constexpr auto kNone = std::numeric_limits<std::int64_t>::max();
         std::vector<std::int64_t> cost(downsets_.size(), kNone);
         std::vector<std::size_t> choice(downsets_.size(), 0);
         cost[0] = 0;
         for (std::size_t state = 1; state < downsets_.size(); ++state)
             for (std::size_t pair = starts_[state]; pair < starts_[state + 1]; ++pair) {
                 const std::int64_t price = prices[stage_of_[pair]], before = cost[earlier_[pair]];
-                if (price < 0 || before == kNone || before + price >= cost[state]) continue;
-                cost[state] = before + price;
+                if (price < 0 || before == kNone || sum_of(before, price) >= cost[state]) continue;
+                cost[state] = sum_of(before, price);
                 choice[state] = pair;
             }
         if (cost.back() == kNone) return {{}, -1};
@@ -131,6 +131,12 @@ public:
 private:
     using Set = FixedBits<1>;  // operators of a downset, a stage or a group
     static constexpr int kMost = 64;
+    static constexpr auto kNone = std::numeric_limits<std::int64_t>::max();
+
+    // Neither is below 0. What does not fit is the most that does, and dearer than all else.
+    static std::int64_t sum_of(std::int64_t one, std::int64_t other) {
+        return one < kNone - other ? one + other : kNone - 1;
+    }
 
     int count_, max_ops_, max_groups_;
     bool single_root_, complete_ = true;

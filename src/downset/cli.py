@@ -1,24 +1,26 @@
 """The command line: `downset COMMAND`. Thin: options in, library calls, tables or JSON out.
 
 stdout is data, stderr is talk. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification failed, 5 cannot load
-or unsupported, 6 a limit was reached before it was known, 128 and the signal's number where it was stopped.
+or unsupported, 6 a limit was reached before it was known, 70 an error of downset itself, 128 and the signal's number
+where it was stopped.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 import rich_click as click
 
+from downset import __version__
 from downset.errors import DownsetError
+from downset.process import Stopped, abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
+from downset.text import brief, printable
 
 __all__ = ["main"]
 
@@ -37,7 +39,17 @@ _COMMANDS = {
 """Command name -> module in `downset.commands` that holds it, imported when it is called."""
 
 
+class _PipeClosedError(Exception):
+    """Nobody reads our output any more. click answers a BrokenPipeError itself, with another exit code."""
+
+
 class _Commands(click.RichGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _PipeClosedError from None
+
     # Click names these parameters; neither list depends on the context.
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
@@ -55,53 +67,55 @@ def downset() -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and a documented exit code, never a traceback.
+    """Run the command line; whatever happens is one line on stderr and a documented exit code, never a traceback.
 
     Where JSON was asked for, a command that fails prints the envelope of its JSON to stdout besides."""
-    signal.signal(signal.SIGTERM, _stop)
-    _settle_streams()
-    try:
-        downset.main(standalone_mode=False)
-        sys.stdout.flush()
-    except DownsetError as error:
-        _fail(error.code, error.exit_code, str(error), getattr(error, "found", {}))
-    except click.ClickException as error:
-        _fail("usage", 2, f"{error.format_message()} (see downset --help)")
-    except (click.Abort, KeyboardInterrupt):
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's wheel sends events otherwise
+    with settled_streams():
+        problem: BaseException | None = None
+        with in_scratch_folder() as scratch, answering_signals(scratch):
+            try:
+                downset.main(standalone_mode=False)
+                sys.stdout.flush()
+            except (Exception, KeyboardInterrupt, Stopped) as error:
+                problem = error
+        if problem is not None:
+            sys.exit(_explain(problem))
+
+
+def _explain(error: BaseException) -> int:
+    """Say in one line what is wrong, and return the exit code."""
+    if isinstance(error, DownsetError):
+        return _fail(error.code, error.exit_code, str(error), getattr(error, "found", {}))
+    if isinstance(error, click.ClickException):
+        return _fail("usage", 2, f"{error.format_message()} (see downset --help)")
+    if isinstance(error, Stopped):  # it has been said
+        _print_failure("stopped", 128 + error.number, "stopped")
+        return 128 + error.number
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
         print("downset: stopped", file=sys.stderr)
         _print_failure("stopped", 128 + signal.SIGINT, "stopped")
-        sys.exit(128 + signal.SIGINT)
-    except _Stopped as stop:
-        _print_failure("stopped", 128 + stop.number, "stopped")
-        raise
-    except MemoryError:
-        _fail("limit", 6, "out of memory; give a smaller model or a shorter --time-limit")
-    except BrokenPipeError:
-        _abandon_stdout()
-        sys.exit(128 + signal.SIGPIPE)
-    except OSError as error:  # what a command reads or writes it reports itself; this is the output being full or gone
-        _abandon_stdout()
+        return 128 + signal.SIGINT
+    if isinstance(error, MemoryError):
+        return _fail("limit", 6, "out of memory; give a smaller model or a shorter --time-limit")
+    if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # as PyTorch says it
+        return _fail("limit", 6, "out of memory; give a smaller model, batch or shape")
+    if isinstance(error, (BrokenPipeError, _PipeClosedError)):
+        abandon_stdout()
+        return 128 + signal.SIGPIPE
+    if isinstance(error, OSError):  # what a command reads or writes it reports itself; this is the output being full
+        abandon_stdout()
         _complain(f"cannot go on: {error.strerror or error}")
-        sys.exit(2)
-    except Exception as error:
-        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # as PyTorch says it
-            _fail("limit", 6, "out of memory; give a smaller model, batch or shape")
-        _print_failure("internal", 1, f"{type(error).__name__}: {error}")
-        raise
+        return 2
+    report = write_report(error, sys.argv[1:], __version__)
+    where = f"a report is in {report}; please send it to us" if report else "no report could be written"
+    return _fail("internal", 70, f"an error of downset itself ({type(error).__name__}: {brief(error, 200)}); {where}")
 
 
-class _Stopped(SystemExit):
-    """Stopped from outside, by the signal of this number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(128 + number)
-        self.number = number
-
-
-def _fail(code: str, exit_code: int, message: str, found: Mapping[str, Any] = MappingProxyType({})) -> NoReturn:
+def _fail(code: str, exit_code: int, message: str, found: Mapping[str, Any] = MappingProxyType({})) -> int:
     _print_failure(code, exit_code, message, found)
     _complain(message)
-    sys.exit(exit_code)
+    return exit_code
 
 
 def _print_failure(code: str, exit_code: int, message: str, found: Mapping[str, Any] = MappingProxyType({})) -> None:
@@ -118,23 +132,7 @@ def _print_failure(code: str, exit_code: int, message: str, found: Mapping[str, 
         print_failure(kind, {"code": code, "exit_code": exit_code, "message": _one_line(message)}, found)
         sys.stdout.flush()
     except OSError:  # nobody reads it
-        _abandon_stdout()
-
-
-def _settle_streams() -> None:
-    """Names of tensors are printed whatever the terminal's encoding; what was closed swallows."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  it stays open as long as the process
-        elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _abandon_stdout() -> None:
-    """What is still buffered cannot be written: at exit Python would try, and complain once more."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_stdout()
 
 
 def _complain(message: str) -> None:
@@ -142,13 +140,4 @@ def _complain(message: str) -> None:
 
 
 def _one_line(message: str) -> str:
-    from downset.text import printable
-
     return printable(" ".join(message.split()))
-
-
-def _stop(number: int, frame: object) -> None:
-    """Stopped from outside: unwinding removes what lies half-done on the disk."""
-    del frame
-    print("downset: stopped", file=sys.stderr)
-    raise _Stopped(number)

@@ -1,77 +1,351 @@
-"""Runs a function of this package in a process of its own: runtimes print to C's stdout, abort, or crash on bad files.
+"""Child processes for what other people wrote: parsers and runtimes print to C's stdout, abort, hang, or crash on bad
+files. A worker runs named functions of this package under limits of time and memory, and never outlives its parent.
 
-    python -m downset.isolation MODULE FUNCTION ARGUMENTS.json RESULT.npz
+    python -P -m downset.isolation PARENT MEMORY_BYTES
 
-The function gets the JSON arguments as keywords and returns a mapping of names to arrays.
+A worker is no sandbox: it may do whatever the user may. It keeps crashes, hangs and leaks out of this process.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import ctypes
 import importlib
 import json
+import os
+import queue
+import select
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import DownsetError, LimitReached, UnsupportedError
-from downset.text import brief
+from downset import errors
+from downset.errors import DownsetError, LimitReached, UnsupportedError, UsageError
+from downset.text import brief, format_bytes
 
-__all__ = ["isolated"]
+__all__ = [
+    "PARSING_S",
+    "RUNNING_S",
+    "Limits",
+    "isolated",
+    "limits",
+    "machine_bytes",
+    "parsed",
+    "stop_parser",
+    "warm_parser",
+]
 
-_NAMES = {"litert": "LiteRT", "ort_session": "ONNX Runtime", "tflm": "TFLite Micro"}
-_FAILED = 3
-"""Exit status of a worker whose function raised a DownsetError; its last line on stderr is the message."""
+PARSING_S = 10.0
+"""What a parser gets at least, whatever the time limit: starting Python and a library takes some of it."""
+RUNNING_S = 30.0
+"""What a run in somebody's runtime gets at least, likewise."""
+
+_NAMES = {
+    "inference": "ONNX's shape inference", "checker": "ONNX's checker", "interpreter": "LiteRT", "litert": "LiteRT",
+    "ort_session": "ONNX Runtime", "tflm": "TFLite Micro", "flatbuffer": "the reader of .tflite files",
+}  # fmt: skip
+_LEAST_BYTES = 1 << 28
+"""Python and numpy alone take about this much address space."""
+
+Answer = tuple[dict[str, npt.NDArray[Any]], str]
+"""The arrays that the function returned, and everything it printed."""
 
 
-def isolated(
-    module: str, function: str, arguments: Mapping[str, Any], *, timeout_s: float = 300.0
-) -> tuple[dict[str, npt.NDArray[Any]], str]:
-    """(the arrays the function returned, everything it printed). Raises UnsupportedError if it failed or crashed,
-    LimitReached if it took longer than `timeout_s`."""
-    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-        result = Path(folder) / "result.npz"
-        request = Path(folder) / "arguments.json"
-        request.write_text(json.dumps(dict(arguments)))
-        command = [sys.executable, "-m", "downset.isolation", module, function, str(request), str(result)]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
-        except subprocess.TimeoutExpired:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What every worker of a command may take. `time_s` None: only the floors above; `memory_bytes` None: half of the
+    machine's memory. Memory is address space, which CUDA reserves far more of: what uses CUDA runs in no worker."""
+
+    time_s: float | None = None
+    memory_bytes: int | None = None
+
+
+_LIMITS: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039  frozen
+
+
+@contextlib.contextmanager
+def limits(*, time_s: float | None = None, memory_bytes: int | None = None) -> Iterator[None]:
+    """Workers that are asked inside have these limits; what is None stays as it is."""
+    if memory_bytes is not None and memory_bytes < _LEAST_BYTES:
+        raise UsageError(f"a worker needs at least {format_bytes(_LEAST_BYTES)} bytes of memory to start")
+    before = _LIMITS.get()
+    token = _LIMITS.set(
+        Limits(
+            before.time_s if time_s is None else time_s, before.memory_bytes if memory_bytes is None else memory_bytes
+        )
+    )
+    try:
+        yield
+    finally:
+        _LIMITS.reset(token)
+
+
+def machine_bytes() -> int:
+    """Memory of this machine, or of the container where that has less."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(found)
+
+
+def isolated(module: str, function: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> Answer:
+    """Call `module.function(**arguments)` in a process of its own, which ends with it: for runs and measurements.
+
+    Raises what the function raised where that is a DownsetError, UnsupportedError where it failed or crashed,
+    LimitReached where it took more time (`timeout_s`; by default the time limit, at least RUNNING_S) or memory.
+    """
+    worker = _Worker(_memory_bytes())
+    try:
+        return worker.ask(module, function, arguments, timeout_s or _time_s(RUNNING_S))
+    finally:
+        worker.stop()
+
+
+def parsed(module: str, function: str, arguments: Mapping[str, Any]) -> Answer:
+    """`isolated` in the one process that does all parsing, and is begun anew where it was stopped. It gets the time
+    limit, at least PARSING_S."""
+    return _parser().ask(module, function, arguments, _time_s(PARSING_S))
+
+
+def warm_parser(module: str) -> None:
+    """Start the parsing process, and import `module` there, while this one does something else."""
+    _parser().send({"module": module})
+
+
+def _time_s(floor_s: float) -> float:
+    return max(_LIMITS.get().time_s or 0.0, floor_s)
+
+
+def _memory_bytes() -> int:
+    return _LIMITS.get().memory_bytes or max(machine_bytes() // 2, _LEAST_BYTES)
+
+
+class _Worker:
+    """One child process, asked one question at a time."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.memory_bytes = memory_bytes
+        self._lock = threading.Lock()
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115  it stays open as long as the process
+        # -P: the current folder is not on the path, where a json.py may lie beside a model
+        command = [sys.executable, "-P", "-m", "downset.isolation", str(os.getpid()), str(memory_bytes)]
+        self._process = _start(
+            lambda: subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed, start_new_session=True,
+                env={**os.environ, "ORT_DISABLE_TELEMETRY": "1"},
+            )
+        )  # fmt: skip
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it died: whoever waits for the answer is told
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def ask(self, module: str, function: str, arguments: Mapping[str, Any], timeout_s: float) -> Answer:
+        with self._lock, tempfile.TemporaryDirectory(prefix="downset-") as folder:
+            result = Path(folder) / "result.npz"
+            self._printed.seek(0)
+            self._printed.truncate()
+            request = {"module": module, "function": function, "arguments": dict(arguments), "result": str(result)}
+            with contextlib.suppress(OSError):  # a folder that is gone
+                request["folder"] = str(Path.cwd())
+            try:
+                self.send(request)
+                reply = self._reply(time.monotonic() + timeout_s)
+            except BaseException:  # an interrupt too: nobody will ask for the answer
+                self.stop()
+                raise
             name = _NAMES.get(module.rpartition(".")[2], module)
-            raise LimitReached(f"{name} took longer than {timeout_s:g} s and was stopped") from None
-        printed = (done.stdout + b"\n" + done.stderr).decode(errors="replace")
-        if done.returncode:
-            raise UnsupportedError(_reason(module, done.returncode, printed))
-        with np.load(result) as arrays:
-            return dict(arrays), printed
+            if reply is None and self.alive:
+                self.stop()
+                raise LimitReached(
+                    f"{name} took longer than {timeout_s:g} s and was stopped; give a longer --time-limit"
+                )
+            printed = self._text()
+            if not reply:
+                status = self._process.wait()
+                self.stop()
+                raise UnsupportedError(_crash(name, status, printed))
+            said = json.loads(reply)
+            if "error" in said:
+                raise _raised(name, said, printed, self.memory_bytes)
+            with np.load(result, allow_pickle=False) as arrays:
+                return dict(arrays), printed
+
+    def _reply(self, deadline: float) -> bytes | None:
+        """One line; None where the time was over first, nothing where the process ended without a word."""
+        assert self._process.stdout is not None
+        pipe, line = self._process.stdout.fileno(), b""
+        while not line.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([pipe], [], [], left)[0]:
+                return None
+            piece = os.read(pipe, 1 << 16)
+            if not piece:
+                return b""
+            line += piece
+        return line
+
+    def _text(self) -> str:
+        self._printed.seek(0)
+        return self._printed.read().decode(errors="replace")
+
+    def stop(self) -> None:
+        """Kill it."""
+        if self.alive:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._printed):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
 
 
-def _reason(module: str, status: int, printed: str) -> str:
+_PARSERS: dict[int, _Worker] = {}
+"""The parsing process, by the process that started it: a fork does not own its parent's."""
+_PARSERS_LOCK = threading.Lock()
+
+
+def _parser() -> _Worker:
+    with _PARSERS_LOCK:
+        worker, memory_bytes = _PARSERS.get(os.getpid()), _memory_bytes()
+        if worker is None or not worker.alive or worker.memory_bytes != memory_bytes:
+            stop_parser()
+            _PARSERS[os.getpid()] = worker = _Worker(memory_bytes)
+        return worker
+
+
+@atexit.register
+def stop_parser() -> None:
+    worker = _PARSERS.pop(os.getpid(), None)
+    if worker is not None:
+        worker.stop()
+
+
+_STARTS: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
+
+
+def _start(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Call it in a thread that lasts: Linux tells a child of its parent's end when the *thread* that made it ends."""
+    if threading.current_thread() is threading.main_thread():
+        return start()
+    name = "downset-starts-workers"
+    if not any(thread.name == name for thread in threading.enumerate()):
+        threading.Thread(target=_serve_starts, name=name, daemon=True).start()
+    answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    _STARTS.put((start, answer))
+    found = answer.get()
+    if isinstance(found, BaseException):
+        raise found
+    started: subprocess.Popen[bytes] = found
+    return started
+
+
+def _serve_starts() -> None:
+    while True:
+        start, answer = _STARTS.get()
+        try:
+            answer.put(start())
+        except BaseException as error:
+            answer.put(error)
+
+
+def _crash(name: str, status: int, printed: str) -> str:
+    how = f"crashed (signal {-status})" if status < 0 else f"ended with status {status}"
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    if status == _FAILED and lines:
-        cause = next((line for line in lines if "Didn't find op" in line or "not supported" in line), None)
-        return f"{lines[-1]} ({brief(cause)})" if cause else lines[-1]
-    name = _NAMES.get(module.rpartition(".")[2], module)
-    how = f"crashed (signal {-status})" if status < 0 else "failed"
     telling = [line for line in lines if not line.startswith(("INFO", "Traceback", "File "))]
     return f"{name} {how}: {brief(telling[-1]) if telling else 'no reason given'}"
 
 
-def _main() -> int:
-    module, function, request, result = sys.argv[1:]
+def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int) -> DownsetError:
+    """What the function raised, or what that means here."""
+    if said["error"] == "MemoryError":
+        return LimitReached(
+            f"{name} needs more memory than the {format_bytes(memory_bytes)} bytes that a worker may take; give a "
+            "larger --worker-memory"
+        )
+    kind = getattr(errors, said["error"], None)
+    if kind is None:
+        return UnsupportedError(f"{name} failed: {said['error']} ({brief(said['message'])})")
+    lines = [line.strip() for line in printed.splitlines()]
+    cause = next((line for line in lines if "Didn't find op" in line or "not supported" in line), None)
+    found: DownsetError = kind(f"{said['message']} ({brief(cause)})" if cause else said["message"])
+    return found
+
+
+def _main() -> None:
+    parent, memory_bytes = int(sys.argv[1]), int(sys.argv[2])
+    _die_with(parent)
+    _limit_memory(memory_bytes)
+    reply = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what libraries print goes where the parent looks for it
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
+    while True:
+        request = json.loads(requests.get())
+        if "function" not in request:
+            with contextlib.suppress(Exception):  # whoever asks it something is told
+                importlib.import_module(request["module"])
+            continue
+        reply.write(json.dumps(_answer(request)).encode() + b"\n")
+
+
+def _read_requests(requests: queue.SimpleQueue[bytes]) -> None:
+    """A pipe that closes is the parent's end, on every system."""
+    for line in sys.stdin.buffer:
+        requests.put(line)
+    os._exit(0)
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, str]:
     try:
-        arrays = getattr(importlib.import_module(module), function)(**json.loads(Path(request).read_text()))
-    except DownsetError as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return _FAILED
-    np.savez(result, **arrays)
-    return 0
+        if "folder" in request:  # names of files are meant from there
+            os.chdir(request["folder"])
+        function = getattr(importlib.import_module(request["module"]), request["function"])
+        np.savez(request["result"], **function(**request["arguments"]))
+    except MemoryError:
+        return {"error": "MemoryError", "message": ""}
+    except Exception as error:
+        return {"error": type(error).__name__, "message": " ".join(str(error).split())}
+    finally:
+        sys.stdout.flush()
+        ctypes.CDLL(None).fflush(None)  # what libraries printed
+    return {}
+
+
+def _die_with(parent: int) -> None:
+    """Linux kills this process when its parent ends, even by SIGKILL; it may have ended before that was asked for."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _limit_memory(nbytes: int) -> None:
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    allowed = nbytes if most == resource.RLIM_INFINITY else min(nbytes, most)
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    _main()

@@ -1,14 +1,14 @@
 """The contract of all planners: a method is a name in a family's dict, or any callable of the same shape.
 
-What a planner can do is declared, never concluded from its name: the options that it takes are the keyword-only
-parameters of its signature, and the rest stands beside it in its `Method`.
+What a planner can do is declared, never concluded from its name: the options that it takes are the parameters of its
+signature that are keyword-only or have a default, and the rest stands beside it in its `Method`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -59,17 +59,31 @@ class Method:
     proves: bool = False
     chain: ChainName = "pieces"
 
-    def takes(self, option: str) -> bool:
-        """Whether the planner has a parameter of this name that is given by keyword."""
-        parameters = _keywords(self.plan)
-        return option in parameters or _takes_any(parameters)
+    signature: inspect.Signature | None = field(init=False, repr=False, compare=False)
+    """None for a compiled function that does not tell: it is called without options."""
+    options: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The options that the planner names in its signature."""
+    takes_any: bool = field(init=False, repr=False, compare=False)
+    """Whether it takes options that it does not name."""
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The options that the planner names in its signature."""
-        return tuple(
-            name for name, parameter in _keywords(self.plan).items() if parameter.kind is not parameter.VAR_KEYWORD
+    def __post_init__(self) -> None:
+        try:
+            signature = inspect.signature(self.plan)
+        except (TypeError, ValueError):
+            signature = None
+        parameters = signature.parameters.values() if signature is not None else ()
+        named = tuple(
+            one.name
+            for one in parameters
+            if one.kind is one.KEYWORD_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and one.default is not one.empty)
         )
+        object.__setattr__(self, "signature", signature)
+        object.__setattr__(self, "options", named)
+        object.__setattr__(self, "takes_any", any(one.kind is one.VAR_KEYWORD for one in parameters))
+
+    def takes(self, option: str) -> bool:
+        """Whether the planner can be given an option of this name."""
+        return self.takes_any or option in self.options
 
     def taken(self, **settings: Any) -> dict[str, Any]:
         """Those of the settings that the planner takes."""
@@ -153,12 +167,11 @@ def _check_options(name: str, method: Method, options: Mapping[str, object], *, 
 
 def _check_shape(name: str, method: Method, contract: Contract, options: Mapping[str, object]) -> None:
     """Whether the planner can be called as the front door does."""
-    signature = _signature(method.plan)
-    if signature is None:
+    if method.signature is None:
         return
     given = {option: None for option in (*contract.settings, *options) if method.takes(option)}
     try:
-        signature.bind(*contract.problem, **given)
+        method.signature.bind(*contract.problem, **given)
     except TypeError as error:
         raise UsageError(
             f"method {name!r} cannot be called as planners of {contract.plans} are, with "
@@ -168,25 +181,3 @@ def _check_shape(name: str, method: Method, contract: Contract, options: Mapping
 
 def _name_of(plan: Callable[..., Any]) -> str:
     return str(getattr(plan, "__name__", "callable"))
-
-
-def _signature(plan: Callable[..., Any]) -> inspect.Signature | None:
-    """None for a compiled function that does not tell: it is called without options."""
-    try:
-        return inspect.signature(plan)
-    except (TypeError, ValueError):
-        return None
-
-
-def _keywords(plan: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    signature = _signature(plan)
-    by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    return {
-        name: parameter
-        for name, parameter in (signature.parameters if signature is not None else {}).items()
-        if parameter.kind in by_keyword
-    }
-
-
-def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

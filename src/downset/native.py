@@ -1,4 +1,4 @@
-"""The compiled module, where it is built: `native.compiled`, typed by _native.pyi."""
+"""The compiled module, where it is built: `compiled`, typed by _native.pyi."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import reprlib
 import textwrap
@@ -10,7 +11,7 @@ from typing import Any
 
 from downset.errors import UsageError
 
-__all__ = ["abridged", "brief", "format_bytes", "parse_bytes", "parse_seconds", "parse_share", "printable"]
+__all__ = ["abridged", "brief", "escaped", "format_bytes", "parse_bytes", "parse_seconds", "parse_share", "printable"]
 
 _FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -52,6 +53,13 @@ def format_bytes(nbytes: float) -> str:
 def brief(text: object, most: int = 300) -> str:
     """What another library said, on one line; what is too long is cut between words."""
     return textwrap.shorten(str(text), most, placeholder=" ...")
+
+
+def escaped(text: str) -> str:
+    """JSON that a terminal may show: control characters in its strings, which JSON allows raw, are escaped."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1] for character in text
+    )
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,8 @@ from downset.arenas.exact import exact
 from downset.errors import InfeasibleError
 from downset.memory.records import Record
 
+pytestmark = pytest.mark.native
+
 
 def cut(seed, pieces, scale=1, alignment=1):
     """A full rectangle of height 64 in `pieces` records; every cut goes through one record."""

@@ -25,6 +25,8 @@ from downset.memory.records import Record
 from tests.oracles_arena import least_height, meet, partitions
 from tests.strategies import graphs, orders_of, record_sets
 
+pytestmark = pytest.mark.native
+
 quick = settings(max_examples=60, deadline=None)
 
 

@@ -13,6 +13,8 @@ from downset.errors import InfeasibleError
 from tests.oracles_arena import least_height
 from tests.strategies import record_sets
 
+pytestmark = pytest.mark.native
+
 
 @given(found=record_sets(most=6))
 @settings(max_examples=150)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from downset.arenas.best import OBJECT_MEMBERS, OFFSET_MEMBERS
 from downset.arenas.breadth_order import breadth_order
 from downset.arenas.check_records import check_objects, check_placement
 from downset.arenas.constrained.spread import spill, split
@@ -23,13 +24,15 @@ from downset.memory.records import Record, collisions
 from tests.oracles_arena import least_height, least_total, meet
 from tests.strategies import record_sets
 
+pytestmark = pytest.mark.native
+
 OFFSETS = pytest.mark.parametrize("method", ARENAS)
 OBJECTS = pytest.mark.parametrize("method", SHARED)
 TIES = st.sampled_from(["paper", "tflite"])
 quick = settings(max_examples=60, deadline=None)
 
 
-TIMED = {"local_search", "exact"}  # offsets by search: they look at the clock
+TIMED = {name for name, method in ARENAS.items() if method.takes("time_limit_s")}  # offsets by search
 
 
 def run(planner, records, ties="tflite"):
@@ -100,18 +103,23 @@ def test_exact_objects_equal_the_least_of_all_partitions(records):
 def test_exact_and_best_objects_are_above_nobody(records):
     totals = {method: total_bytes(records, run(planner, records).solution) for method, planner in SHARED.items()}
     assert totals["exact"] == min(totals.values())
-    assert totals["best"] == min(total for method, total in totals.items() if method != "exact")
+    members = [
+        total_bytes(records, planner(records, ties=ties).solution)
+        for planner, ties, most in OBJECT_MEMBERS
+        if most is None or len(records) <= most
+    ]
+    assert totals["best"] == min(members)
+
+
+def test_the_portfolios_are_of_methods():
+    assert {planner for planner, _, _ in OFFSET_MEMBERS} <= {method.plan for method in ARENAS.values()}
+    assert {planner for planner, _, _ in OBJECT_MEMBERS} <= {method.plan for method in SHARED.values()}
 
 
 @quick
 @given(records=record_sets(most=14))
 def test_best_offsets_are_above_no_member(records):
-    members = set(ARENAS) - TIMED - {"best"}
-    heights = [
-        height(records, run(ARENAS[method], records, ties).solution)
-        for method in members
-        for ties in ("paper", "tflite")
-    ]
+    heights = [height(records, planner(records, ties=ties).solution) for planner, ties, _ in OFFSET_MEMBERS]
     assert height(records, ARENAS["best"](records).solution) == min(heights)
 
 

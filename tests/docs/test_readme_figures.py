@@ -292,5 +292,5 @@ def test_links_and_commands_of_pages_lead_somewhere(page):
     for target in set(re.findall(r"make ([a-z-]+)", text)):
         if f"make {target}`" in text:
             assert f"\n{target}:" in (ROOT / "Makefile").read_text(), target
-    for file in set(re.findall(r"\b((?:tests|experiments|src|docs)/[\w/.]+\.(?:py|md|json))", text)):
+    for file in set(re.findall(r"\b((?:tests|experiments|src|docs)/[\w/.-]+\.(?:py|md|json))", text)):
         assert (ROOT / file).exists(), file

@@ -1,5 +1,6 @@
 """Where commands write: stdout, pipes, odd names, and what they refuse before any work is done."""
 
+import json
 import os
 import shutil
 
@@ -29,7 +30,8 @@ def test_a_dash_is_stdout_for_records_and_the_table_goes_to_stderr(run, records,
     placed.write_text(out)
     assert [record.offset is not None for record in read_records(placed)] == [True] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["placed.csv", "records.csv"]
-    assert run("arena", records, "-o", "-", "--json")[:2] == (2, "")
+    status, out, _ = run("arena", records, "-o", "-", "--json")
+    assert (status, json.loads(out)["error"]["code"]) == (2, "usage")
 
 
 def test_a_dash_is_refused_where_a_file_is_meant(run, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 from downset.fitting import candidates
 from downset.fitting.fit import fit
 from downset.memory.traffic import off_chip_traffic
+from downset.results import Comparison
 from downset.runtimes import ort, tflm
 from tests.cli.test_cli import downset, fails
 from tests.rewrites.test_rewrite_onnx import Net
@@ -86,6 +87,22 @@ def test_a_rewritten_file_that_differs_is_not_shipped(tmp_path, monkeypatch):
     assert any("not rewritten" in note for note in result.notes)
     for one, other in zip(tflm.measure(tmp_path / "f.tflite").outputs, tflm.measure(path).outputs, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("elsewhere", "said"), [(1.0, "differ by up to 1:"), (0.0, None)])
+def test_it_is_said_where_litert_computes_something_else(tmp_path, monkeypatch, elsewhere, said):
+    """A rewritten file equals the original in TFLite Micro, for which it is; LiteRT's optimised kernels may differ."""
+    path = tflite_model(tmp_path / "m.tflite", "int8")
+
+    def compared(first, second, *, runtime, **options):
+        worst = elsewhere if runtime == "litert" else 0.0
+        return Comparison(worst == 0, worst, runtime, largest=100.0)
+
+    monkeypatch.setattr(candidates, "compare_outputs", compared)
+    result = fit(path, time_limit_s=1, inexact=True)
+    assert result.rewrites and result.outputs.equal
+    notes = [note for note in result.notes if "LiteRT's optimised kernels" in note]
+    assert [said in note for note in notes] == ([True] if said else [])
 
 
 def off_by_a_little(compare_outputs):

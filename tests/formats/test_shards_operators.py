@@ -268,10 +268,10 @@ def test_element_types_that_numpy_lacks_cross_shards(kind, tmp_path):
     graph = write(tmp_path / "whole.onnx", nodes, [], opset=19)
     ops = [(0, 1), (2, 3)]
     blocks = [ShardBlock(at, 0, ops[at], ROWS, (("d0", 0, 7), ("d1", 7, ROWS))) for at in range(2)]
-    write_shards(tmp_path / "shards", graph, blocks)
+    shards = write_shards(tmp_path / "shards", graph, blocks)
     value = RANDOM.standard_normal((1, 4, ROWS, COLUMNS)).astype(np.float32)
     made = [
-        _session(tmp_path / "shards" / f"stage0_block0_d{at}.onnx").run_with_ort_values(
+        _session(tmp_path / "shards" / shards[at].file).run_with_ort_values(
             None, {"x": runtime.OrtValue.ortvalue_from_numpy(value[:, :, rows])}
         )[0]
         for at, rows in enumerate((slice(0, 8), slice(6, ROWS)))

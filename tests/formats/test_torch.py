@@ -8,7 +8,8 @@ from downset.arenas.plan import plan_arena
 from downset.errors import LoadError
 from downset.executor.arena import run_in_arena
 from downset.formats.reading import load
-from downset.formats.torch.read import load_exported, reordered
+from downset.formats.torch.exported import reordered
+from downset.formats.torch.read import load_exported
 from downset.formats.writing import export
 from downset.graph.cost import row_form
 from downset.orders.plan import plan_order

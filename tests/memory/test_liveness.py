@@ -2,8 +2,9 @@
 
 import pytest
 
-from downset.errors import UsageError
+from downset.errors import LimitReached, UsageError
 from downset.graph.core import Graph, Op, Tensor
+from downset.memory import liveness
 from downset.memory.bounds import breadth_bound
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes, profile
 from downset.memory.models import MEMORY_MODELS, memory_model
@@ -130,3 +131,14 @@ def test_parts_of_a_zero_copy_concatenation_keep_their_own_names_where_its_tenso
     )
     graph = Graph("g", tuple(tensors), ops, (), (3,)).check()
     assert [record.id for record in lifetimes(graph, range(4), "serenity").records] == ["a", "b", "y"]
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_taken(monkeypatch):
+    """A mask for each operator, as long as there are operators: 400,000 of them take 64 GB."""
+    monkeypatch.setattr(liveness, "machine_bytes", lambda: 1 << 34)
+    tensors = tuple(Tensor(f"t{at}", (), "opaque", 1) for at in range(2))
+    op = Op("op", "Op", (0,), (1,))
+    graph = Graph("g", tensors, (op,) * 400_000, (0,), (1,))
+    with pytest.raises(LimitReached, match="400,000 operators takes about 64,000,000,000 bytes"):
+        liveness.order_problem(graph)
+    assert liveness.order_problem(Graph("g", tensors, (op,), (0,), (1,))).predecessors == (0,)

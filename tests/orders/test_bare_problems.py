@@ -9,6 +9,8 @@ from downset.memory.liveness import OrderProblem, Storage
 from downset.memory.records import Record
 from downset.orders.plan import plan_order
 
+pytestmark = pytest.mark.native
+
 KEPT = Storage(4, 0b1, 0b1)
 
 

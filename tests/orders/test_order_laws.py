@@ -25,6 +25,8 @@ from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import serenity
 from tests.strategies import graphs, orders_of
 
+pytestmark = pytest.mark.native
+
 ENGINES = ("native", "python")
 MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)
 

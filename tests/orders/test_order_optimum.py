@@ -13,6 +13,8 @@ from downset.orders.optimal import optimal
 from downset.orders.serenity import serenity
 from tests.plain_graphs import rich_graph
 
+pytestmark = pytest.mark.native
+
 GRAPHS = 400
 
 

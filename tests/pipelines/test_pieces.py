@@ -20,6 +20,8 @@ from downset.pipelines.pieces.search import _native_search, pieces
 from tests.spatial import spatial_graphs
 from zoo import graph as zoo
 
+pytestmark = pytest.mark.native
+
 
 def _assignments(problem):
     """All ways to number vertices with levels so that every edge spans 0 or 1 and no level is skipped."""

@@ -17,6 +17,8 @@ from downset.pipelines.strip_prices import needs
 from tests.oracles_pipeline import least_period
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 
+pytestmark = pytest.mark.native
+
 COUNT = 500
 
 

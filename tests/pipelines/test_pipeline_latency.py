@@ -9,6 +9,8 @@ from downset.pipelines.plan import plan_pipeline
 from tests.oracles_pipeline import least_period
 from tests.strategies_pipeline import random_chain, random_cluster, random_graph
 
+pytestmark = pytest.mark.native
+
 KINDS = ("links", "overlapping links", "shared", "shared without overlap")
 
 

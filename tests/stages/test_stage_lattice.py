@@ -12,6 +12,8 @@ from downset.lattice import bits, count_downsets, width
 from downset.stages.endings import ENDINGS, stage_lattice
 from downset.stages.problem import groups_of
 
+pytestmark = pytest.mark.native
+
 
 @st.composite
 def precedences(draw, most=7):

@@ -33,16 +33,17 @@ from downset.memory.bounds import breadths, objects_bound, offsets_bound
 from downset.memory.records import Record
 from downset.plans import Found
 
-__all__ = ["best", "best_objects", "quick_objects"]
+__all__ = ["OBJECT_MEMBERS", "OFFSET_MEMBERS", "best", "best_objects", "quick_objects"]
 
 Members = tuple[tuple[Callable[..., Found], str, int | None], ...]
-"""Strategy, rule for ties, most records it takes part for."""
+"""Strategy, rule for ties, most records it takes part for; in the order tried. A strategy that knows no ties takes the
+option all the same. New members go to the end: the first three also take part above `_MOST_WORK`."""
 
 _MOST_WORK = 10**9
 """Where records times the most that live at once exceed it, only the first three members of each form take part: of
 100,000 records that live for a third of the time each, one placement alone takes ten seconds."""
 
-_OFFSETS: Members = (
+OFFSET_MEMBERS: Members = (
     (greedy_by_size, "tflite", None),
     (strip_packing, "tflite", None),
     (greedy_by_breadth, "tflite", None),
@@ -54,7 +55,7 @@ _OFFSETS: Members = (
     (equality, "tflite", None),
     (naive, "tflite", None),
 )
-_OBJECTS: Members = (
+OBJECT_MEMBERS: Members = (
     (objects_by_size_improved, "tflite", 2000),
     (objects_by_size_improved, "paper", 2000),
     (objects_by_breadth, "paper", None),
@@ -70,18 +71,18 @@ _OBJECTS: Members = (
 def best(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """The smallest placement of the portfolio; proven when it meets the bound. Never above any member."""
     check_ties(ties)
-    return _first_best(records, _OFFSETS, offsets_bound(records), height)
+    return _first_best(records, OFFSET_MEMBERS, offsets_bound(records), height)
 
 
 def best_objects(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
     """The least total of the portfolio's objects; proven when it meets the bound. Never above any member."""
     check_ties(ties)
-    return _first_best(records, _OBJECTS, objects_bound(records), total_bytes)
+    return _first_best(records, OBJECT_MEMBERS, objects_bound(records), total_bytes)
 
 
 def quick_objects(records: Sequence[Record]) -> Found:
     """The least total of the members that take no more than O(k n log n): what the exact search starts from."""
-    members = tuple(member for member in _OBJECTS if member[2] is None)
+    members = tuple(member for member in OBJECT_MEMBERS if member[2] is None)
     return _first_best(records, members, objects_bound(records), total_bytes)
 
 

@@ -1,7 +1,7 @@
 """Greedy by breadth: the operator with most bytes live first; its tensors, largest first, into the smallest gaps.
 
 Source: "Efficient Memory Management for Deep Neural Net Inference", section 5.3.
-Names: the breadth of an operator is the bytes live while it runs (`records.breadths`); its profile is what lives then.
+Names: the breadth of an operator is the bytes live while it runs (`bounds.breadths`); its profile is what lives then.
 Complexity: that of `place_in_order`, O(n²) at worst.
 Deviations: ties="paper" takes the later of two operators of equal breadth, ties="tflite" the earlier; among tensors of
     equal size the earlier produced goes first in both.

@@ -1,7 +1,7 @@
 """Greedy by size improved: in stages set by the positional maxima, the record and object with the least idle time.
 
 Source: "Efficient Memory Management for Deep Neural Net Inference", section 4.4; LiteRT's GREEDY_BY_SIZE for objects.
-Names: the i-th positional maximum is the largest i-th size of any operator profile (`records.positional_maxima`); a
+Names: the i-th positional maximum is the largest i-th size of any operator profile (`bounds.positional_maxima`); a
     *stage* holds the records between two of them; the *distance* of a record to an object is the idle time between its
     lifetime and the closest busy interval.
 Complexity: O(n²) comparisons, O(k n log n) updates of distances for k objects.

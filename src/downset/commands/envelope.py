@@ -12,12 +12,16 @@ from typing import Any, TypeVar
 import rich_click as click
 
 from downset.errors import InvalidPlan
+from downset.text import escaped
 
 __all__ = ["SCHEMA", "OutputsDiffer", "json_option", "print_failure", "print_json"]
 
 SCHEMA = 1
 """Of all commands. It changes where a key means something else; keys are added without a change."""
 
+
+_PIECE = 1 << 12
+"""Characters written at once: of more than a pipe takes, Python does not notice that nobody reads the rest."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -48,4 +52,7 @@ def print_failure(kind: str, error: Mapping[str, Any], found: Mapping[str, Any])
 def _print(document: Mapping[str, Any]) -> None:
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    text = escaped(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    for start in range(0, len(text), _PIECE):
+        click.echo(text[start : start + _PIECE], nl=False)
+    click.echo()

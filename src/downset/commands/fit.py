@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import BYTES, SECONDS, SIZES, console, parse_shapes, shape_option
+from downset.commands.options import (
+    BYTES,
+    SIZES,
+    console,
+    parse_shapes,
+    shape_option,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 from downset.reports.fit import fit_lines
 from downset.reports.json_form import fit_json
 from downset.results import Fit
@@ -31,8 +40,10 @@ __all__ = ["fit"]
     "--target", type=click.Choice(["tflm", "litert", "ort", "torch"]), help="tflm for .tflite, ort for .onnx."
 )
 @shape_option
+@trust_option
 @json_option("fit")
-@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the searches together.")
+@time_limit_option("For the searches together.")
+@worker_memory_option
 @click.option("--map", "map_path", type=click.Path(), help="Also draw the arenas before and after into this SVG file.")
 @click.option(
     "--rewrite",
@@ -60,6 +71,7 @@ def fit(
     ram: int | None,
     target: TargetName | None,
     shapes: tuple[str, ...],
+    trust: bool,
     as_json: bool,
     time_limit: float,
     map_path: str | None,
@@ -90,6 +102,7 @@ def fit(
         inexact=inexact,
         max_recompute=parse_share(max_recompute),
         on_chip=on_chip or (),
+        trust=trust,
     )
     if map_path is not None:
         picture = memory_map([("before", result.before), ("after", result.together.arena)])

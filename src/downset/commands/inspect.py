@@ -7,7 +7,14 @@ from typing import Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import console, parse_shapes, shape_option
+from downset.commands.options import (
+    console,
+    parse_shapes,
+    shape_option,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 from downset.results import Inspection
 from downset.text import format_bytes, printable
 
@@ -20,14 +27,17 @@ __all__ = ["inspect"]
     "--memory", "--target", "memory", help="Memory model; default tflm for .tflite, ort for .onnx, else live."
 )
 @shape_option
+@time_limit_option("For reading.", given=False)
+@worker_memory_option
+@trust_option
 @json_option("inspect")
-def inspect(model: str, memory: str | None, shapes: tuple[str, ...], as_json: bool) -> None:
+def inspect(model: str, memory: str | None, shapes: tuple[str, ...], trust: bool, as_json: bool) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""
     from downset.formats.reading import load
     from downset.reports.inspection import inspect as look_into
     from downset.reports.json_form import inspection_json
 
-    found = look_into(load(model, shapes=parse_shapes(shapes)), memory=memory)
+    found = look_into(load(model, shapes=parse_shapes(shapes), trust=trust), memory=memory)
     if as_json:
         print_json("inspect", inspection_json(found))
     else:

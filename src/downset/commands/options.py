@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import rich_click as click
 
 from downset.errors import UsageError
-from downset.text import parse_bytes, parse_seconds
+from downset.isolation import PARSING_S, RUNNING_S, limits
+from downset.text import parse_bytes, parse_seconds, printable
 
-__all__ = ["BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "shape_option"]
+__all__ = [
+    "BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "shape_option", "time_limit_option", "trust_option",
+    "worker_memory_option",
+]  # fmt: skip
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class _Bytes(click.ParamType[int]):
@@ -46,9 +53,40 @@ class _Sizes(click.ParamType[tuple[int, ...]]):
 shape_option = click.option(
     "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable."
 )
+trust_option = click.option(
+    "--trust", is_flag=True, help="Let PyTorch load a .pt2 file, which runs code that the file brings."
+)
+
+
+def _limit_memory(ctx: Any, param: Any, value: int | None) -> None:
+    del param
+    ctx.with_resource(limits(memory_bytes=value))
+
+
+def _limit_time(ctx: Any, param: Any, value: float) -> float:
+    del param
+    ctx.with_resource(limits(time_s=value))
+    return value
+
+
+def time_limit_option(help_text: str, *, default: str = "10s", given: bool = True) -> Callable[[_Command], _Command]:
+    """`--time-limit`, which the processes that parse and run models keep; `given` to the command too."""
+    return click.option(
+        "--time-limit", type=SECONDS, default=default, show_default=True, callback=_limit_time, expose_value=given,
+        help=f"{help_text} Parsing gets at least {PARSING_S:g} s, each run in a runtime at least {RUNNING_S:g} s.",
+    )  # fmt: skip
+
+
 BYTES = _Bytes()
 SIZES = _Sizes()
 SECONDS = _Seconds()
+worker_memory_option = click.option(
+    "--worker-memory",
+    type=BYTES,
+    callback=_limit_memory,
+    expose_value=False,
+    help="What each process that parses or runs models may take; half of the machine's memory if not given.",
+)
 
 
 def parse_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -70,8 +108,18 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Any:
     """A rich console that honours NO_COLOR and does not wrap figures when piped."""
     from rich.console import Console
 
+    class Safe(Console):
+        """What is printed may come from a file: no name moves the cursor or turns the line around."""
+
+        def render_str(self, text: str, **options: Any) -> Any:
+            lines = [printable(line.expandtabs()) for line in text.split("\n")]
+            return super().render_str("\n".join(lines), **options)
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     width = None if (stderr or _is_terminal()) else 120
-    return Console(stderr=stderr, quiet=quiet, width=width, highlight=False)
+    return Safe(stderr=stderr, quiet=quiet, width=width, highlight=False)
 
 
 def _is_terminal() -> bool:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import SECONDS, console, parse_shapes, shape_option
+from downset.commands.options import (
+    console,
+    parse_shapes,
+    shape_option,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 
 if TYPE_CHECKING:
     from downset.memory.models import MemoryName
@@ -25,7 +32,8 @@ __all__ = ["order"]
     help="file, kahn, dfs, greedy, inductor, beam, serenity, optimal or exhaustive.",
 )
 @click.option("--memory", default="live", show_default=True, help="live, paper, serenity, tflm, litert, ort or torch.")
-@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
+@time_limit_option("For the search.")
+@worker_memory_option
 @shape_option
 @click.option(
     "--engine",
@@ -34,6 +42,7 @@ __all__ = ["order"]
     show_default=True,
     help="python needs no compiled module and is slower.",
 )
+@trust_option
 @json_option("order")
 def order(
     graph: str,
@@ -42,6 +51,7 @@ def order(
     time_limit: float,
     shapes: tuple[str, ...],
     engine: EngineName,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Order the operators of GRAPH (plain JSON, .onnx or .tflite) for least peak memory."""
@@ -50,7 +60,7 @@ def order(
     from downset.reports.json_form import order_json
     from downset.reports.text import report
 
-    loaded = load(graph, shapes=parse_shapes(shapes))
+    loaded = load(graph, shapes=parse_shapes(shapes), trust=trust)
     plan = plan_order(loaded, method=method, memory=memory, time_limit_s=time_limit, engine=engine)
     if as_json:
         print_json("order", order_json(plan))

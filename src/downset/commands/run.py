@@ -10,7 +10,7 @@ from typing import Any
 import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
-from downset.commands.options import console, parse_shapes
+from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
 
 __all__ = ["run"]
 
@@ -26,6 +26,9 @@ __all__ = ["run"]
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random inputs.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@time_limit_option("For reading and running.", given=False)
+@worker_memory_option
+@trust_option
 @json_option("run")
 def run(
     model: str,
@@ -36,6 +39,7 @@ def run(
     runs: int,
     seed: int,
     shapes: tuple[str, ...],
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Run MODEL as the plan says; print how long it took."""
@@ -59,7 +63,7 @@ def run(
     if not plan.device:
         raise UsageError(f"{plan_path} was planned from prices, for no device; make one with `downset stage`")
     fixed = parse_shapes(shapes)
-    loaded = load(model, shapes=fixed)
+    loaded = load(model, shapes=fixed, trust=trust)
     if fixed and batch_or_one(loaded) not in (1, plan.batch):  # a plan for several may be asked for by one's sizes
         raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")
     if outputs is not None:
@@ -87,6 +91,7 @@ def _array(path: str) -> Any:
     import numpy as np
 
     from downset.errors import LoadError
+    from downset.text import brief
 
     try:
         with Path(path).open("rb") as file:
@@ -94,11 +99,13 @@ def _array(path: str) -> Any:
         if magic != np.lib.format.MAGIC_PREFIX:
             raise LoadError(f"{path} is no .npy file; numpy.save writes one")
         return np.load(path, allow_pickle=False)
+    except LoadError:
+        raise
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        reason = "it holds Python objects, not numbers" if "pickle" in str(error) else str(error)
-        raise LoadError(f"cannot read {path}: {reason}") from None
+    except Exception as error:  # numpy reads the header as text of Python: a damaged one raises anything
+        reason = "it holds Python objects, not numbers" if "pickle" in str(error) else brief(error, 120)
+        raise LoadError(f"cannot read {path}: {reason or type(error).__name__}") from None
 
 
 def _summary(value: Any) -> str:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import SECONDS, console, parse_shapes
+from downset.commands.options import (
+    SECONDS,
+    console,
+    parse_shapes,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,11 +54,13 @@ __all__ = ["split"]
 @click.option(
     "--window", type=click.IntRange(1, 1_000_000), help="Most frames inside at once; default: as many as help."
 )
-@click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
+@time_limit_option("For the search.")
+@worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("--compare", is_flag=True, help="Also the periods of all other methods.")
 @click.option("--export", "export_dir", type=click.Path(), help="Write each device's shard as ONNX into this folder.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
+@trust_option
 @json_option("split")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
 def split(
@@ -70,7 +79,7 @@ def split(
 
     _check_outputs(output, options["export_dir"], (model, cluster_file))
     cluster = load_cluster(cluster_file)
-    graph = load(model, shapes=parse_shapes(options["shapes"]))
+    graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     _check_outputs(output, options["export_dir"], weights_beside(graph))
     asked = ("comm", "topology", "source", "sink", "window")
     shared = {name: options[name] for name in asked}

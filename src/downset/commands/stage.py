@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import SECONDS, console, parse_shapes
+from downset.commands.options import (
+    console,
+    parse_shapes,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 
 if TYPE_CHECKING:
     from downset.results import StageResult
@@ -35,7 +41,8 @@ _LEAST_RUNS = 15
     show_default=True,
     help="Stages that may be timed, single units included (those always are).",
 )
-@click.option("--time-limit", type=SECONDS, default="60s", show_default=True, help="For the search of each block.")
+@time_limit_option("For the search of each block.", default="60s")
+@worker_memory_option
 @click.option(
     "--runs",
     type=click.IntRange(max=10**6),
@@ -46,6 +53,7 @@ _LEAST_RUNS = 15
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
 @click.option("--no-profiles", is_flag=True, help="Measure everything anew and keep nothing.")
+@trust_option
 @json_option("stage")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
 def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
@@ -73,7 +81,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         endings=options["endings"],
     )
     device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
-    loaded = load(model, shapes=parse_shapes(options["shapes"]))
+    loaded = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     if output is not None:
         check_output(output, source=weights_beside(loaded))
     profiles = None if options["no_profiles"] else Profiles()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
-from downset.commands.options import console, parse_shapes, shape_option
+from downset.commands.options import console, parse_shapes, shape_option, time_limit_option, worker_memory_option
 
 if TYPE_CHECKING:
     from downset.runtimes.compare import RuntimeName
@@ -24,6 +24,8 @@ __all__ = ["verify"]
     "--tolerance", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Largest difference allowed."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@time_limit_option("For reading and running.", given=False)
+@worker_memory_option
 @json_option("verify")
 def verify(
     first: str,

@@ -19,7 +19,17 @@ from downset.results import Comparison
 from downset.runtimes.compare import RuntimeName, compare_outputs, not_compared
 from downset.runtimes.targets import Target
 
-__all__ = ["Candidate", "Job", "Planned", "arena_as_placed", "compare", "list_candidates", "measure", "write_planned"]
+__all__ = [
+    "Candidate",
+    "Job",
+    "Planned",
+    "arena_as_placed",
+    "compare",
+    "differences_elsewhere",
+    "list_candidates",
+    "measure",
+    "write_planned",
+]
 
 ROUNDING = 1e-4
 """A rewritten float network may differ by so much of the largest output: its sums are added up in another order."""
@@ -36,6 +46,9 @@ class Job:
     shapes: Shapes | None
     seed: int
     scratch: Path
+    trust: bool = False
+    """PyTorch may load the file, and run what it brings."""
+    time_limit_s: float = 10.0
 
     @property
     def form(self) -> str:
@@ -60,6 +73,7 @@ class Candidate:
     is the original or what the runtime itself makes of it."""
 
     name: str
+    """original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips."""
     path: Path
     arena_bytes: int
     plan: Planned | None = None
@@ -101,7 +115,7 @@ def write_planned(job: Job, plan: Planned, name: str) -> list[Candidate]:
         reordered = job.scratch / f"{name}{job.form}"
         writer.write(reordered, plan.graph, order, None)
         # A file that could hold offsets, and holds none, leaves the placement to the runtime.
-        placed = arena_as_placed(plan.graph, order.steps, job.target, 10.0) if writer.offsets else arena
+        placed = arena_as_placed(plan.graph, order.steps, job.target, job.time_limit_s) if writer.offsets else arena
         found.append(Candidate(name, reordered, placed.arena_bytes, plan))
     if writer.offsets and job.target.offsets:
         with_offsets = job.scratch / f"{name}_placed{job.form}"
@@ -204,6 +218,22 @@ def _compare_rewritten(job: Job, original: Candidate, chosen: Candidate) -> Comp
             raise _differs(original, chosen, found)
         return replace(found, note=note)
     raise InvalidPlan(f"the {chosen.name} file could not be compared with the original ({'; '.join(reasons)})")
+
+
+def differences_elsewhere(job: Job, original: Candidate, chosen: Candidate, outputs: Comparison) -> list[str]:
+    """What to say where a rewritten file that equals the original in the target's runtime does not in LiteRT."""
+    if not (chosen.rewrites and outputs.equal and outputs.runtime == "tflm"):
+        return []
+    try:
+        found = _outputs_of(job, original, chosen, "litert")
+    except UnsupportedError:
+        return []
+    if found.equal or found.max_abs_error is None:
+        return []
+    return [
+        f"equal in TFLite Micro; in LiteRT's optimised kernels outputs differ by up to {found.max_abs_error:.3g}: its "
+        "integer DEPTHWISE_CONV_2D rounds by a channel's place among all (its reference kernels do not)"
+    ]
 
 
 def _differs(original: Candidate, chosen: Candidate, found: Comparison) -> InvalidPlan:

@@ -21,6 +21,7 @@ from downset.fitting.candidates import (
     Planned,
     arena_as_placed,
     compare,
+    differences_elsewhere,
     list_candidates,
     measure,
     write_planned,
@@ -60,13 +61,14 @@ def fit(
     inexact: bool = False,
     max_recompute: float = 0.0,
     on_chip: Sequence[int] = (),
+    trust: bool = False,
 ) -> Fit:
     """Order and place the network in `model` for least memory on `target`, verify, measure, and write `output`.
 
     `rewrite`: "auto" also tries graph rewriting where that lowers the peak ("off": never), with quantised sums part by
     part only if `inexact`. `max_recompute`: above 0, an .onnx file may also compute early segments strip by strip, with
     so much more arithmetic at most (a share of the network's multiply-adds). `on_chip`: sizes in bytes for which
-    off-chip traffic is simulated.
+    off-chip traffic is simulated. `trust`: PyTorch may load a .pt2 file, and run what it brings (see `load`).
 
     Without `output` nothing is written. Raises InfeasibleError when it is proven that `ram_bytes` cannot suffice,
     LimitReached when it did not suffice but more search might help, and any other DownsetError for bad input; then
@@ -78,7 +80,7 @@ def fit(
     if output is not None:
         _check_output(path, output)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
-        job = Job(path, chosen_target, shapes, seed, Path(scratch))
+        job = Job(path, chosen_target, shapes, seed, Path(scratch), trust, time_limit_s)
         executed, notes = _executed_file(job)
         graph = _load(job, executed)
         if WRITERS[job.form].weights_outside:
@@ -88,7 +90,7 @@ def fit(
                 check_room_for_weights(path, Path(output))
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, time_limit_s)
         wanted = rewrite == "auto" and WRITERS[job.form].rewritten and bool(partition_sites(graph, inexact=inexact))
-        share_s = 0.5 * time_limit_s if wanted else time_limit_s
+        share_s = 0.8 * time_limit_s / (1 + wanted + (max_recompute > 0))  # 0.2 went into the arena as it is
         plan = Planned(graph, plan_together(graph, memory=job.target.memory, time_limit_s=share_s, seed=seed))
         verify(graph, plan.together.order, plan.together.arena)
 
@@ -176,7 +178,7 @@ def _choose(job: Job, candidates: Sequence[Candidate]) -> tuple[Candidate, Compa
                     f"rewriting would give an arena of {format_bytes(lost)} B, but the runtime took less memory in all "
                     "without it"
                 )
-            return chosen, outputs, notes
+            return chosen, outputs, notes + differences_elsewhere(job, candidates[0], chosen, outputs)
         except InvalidPlan as error:
             if not chosen.rewrites:
                 raise
@@ -226,7 +228,7 @@ def _executed_file(job: Job) -> tuple[Path, list[str]]:
 
 def _load(job: Job, executed: Path) -> Graph:
     if executed == job.path:
-        return load(job.path, shapes=job.shapes)
+        return load(job.path, shapes=job.shapes, trust=job.trust)
     try:
         return load(executed)
     except LoadError as error:  # it is the user's file that is at fault, whatever was made of it

@@ -19,26 +19,32 @@ __all__ = ["READERS", "Reader", "check_readable", "load"]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """`load(path)`, or `load(path, shapes=…)` where inputs can be `resized`: files of one suffix to graphs."""
+    """`load(path)`, or `load(path, shapes=…)` where inputs can be `resized`, or `load(path, trust=…)` where files may
+    bring code: files of one suffix to graphs."""
 
     load: Callable[..., Graph]
     resized: bool = False
+    brings_code: bool = False
 
 
 READERS: Mapping[str, Reader] = {
     ".onnx": Reader(load_onnx, resized=True),
     ".tflite": Reader(load_tflite, resized=True),
-    ".pt2": Reader(load_exported),
+    ".pt2": Reader(load_exported, brings_code=True),
     ".json": Reader(load_plain),
 }
 """By suffix, in small letters."""
 
 
-def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+def load(
+    path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None, trust: bool = False
+) -> Graph:
     """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
 
-    `shapes` fixes inputs by name where the file leaves them open. Raises LoadError (missing, damaged, unresolved, not a
-    model), UsageError (shapes for a form whose sizes are fixed) or UnsupportedError (an extra is missing), in one line.
+    `shapes` fixes inputs by name where the file leaves them open. Nothing that a file brings is executed, unless
+    `trust`: then PyTorch loads .pt2 files itself, which runs code that they bring. Raises LoadError (missing, damaged,
+    unresolved, not a model), UsageError (shapes for a form whose sizes are fixed) or UnsupportedError (an extra is
+    missing), in one line.
     """
     path = Path(path)
     suffix = check_readable(path)
@@ -50,7 +56,7 @@ def load(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] 
     if shapes:
         resized = " and ".join(known for known, other in READERS.items() if other.resized)
         raise UsageError(f"{path}: the sizes in a {suffix} file are fixed; --shape is for {resized}")
-    return reader.load(path)
+    return reader.load(path, trust=trust) if reader.brings_code else reader.load(path)
 
 
 def check_readable(path: Path) -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import platform
 import re
 import secrets
 import shutil
+import stat
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from downset.errors import UsageError
 
-__all__ = ["check_folder", "check_output", "copy_whole", "write_whole"]
+__all__ = [
+    "check_folder", "check_output", "copy_whole", "part_name", "remove_stale_parts", "settle_on_disk", "write_whole",
+]  # fmt: skip
 
 
 Named = str | os.PathLike[str]
@@ -32,8 +38,8 @@ def check_output(path: Named, *, source: Named | Sequence[Named] | None = None) 
         )
     try:
         _check(Path(path), _paths(source))
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that is closed, links in a circle
+        raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def check_folder(folder: Named, *, sources: Sequence[Named], written: re.Pattern[str]) -> None:
@@ -77,8 +83,11 @@ def _check(path: Path, sources: Sequence[Path]) -> None:
         raise UsageError(f"output directory {path.parent} does not exist")
     if _is_device(path):
         return
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"output directory {path.parent} is not writable")
+    folder = path.resolve().parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise UsageError(f"output {path} is a link into {folder}, which does not exist")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"output directory {folder} is not writable")
     if any(_same(path, source) for source in sources):
         raise UsageError(f"output {path} is the file being read; choose another name")
 
@@ -96,19 +105,83 @@ def copy_whole(original: Path, path: Path) -> None:
 
 
 def _place(path: Path, write: Callable[[Path], object]) -> None:
-    device = _is_device(path)
-    # short, for a name may be as long as the file system takes
-    beside = path if device else path.with_name(f".downset-{os.getpid()}-{secrets.token_hex(4)}.part")
+    """Through a link, its target is replaced and the link stays; a file that is replaced keeps its permissions."""
+    if _is_device(path):
+        try:
+            write(path)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+        return
+    beside = None
     try:
+        target = path.resolve() if path.is_symlink() else path
+        remove_stale_parts(target.parent)
+        beside = target.with_name(part_name())
         write(beside)
-        if not device:
-            beside.replace(path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+        if target.exists():
+            beside.chmod(stat.S_IMODE(target.stat().st_mode))
+        settle_on_disk(beside)
+        beside.replace(target)
+        settle_on_disk(target.parent)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
     finally:
-        if not device:
+        if beside is not None:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
+
+
+def settle_on_disk(path: Path) -> None:
+    """Wait until the file, or the names in the folder, are on the disk: a rename before would survive a crash alone."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot
+            raise
+    finally:
+        os.close(opened)
+
+
+def part_name() -> str:
+    """A name for what is being written: short, for a name may be as long as the file system takes; with the process
+    that writes it, and where that process is known by its number."""
+    return f".downset-{_where():08x}-{os.getpid()}-{secrets.token_hex(4)}.part"
+
+
+_PART = re.compile(r"\.downset-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.part")
+
+
+def _where() -> int:
+    """A number for this machine, or this container: process numbers of others say nothing."""
+    try:
+        space = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        space = ""
+    return zlib.crc32(f"{platform.node()} {space}".encode())
+
+
+def remove_stale_parts(folder: Path) -> None:
+    """Remove what processes that were killed left in the folder."""
+    for entry in folder.iterdir():
+        match = _PART.fullmatch(entry.name)
+        if match is None or int(match[1], 16) != _where() or _runs(int(match[2])):
+            continue
+        with contextlib.suppress(OSError):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def _is_device(path: Path) -> bool:

@@ -100,6 +100,14 @@ class Source:
     tensor_index: tuple[int, ...] = ()
     settings_of: tuple[int, ...] = ()
 
+    @property
+    def rewritten(self) -> bool:
+        """Whether the graph differs from the file's in more than its order."""
+        return bool(self.settings_of)
+
+    trusted: bool = False
+    """Whether the user lets PyTorch load the file, which runs code that the file brings."""
+
     __repr__ = abridged
 
 
@@ -165,7 +173,8 @@ class Graph:
         """Return the graph itself if it keeps every law; raise LoadError naming the first one broken.
 
         Laws: indices exist; sizes are not negative; each tensor has at most one producer; a graph input has none; what
-        an operator reads is an input, a constant, a state or made by an earlier operator; every graph output exists.
+        an operator reads is an input, a constant, a state or made by an earlier operator (a state is made by no later
+        one either); every graph output exists.
         O(tensors + operators).
         """
         count = len(self.tensors)
@@ -178,6 +187,7 @@ class Graph:
                 f"the tensors add up to more than {LARGEST_BYTES} bytes; the largest is {name!r}, {nbytes} bytes"
             )
         made_by = [-1] * count
+        read_first: dict[int, int] = {}
         given = set(self.inputs)
         for role, tensors in (("input", self.inputs), ("output", self.outputs)):
             for index in tensors:
@@ -197,6 +207,8 @@ class Graph:
                         f"operator {op.name!r} reads tensor {tensor.name!r}, which no earlier operator makes: "
                         "a dangling reference or a cycle"
                     )
+                if index != ABSENT and made_by[index] < 0:
+                    read_first.setdefault(index, position)
             for index in op.outputs:
                 if index == ABSENT:
                     continue
@@ -206,6 +218,9 @@ class Graph:
                     raise LoadError(f"tensor {name!r} is made twice: by {other!r} and by {op.name!r}")
                 if index in given:
                     raise LoadError(f"tensor {name!r} is a graph input and is also made by operator {op.name!r}")
+                if index in read_first:
+                    reader = self.ops[read_first[index]].name
+                    raise LoadError(f"operator {op.name!r} makes tensor {name!r}, which {reader!r} has read before")
                 made_by[index] = position
         for index in self.outputs:
             tensor = self.tensors[index]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 
@@ -132,9 +133,11 @@ class Edit:
         ).check()
 
     def _sorted(self, slots: list[_Slot]) -> list[_Slot]:
-        """Topological, as near to the present sequence as the edges allow; operators nobody needs are left out."""
+        """Topological, as near to the present sequence as the edges allow; operators nobody needs are left out.
+        Raises UnsupportedError for operators that wait for themselves."""
         made_by = {tensor: at for at, slot in enumerate(slots) for tensor in slot.op.outputs if tensor != ABSENT}
         placed: dict[int, None] = {}
+        begun: set[int] = set()
         keep = self._needed(slots, made_by)
         for root in self._roots(slots, keep):
             stack = [root]
@@ -148,6 +151,10 @@ class Edit:
                 if at in placed:
                     stack.pop()
                 elif waits:
+                    if at in begun:
+                        name = slots[at].op.name
+                        raise UnsupportedError(f"{self._graph.name}: in the edited graph {name!r} waits for itself")
+                    begun.add(at)
                     stack.extend(reversed(waits))
                 else:
                     placed[at] = None

@@ -34,16 +34,33 @@ def breadth_bound(records: Sequence[Record]) -> int:
 
 
 def offsets_bound(records: Sequence[Record]) -> int:
-    """No placement in one arena ends lower: the largest breadth, what the alignments that all records share leave
-    unused between them, and the end of the highest pinned record. O(n log n)."""
+    """No placement in one arena ends lower: the largest breadth, what shared alignments leave unused between records,
+    and the end of the highest pinned record. Another record never lowers it, as long as there are few different
+    alignments. O(n log n) for each number that divides alignments."""
     pinned = max((record.offset + record.nbytes for record in records if record.offset is not None), default=0)
-    return max(breadth_bound(records), _padded_bound(records), pinned)
+    padded = (
+        _padded_bound([record for record in records if record.alignment % unit == 0], unit)
+        for unit in _units({record.alignment for record in records})
+    )
+    return max(breadth_bound(records), pinned, *padded)
 
 
-def _padded_bound(records: Sequence[Record]) -> int:
-    """Where all offsets are multiples of some number, all records that live at one step take up whole multiples of it,
+_FEW_ALIGNMENTS = 16
+
+
+def _units(alignments: set[int]) -> set[int]:
+    """The common divisors to look at: of every set of alignments, or of all where there are many."""
+    if len(alignments) > _FEW_ALIGNMENTS:
+        return {gcd(*alignments)}
+    units: set[int] = set()
+    for alignment in alignments:
+        units |= {alignment} | {gcd(alignment, unit) for unit in units}
+    return units or {1}
+
+
+def _padded_bound(records: Sequence[Record], unit: int) -> int:
+    """Where all offsets are multiples of `unit`, all records that live at one step take up whole multiples of it,
     but for the topmost, whose last bytes are not needed: no more of them than the most that any one leaves unused."""
-    unit = gcd(*(record.alignment for record in records))
     if all(record.nbytes % unit == 0 for record in records):
         return 0  # the breadth says it all
     events = []

@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from downset.errors import LimitReached
 from downset.graph.core import Graph
+from downset.isolation import machine_bytes
 from downset.lattice import bits
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import Record
 from downset.memory.storages import share, takeover
-from downset.text import abridged
+from downset.text import abridged, format_bytes
 
 __all__ = [
     "Lifetimes",
@@ -122,8 +124,25 @@ def peak_bytes(problem: OrderProblem, steps: Sequence[int]) -> int:
     return max([problem.floor_bytes, *profile(problem, steps)])
 
 
+def _check_size(graph: Graph) -> None:
+    """Before any of it is taken: masks are as long as the number of operators, and there are a few for each."""
+    count = len(graph.ops)
+    needed, there = _MASK_BYTES * count * count, machine_bytes()
+    if needed > there:
+        raise LimitReached(
+            f"{graph.name}: planning {count:,} operators takes about {format_bytes(needed)} bytes, and this machine "
+            f"has {format_bytes(there)}; divide the network"
+        )
+
+
+_MASK_BYTES = 0.4
+"""Measured: what `order` takes at its most, over the square of the number of operators."""
+
+
 def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProblem:
-    """The ordering problem of a graph under a memory model. O(operators · inputs + storages) mask steps."""
+    """The ordering problem of a graph under a memory model. O(operators · inputs + storages) mask steps.
+    Raises LimitReached where the masks do not fit into this machine's memory."""
+    _check_size(graph)
     model = memory_model(memory)
     sharing = share(graph, model)
     number: dict[int, int] = {}

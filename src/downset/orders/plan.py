@@ -34,7 +34,7 @@ def plan_order(
 
     With method "optimal" the least peak of all orders under the memory model, proven, if the search ends within
     `time_limit_s`; else the best order found with a bound below it. `options`: the method's own. Raises UsageError
-    for an unknown method, option or choice, and for a bare problem that breaks a law of `liveness.check_problem`.
+    for an unknown method, option or choice, and for a bare problem that breaks a law of `orders.problem.check_problem`.
     """
     check_engine(engine)
     planner = choose(method, ORDERS, CONTRACT, options)

@@ -1,5 +1,5 @@
-"""The laws of pipeline plans. Imports no planner: MACs, bytes and rows come from the halo arithmetic of `graph`, strip
-by strip, times from the plan's own work and cluster (check_times.py)."""
+"""The laws of pipeline plans. Imports no planner: MACs, bytes and rows come from `graph.row_form`, strip by strip,
+times from the plan's own work and cluster (check_times.py)."""
 
 from __future__ import annotations
 

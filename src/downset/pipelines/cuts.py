@@ -2,8 +2,8 @@
 
 Source: beyond PICO, whose section 4.2 demands that pieces form a chain, each reading only the one before it. Here a
     tensor that is read further on is relayed by the stages in between, and a cut costs what it carries.
-Names: a *cut* is a downset of vertices (`pieces.piece_problem`); what it carries: tensors made before it (or given to
-    the network) and read after it, and results of the network made before it.
+Names: a *cut* is a downset of vertices (`pieces.problem.piece_problem`); what it carries: tensors made before it (or
+    given to the network) and read after it, and results of the network made before it.
 Complexity: within a piece, one heap step for each edge between downsets of the piece; past `state_limit` of them the
     cheapest next vertex is taken, O(V²).
 Deviations: the cuts of the strict chain stay, and each piece is refined into single vertices, in the order with the
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from downset.lattice import bits, successors
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem
 
-__all__ = ["CutChain", "carried_bytes", "refined_cuts", "thinned"]
+__all__ = ["CutChain", "refined_cuts", "thinned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,6 @@ class CutChain:
             tuple(sorted(op for v in bits(after & ~before) for op in problem.vertices[v]))
             for before, after in zip(self.cuts[:-1], self.cuts[1:], strict=True)
         )
-
-
-def carried_bytes(problem: PieceProblem, cut: int) -> int:
-    """Bytes of the tensors that cross a cut: what is read after it, or a result, and is there before it."""
-    return _Carrying(problem).nbytes(cut)
 
 
 def refined_cuts(problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000) -> CutChain:

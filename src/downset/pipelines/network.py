@@ -29,6 +29,9 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
     chain = tuple(tuple(sorted(unit)) for unit in units)
     if sorted(op for unit in chain for op in unit) != list(range(len(graph.ops))):
         raise UnsupportedError("the units of a pipeline must hold every operator of the graph once")
+    empty = next((op.name for op in graph.ops if all(tensor == ABSENT for tensor in op.outputs)), None)
+    if empty is not None:
+        raise UnsupportedError(f"{graph.name}: operator {empty!r} makes nothing, so no device can be given rows of it")
     computing, sources = _without_constants(graph, chain)
     axis = longest_axis(graph)
     across = _problem(graph, row_form(graph, axis=1 - axis, strict=strict), computing, None)

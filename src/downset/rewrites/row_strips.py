@@ -55,14 +55,17 @@ class RowStrips:
 
 def row_segments(graph: Graph, form: RowForm) -> tuple[tuple[int, int], ...]:
     """Runs of operators [first, stop) in the graph's order that can be computed by rows: a single tensor with rows
-    crosses at both ends, and no operator inside is computed whole, mixes in other inputs or waits for side effects."""
+    crosses at both ends, the one at the second end is made inside, and no operator inside is computed whole, mixes in
+    other inputs or waits for side effects."""
     cuts = [index for index in range(len(graph.ops) + 1) if _single_crossing(graph, form, index) >= 0]
     found = []
     for place, first in enumerate(cuts):
         for stop in cuts[place + 1 :]:
             if any(form.ops[op].whole or graph.ops[op].after for op in range(first, stop)):
                 break
-            found.append((first, stop))
+            result = _single_crossing(graph, form, stop)
+            if any(result in op.outputs for op in graph.ops[first:stop]):  # else only dead operators lie inside
+                found.append((first, stop))
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -160,7 +160,10 @@ class _Strip:
                 return self._padded(op, inputs, attrs, read, made)
             case "slice":
                 return *self._sliced(op, inputs, attrs, read), made
-        return inputs, attrs, made
+            case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction" | "space to depth":
+                return inputs, attrs, made
+            case other:
+                assert_never(other)
 
     def _window(self, op: Op, attrs: dict[str, Any], read: Interval, made: Interval) -> tuple[dict[str, Any], Interval]:
         """Rows of padding alone are made together with those up to the nearest window that holds a row, and cropped."""

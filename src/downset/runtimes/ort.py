@@ -57,6 +57,9 @@ class PeakMeasurement:
 def how_to_run(region_bytes: int = _REGION_BYTES) -> str:
     """Python code that makes a session which follows the file's order and holds nothing longer than needed."""
     return f"""\
+import os
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 import onnxruntime as ort
 from onnxruntime.capi._pybind_state import OrtMemoryInfo, OrtAllocatorType, OrtMemType
 

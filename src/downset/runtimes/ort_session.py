@@ -22,6 +22,7 @@ __all__ = ["measure_here", "optimise_here", "run_here", "run_on_here"]
 _NUMPY = {
     "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32", "int16": "int16",
     "int8": "int8", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "bool": "bool",
+    "string": "str",
 }  # fmt: skip
 
 _RUNS = 3
@@ -82,9 +83,17 @@ def _feeds(session: Any, shapes: Mapping[str, list[int]], seed: int) -> dict[str
 
 def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
     try:
-        return [np.asarray(value) for value in session.run(None, feeds)]
+        found = session.run(None, feeds)
     except Exception as error:  # its exceptions share no base of their own
         raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
+    return [_plain(output.name, value) for output, value in zip(session.get_outputs(), found, strict=True)]
+
+
+def _plain(name: str, value: Any) -> npt.NDArray[Any]:
+    """An output as an array without Python objects, which are not passed on between processes."""
+    if not isinstance(value, np.ndarray):
+        raise UnsupportedError(f"output {name!r} is no tensor: sequences and maps are not compared")
+    return value.astype(str) if value.dtype == object else value
 
 
 def optimise_here(path: str, output: str) -> dict[str, npt.NDArray[Any]]:

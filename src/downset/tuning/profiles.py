@@ -25,6 +25,12 @@ CREATE TABLE IF NOT EXISTS timings (
     PRIMARY KEY (device, versions, dtype, batch, signature)
 ) WITHOUT ROWID
 """
+_ODD = """
+SELECT 1 FROM timings WHERE typeof(device) != 'text' OR typeof(versions) != 'text' OR typeof(dtype) != 'text' OR
+    typeof(batch) != 'integer' OR typeof(signature) != 'text' OR typeof(seconds) != 'real' OR seconds > 1e9 OR
+    typeof(taken_at) != 'real' OR taken_at NOT BETWEEN 0 AND 1e11 LIMIT 1
+"""
+"""SQLite keeps values of other types than a column's; no calendar has some moments."""
 _WAIT_S = 10.0
 _Answer = TypeVar("_Answer")
 
@@ -48,8 +54,10 @@ def default_path() -> Path:
     return Path(platformdirs.user_cache_dir("downset", appauthor=False)) / "profiles.sqlite"
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def _is_damage(error: Exception) -> bool:
     """Of the file itself; a file that is locked or cannot be written is sound."""
+    if isinstance(error, UnicodeDecodeError):  # what the file says of itself is no text
+        return True
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return isinstance(error, sqlite3.OperationalError)  # text that is none
@@ -69,10 +77,10 @@ class Profiles:
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
                 connection.execute(_SCHEMA)
                 (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-                connection.execute("SELECT device, versions, dtype, batch, signature, seconds FROM timings LIMIT 1")
-            if health != "ok":
-                self._move_aside(str(health))
-        except sqlite3.Error as error:
+                odd = connection.execute(_ODD).fetchone()
+            if health != "ok" or odd:
+                self._move_aside("values that no measurement has" if health == "ok" else str(health))
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             if _is_damage(error):
                 self._move_aside(str(error))
             else:
@@ -96,7 +104,7 @@ class Profiles:
                 connection.execute(_SCHEMA)
         except FileNotFoundError:  # another process was first, and begins a new one
             return
-        except (OSError, sqlite3.Error) as worse:
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as worse:
             raise self._unusable(worse) from None
         self.notes.append(f"{self.path} was damaged ({why}); it lies now in {aside.name}, and a new one was begun")
 
@@ -107,7 +115,7 @@ class Profiles:
                 with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection, connection:
                     connection.execute(_SCHEMA)
                     return question(connection)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 if again or not _is_damage(error):
                     raise self._unusable(error) from None
                 self._move_aside(str(error))

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError, UsageError
-from downset.formats.onnx.bodies import subgraphs
+from downset.formats.onnx.external import external_path, tensors_of
 from downset.formats.whole_files import copy_whole
 from downset.graph.core import Graph
+from downset.text import brief
 
 __all__ = [
     "bring_weights",
@@ -34,16 +35,13 @@ def external_files(path: Named) -> list[str]:
     import onnx
 
     graph = onnx.load(os.fspath(path), load_external_data=False).graph
-    return list(dict.fromkeys(location for _, location in external_locations(graph)))
+    return list(dict.fromkeys(external_locations(graph)))
 
 
-def external_locations(graph: Any) -> Iterator[tuple[str, str]]:
-    """(name, file) of the weights of a graph and its bodies that lie outside the model file."""
-    for weight in graph.initializer:
-        yield from ((weight.name, entry.value) for entry in weight.external_data if entry.key == "location")
-    for node in graph.node:
-        for body in subgraphs(node):
-            yield from external_locations(body)
+def external_locations(graph: Any) -> Iterator[str]:
+    """The files of the weights of a graph and its bodies that lie outside the model file."""
+    for tensor in tensors_of(graph):
+        yield from (entry.value for entry in tensor.external_data if entry.key == "location")
 
 
 def weights_beside(graph: Graph) -> list[Path]:
@@ -57,33 +55,43 @@ def weights_beside(graph: Graph) -> list[Path]:
 def stored_value(onnx: Any, path: Path, tensor: Any) -> npt.NDArray[Any]:
     """The value of a tensor that the model at `path` stores, inside or beside it. ONNX's own function refuses files
     with several hard links, as `link_weights` makes them. Raises LoadError where it is missing or too short."""
-    if tensor.data_location != tensor.EXTERNAL:
-        return np.asarray(onnx.numpy_helper.to_array(tensor))
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    file, start = path.parent / entries.get("location", ""), int(entries.get("offset") or 0)
-    held = type(tensor)(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
     try:
+        if tensor.data_location == tensor.EXTERNAL:
+            held = type(tensor)(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
+            held.raw_data = _bytes_beside(path, tensor)
+            tensor = held
+        return np.asarray(onnx.numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LoadError(f"{path}: the tensor {tensor.name!r} is damaged ({brief(error, 120)})") from None
+
+
+def _bytes_beside(path: Path, tensor: Any) -> bytes:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location, start = entries.get("location", ""), int(entries.get("offset") or 0)
+    file = external_path(path, location, tensor.name)
+    try:
+        size = file.stat().st_size
+        length = int(entries.get("length") or max(size - start, 0))
+        if start < 0 or length < 0 or start + length > size:
+            raise LoadError(f"{path}: the weights {tensor.name!r} end outside {location}, which has {size} bytes")
         with file.open("rb") as opened:
             opened.seek(start)
-            held.raw_data = opened.read(int(entries.get("length") or -1))
-        return np.asarray(onnx.numpy_helper.to_array(held))
+            return opened.read(length)
     except OSError as error:
-        raise LoadError(f"{path}: its weights in {file.name} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise LoadError(f"{path}: its weights in {file.name} are no {tensor.name!r} ({error})") from None
+        raise LoadError(f"{path}: its weights in {location} cannot be read: {error.strerror or error}") from None
 
 
 def link_weights(path: Path, folder: Path) -> None:
     """Make the model's weights appear in another folder of this machine under the same names, for files there that
     refer to them. Raises LoadError where they cannot be read."""
     for location in external_files(path):
-        original, link = path.parent / location, folder / location
+        original, link = external_path(path, location), folder / location
         link.parent.mkdir(parents=True, exist_ok=True)
         try:
             if link.exists() and link.samefile(original):
                 continue
             try:
-                os.link(original, link)  # ONNX Runtime does not follow symbolic links
+                os.link(original, link)
             except OSError:
                 shutil.copyfile(original, link)
         except OSError as error:
@@ -93,7 +101,7 @@ def link_weights(path: Path, folder: Path) -> None:
 def check_room_for_weights(path: Path, output: Path) -> None:
     """Raise UsageError where weights that come along with `output` would meet another file of their name."""
     for location in external_files(path):
-        original, target = path.parent / location, output.parent / location
+        original, target = external_path(path, location), output.parent / location
         if not (target.exists() and original.exists()) or target.samefile(original):
             continue
         if not target.is_file() or not filecmp.cmp(original, target, shallow=False):
@@ -109,4 +117,4 @@ def bring_weights(written: Path, *, source: Path, output: Path) -> None:
         target = output.parent / location
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            copy_whole(source.parent / location, target)
+            copy_whole(external_path(source, location), target)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from downset.errors import LoadError
+from downset.errors import LimitReached, LoadError, UnsupportedError
 from downset.extras import optional_library
-from downset.formats.onnx.bodies import is_fixed
-from downset.formats.onnx.data_files import external_locations
-from downset.formats.onnx.shapes import settle
+from downset.formats.onnx.bodies import is_fixed, subgraphs
+from downset.formats.onnx.data_files import stored_value
+from downset.formats.onnx.external import check_external
+from downset.formats.onnx.inference import infer_types, warm
+from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.graph.kinds import kind_of
 from downset.text import brief
 
@@ -25,8 +30,9 @@ _SHAPING = {
 
 
 def onnx_library() -> Any:
-    """The onnx module, its shape inference imported too."""
-    optional_library("onnx.shape_inference", what="reading .onnx files", extra="onnx")
+    """The onnx module; the parsing process, which will be asked for shapes, imports it at the same time."""
+    if "onnx" not in sys.modules:
+        warm()
     return optional_library("onnx", what="reading .onnx files", extra="onnx")
 
 
@@ -61,17 +67,27 @@ def _read(onnx: Any, path: Path) -> Any:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise LoadError(f"{path} holds no ONNX graph; is the file complete?")
-    for name, location in external_locations(model.graph):
-        if not _is_beside(location):
-            raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, not beside the file")
+    try:
+        damaged = next((name for name in _strings(model.graph) if not isinstance(name, str)), None)
+        if damaged is None:
+            check_external(path, model)
+    except UnicodeDecodeError as error:
+        damaged = error.object
+    if damaged is not None:
+        raise LoadError(f"{path} is damaged: the name {damaged[:40]!r} in it is not UTF-8")
     return model
 
 
-def _is_beside(location: str) -> bool:
-    """Whether weights lie in the model's folder or below, as the format demands: files are linked and copied there."""
-    parts = {*PurePosixPath(location).parts, *PureWindowsPath(location).parts}
-    absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
-    return not absolute and ".." not in parts
+def _strings(graph: Any) -> Iterator[Any]:
+    """Every name in a graph. Protobuf gives bytes, or raises UnicodeDecodeError, for those that are no text."""
+    yield graph.name
+    for value in (*graph.initializer, *graph.input, *graph.output, *graph.value_info):
+        yield value.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+        for inner in subgraphs(node):
+            yield from _strings(inner)
 
 
 def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -124,6 +140,7 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
     """The model with the shape of every value that ONNX can infer."""
     standing = type(model)()
     standing.CopyFrom(model)
+    _bring_in_sizes(onnx, path, standing.graph)
     for position, node in [*enumerate(standing.graph.node)][::-1]:
         stand_in = _stand_in(f"{node.domain}::{node.op_type}")
         if stand_in is not None:
@@ -136,13 +153,14 @@ def infer(onnx: Any, path: Path, model: Any) -> Any:
             node.attribute.extend(kept)
             del node.input[(3 if known else 1) :]
     try:
-        found = onnx.shape_inference.infer_shapes(standing, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
-        raise LoadError(f"{path}: ONNX's shape inference refuses it: {brief(error)}") from None
-    settle(onnx, found)
+        found = infer_types(standing)
+    except (UnsupportedError, LoadError) as error:
+        raise LoadError(f"{path}: {error}") from None
+    except LimitReached as error:
+        raise LimitReached(f"{path}: {error}") from None
     del model.graph.value_info[:]
-    model.graph.value_info.extend(found.graph.value_info)
-    for ours, theirs in zip(model.graph.output, found.graph.output, strict=True):
+    model.graph.value_info.extend(found.value_info)
+    for ours, theirs in zip(model.graph.output, found.output, strict=True):
         ours.CopyFrom(theirs)
     return model
 
@@ -154,6 +172,15 @@ def _stand_in(kind: str) -> str | None:
         return row.standard
     same = row.unary or row.broadcasts or row.category == "normalisation"
     return "Relu" if same and kind.startswith("com.microsoft::") else None
+
+
+def _bring_in_sizes(onnx: Any, path: Path, graph: Any) -> None:
+    """Put small weights that lie outside the file into the graph: shapes may follow from them. Missing files are only
+    missed when a weight is asked for."""
+    for weight in graph.initializer:
+        if weight.data_location == weight.EXTERNAL and math.prod(weight.dims) <= LARGEST_ELEMENTS:
+            with contextlib.suppress(LoadError):
+                weight.CopyFrom(onnx.numpy_helper.from_array(stored_value(onnx, path, weight), weight.name))
 
 
 def _stand_for_sum(graph: Any, position: int) -> None:

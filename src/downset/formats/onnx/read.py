@@ -36,8 +36,8 @@ def load_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, .
     """
     path = Path(path)
     onnx = onnx_library()
-    inferred = infer(onnx, path, read_model(onnx, path, shapes or {}))
     try:
+        inferred = infer(onnx, path, read_model(onnx, path, shapes or {}))
         return _Reader(onnx, path, inferred).graph().check()
     except (ValueError, TypeError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} ({error})") from None
@@ -156,11 +156,11 @@ class _Reader:
         self._constants[index] = lambda: stored_value(onnx, path, initializer)
 
     def _constant_value(self, node: Any) -> Callable[[], npt.NDArray[Any]] | None:
-        to_array = self._onnx.numpy_helper.to_array
+        onnx, path = self._onnx, self._path
         for attribute in node.attribute:
             if attribute.name == "value":
                 tensor = attribute.t
-                return lambda: np.asarray(to_array(tensor))
+                return lambda: stored_value(onnx, path, tensor)
             if attribute.name in ("value_int", "value_ints", "value_float", "value_floats"):
                 value = self._onnx.helper.get_attribute_value(attribute)
                 dtype = np.int64 if "int" in attribute.name else np.float32

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from downset.formats.onnx.bodies import captures, is_fixed
+from downset.formats.onnx.bodies import captures
 from downset.formats.onnx.pools import may_differ, pooled_sizes
-from downset.formats.onnx.values import LARGEST_ELEMENTS, Array, evaluate, small
+from downset.formats.onnx.scope import Scope, is_open, shape_of
+from downset.formats.onnx.sequences import element_type, elements_of
+from downset.formats.onnx.values import Array, evaluate
 
 __all__ = ["settle"]
 
@@ -35,7 +37,7 @@ def settle(onnx: Any, model: Any) -> None:
     again = may_differ(graph.node) or any(may_differ(body.node) for body in model.functions)
     if not again and not any(is_open(types.get(name)) for node in graph.node for name in node.output if name):
         return
-    scope = _Scope(onnx, types, graph.initializer)
+    scope = Scope(onnx, types, graph.initializer)
     _Walk(onnx, model, again=again).through(graph.node, scope)
     for value in (*graph.output, *graph.value_info):
         if value.name in scope.found:
@@ -43,58 +45,6 @@ def settle(onnx: Any, model: Any) -> None:
     graph.value_info.extend(
         onnx.ValueInfoProto(name=name, type=kind) for name, kind in scope.found.items() if name not in types
     )
-
-
-def is_open(kind: Any) -> bool:
-    """Whether a value has no type, or is a tensor whose sizes are not all fixed."""
-    if kind is None or kind.WhichOneof("value") is None:
-        return True
-    if not kind.HasField("tensor_type"):
-        return False
-    return not kind.tensor_type.HasField("shape") or not all(map(is_fixed, kind.tensor_type.shape.dim))
-
-
-def _shape(kind: Any) -> tuple[int, ...] | None:
-    """The sizes of a tensor; None where they are open or it is none."""
-    if is_open(kind) or not kind.HasField("tensor_type"):
-        return None
-    return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
-
-
-class _Scope:
-    """What is known of the values of one graph: types and, where small, the values themselves."""
-
-    def __init__(
-        self, onnx: Any, types: Mapping[str, Any], weights: Sequence[Any] = (), outer: _Scope | None = None
-    ) -> None:
-        self._onnx, self._types, self._outer = onnx, types, outer
-        self._weights = {weight.name: weight for weight in weights}
-        self._values: dict[str, Array | None] = {}
-        self.found: dict[str, Any] = {}
-        self.refused = False
-        """Whether a node cannot run with the types that it is given."""
-
-    def type(self, name: str) -> Any:
-        for known in (self.found, self._types):
-            if name in known:
-                return known[name]
-        if name in self._weights:
-            weight = self._weights[name]
-            return self._onnx.helper.make_tensor_type_proto(weight.data_type, tuple(weight.dims))
-        return None if self._outer is None else self._outer.type(name)
-
-    def value(self, name: str) -> Array | None:
-        if name not in self._values and name in self._weights:
-            self._values[name] = small(self._onnx, self._weights[name])
-        if name in self._values or name in self._types or self._outer is None:
-            return self._values.get(name)
-        return self._outer.value(name)
-
-    def learn(self, name: str, kind: Any, value: Array | None) -> None:
-        if kind is not None:
-            self.found[name] = kind
-        if value is not None and value.size <= LARGEST_ELEMENTS:
-            self._values[name] = value
 
 
 class _Walk:
@@ -105,7 +55,7 @@ class _Walk:
         self._ir_version = max(model.ir_version, 4)
         self._left = _VISITS
 
-    def through(self, nodes: Iterable[Any], scope: _Scope) -> None:
+    def through(self, nodes: Iterable[Any], scope: Scope) -> None:
         """Visit the nodes of a graph in order and note what follows for their results."""
         for node in nodes:
             self._left -= 1
@@ -113,19 +63,36 @@ class _Walk:
                 return
             self._visit(node, scope)
 
-    def _visit(self, node: Any, scope: _Scope) -> None:
+    def _visit(self, node: Any, scope: Scope) -> None:
         values = {name: scope.value(name) for name in node.input if name}
         if self._again or any(is_open(scope.type(name)) for name in node.output if name):
             for name, (kind, value) in self._infer(node, scope, values).items():
                 scope.learn(name, kind, value)
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in ("", "ai.onnx") or not node.output:
             return
-        shapes = {name: _shape(scope.type(name)) for name in (*node.input, *node.output) if name}
+        self._follow_sequences(node, scope)
+        shapes = {name: shape_of(scope.type(name)) for name in (*node.input, *node.output) if name}
         found = evaluate(self._onnx, node, values=values, shapes=shapes, opsets=[*self._opsets.values()])
         for name, value in found.items():
             scope.learn(name, None, value)
 
-    def _infer(self, node: Any, scope: _Scope, values: Mapping[str, Array | None]) -> Found:
+    def _follow_sequences(self, node: Any, scope: Scope) -> None:
+        """Note the elements of a sequence that the node makes, their number, or the type of what it takes from one."""
+        known = [scope.elements(name) if name else None for name in node.input]
+        values = [scope.value(name) if name else None for name in node.input]
+        made = elements_of(node, [scope.type(name) for name in node.input], known, values)
+        if made is not None:
+            scope.learn_elements(node.output[0], made)
+        if not known or known[0] is None:
+            return
+        if node.op_type == "SequenceLength":
+            scope.learn(node.output[0], None, np.asarray(len(known[0]), np.int64))
+        elif self._again or is_open(scope.type(node.output[0])):
+            kind = element_type(node, known[0], values[1] if len(values) > 1 else None)
+            if not is_open(kind):
+                scope.learn(node.output[0], kind, None)
+
+    def _infer(self, node: Any, scope: Scope, values: Mapping[str, Array | None]) -> Found:
         if node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan"):
             bodies = {item.name: item.g for item in node.attribute if item.type == 5}
             found = {"If": self._branch, "Loop": self._loop, "Scan": self._scan}[node.op_type](node, bodies, scope)
@@ -134,6 +101,8 @@ class _Walk:
         if (node.domain, node.op_type) in self._functions:
             return self._call(node, scope)
         known = {name: scope.type(name) for name in (*node.input, *captures(node)) if name}
+        if (node.domain, node.op_type) == ("com.microsoft", "FusedMatMul"):
+            return _settled(node.output, [(_product(node, [known.get(name) for name in node.input]), None)])
         if any(kind is None for kind in known.values()):
             return {}
         entry = self._opsets.get(node.domain or "ai.onnx")
@@ -152,25 +121,25 @@ class _Walk:
             return {}
         except Exception:  # no schema for it: what the whole model's inference says stands
             return {}
-        shape = _shape(known[node.input[0]]) if node.input and node.input[0] else None
-        weights = _shape(known[node.input[1]]) if len(node.input) > 1 and node.input[1] else None
+        shape = shape_of(known[node.input[0]]) if node.input and node.input[0] else None
+        weights = shape_of(known[node.input[1]]) if len(node.input) > 1 and node.input[1] else None
         sizes = None if shape is None else pooled_sizes(self._onnx, node, shape, weights or ())
         if sizes is not None and shape is not None:
-            types = {name: _of_shape(kind, (*(_shape(kind) or shape)[:2], *sizes)) for name, kind in types.items()}
+            types = {name: _of_shape(kind, (*(shape_of(kind) or shape)[:2], *sizes)) for name, kind in types.items()}
         return {name: (kind, None) for name, kind in types.items() if name and not is_open(kind)}
 
-    def _body(self, body: Any, given: Sequence[tuple[Any, Array | None]], scope: _Scope) -> tuple[list[Any], bool]:
+    def _body(self, body: Any, given: Sequence[tuple[Any, Array | None]], scope: Scope) -> tuple[list[Any], bool]:
         """(type, value) of each result of a body that is called with inputs of these types and values, and whether it
         cannot run with them."""
         named = [*zip((value.name for value in body.input), given, strict=False)]
         types = {value.name: value.type for value in (*body.value_info, *body.output, *body.input)}
-        inner = _Scope(self._onnx, types, body.initializer, scope)
+        inner = Scope(self._onnx, types, body.initializer, scope)
         for name, (kind, value) in named:
             inner.learn(name, kind, value)
         self.through(body.node, inner)
         return [(inner.type(value.name), inner.value(value.name)) for value in body.output], inner.refused
 
-    def _branch(self, node: Any, bodies: Mapping[str, Any], scope: _Scope) -> Found:
+    def _branch(self, node: Any, bodies: Mapping[str, Any], scope: Scope) -> Found:
         """The results of the branch of an If that runs. Where what is fed decides: of the only branch that can run with
         these sizes, else those of equal type in both."""
         condition = scope.value(node.input[0]) if node.input else None
@@ -188,7 +157,7 @@ class _Walk:
         both = ((name, kind, found[1][name][0]) for name, (kind, _) in found[0].items() if name in found[1])
         return {name: (kind, None) for name, kind, other in both if _alike(kind, other)}
 
-    def _loop(self, node: Any, bodies: Mapping[str, Any], scope: _Scope) -> Found:
+    def _loop(self, node: Any, bodies: Mapping[str, Any], scope: Scope) -> Found:
         """Values that are carried keep their type where the body hands on the type that it is given. Results of all
         turns are as many as turns, where that number is known and nothing ends the loop before."""
         body, carried = bodies.get("body"), [scope.type(name) for name in node.input[2:]]
@@ -207,7 +176,7 @@ class _Walk:
         rows = [(_stacked(kind, count, 0), None) for kind, _ in made[1 + len(carried) :]]
         return _settled(node.output, [*((kind, None) for kind in carried), *rows])
 
-    def _scan(self, node: Any, bodies: Mapping[str, Any], scope: _Scope) -> Found:
+    def _scan(self, node: Any, bodies: Mapping[str, Any], scope: Scope) -> Found:
         """As a loop over the rows of its inputs; before version 9 of ONNX it is another operator."""
         settings = {item.name: self._onnx.helper.get_attribute_value(item) for item in node.attribute if item.type != 5}
         body, scanned = bodies.get("body"), settings.get("num_scan_inputs", 0)
@@ -218,7 +187,7 @@ class _Walk:
             return {}
         carried, rows, count = kinds[: len(kinds) - scanned], [], None
         for kind, axis in zip(kinds[-scanned:], settings.get("scan_input_axes") or [0] * scanned, strict=False):
-            shape = _shape(kind) or ()
+            shape = shape_of(kind) or ()
             if not -len(shape) <= axis < len(shape):
                 return {}
             count = shape[axis]
@@ -232,11 +201,11 @@ class _Walk:
         results = [(_stacked(kind, count, axis), None) for (kind, _), axis in zip(stacks, axes, strict=False)]
         return _settled(node.output, [*((kind, None) for kind in carried), *results])
 
-    def _call(self, node: Any, scope: _Scope) -> Found:
+    def _call(self, node: Any, scope: Scope) -> Found:
         """The results of a function of the model, for these inputs and attributes."""
         body = self._functions[node.domain, node.op_type]
         settings = {item.name: item for item in (*body.attribute_proto, *node.attribute)}
-        inner = _Scope(self._onnx, {})
+        inner = Scope(self._onnx, {})
         for inside, outside in zip(body.input, node.input, strict=False):
             if outside:
                 inner.learn(inside, scope.type(outside), scope.value(outside))
@@ -253,15 +222,31 @@ def _settled(names: Iterable[str], results: Iterable[tuple[Any, Array | None]]) 
     return {name: (kind, value) for name, (kind, value) in named if name and not is_open(kind)}
 
 
+def _product(node: Any, kinds: Sequence[Any]) -> Any:
+    """The type of ONNX Runtime's product of matrices that may be transposed; None where it is not known."""
+    shapes = [shape_of(kind) for kind in kinds]
+    turned = {item.name for item in node.attribute if item.i}
+    if len(shapes) != 2 or turned & {"transBatchA", "transBatchB"}:
+        return None
+    one, other = (shape or () for shape in shapes)
+    if min(len(one), len(other)) < 2:
+        return None
+    rows, columns = one[-1 if "transA" in turned else -2], other[-2 if "transB" in turned else -1]
+    try:
+        return _of_shape(kinds[0], (*np.broadcast_shapes(one[:-2], other[:-2]), rows, columns))
+    except ValueError:
+        return None
+
+
 def _alike(kind: Any, other: Any) -> bool:
     """Whether two types are tensors of the same elements and sizes: names of sizes do not count."""
-    shape = _shape(kind)
-    return shape is not None and shape == _shape(other) and kind.tensor_type.elem_type == other.tensor_type.elem_type
+    shape = shape_of(kind)
+    return shape is not None and shape == shape_of(other) and kind.tensor_type.elem_type == other.tensor_type.elem_type
 
 
 def _stacked(kind: Any, count: int | None, axis: int) -> Any:
     """The type of `count` tensors along a new axis; None where either is not known."""
-    shape = _shape(kind)
+    shape = shape_of(kind)
     if count is None or shape is None or not -len(shape) - 1 <= axis <= len(shape):
         return None
     at = axis % (len(shape) + 1)

@@ -36,7 +36,7 @@ def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]
     model = onnx.load(graph.source.path, load_external_data=False)
     nodes = list(model.graph.node)
     positions = [graph.source.op_index[operator] for operator in steps]
-    rewritten = bool(graph.source.settings_of)
+    rewritten = graph.source.rewritten
     kept = sorted(position for position in positions if position >= 0)
     if sorted(steps) != list(range(len(graph.ops))) or kept != (
         sorted(set(kept)) if rewritten else list(range(len(nodes)))

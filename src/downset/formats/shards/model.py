@@ -40,9 +40,9 @@ def opsets_of(graph: Graph) -> dict[str, int]:
 
 
 def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
-    import onnx
     from onnx import helper, numpy_helper
 
+    from downset.formats.onnx.inference import check_model
     from downset.formats.onnx.read import ELEMENT_TYPES
 
     kinds = {name: number for number, name in ELEMENT_TYPES.items()}
@@ -79,10 +79,9 @@ def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=8, producer_name="downset")
-    try:
-        onnx.checker.check_model(model)
-    except onnx.checker.ValidationError as error:
-        raise UnsupportedError(f"{part.name} is no valid ONNX: {str(error).splitlines()[0]}") from None
+    against = check_model(model)
+    if against:
+        raise UnsupportedError(f"{part.name} is no valid ONNX: {against}")
     return model
 
 

@@ -7,10 +7,10 @@ outputs. `shards.json` beside the models says which rows, in the order in which 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from typing import Any
 
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.formats.shards.model import opsets_of, refuse, shard_model
-from downset.formats.whole_files import write_whole
+from downset.formats.whole_files import part_name, remove_stale_parts, settle_on_disk, write_whole
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.cost import row_form
 from downset.graph.edit import Edit
@@ -33,6 +33,8 @@ __all__ = ["WRITTEN", "Shard", "ShardBlock", "export_shards", "shard_graph", "wr
 
 WRITTEN = re.compile(r"shards\.json|stage\d+_block\d+_[\w.-]+\.onnx")
 """Names of the files that an export writes, and that the next one into the same folder may remove."""
+
+_INDEX = "shards.json"
 
 SHARDS_SCHEMA = 1
 """Of shards.json, which docs/schemas/shards.json describes: keys are added, never renamed."""
@@ -90,7 +92,9 @@ def _blocks(plan: Pipeline) -> list[ShardBlock]:
 
 
 def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
-    """Write `stageN_blockM_DEVICE.onnx` for every strip that is not empty, and `shards.json`.
+    """Write `stageN_blockM_DEVICE_CONTENT.onnx` for every strip that is not empty, and last the index `shards.json`.
+
+    A process that is killed meanwhile leaves the folder's earlier index and all files that it names.
 
     Raises UnsupportedError for graphs that are channels-last or no ONNX, or that would draw at random on several
     devices, UsageError for a folder that cannot be made.
@@ -106,7 +110,10 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
         refuse(graph, block.ops, several=sum(start < stop for _, start, stop in block.strips) > 1)
     with _filled(Path(folder)) as beside:
         shards = _write(beside, graph, blocks)
-        _forget(Path(folder), {shard.file for shard in shards})
+        earlier = _earlier(Path(folder))
+    for name in earlier - {shard.file for shard in shards}:
+        with contextlib.suppress(OSError):
+            (Path(folder) / name).unlink(missing_ok=True)
     return shards
 
 
@@ -114,7 +121,7 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
 def _filled(folder: Path) -> Iterator[Path]:
     """A new folder inside, whose files come into `folder` at the end, or none of them where something failed."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
-    beside = folder / f".downset-{os.getpid()}-{secrets.token_hex(4)}.part"
+    beside = folder / part_name()
     done = False
     try:
         try:
@@ -123,8 +130,11 @@ def _filled(folder: Path) -> Iterator[Path]:
             raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
         yield beside
         try:
-            for file in sorted(beside.iterdir()):
+            remove_stale_parts(folder)
+            # The index last: until then the folder holds what it held, for shards are named by their content.
+            for file in sorted(beside.iterdir(), key=lambda entry: entry.name == _INDEX):
                 file.replace(folder / file.name)
+                settle_on_disk(folder)
         except OSError as error:
             raise UsageError(f"cannot write into {folder}: {error.strerror}") from None
         done = True
@@ -145,10 +155,12 @@ def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Sh
                 continue
             part, inputs, outputs = found
             safe = re.sub(r"[^\w.-]", "_", device)
-            name = f"stage{block.stage}_block{block.block}_{safe}.onnx"
+            data = shard_model(part, opsets).SerializeToString(deterministic=True)
+            stem = f"stage{block.stage}_block{block.block}_{safe}_{hashlib.sha256(data).hexdigest()[:12]}"
+            name = f"{stem}.onnx"
             if any(shard.file == name for shard in shards):  # names that differ in what files may not be called
-                name = f"stage{block.stage}_block{block.block}_{safe}_{len(shards)}.onnx"
-            write_whole(folder / name, shard_model(part, opsets).SerializeToString())
+                name = f"{stem}_{len(shards)}.onnx"
+            write_whole(folder / name, data)
             shards.append(Shard(block.stage, block.block, device, name, inputs, outputs))
     listed = [{field: getattr(shard, field) for field in Shard.__slots__} for shard in shards]
     described = {
@@ -159,7 +171,7 @@ def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Sh
         "tensors": _tensors(graph, {name for shard in shards for name in (*shard.inputs, *shard.outputs)}, form.axis),
         "shards": listed,
     }
-    write_whole(folder / "shards.json", (json.dumps(described, indent=1) + "\n").encode())
+    write_whole(folder / _INDEX, (json.dumps(described, indent=1) + "\n").encode())
     return tuple(shards)
 
 
@@ -256,13 +268,11 @@ def _named(graph: Graph, edit: Edit, ops: list[Op], given: dict[int, int], found
     return Graph(f"{graph.name} strip", tuple(tensors), renumbered, inputs, outputs, constants).check()
 
 
-def _forget(folder: Path, kept: set[str]) -> None:
-    """Remove what an earlier export wrote here and this one did not: nobody shall take it for part of this plan."""
+def _earlier(folder: Path) -> set[str]:
+    """What an earlier export wrote here: nobody shall take it for part of this plan."""
     try:
-        earlier = json.loads((folder / "shards.json").read_text(encoding="utf-8"))
+        earlier = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         files = [str(shard["file"]) for shard in earlier["shards"]] if earlier.get("kind") == "shards" else []
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return
-    for name in files:
-        if name not in kept and name != "shards.json" and WRITTEN.fullmatch(name):
-            (folder / name).unlink(missing_ok=True)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return set()
+    return {name for name in files if name != _INDEX and WRITTEN.fullmatch(name)}

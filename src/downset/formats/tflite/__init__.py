@@ -1,1 +1,1 @@
-"""TensorFlow Lite model files."""
+"""TensorFlow Lite model files: `read.load_tflite`, `write.export_tflite`; rewrites go through `write_rewritten`."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
-from downset.isolation import isolated
+from downset.isolation import parsed
 
 __all__ = ["open_interpreter", "resolve_shapes"]
 
@@ -20,7 +20,7 @@ __all__ = ["open_interpreter", "resolve_shapes"]
 def resolve_shapes(path: str | os.PathLike[str], inputs: Mapping[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
     """By tensor: its shape once the inputs (tensor index -> shape) are resized and LiteRT has planned memory."""
     arguments = {"path": str(path), "inputs": [[index, list(shape)] for index, shape in inputs.items()]}
-    arrays, _ = isolated("downset.formats.tflite.interpreter", "shapes_here", arguments)
+    arrays, _ = parsed("downset.formats.tflite.interpreter", "shapes_here", arguments)
     return [tuple(int(extent) for extent in arrays[f"shape_{index}"]) for index in range(len(arrays))]
 
 

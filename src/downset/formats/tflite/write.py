@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from downset.errors import UnsupportedError, UsageError
-from downset.extras import optional_library
+from downset.formats.tflite.flatbuffer import read_flatbuffer
 from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
 
@@ -35,14 +35,13 @@ def export_tflite(
     """
     if graph.source.format != "tflite":
         raise UnsupportedError(f"{graph.name} was not read from a .tflite file: it cannot be written as one")
-    utils, schema = _libraries()
-    model = utils.read_model(graph.source.path)
+    model, utilities, schema = read_flatbuffer(graph.source.path)
     main = model.subgraphs[0]
     place: Mapping[int, int] = dict(enumerate(graph.source.tensor_index))
     _drop_metadata(model)
     if sorted(steps) != list(range(len(graph.ops))):
         raise UnsupportedError(f"{graph.name}: an order runs each of its {len(graph.ops)} operators once")
-    if graph.source.settings_of:
+    if graph.source.rewritten:
         from downset.formats.tflite.write_rewritten import write_rewritten
 
         place = write_rewritten(model, schema, graph, steps)
@@ -53,13 +52,7 @@ def export_tflite(
         main.operators = [main.operators[position] for position in positions]
     if offsets is not None:
         _add_metadata(model, schema, graph, offsets, place)
-    write_whole(path, bytes(utils.convert_object_to_bytearray(model)), source=Path(graph.source.path))
-
-
-def _libraries() -> tuple[Any, Any]:
-    names = ("ai_edge_litert.tools.flatbuffer_utils", "ai_edge_litert.schema_py_generated")
-    utilities, schema = (optional_library(name, what="writing .tflite files", extra="tflite") for name in names)
-    return utilities, schema
+    write_whole(path, bytes(utilities.convert_object_to_bytearray(model)), source=Path(graph.source.path))
 
 
 def _drop_metadata(model: Any) -> None:

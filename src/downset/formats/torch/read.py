@@ -1,10 +1,10 @@
-"""`torch.export.ExportedProgram` -> Graph. Common operators get ONNX's words, the others stay `aten::NAME`, opaque."""
+"""`.pt2` -> Graph. A file is read as data (see `archive`), and only with `trust` by PyTorch itself."""
 
 from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,308 +12,181 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.extras import torch_library
+from downset.formats.torch.archive import Archive, Node
+from downset.formats.torch.exported import program_of
+from downset.formats.torch.kinds import translated
+from downset.formats.torch.program import Call, Program, Value, values_in
 from downset.graph.core import Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.text import brief
 
-__all__ = ["call_nodes", "load_exported"]
+__all__ = ["load_exported", "trusted_program"]
 
-_DTYPES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
-_Kind = tuple[str, dict[str, Any]]
+_DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
+_LARGEST = 1 << 48
 
 
-def load_exported(program: Any) -> Graph:
+def load_exported(program: Any, *, trust: bool = False) -> Graph:
     """An ExportedProgram, or the `.pt2` file of one, as a graph with fixed shapes.
 
-    Parameters and buffers are constants, read when asked for. Raises LoadError for damaged files and symbolic shapes,
-    UnsupportedError without `downset[torch]`.
+    Parameters and buffers are constants, read when asked for. A file's own code never runs, unless `trust`: then
+    PyTorch loads it, which needs `downset[torch]`. Raises LoadError for damaged files, symbolic shapes, and what is
+    only read with `trust`.
     """
-    torch = torch_library("reading .pt2 files")
-    path = ""
-    if isinstance(program, (str, os.PathLike)):
-        path = str(program)
-        if not zipfile.is_zipfile(path):  # torch would log a traceback before it says so
-            raise LoadError(f"{path} is not an exported program or is damaged (no zip archive)")
-        try:
-            program = torch.export.load(path)
-        except Exception as error:  # unpickling a damaged archive can raise anything
-            raise LoadError(f"{path} is not an exported program or is damaged ({brief(error, 120)})") from None
-    return _Reader(program, path).graph().check()
+    if not isinstance(program, (str, os.PathLike)):
+        return _graph(program_of(program), "")
+    path = Path(program)
+    if trust:
+        return _graph(program_of(trusted_program(path)), str(path), trusted=True)
+    try:
+        return _graph(_program(Archive(path)), str(path))
+    except (*_DAMAGE, RecursionError) as error:
+        raise LoadError(f"{path} is not an exported program or is damaged ({type(error).__name__}: {error})") from None
 
 
-def call_nodes(graph: Any) -> list[Any]:
-    """The nodes that are operators of ours: calls, without the getitems that only pick an output."""
-    return [node for node in graph.nodes if node.op == "call_function" and not _is_getitem(node)]
+def trusted_program(path: Path) -> Any:
+    """The ExportedProgram that PyTorch makes of a file; code that the file brings runs in this process."""
+    torch = torch_library("reading .pt2 files with trust")
+    if not zipfile.is_zipfile(path):  # torch would log a traceback before it says so
+        raise LoadError(f"{path} is not an exported program or is damaged (no zip archive)")
+    try:
+        return torch.export.load(path)
+    except Exception as error:  # unpickling a damaged archive can raise anything
+        raise LoadError(f"{path} is not an exported program or is damaged ({brief(error, 120)})") from None
 
 
-def _is_getitem(node: Any) -> bool:
-    return getattr(node.target, "__name__", "") == "getitem"
-
-
-class _Reader:
-    def __init__(self, program: Any, path: str) -> None:
-        self._program, self._path = program, path
-        self._tensors: list[Tensor] = []
-        self._number: dict[Any, int] = {}
-        self._constants: dict[int, Callable[[], npt.NDArray[Any]]] = {}
-
-    def graph(self) -> Graph:
-        signature, fx = self._program.graph_signature, self._program.graph
-        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        held.update(signature.inputs_to_lifted_tensor_constants)
-        inputs: list[int] = []
-        for node in fx.nodes:
-            if node.op == "placeholder":
-                role: Role = "constant" if node.name in held else "activation"
-                index = self._add(node, node.meta.get("val"), role)
-                if node.name in held:
-                    self._constants[index] = self._reader(held[node.name])
-                else:
-                    inputs.append(index)
-        calls = call_nodes(fx)
-        ops = [self._operator(node) for node in calls]
-        (output,) = (node for node in fx.nodes if node.op == "output")
-        outputs = tuple(self._number[node] for node in _flat(output.args) if node in self._number)
-        name = Path(self._path).stem or type(self._program).__name__
-        source = Source("torch", self._path, tuple(range(len(ops))), (-1,) * len(self._tensors))
-        return Graph(name, tuple(self._tensors), tuple(ops), tuple(inputs), outputs, self._constants, source)
-
-    def _reader(self, name: str) -> Callable[[], npt.NDArray[Any]]:
-        program = self._program
-
-        def read() -> npt.NDArray[Any]:
-            value = program.state_dict.get(name)
-            value = program.constants[name] if value is None else value
-            return value.detach().cpu().numpy()  # type: ignore[no-any-return]
-
-        return read
-
-    def _add(self, key: Any, value: Any, role: Role = "activation", name: str = "") -> int:
-        name = name or key.name
-        if not hasattr(value, "shape"):
-            self._tensors.append(Tensor(name, (), "opaque", 0, role))
+def _program(archive: Archive) -> Program:
+    reader = _Names(archive)
+    inputs: list[Value] = []
+    constants: list[tuple[Value, Callable[[], npt.NDArray[Any]]]] = []
+    for spec in archive.input_specs:
+        ((kind, said),) = spec.items()
+        held = next((said[key] for key in _HELD if key in said), None)
+        if held is not None:
+            value = reader.made(said["arg"]["name"])
+            constants.append((value, archive.weight(held, archive.tensor(value.name))))
         else:
-            if not all(isinstance(extent, int) for extent in value.shape):
-                raise LoadError(f"{name!r} has the symbolic shape {tuple(value.shape)}; export with fixed sizes")
-            dtype = str(value.dtype).removeprefix("torch.")
-            dtype = _DTYPES.get(dtype, dtype)
-            shape = tuple(int(extent) for extent in value.shape)
-            self._tensors.append(Tensor(name, shape, dtype, tensor_bytes(shape, dtype), role))
-        self._number[key] = len(self._tensors) - 1
-        return len(self._tensors) - 1
+            name = said["name"] if kind == "constant_input" else _name_of(said["arg"])
+            inputs.append(reader.made(name))
+    calls = [_call(node, position, reader) for position, node in enumerate(archive.graph.nodes)]
+    outputs = [value.name for item in archive.graph.outputs for value in values_in(reader.argument(item))]
+    return Program(archive.path.stem, inputs, constants, calls, outputs)
 
-    def _operator(self, node: Any) -> Op:
-        value = node.meta.get("val")
-        if isinstance(value, (list, tuple)):
-            picked = {user.args[1]: user for user in node.users if _is_getitem(user)}
-            outputs = tuple(
-                self._add(picked.get(position, (node, position)), item, name=f"{node.name}.{position}")
-                for position, item in enumerate(value)
-            )
+
+_HELD = ("parameter_name", "buffer_name", "tensor_constant_name")
+
+
+def _name_of(argument: Any) -> str:
+    """Of an input: a tensor, token or object, wrapped in its type or not."""
+    if "name" not in argument:
+        (argument,) = argument.values()
+    return str(argument["name"])
+
+
+def _call(node: Node, position: int, reader: _Names) -> Call:
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for argument in node.inputs:
+        value = reader.argument(argument.arg)
+        if argument.kind == 1 and not kwargs:
+            args.append(value)
         else:
-            outputs = (self._add(node, value),)
-        inputs = tuple(self._number[item] for item in _flat((node.args, node.kwargs)) if item in self._number)
-        kind, attrs = self._kind(node)
-        return Op(node.name, kind, inputs, outputs, attrs)
-
-    def _kind(self, node: Any) -> _Kind:
-        name = str(node.target).removeprefix("aten.")
-        base = name.partition(".")[0]
-        numbers = any(isinstance(argument, (int, float)) for argument in node.args[:2])
-        if base in _ELEMENTWISE and not node.kwargs and not (base in _BINARY and numbers):
-            return _ELEMENTWISE[base], {}
-        if base in _TRANSLATED and not node.kwargs:
-            found: _Kind | None = _TRANSLATED[base](node)
-            if found is not None:
-                return found
-        return f"aten::{name}", {}
+            kwargs[argument.name] = value
+    several = len(node.outputs) != 1 or "as_tensors" in node.outputs[0]
+    results = [reader.made(name) for output in node.outputs for name in _result_names(output, node, position)]
+    name = node.name or (results[0].name if results and not several else f"call_{position}")
+    return Call(name, node.target.removeprefix("torch.ops."), tuple(args), kwargs, tuple(results), several)
 
 
-def _flat(value: Any) -> list[Any]:
-    """The nodes in nested arguments, in order."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return [node for item in value for node in _flat(item)]
-    return [value] if hasattr(value, "users") else []
+def _result_names(output: dict[str, Any], node: Node, position: int) -> list[str]:
+    ((kind, said),) = output.items()
+    if kind == "as_tensors":
+        return [str(item["name"]) for item in said]
+    if kind in ("as_tensor", "as_custom_obj"):
+        return [str(said["name"])]
+    if kind.startswith("as_sym"):
+        raise LoadError(f"operator {node.name or position!r} makes a symbolic number; export with fixed sizes")
+    return [f"{node.name or position} {kind}"]  # None, for example
 
 
-_BINARY = {
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "div": "Div",
-    "maximum": "Max",
-    "minimum": "Min",
-    "matmul": "MatMul",
-}
-_ELEMENTWISE = {
-    **_BINARY,
-    "relu": "Relu", "relu_": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "hardswish": "HardSwish", "exp": "Exp",
-    "sqrt": "Sqrt", "abs": "Abs", "neg": "Neg", "erf": "Erf", "log": "Log",
-    "silu": "Swish", "silu_": "Swish",
-    "flatten": "Reshape", "view": "Reshape", "reshape": "Reshape", "squeeze": "Squeeze", "unsqueeze": "Unsqueeze",
-}  # fmt: skip
-"""Operators that need no attributes here: reshapes take the shape of their output."""
+class _Names:
+    """Values by name, as the program makes them."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._values: dict[str, Value] = {}
+
+    def made(self, name: str) -> Value:
+        if name in self._values:
+            raise LoadError(f"{self._archive.path}: the name {name!r} is given to two values")
+        meta = self._archive.tensor(name)
+        self._values[name] = value = Value(name) if meta is None else Value(name, meta.shape, meta.dtype)
+        return value
+
+    def argument(self, argument: Any) -> Any:
+        """An argument as plain data. Bodies of control flow, devices and the like are None: no attribute needs them."""
+        ((kind, said),) = argument.items()
+        if kind in ("as_tensor", "as_custom_obj"):
+            return self._read(said["name"])
+        if kind in ("as_tensors", "as_nested_tensors"):
+            return self._tensors(said)
+        if kind == "as_optional_tensor":
+            return self.argument(said)
+        if kind == "as_optional_tensors":
+            return [self.argument(item) for item in said]
+        if kind == "as_string_to_argument":
+            return {key: self.argument(item) for key, item in said.items()}
+        if kind.startswith("as_sym"):
+            return self._numbers(said)
+        if kind == "as_float":
+            return float(said)
+        known = ("as_int", "as_ints", "as_floats", "as_string", "as_strings", "as_bool", "as_bools", "as_int_lists")
+        return said if kind in known else None
+
+    def _read(self, name: str) -> Value:
+        if name not in self._values:
+            raise LoadError(f"{self._archive.path}: {name!r} is read, and nothing before makes it")
+        return self._values[name]
+
+    def _tensors(self, said: Any) -> list[Any]:
+        return [self._tensors(item) if isinstance(item, list) else self._read(item["name"]) for item in said]
+
+    def _numbers(self, said: Any) -> Any:
+        """Numbers that could have been symbolic, and are not."""
+        if isinstance(said, list):
+            return [self._numbers(item) for item in said]
+        ((kind, number),) = said.items()
+        if kind not in ("as_int", "as_float", "as_bool"):
+            raise LoadError(f"{self._archive.path}: the number {number!r} is symbolic; export with fixed sizes")
+        return number
 
 
-def _argument(node: Any, position: int, default: Any) -> Any:
-    return node.args[position] if len(node.args) > position else default
+def _graph(program: Program, path: str, *, trusted: bool = False) -> Graph:
+    tensors: list[Tensor] = []
+    number: dict[str, int] = {}
 
+    def add(value: Value, role: Role = "activation", name: str = "") -> int:
+        name = name or value.name
+        shape, nbytes = value.shape or (), 0
+        if value.shape is not None:
+            nbytes = tensor_bytes(shape, value.dtype)
+        if nbytes >= _LARGEST:
+            raise LoadError(f"{path}: tensor {name!r} of shape {list(shape)} is impossibly large")
+        number[value.name] = len(tensors)
+        tensors.append(Tensor(name, shape, value.dtype, nbytes, role))
+        return number[value.name]
 
-def _pair(value: Any) -> list[int]:
-    values = list(value) if isinstance(value, (list, tuple)) else [value]
-    return [int(item) for item in (values * 2 if len(values) == 1 else values)]
-
-
-def _conv(node: Any) -> _Kind | None:
-    strides, pads = _pair(_argument(node, 3, 1)), _argument(node, 4, 0)
-    if isinstance(pads, str):
-        return None
-    kernel = list(node.args[1].meta["val"].shape[2:])
-    attrs = {
-        "kernel_shape": kernel,
-        "strides": strides[: len(kernel)],
-        "pads": _pair(pads)[: len(kernel)] * 2,
-        "dilations": _pair(_argument(node, 5, 1))[: len(kernel)],
-        "group": int(_argument(node, 6, 1)),
-    }
-    return "Conv", attrs
-
-
-def _conv_transpose(node: Any) -> _Kind:
-    rank = node.args[1].meta["val"].dim() - 2
-    return "ConvTranspose", {
-        "kernel_shape": list(node.args[1].meta["val"].shape[2:]),
-        "strides": _pair(_argument(node, 3, 1))[:rank],
-        "pads": _pair(_argument(node, 4, 0))[:rank] * 2,
-        "output_padding": _pair(_argument(node, 5, 0))[:rank],
-        "group": int(_argument(node, 6, 1)),
-        "dilations": _pair(_argument(node, 7, 1))[:rank],
-    }
-
-
-def _pool(kind: str, rank: int = 2) -> Callable[[Any], _Kind | None]:
-    def translate(node: Any) -> _Kind | None:
-        kernel = _pair(node.args[1])[:rank]
-        attrs: dict[str, Any] = {
-            "kernel_shape": kernel,
-            "strides": _pair(_argument(node, 2, None) or kernel)[:rank],
-            "pads": _pair(_argument(node, 3, 0))[:rank] * 2,
-        }
-        if kind == "MaxPool":
-            attrs.update(dilations=_pair(_argument(node, 4, 1))[:rank], ceil_mode=int(_argument(node, 5, False)))
-        else:
-            include = int(_argument(node, 5, True))
-            attrs.update(ceil_mode=int(_argument(node, 4, False)), count_include_pad=include)
-            if _argument(node, 6, None) is not None:
-                return None
-        return kind, attrs
-
-    return translate
-
-
-def _adaptive(node: Any) -> _Kind | None:
-    return ("GlobalAveragePool", {}) if _pair(node.args[1]) == [1, 1] else None
-
-
-def _batch_norm(node: Any) -> _Kind | None:
-    training = bool(_argument(node, 5, False))
-    return None if training or None in node.args[:5] else ("BatchNormalization", {"epsilon": float(node.args[7])})
-
-
-def _concat(node: Any) -> _Kind:
-    return "Concat", {"axis": int(_argument(node, 1, 0))}
-
-
-def _linear(node: Any) -> _Kind:
-    return "Gemm", {"transB": 1, "layout": "NHWC"}  # over the last axis of any rank
-
-
-def _clip(node: Any) -> _Kind:
-    return "Clip", {"min": float(_argument(node, 1, -1.0)), "max": float(_argument(node, 2, 1.0))}
-
-
-def _mean(node: Any) -> _Kind | None:
-    axes = _argument(node, 1, None)
-    return ("ReduceMean", {"axes": list(axes), "keepdims": int(_argument(node, 2, False))}) if axes else None
-
-
-def _softmax(node: Any) -> _Kind:
-    return "Softmax", {"axis": int(node.args[1])}
-
-
-def _permute(node: Any) -> _Kind:
-    return "Transpose", {"perm": [int(axis) for axis in node.args[1]]}
-
-
-def _transpose(node: Any) -> _Kind:
-    rank = node.args[0].meta["val"].dim()
-    perm: list[int] = list(range(rank))
-    first, second = (int(axis) % rank for axis in node.args[1:3])
-    perm[first], perm[second] = perm[second], perm[first]
-    return "Transpose", {"perm": perm}
-
-
-def _split(node: Any) -> _Kind:
-    return "Split", {"axis": int(_argument(node, 2, 0))}
-
-
-def _leaky(node: Any) -> _Kind:
-    return "LeakyRelu", {"alpha": float(_argument(node, 1, 0.01))}
-
-
-def _gelu(node: Any) -> _Kind:
-    return "Gelu", {}
-
-
-def _dropout(node: Any) -> _Kind | None:
-    return None if _argument(node, 2, False) else ("Identity", {})
-
-
-_TRANSLATED: Mapping[str, Callable[[Any], _Kind | None]] = {
-    "adaptive_avg_pool2d": _adaptive,
-    "avg_pool1d": _pool("AveragePool", 1),
-    "avg_pool2d": _pool("AveragePool"),
-    "batch_norm": _batch_norm,
-    "cat": _concat,
-    "chunk": _split,
-    "conv1d": _conv,
-    "conv2d": _conv,
-    "conv_transpose1d": _conv_transpose,
-    "conv_transpose2d": _conv_transpose,
-    "dropout": _dropout,
-    "gelu": _gelu,
-    "hardtanh": _clip,
-    "hardtanh_": _clip,
-    "leaky_relu": _leaky,
-    "linear": _linear,
-    "max_pool1d": _pool("MaxPool", 1),
-    "max_pool2d": _pool("MaxPool"),
-    "mean": _mean,
-    "permute": _permute,
-    "softmax": _softmax,
-    "split": _split,
-    "split_with_sizes": _split,
-    "transpose": _transpose,
-}
-
-
-def reordered(program: Any, steps: Sequence[int]) -> Any:
-    """The same program with its calls in another order (each getitem right after its call); a new ExportedProgram is
-    not made: the graph is permuted in a copy and linted."""
-    import copy
-
-    program = copy.deepcopy(program)
-    fx = program.graph
-    calls = call_nodes(fx)
-    if sorted(steps) != list(range(len(calls))):
-        raise LoadError(f"{len(steps)} steps for a program of {len(calls)} operators")
-    (output,) = (node for node in fx.nodes if node.op == "output")
-    for step in steps:
-        node = calls[step]
-        output.prepend(node)
-        for user in sorted((user for user in node.users if _is_getitem(user)), key=lambda item: item.args[1]):
-            output.prepend(user)
-    fx.lint()
-    program.graph_module.recompile()
-    return program
+    constants = {add(value, "constant"): read for value, read in program.constants}
+    inputs = tuple(add(value) for value in program.inputs)
+    ops = []
+    for call in program.calls:
+        outputs = tuple(
+            add(value, name=f"{call.name}.{position}" if call.several else "")
+            for position, value in enumerate(call.results)
+        )
+        read = tuple(number[value.name] for value in values_in((call.args, call.kwargs)))
+        kind, attrs = translated(call)
+        ops.append(Op(call.name, kind, read, outputs, attrs))
+    outputs = tuple(number[name] for name in program.outputs)
+    source = Source("torch", path, tuple(range(len(ops))), (-1,) * len(tensors), trusted=trusted)
+    name = Path(path).stem or program.name
+    return Graph(name, tuple(tensors), tuple(ops), inputs, outputs, constants, source).check()

@@ -3,24 +3,56 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import zipfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
-from downset.formats.torch.read import reordered
+from downset.formats.torch.archive import Archive
+from downset.formats.torch.exported import reordered
+from downset.formats.torch.read import trusted_program
 from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
+from downset.orders.check import verify_steps
 
 __all__ = ["export_torch"]
 
+_ALIGNMENT = 64
+"""Weights begin at multiples of it, as torch.export.save lays them, so that they can be mapped into memory."""
+
 
 def export_torch(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]) -> None:
-    """Write the `.pt2` file the graph was loaded from with its operators in the order `steps`."""
+    """Write the `.pt2` file the graph was loaded from with its operators in the order `steps`.
+
+    The archive is copied with the calls in its JSON permuted; nothing of it runs. Where the graph was loaded
+    with trust, PyTorch loads and saves it. Raises UnsupportedError for a graph from elsewhere, InvalidPlan for an
+    order that is none of the graph.
+    """
     if graph.source.format != "torch" or not graph.source.path:
         raise UnsupportedError(f"{graph.name} was not read from a .pt2 file: it cannot be written as one")
-    torch = torch_library("writing .pt2 files")
-    program = reordered(torch.export.load(graph.source.path), steps)
-    buffer = io.BytesIO()
-    torch.export.save(program, buffer)
-    write_whole(path, buffer.getvalue())
+    verify_steps(graph.predecessors(), steps)
+    source, buffer = Path(graph.source.path), io.BytesIO()
+    if graph.source.trusted:
+        torch = torch_library("writing .pt2 files with trust")
+        torch.export.save(reordered(trusted_program(source), steps), buffer)
+    else:
+        _copy_reordered(Archive(source), steps, buffer)
+    write_whole(path, buffer.getvalue(), source=source)
+
+
+def _copy_reordered(archive: Archive, steps: Sequence[int], buffer: io.BytesIO) -> None:
+    model = json.loads(archive.read(archive.model_entry))
+    body = model["graph_module"]["graph"]
+    if len(body["nodes"]) != len(steps):
+        raise UnsupportedError(f"{archive.path} holds {len(body['nodes'])} operators, and the order {len(steps)}")
+    body["nodes"] = [body["nodes"][step] for step in steps]
+    with zipfile.ZipFile(buffer, "w") as written:
+        for name in archive.names:
+            data = json.dumps(model).encode() if name == archive.model_entry else archive.read(name)
+            entry = zipfile.ZipInfo(name)  # of a fixed date: equal plans give equal files
+            start = buffer.tell() + 30 + len(name.encode()) + 4
+            entry.extra = b"FB" + (padding := -start % _ALIGNMENT).to_bytes(2, "little") + b"Z" * padding
+            written.writestr(entry, data)

@@ -28,7 +28,6 @@ __all__ = [
     "merge_groups",
     "merge_kind",
     "merge_sites",
-    "merge_test",
     "swap_merging_pools",
 ]
 
@@ -98,33 +97,6 @@ def merge_sites(graph: Graph) -> list[MergeSite]:
                     found[kind, tuple(sorted(ops))] = None
     sites = [MergeSite(kind, ops, *MERGES[kind].macs(graph, ops)) for kind, ops in found]
     return sorted(sites, key=lambda site: (site.ops[0], list(MERGES).index(site.kind), -len(site.ops)))
-
-
-def merge_test(graph: Graph) -> Callable[[Iterable[int]], bool]:
-    """A quick `merge_kind(graph, ops) is not None` for many sets of operators: all classes are found beforehand."""
-    above = ancestors(graph.predecessors())
-    classes = list(_alike(graph))
-    member: dict[int, set[int]] = {}
-    for number, (_, members, _) in enumerate(classes):
-        for index in members:
-            member.setdefault(index, set()).add(number)
-    depthwise = {
-        index: depthwise_of(graph, index) for kind, members, _ in classes if kind == "separables" for index in members
-    }
-
-    def can_merge(ops: Iterable[int]) -> bool:
-        chosen = list(ops)
-        if len(chosen) < 2 or len(set(chosen)) != len(chosen):
-            return False
-        for number in set.intersection(*(member.get(index, set()) for index in chosen)):
-            if classes[number][0] != "separables":
-                return True
-            inside = sum(1 << index for index in chosen)
-            if all(above[before] & inside == 0 for index in chosen if (before := depthwise[index]) is not None):
-                return True
-        return False
-
-    return can_merge
 
 
 def swap_merging_pools(graph: Graph) -> Graph:

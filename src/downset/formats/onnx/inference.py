@@ -1,0 +1,83 @@
+"""ONNX's shape inference and checker, asked in the parsing process: both crash and hang on some files."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LoadError
+from downset.extras import optional_library
+from downset.formats.onnx.shapes import settle
+from downset.formats.onnx.values import LARGEST_ELEMENTS
+from downset.isolation import parsed, warm_parser
+from downset.text import brief
+
+__all__ = ["check_model", "infer_types", "warm"]
+
+
+def warm() -> None:
+    """Let the parsing process import onnx while this one does."""
+    warm_parser(__name__)
+
+
+def infer_types(model: Any) -> Any:
+    """A GraphProto with the `value_info` and `output` that ONNX infers for the model, and what `settle` adds. The
+    model's large weights are dropped. Raises LoadError and as `parsed` does."""
+    for weight in model.graph.initializer:  # of more elements are no shapes: nobody asks for their values
+        elements = 1
+        for extent in weight.dims:
+            elements *= extent
+        if elements > LARGEST_ELEMENTS:
+            for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+                weight.ClearField(name)
+    found = type(model.graph)()
+    found.ParseFromString(_asked("infer_here", model).tobytes())
+    return found
+
+
+def check_model(model: Any) -> str:
+    """What ONNX's checker has against a model, in one line; nothing where it is valid."""
+    return bytes(_asked("check_here", model)).decode()
+
+
+def _asked(function: str, model: Any) -> npt.NDArray[Any]:
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        path = Path(folder) / "model"
+        path.write_bytes(model.SerializeToString())
+        arrays, _ = parsed(__name__, function, {"path": str(path)})
+    return arrays["said"]
+
+
+def _read(path: str) -> Any:
+    onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
+    return onnx.ModelProto.FromString(Path(path).read_bytes())
+
+
+def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
+    """`infer_types` inside the parsing process."""
+    import onnx
+    from onnx import shape_inference
+
+    try:
+        found = shape_inference.infer_shapes(_read(path), data_prop=True)
+    except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
+        raise LoadError(f"ONNX's shape inference refuses it: {brief(error)}") from None
+    settle(onnx, found)
+    said = onnx.GraphProto(value_info=found.graph.value_info, output=found.graph.output)
+    return {"said": np.frombuffer(said.SerializeToString(), np.uint8)}
+
+
+def check_here(path: str) -> dict[str, npt.NDArray[Any]]:
+    """`check_model` inside the parsing process."""
+    from onnx import checker
+
+    said = ""
+    try:
+        checker.check_model(_read(path))
+    except checker.ValidationError as error:
+        said = str(error).splitlines()[0]
+    return {"said": np.frombuffer(said.encode(), np.uint8)}

@@ -1,0 +1,257 @@
+"""`.pt2` archives read and written as data: a zip of JSON and raw weights, opened without PyTorch.
+
+PyTorch's own loader runs code that a file brings: it unpickles, evaluates symbolic sizes as Python, and imports modules
+that the file names. None of that is needed for a graph. The JSON is decoded into the structs below, weights are bytes,
+and what only PyTorch can make sense of (pickled weights, symbolic sizes, objects of its own) is refused.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LoadError
+from downset.graph.core import tensor_bytes
+
+__all__ = ["TRUST", "Archive", "Node", "Tensor"]
+
+TRUST = "PyTorch itself reads it with --trust (trust=True), which runs code that the file brings"
+
+_DTYPES = {
+    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
+    10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16", 29: "float8e4m3fn", 30: "float8e5m2",
+    31: "float8e4m3fnuz", 32: "float8e5m2fnuz", 33: "float8e8m0", 34: "uint32", 35: "uint64",
+}  # fmt: skip
+_RAW_BYTES = {"bfloat16", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "float8e8m0"}
+_STRIDED = 7
+
+
+class _Size(msgspec.Struct):
+    as_int: int | None = None
+
+
+class _Tensor(msgspec.Struct):
+    dtype: int
+    sizes: list[_Size]
+    strides: list[_Size]
+    storage_offset: _Size
+    layout: int = _STRIDED
+
+
+class Argument(msgspec.Struct):
+    """One named argument; `kind` 1 is positional and 2 by keyword."""
+
+    name: str
+    arg: dict[str, Any]
+    kind: int | None = None
+
+
+class Node(msgspec.Struct):
+    """One call."""
+
+    target: str
+    inputs: list[Argument]
+    outputs: list[dict[str, Any]]
+    name: str | None = None
+
+
+class _Graph(msgspec.Struct):
+    outputs: list[dict[str, Any]]
+    nodes: list[Node]
+    tensor_values: dict[str, _Tensor]
+
+
+class _Signature(msgspec.Struct):
+    input_specs: list[dict[str, dict[str, Any]]]
+
+
+class _Module(msgspec.Struct):
+    graph: _Graph
+    signature: _Signature
+
+
+class _Version(msgspec.Struct):
+    major: int
+
+
+class _Model(msgspec.Struct):
+    graph_module: _Module
+    schema_version: _Version
+
+
+class _Payload(msgspec.Struct):
+    path_name: str
+    use_pickle: bool = False
+    tensor_meta: _Tensor | None = None
+
+
+class _Payloads(msgspec.Struct):
+    config: dict[str, _Payload]
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """Shape and element type of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Archive:
+    """One `.pt2` file. Entries are read when asked for; nothing of the file is ever executed.
+
+    Raises LoadError, in one line that says why, for what is damaged, compressed, encrypted, or needs PyTorch to read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+            raise self._damaged(str(error)) from None
+        except OSError as error:
+            raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
+        self._entries = {entry.filename: entry for entry in entries}
+        if len(self._entries) < len(entries):
+            raise self._damaged("two entries have one name")
+        if any(entry.flag_bits & 1 or entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise LoadError(f"{path}: entries are compressed or encrypted, as torch.export.save never writes them")
+        self._root = self._find_root()
+        self.model_entry = self._find_model()
+        model = self._decoded(self.model_entry, _Model)
+        if model.schema_version.major != _SCHEMA:
+            raise LoadError(
+                f"{path} is of schema {model.schema_version.major}, and downset reads {_SCHEMA}: export the program "
+                f"again with a PyTorch of today; {TRUST}"
+            )
+        byteorder = self._root + "byteorder"
+        if byteorder in self._entries and self.read(byteorder).strip() != b"little":
+            raise LoadError(f"{path}: its weights are not little-endian; export the program again on such a machine")
+        self.graph = model.graph_module.graph
+        self.input_specs = model.graph_module.signature.input_specs
+        name = self.model_entry.rpartition("/")[2].removesuffix(".json")
+        self._weights = self._payloads(f"data/weights/{name}_weights_config.json")
+        self._constants = self._payloads(f"data/constants/{name}_constants_config.json")
+
+    def _find_root(self) -> str:
+        """The folder that everything lies in: torch.export.save names it after the file."""
+        roots = {name.partition("/")[0] + "/" for name in self._entries if "/" in name}
+        marked = [root for root in sorted(roots) if root + "archive_format" in self._entries]
+        if len(marked) == 1 and self.read(marked[0] + "archive_format").strip() == b"pt2":
+            return marked[0]
+        if "serialized_exported_program.json" in self._entries:
+            raise LoadError(
+                f"{self.path} is from PyTorch before 2.8, with pickled weights; export it again with a newer one; "
+                f"{TRUST}"
+            )
+        raise LoadError(f"{self.path} is not an exported program (a zip archive without archive_format)")
+
+    def _find_model(self) -> str:
+        prefix = self._root + "models/"
+        models = [name for name in self._entries if name.startswith(prefix) and name.endswith(".json")]
+        if len(models) != 1:
+            raise LoadError(f"{self.path} holds {len(models)} programs; give a file with one")
+        return models[0]
+
+    def _payloads(self, name: str) -> dict[str, _Payload]:
+        if self._root + name not in self._entries:
+            pickled = self._root + name.replace("_config.json", ".pt").replace("model_", "model", 1)
+            if pickled in self._entries or self._root + "data/weights/model.pt" in self._entries:
+                raise LoadError(f"{self.path}: its weights are pickled; export again with a newer PyTorch; {TRUST}")
+            return {}
+        config: dict[str, _Payload] = self._decoded(self._root + name, _Payloads).config
+        return config
+
+    def _decoded(self, name: str, form: Any) -> Any:
+        try:
+            return msgspec.json.decode(self.read(name), type=form)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._damaged(f"{name}: {error}") from None
+
+    def _damaged(self, why: str) -> LoadError:
+        return LoadError(f"{self.path} is not an exported program or is damaged ({why})")
+
+    @property
+    def names(self) -> list[str]:
+        """The entries, in their order in the file."""
+        return list(self._entries)
+
+    def read(self, name: str) -> bytes:
+        """One entry, its checksum verified."""
+        entry = self._entries.get(name)
+        if entry is None:
+            raise self._damaged(f"{name} is missing")
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return archive.read(entry)
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+            raise self._damaged(str(error)) from None
+        except OSError as error:
+            raise LoadError(f"cannot read {self.path}: {error.strerror or error}") from None
+
+    def tensor(self, name: str) -> Tensor | None:
+        """What the file says of a value; None for what is no tensor."""
+        meta = self.graph.tensor_values.get(name)
+        return None if meta is None else self._tensor(name, meta)
+
+    def _tensor(self, name: str, meta: _Tensor) -> Tensor:
+        if meta.dtype not in _DTYPES:
+            raise LoadError(f"{self.path}: tensor {name!r} has the unknown element type {meta.dtype}")
+        if meta.layout != _STRIDED:
+            raise LoadError(f"{self.path}: tensor {name!r} is not dense; {TRUST}")
+        return Tensor(tuple(self._fixed(name, size) for size in meta.sizes), _DTYPES[meta.dtype])
+
+    def _fixed(self, name: str, size: _Size) -> int:
+        """A size, which is never computed: an expression in the file would be somebody's code."""
+        if size.as_int is None:
+            raise LoadError(f"{self.path}: {name!r} has a symbolic shape; export with fixed sizes")
+        if size.as_int < 0:
+            raise LoadError(f"{self.path}: {name!r} has the negative size {size.as_int}")
+        return size.as_int
+
+    def weight(self, name: str, wanted: Tensor | None) -> Callable[[], npt.NDArray[Any]]:
+        """What reads a weight, buffer or constant, by its name in the program; raw bytes for element types that numpy
+        does not have. Everything but its bytes is checked now."""
+        payload = self._weights.get(name) or self._constants.get(name)
+        if payload is None:
+            raise self._damaged(f"the value of {name!r} is missing")
+        if payload.use_pickle or payload.tensor_meta is None:
+            raise LoadError(f"{self.path}: the value of {name!r} is pickled; {TRUST}")
+        meta = payload.tensor_meta
+        found = self._tensor(name, meta)
+        if wanted is not None and found != wanted:
+            raise self._damaged(
+                f"the weights {name!r} are {found.dtype} {list(found.shape)} in one place, not in another"
+            )
+        folder = "weights" if name in self._weights else "constants"
+        entry = f"{self._root}data/{folder}/{payload.path_name}"
+        if entry not in self._entries:
+            raise self._damaged(f"{entry} is missing")
+        strides = [self._fixed(name, stride) for stride in meta.strides]
+        first = self._fixed(name, meta.storage_offset)
+        width = tensor_bytes((1,), found.dtype)
+        last = first + sum((size - 1) * stride for size, stride in zip(found.shape, strides, strict=False))
+        empty = 0 in found.shape
+        if len(strides) != len(found.shape) or (not empty and (last + 1) * width > self._entries[entry].file_size):
+            raise self._damaged(f"the weights {name!r} end outside their entry")
+        return lambda: _array(self.read(entry), found, strides, first, width)
+
+
+_SCHEMA = 8
+"""The major version of the JSON that PyTorch 2.8 to 2.13 write."""
+
+
+def _array(data: bytes, tensor: Tensor, strides: Sequence[int], first: int, width: int) -> npt.NDArray[Any]:
+    if 0 in tensor.shape:
+        return np.zeros(tensor.shape, np.uint8 if tensor.dtype in _RAW_BYTES else tensor.dtype)
+    kind = np.dtype(f"V{width}") if tensor.dtype in _RAW_BYTES else np.dtype(tensor.dtype)
+    elements = np.frombuffer(data, kind, len(data) // width)[first:]
+    steps = [stride * width for stride in strides]
+    value = np.ascontiguousarray(np.lib.stride_tricks.as_strided(elements, tensor.shape, steps, writeable=False))
+    return value.reshape(-1).view(np.uint8) if tensor.dtype in _RAW_BYTES else value.reshape(tensor.shape)

@@ -1,0 +1,109 @@
+"""`torch.export.ExportedProgram` -> Program: PyTorch's own objects, in this process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from downset.errors import LoadError
+from downset.formats.torch.program import Call, Program, Value, values_in
+
+__all__ = ["program_of", "reordered"]
+
+_DTYPES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
+
+
+def program_of(program: Any) -> Program:
+    """The program as data; weights are read when they are asked for. Raises LoadError for symbolic shapes."""
+    signature, fx = program.graph_signature, program.graph
+    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    held.update(signature.inputs_to_lifted_tensor_constants)
+    values: dict[Any, Value] = {}
+    inputs, constants = [], []
+    for node in fx.nodes:
+        if node.op == "placeholder":
+            values[node] = value = _value(node.name, node.meta.get("val"))
+            if node.name in held:
+                constants.append((value, _reader(program, held[node.name])))
+            else:
+                inputs.append(value)
+    calls = [_call(node, values) for node in _call_nodes(fx)]
+    (output,) = (node for node in fx.nodes if node.op == "output")
+    outputs = [item.name for item in values_in(_plain(output.args, values))]
+    return Program(type(program).__name__, inputs, constants, calls, outputs)
+
+
+def _call(node: Any, values: dict[Any, Value]) -> Call:
+    """The call, whose results are known by the getitems that pick them, where it returns several."""
+    made = node.meta.get("val")
+    args, kwargs = _plain(node.args, values), _plain(node.kwargs, values)
+    several = isinstance(made, (list, tuple))
+    if not several:
+        values[node] = _value(node.name, made)
+        return Call(node.name, str(node.target), tuple(args), kwargs, (values[node],))
+    picked = {user.args[1]: user for user in node.users if _is_getitem(user)}
+    results = []
+    for position, item in enumerate(made):
+        key = picked.get(position)
+        results.append(_value(f"{node.name}.{position}" if key is None else key.name, item))
+        if key is not None:
+            values[key] = results[-1]
+    return Call(node.name, str(node.target), tuple(args), kwargs, tuple(results), several=True)
+
+
+def _value(name: str, value: Any) -> Value:
+    if not hasattr(value, "shape"):
+        return Value(name)
+    if not all(isinstance(extent, int) for extent in value.shape):
+        raise LoadError(f"{name!r} has the symbolic shape {tuple(value.shape)}; export with fixed sizes")
+    dtype = str(value.dtype).removeprefix("torch.")
+    return Value(name, tuple(int(extent) for extent in value.shape), _DTYPES.get(dtype, dtype))
+
+
+def _plain(argument: Any, values: Mapping[Any, Value]) -> Any:
+    """Arguments with Values in place of nodes; nodes that are no values, such as bodies of control flow, are None."""
+    if isinstance(argument, Mapping):
+        return {key: _plain(item, values) for key, item in argument.items()}
+    if isinstance(argument, (list, tuple)):
+        return [_plain(item, values) for item in argument]
+    return values.get(argument) if hasattr(argument, "users") else argument
+
+
+def _reader(program: Any, name: str) -> Callable[[], npt.NDArray[Any]]:
+    def read() -> npt.NDArray[Any]:
+        value = program.state_dict.get(name)
+        value = program.constants[name] if value is None else value
+        return value.detach().cpu().numpy()  # type: ignore[no-any-return]
+
+    return read
+
+
+def _call_nodes(graph: Any) -> list[Any]:
+    """The nodes that are operators of ours: calls, without the getitems that only pick an output."""
+    return [node for node in graph.nodes if node.op == "call_function" and not _is_getitem(node)]
+
+
+def _is_getitem(node: Any) -> bool:
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def reordered(program: Any, steps: Sequence[int]) -> Any:
+    """The same program with its calls in another order (each getitem right after its call); a new ExportedProgram is
+    not made: the graph is permuted in a copy and linted."""
+    program = copy.deepcopy(program)
+    fx = program.graph
+    calls = _call_nodes(fx)
+    if sorted(steps) != list(range(len(calls))):
+        raise LoadError(f"{len(steps)} steps for a program of {len(calls)} operators")
+    (output,) = (node for node in fx.nodes if node.op == "output")
+    for step in steps:
+        node = calls[step]
+        output.prepend(node)
+        for user in sorted((user for user in node.users if _is_getitem(user)), key=lambda item: item.args[1]):
+            output.prepend(user)
+    fx.lint()
+    program.graph_module.recompile()
+    return program

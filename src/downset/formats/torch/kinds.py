@@ -1,0 +1,187 @@
+"""Calls of PyTorch's operators -> the graph's operator kinds. Those without a counterpart stay `aten::NAME`, opaque."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from downset.formats.torch.program import Call
+
+__all__ = ["Kind", "translated"]
+
+Kind = tuple[str, dict[str, Any]]
+
+
+def translated(call: Call) -> Kind:
+    """The kind and its attributes. Arguments that the operator cannot have raise what Python raises for them."""
+    name = call.target.removeprefix("aten.")
+    base = name.partition(".")[0]
+    numbers = any(isinstance(argument, (int, float)) for argument in call.args[:2])
+    if base in _ELEMENTWISE and not call.kwargs and not (base in _BINARY and numbers):
+        return _ELEMENTWISE[base], {}
+    if base in _TRANSLATED and not call.kwargs:
+        found = _TRANSLATED[base](call)
+        if found is not None:
+            return found
+    return f"aten::{name}", {}
+
+
+_BINARY = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "maximum": "Max",
+    "minimum": "Min",
+    "matmul": "MatMul",
+}
+_ELEMENTWISE = {
+    **_BINARY,
+    "relu": "Relu", "relu_": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "hardswish": "HardSwish", "exp": "Exp",
+    "silu": "Swish", "silu_": "Swish", "sqrt": "Sqrt", "abs": "Abs", "neg": "Neg", "erf": "Erf", "log": "Log",
+    "flatten": "Reshape", "view": "Reshape", "reshape": "Reshape", "squeeze": "Squeeze", "unsqueeze": "Unsqueeze",
+}  # fmt: skip
+"""Operators that need no attributes here: reshapes take the shape of their output."""
+
+
+def _argument(call: Call, position: int, default: Any) -> Any:
+    return call.args[position] if len(call.args) > position else default
+
+
+def _pair(value: Any) -> list[int]:
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return [int(item) for item in (values * 2 if len(values) == 1 else values)]
+
+
+def _conv(call: Call) -> Kind | None:
+    strides, pads = _pair(_argument(call, 3, 1)), _argument(call, 4, 0)
+    if isinstance(pads, str):
+        return None
+    kernel = list(call.args[1].shape[2:])
+    attrs = {
+        "kernel_shape": kernel,
+        "strides": strides[: len(kernel)],
+        "pads": _pair(pads)[: len(kernel)] * 2,
+        "dilations": _pair(_argument(call, 5, 1))[: len(kernel)],
+        "group": int(_argument(call, 6, 1)),
+    }
+    return "Conv", attrs
+
+
+def _conv_transpose(call: Call) -> Kind:
+    shape = call.args[1].shape
+    rank = len(shape) - 2
+    return "ConvTranspose", {
+        "kernel_shape": list(shape[2:]),
+        "strides": _pair(_argument(call, 3, 1))[:rank],
+        "pads": _pair(_argument(call, 4, 0))[:rank] * 2,
+        "output_padding": _pair(_argument(call, 5, 0))[:rank],
+        "group": int(_argument(call, 6, 1)),
+        "dilations": _pair(_argument(call, 7, 1))[:rank],
+    }
+
+
+def _pool(kind: str, rank: int = 2) -> Callable[[Call], Kind | None]:
+    def translate(call: Call) -> Kind | None:
+        kernel = _pair(call.args[1])[:rank]
+        attrs: dict[str, Any] = {
+            "kernel_shape": kernel,
+            "strides": _pair(_argument(call, 2, None) or kernel)[:rank],
+            "pads": _pair(_argument(call, 3, 0))[:rank] * 2,
+        }
+        if kind == "MaxPool":
+            attrs.update(dilations=_pair(_argument(call, 4, 1))[:rank], ceil_mode=int(_argument(call, 5, False)))
+        else:
+            include = int(_argument(call, 5, True))
+            attrs.update(ceil_mode=int(_argument(call, 4, False)), count_include_pad=include)
+            if _argument(call, 6, None) is not None:
+                return None
+        return kind, attrs
+
+    return translate
+
+
+def _adaptive(call: Call) -> Kind | None:
+    return ("GlobalAveragePool", {}) if _pair(call.args[1]) == [1, 1] else None
+
+
+def _batch_norm(call: Call) -> Kind | None:
+    training = bool(_argument(call, 5, False))
+    return None if training or None in call.args[:5] else ("BatchNormalization", {"epsilon": float(call.args[7])})
+
+
+def _concat(call: Call) -> Kind:
+    return "Concat", {"axis": int(_argument(call, 1, 0))}
+
+
+def _linear(call: Call) -> Kind:
+    return "Gemm", {"transB": 1, "layout": "NHWC"}  # over the last axis of any rank
+
+
+def _clip(call: Call) -> Kind:
+    return "Clip", {"min": float(_argument(call, 1, -1.0)), "max": float(_argument(call, 2, 1.0))}
+
+
+def _mean(call: Call) -> Kind | None:
+    axes = _argument(call, 1, None)
+    return ("ReduceMean", {"axes": list(axes), "keepdims": int(_argument(call, 2, False))}) if axes else None
+
+
+def _softmax(call: Call) -> Kind:
+    return "Softmax", {"axis": int(call.args[1])}
+
+
+def _permute(call: Call) -> Kind:
+    return "Transpose", {"perm": [int(axis) for axis in call.args[1]]}
+
+
+def _transpose(call: Call) -> Kind:
+    rank = len(call.args[0].shape)
+    perm: list[int] = list(range(rank))
+    first, second = (int(axis) % rank for axis in call.args[1:3])
+    perm[first], perm[second] = perm[second], perm[first]
+    return "Transpose", {"perm": perm}
+
+
+def _split(call: Call) -> Kind:
+    return "Split", {"axis": int(_argument(call, 2, 0))}
+
+
+def _leaky(call: Call) -> Kind:
+    return "LeakyRelu", {"alpha": float(_argument(call, 1, 0.01))}
+
+
+def _gelu(call: Call) -> Kind:
+    return "Gelu", {}
+
+
+def _dropout(call: Call) -> Kind | None:
+    return None if _argument(call, 2, False) else ("Identity", {})
+
+
+_TRANSLATED: Mapping[str, Callable[[Any], Kind | None]] = {
+    "adaptive_avg_pool2d": _adaptive,
+    "avg_pool1d": _pool("AveragePool", 1),
+    "avg_pool2d": _pool("AveragePool"),
+    "batch_norm": _batch_norm,
+    "cat": _concat,
+    "chunk": _split,
+    "conv1d": _conv,
+    "conv2d": _conv,
+    "conv_transpose1d": _conv_transpose,
+    "conv_transpose2d": _conv_transpose,
+    "dropout": _dropout,
+    "gelu": _gelu,
+    "hardtanh": _clip,
+    "hardtanh_": _clip,
+    "leaky_relu": _leaky,
+    "linear": _linear,
+    "max_pool1d": _pool("MaxPool", 1),
+    "max_pool2d": _pool("MaxPool"),
+    "mean": _mean,
+    "permute": _permute,
+    "softmax": _softmax,
+    "split": _split,
+    "split_with_sizes": _split,
+    "transpose": _transpose,
+}

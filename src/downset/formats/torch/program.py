@@ -1,0 +1,53 @@
+"""An exported program as plain data: what is read from a `.pt2` archive and from PyTorch's own objects alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+__all__ = ["Call", "Program", "Value", "values_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a program passes on, known by its name. `shape` is None for what is no tensor."""
+
+    name: str
+    shape: tuple[int, ...] | None = None
+    dtype: str = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator. `target` is PyTorch's name of it ("aten.conv2d.default"); the arguments are numbers, strings,
+    None, Values, and lists and mappings of these. `several`: it returns a list or tuple, even one of length 1."""
+
+    name: str
+    target: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    results: tuple[Value, ...]
+    several: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Inputs of the user, constants with what reads them, calls in the order they run, and outputs by name."""
+
+    name: str
+    inputs: Sequence[Value]
+    constants: Sequence[tuple[Value, Callable[[], npt.NDArray[Any]]]]
+    calls: Sequence[Call]
+    outputs: Sequence[str]
+
+
+def values_in(argument: Any) -> list[Value]:
+    """The values in nested arguments, in order."""
+    if isinstance(argument, Mapping):
+        argument = list(argument.values())
+    if isinstance(argument, (list, tuple)):
+        return [value for item in argument for value in values_in(item)]
+    return [argument] if isinstance(argument, Value) else []

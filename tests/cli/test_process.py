@@ -1,0 +1,100 @@
+"""The command line as a process: closed and full streams, signals in native code, and errors of our own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from downset import cli
+
+COMMAND = [sys.executable, "-c", "from downset.cli import main; main()"]
+
+
+@pytest.fixture
+def wide(tmp_path):
+    """A graph whose description is longer than a pipe holds."""
+    count = 5000
+    ops = [{"ins": [at], "outs": [at + 1], "name": f"a name that takes room {at}"} for at in range(count)]
+    graph = {"tensors": [{"size": 1}] * (count + 1), "ops": ops, "inputs": [0], "outputs": [count]}
+    path = tmp_path / "wide.json"
+    path.write_text(json.dumps(graph))
+    return path
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_pipe_that_closes_exits_141_without_a_word(wide, options):
+    with subprocess.Popen(
+        [*COMMAND, "inspect", str(wide), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout.read(1)
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait(timeout=120) == 128 + signal.SIGPIPE
+
+
+def test_a_full_stderr_changes_no_exit_code(wide, tmp_path):
+    missing = tmp_path / "missing.json"
+    for expected, arguments in ((0, ["order", wide, "--method", "file"]), (5, ["order", missing]), (2, ["order"])):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=full, check=False, timeout=120
+            )
+        assert done.returncode == expected
+
+
+NATIVE = """
+import ctypes, threading
+from downset import cli
+
+def busy(**_):
+    lock = ctypes.create_string_buffer(64)
+    libc = ctypes.CDLL(None)
+    libc.pthread_mutex_init(lock, None)
+    libc.pthread_mutex_lock(lock)
+    print("busy", flush=True)
+    libc.pthread_mutex_lock(lock)  # for ever: native code that gave the GIL back, and that no signal interrupts
+
+cli.downset.main = busy
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_answered_inside_native_code(tmp_path, number):
+    with subprocess.Popen(
+        [sys.executable, "-c", NATIVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as running:  # fmt: skip
+        assert running.stdout.readline() == "busy\n"
+        assert len(list(tmp_path.iterdir())) == 1
+        running.send_signal(number)
+        assert running.wait(timeout=60) == 128 + number
+        assert running.stderr.read() == "downset: stopped\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_our_own_is_one_line_a_report_and_exit_70(run, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def broken(**_):
+        raise ZeroDivisionError("a\nsecret")
+
+    monkeypatch.setattr(cli.downset, "main", broken)
+    status, out, err = run("inspect", "m.onnx")
+    assert (status, out, err.count("\n")) == (70, "", 1)
+    assert err.startswith("downset: error: an error of downset itself (ZeroDivisionError: a secret); a report is in ")
+    (report,) = tmp_path.iterdir()
+    assert str(report) in err
+    text = report.read_text()
+    assert "arguments: ['inspect', 'm.onnx']" in text and "ZeroDivisionError" in text
+    report.unlink()
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("downset.process.tempfile.NamedTemporaryFile", full)
+    assert "no report could be written" in run("inspect", "m.onnx")[2]

@@ -1,0 +1,199 @@
+"""Files that crash, hang, flood or surprise: every command answers in one line and a documented exit code, soon."""
+
+import faulthandler
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from downset import isolation
+from downset.fitting.fit import fit
+from downset.formats.reading import load
+from downset.tuning.profiles import Profiles
+from tests import hostile_files
+from tests.models import branchy_model
+
+COLLECTED = Path(__file__).resolve().parents[3] / "shared" / "data" / "hostile"
+"""Files that once did harm, where this machine has them; those that are made here are of the same kinds."""
+FORMS = (".onnx", ".tflite", ".pt2", ".json")
+ANSWERS = (0, 2, 3, 4, 5, 6)
+RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    """Hanging parsers get two seconds, and a test that hangs itself ends the run."""
+    monkeypatch.setattr(isolation, "PARSING_S", 2.0)
+    monkeypatch.setattr(isolation, "RUNNING_S", 3.0)
+    faulthandler.dump_traceback_later(240, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    hostile_files.write_all(folder)
+    branchy_model(folder / "whole.onnx")
+    return folder
+
+
+def commands(path, folder):
+    yield ("inspect", path, "--time-limit", "1s")
+    yield ("inspect", path, "--time-limit", "1s", "--json")
+    yield ("order", path, "--time-limit", "1s")
+    yield ("fit", path, "--time-limit", "1s", "-o", folder / f"out{path.suffix}")
+    yield ("fit", path, "--time-limit", "1s", "--max-recompute", "20%", "--on-chip", "1KB")
+    yield ("verify", path, path, "--time-limit", "1s")
+    yield ("stage", path, "--time-limit", "1s", "--no-profiles", "--budget-timings", "2")
+    yield ("run", path, "--plan", path, "--time-limit", "1s")
+    yield ("split", path, "--cluster", "pico_1mac", "--time-limit", "1s", "--export", folder / "shards")
+    yield ("simulate", path)
+
+
+def check(run, folder, path):
+    for command in commands(path, folder):
+        status, out, err = run(*command)
+        said = (command, status, out[-300:], err[-600:])
+        assert status in ANSWERS, said
+        assert not RAW.search(out) and not RAW.search(err), said
+        assert "Traceback" not in out + err, said
+        if status:
+            assert err.startswith("downset: error: ") and err.count("\n") == 1, said
+            assert out == "" or ("--json" in command and json.loads(out)["ok"] is False), said
+        left = [entry.name for entry in folder.iterdir() if entry.name.endswith(".part")]
+        assert not left, said
+
+
+NAMES = [
+    *(f"{name}.onnx" for name in [*hostile_files.ONNX, "cut"]),
+    "escapes.json", "makes_nothing.json", "no_archive.pt2", "reads_before_writing.tflite", "damaged_behind.tflite",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_answers(run, made, tmp_path, name):
+    check(run, tmp_path, made / name)
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in COLLECTED.rglob("*") if p.suffix in FORMS))
+def test_every_command_answers_to_what_was_collected(run, tmp_path, name):
+    (path,) = COLLECTED.rglob(name)
+    check(run, tmp_path, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "says"),
+    [
+        ("crashes.onnx", 5, "shape inference crashed (signal 11)"),
+        ("hangs.onnx", 6, "longer than 2 s"),
+        ("unfolds.onnx", 6, "longer than 2 s"),
+        ("calls_itself.onnx", 5, "calls_itself.onnx"),
+        ("no_text.onnx", 5, "is not UTF-8"),
+        ("outside.onnx", 5, "not beside the file"),
+        ("reads_before_writing.tflite", 5, "has read before"),
+    ],
+)
+def test_what_is_refused_says_why(fails, made, name, status, says):
+    fails(status, "inspect", made / name, "--time-limit", "1s", says=says)
+
+
+def test_what_is_lawful_among_them_works(run, made, tmp_path):
+    status, _, err = run("fit", made / "dead_branch.onnx", "--max-recompute", "20%", "-o", tmp_path / "out.onnx")
+    assert (status, (tmp_path / "out.onnx").exists()) == (0, True), err
+    assert run("verify", made / "strings.onnx", made / "strings.onnx")[0] == 0
+    assert run("split", made / "makes_nothing.json", "--cluster", "pico_1mac")[0] == 5
+
+
+def test_a_damaged_tflite_file_is_refused_where_it_is_written(fails, made, tmp_path):
+    assert load(made / "damaged_behind.tflite").ops
+    fails(5, "fit", made / "damaged_behind.tflite", "-o", tmp_path / "o.tflite", says="cannot be written again")
+    assert not (tmp_path / "o.tflite").exists()
+
+
+def test_traffic_of_claimed_tensors_is_refused_before_memory_is_taken(fails, made):
+    says = "accesses to blocks of 1024 bytes"
+    fails(6, "fit", made / "claims.onnx", "--on-chip", "1KB", "--time-limit", "1s", says=says)
+
+
+def test_a_header_of_a_numpy_file_is_not_trusted(run, made, tmp_path):
+    plan = tmp_path / "plan.json"
+    stage = ("stage", made / "whole.onnx", "-o", plan, "--no-profiles", "--budget-timings", "2", "--time-limit", "1s")
+    assert run(*stage)[0] == 0
+    whole = tmp_path / "x.npy"
+    np.save(whole, np.zeros((1, 3, 8, 8), np.float32))
+    data = whole.read_bytes()
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        damaged = bytearray(data)
+        for at in generator.integers(0, 128, generator.integers(1, 5)):
+            damaged[at] = generator.integers(0, 256)
+        whole.write_bytes(damaged)
+        status, _, err = run("run", made / "whole.onnx", "--plan", plan, "--input", whole, "--runs", "1")
+        assert status in ANSWERS and "Traceback" not in err, (bytes(damaged[:128]), status, err)
+
+
+@pytest.mark.parametrize("row", range(len(hostile_files.ODD_TIMINGS)))
+def test_measurements_that_are_damaged_are_begun_anew(run, tmp_path, monkeypatch, row):
+    monkeypatch.setenv("DOWNSET_CACHE", str(tmp_path))
+    lawful = row == len(hostile_files.ODD_TIMINGS) - 1
+    for command in (("list",), ("list", "--json"), ("clear",)):
+        for old in tmp_path.iterdir():
+            old.unlink()
+        hostile_files.profiles(tmp_path / "profiles.sqlite", *hostile_files.ODD_TIMINGS[row])
+        status, out, err = run("profiles", *command)
+        assert status == 0 and not RAW.search(out + err), (out, err)
+        assert lawful or "was damaged" in err or command == ("clear",)
+        known = Profiles(tmp_path / "profiles.sqlite").matching(hostile_files.NAME, "v", "f", 1)
+        assert known == ({"s": 1.0} if lawful and command != ("clear",) else {})
+
+
+def test_collected_measurements_are_answered_to(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOWNSET_CACHE", str(tmp_path))
+    for path in COLLECTED.glob("*.sqlite"):
+        shutil.copyfile(path, tmp_path / "profiles.sqlite")
+        assert run("profiles", "list")[0] == 0
+
+
+def test_links_of_a_models_cache_are_followed_and_others_are_not(fails, run, tmp_path):
+    """As in a cache of downloads: names are links into one folder of blobs."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    made = hostile_files.outside("w.bin")
+    (blobs / "a").write_bytes(made.SerializeToString())
+    (blobs / "b").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    (snapshot / "m.onnx").symlink_to("../../blobs/a")
+    (snapshot / "w.bin").symlink_to("../../blobs/b")
+    graph = load(snapshot / "m.onnx")
+    (constant,) = graph.constants
+    np.testing.assert_array_equal(graph.constant(constant), [0, 1, 2, 3])
+    assert run("verify", snapshot / "m.onnx", snapshot / "m.onnx")[0] == 0
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(16))
+    (snapshot / "w.bin").unlink()
+    (snapshot / "w.bin").symlink_to(secret)
+    for command in ("inspect", "fit"):
+        fails(5, command, snapshot / "m.onnx", says="not beside the file")
+
+
+def test_pipes_and_devices_are_no_weights(fails, tmp_path):
+    made = hostile_files.outside("w.bin")
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    os.mkfifo(tmp_path / "w.bin")
+    fails(5, "inspect", tmp_path / "m.onnx", says="no plain file")
+    os.mkfifo(tmp_path / "m.tflite")
+    fails(5, "inspect", tmp_path / "m.tflite", says="is a pipe or a device")
+
+
+def test_a_module_beside_a_model_is_not_run(run, made, tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'it_ran')!r})\n")
+    shutil.copy(made / "whole.onnx", tmp_path / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    assert run("fit", "m.onnx", "--time-limit", "1s")[0] == 0
+    assert fit("m.onnx", time_limit_s=1.0).outputs.equal
+    assert not (tmp_path / "it_ran").exists()

@@ -1,0 +1,381 @@
+"""Every entry point of the native module says what is wrong with its arguments, and reads nothing outside them."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from downset import _native as native
+
+pytestmark = pytest.mark.native
+
+EDGES = [-(2**63), -(2**31), -3, -1, 2**31 - 1, 2**40, 2**61, 2**62, 2**63 - 1]
+
+
+class Arguments:
+    """Lawful ones; every second time, one in ten is not."""
+
+    def __init__(self, draw):
+        self.draw = draw
+        self.wild = draw(st.booleans())
+
+    def mistake(self):
+        return self.wild and not self.draw(st.integers(0, 9))
+
+    def number(self, least=0, most=4):
+        return self.draw(st.sampled_from(EDGES) if self.mistake() else st.integers(least, most))
+
+    def size(self, least=0, most=4):
+        return self.draw(st.integers(least, most))
+
+    def seconds(self):
+        return self.draw(st.sampled_from([0.0, -1.0, math.nan])) if self.mistake() else 0.05
+
+    def flag(self):
+        return self.draw(st.booleans())
+
+    def list(self, count, item):
+        count += self.draw(st.sampled_from([-1, 1])) if self.mistake() else 0
+        return [item() for _ in range(count)]
+
+    def numbers(self, count, least=0, most=4):
+        return self.list(count, lambda: self.number(least, most))
+
+    def indices(self, count):
+        """Some of those below `count`, ascending."""
+        chosen = [index for index in range(count) if self.flag()]
+        return [*chosen, self.number()] if self.mistake() else chosen
+
+    def order(self, count):
+        found = self.draw(st.permutations(range(count)))
+        return [*found[:-1], self.number()] if self.mistake() else found
+
+
+def order_problem(operators=2, storages=2, **changed):
+    given = {
+        "predecessors": [[*range(v)] for v in range(operators)],
+        "nbytes": [4] * storages,
+        "producers": [[0]] * storages,
+        "consumers": [[1]] * storages,
+        "kept": [False] * storages,
+        "in_place": [[]] * operators,
+        "floor_bytes": 0,
+    }
+    return native.OrderProblem(**given | changed)
+
+
+def records(count=2, **changed):
+    given = {"nbytes": [4] * count, "alignment": [1] * count, "pinned": [-1] * count, "active": [[(0, 2)]] * count}
+    return native.Records(**given | changed)
+
+
+def row_form(**changed):
+    given = {
+        "op_inputs": [[0, 1, 1, 0, 0]],
+        "op_outputs": [[1]],
+        "numbers": [[4, 2, 0]],
+        "rows": [4, 4],
+        "outputs": [1],
+    }
+    return native.RowForm(**given | changed)
+
+
+def piece_search(form=None, vertices=((0,),), layers=(1,), strips=2, diameter=5):
+    return native.PieceSearch(
+        form or row_form(), vertices, layers, strips=strips, diameter=diameter, state_limit=10_000
+    )
+
+
+def segment(rows=2, macs=((0, 3, 6), (0, 3, 6), (6, 3, 0)), moved_bytes=((0, 1, 2), (0, 1, 2), (2, 1, 0))):
+    return native.PipelineSegment(rows, macs, moved_bytes)
+
+
+def chain(segments=None, macs_before=(0, 6), handover_bytes=(0, 0)):
+    return native.PipelineChain({(0, 1): segment()} if segments is None else segments, macs_before, handover_bytes)
+
+
+def network(count=2, per_byte=0.5, latency=0.0, uniform=True):
+    return native.PipelineNetwork(
+        [[per_byte] * count] * count, [[latency] * count] * count, uniform=uniform, overlap=False, shared=False
+    )
+
+
+def pipeline(devices=((0, 2.0), (1, 1.0)), links=None, latency_limit_s=math.inf, forbidden=()):
+    return native.PipelineProblem(
+        chain(), devices, links or network(len(devices)), latency_limit_s=latency_limit_s, several_blocks=True,
+        forbidden=forbidden,
+    )  # fmt: skip
+
+
+def lattice(**changed):
+    given = {"predecessors": [0, 1], "max_ops": 8, "max_groups": 8, "single_root": False}
+    return native.StageLattice(**given | {"time_limit_s": 5.0, "pair_limit": 1000} | changed)
+
+
+def risen(problem):
+    search = native.BestFirst(problem, 1 << 30)
+    search.advance(0, 8, 5.0, 99)
+    search.advance(0, 9, 5.0, 99)
+
+
+NAN = math.nan
+FAULTS = [
+    (lambda: order_problem(predecessors=[[], [1]]), "predecessors: 1 is not an index below 1"),
+    (lambda: order_problem(operators=3, predecessors=[[], [0], [1, 0]]), "predecessors: they are not ascending"),
+    (lambda: order_problem(nbytes=[4, -4]), "nbytes: -4 is not at least 0"),
+    (lambda: order_problem(nbytes=[2**61, 1]), "nbytes: they sum to more than 2^61"),
+    (lambda: order_problem(producers=[[0]]), "producers: 1 entries; 2 are needed"),
+    (lambda: order_problem(consumers=[[1], [2]]), "consumers: 2 is not an index below 2"),
+    (lambda: order_problem(kept=[]), "kept: 0 entries; 2 are needed"),
+    (lambda: order_problem(in_place=[[], [2]]), "in_place: 2 is not an index below 2"),
+    (lambda: native.order_peak(order_problem(), [0, 2]), "order: 2 is not an operator, or comes twice"),
+    (lambda: native.order_peak(order_problem(), [0, 0]), "order: 0 is not an operator, or comes twice"),
+    (lambda: native.closure_bound(order_problem(), [0, -1], 1.0), "known order: -1 is not an operator"),
+    (lambda: native.beam(order_problem(), 0, 0, 99, 1.0), "width: 0 is less than one state"),
+    (lambda: native.greedy(order_problem(), NAN), "time limit: not a number of seconds"),
+    (lambda: native.BestFirst(order_problem(), 1 << 20).advance(0, 99, NAN, 9), "time limit: not a number of seconds"),
+    (lambda: risen(order_problem()), "incumbent: 9 is above the 8 of before"),
+    (lambda: records(alignment=[1]), "alignment: 1 entries; 2 are needed"),
+    (lambda: records(alignment=[1, 0]), "alignment: 0 is not at least 1"),
+    (lambda: records(nbytes=[4, -1]), "nbytes: -1 is not at least 0"),
+    (lambda: records(nbytes=[2**61, 4]), "records: offsets may come to more than 2^61 bytes"),
+    (lambda: records(pinned=[-1, -2]), "pinned: -2 is not at least -1"),
+    (lambda: records(active=[[(0, 2)]]), "active: 1 entries; 2 are needed"),
+    (lambda: records(active=[[(0, 2)], []]), "active: a record never lives"),
+    (lambda: records(active=[[(0, 2)], [(3, 3)]]), "active: [3, 3) is not an interval"),
+    (lambda: records(active=[[(0, 2)], [(3, 5), (4, 6)]]), "active: [4, 6) is not an interval behind"),
+    (lambda: native.place_in_order(records(), [0, 2], False), "sequence: 2 is not an index below 2"),
+    (lambda: native.spread(records(), [-1], [9], 0), "sequence: -1 is not an index below 2"),
+    (lambda: native.assign_in_order(records(), [2], False), "sequence: 2 is not an index below 2"),
+    (lambda: native.arena_within(records(), -1, 1.0, 9), "capacity: -1 bytes are less than nothing"),
+    (lambda: native.arena_within(records(10_001), 9, 1.0, 9), "records: 10001 are more than a search"),
+    (lambda: native.arena_local_search(records(), [], 0, 1.0, 9, 0), "sequences: there are none"),
+    (lambda: native.arena_local_search(records(), [[0]], 0, 1.0, 9, 0), "sequences: 1 entries; 2 are needed"),
+    (lambda: native.arena_local_search(records(), [[0, 0]], 0, 1.0, 9, 0), "sequences: 0 comes twice"),
+    (lambda: native.shared_objects(records(), [4, 4, 4], 9, 1.0, 9), "maxima: 3 for 2 records"),
+    (lambda: native.shared_objects(records(), [-4], 9, 1.0, 9), "maxima: -4 is below nothing"),
+    (lambda: native.shared_objects(records(), [4], -1, 1.0, 9), "incumbent: -1 bytes are less than nothing"),
+    (lambda: native.shared_objects(records(10_001), [4], 9, 1.0, 9), "records: 10001 are more than a search"),
+    (lambda: lattice(predecessors=[0] * 65), "predecessors: 65 operators; at most 64"),
+    (lambda: lattice(predecessors=[0, 2]), "predecessors: operators are not in a topological order"),
+    (lambda: lattice(max_ops=0), "limits of a stage: they are not above 0"),
+    (lambda: lattice(time_limit_s=NAN), "time limit: not a number of seconds"),
+    (lambda: lattice().weigh([1]), "costs: 1 entries; 2 are needed"),
+    (lambda: lattice().weigh([1, -1]), "costs: -1 is not at least 0"),
+    (lambda: lattice().solve([1]), "prices: 1 entries; 3 are needed"),
+    (lambda: lattice(pair_limit=1).solve([1] * 9), "stages: a limit ended their enumeration"),
+    (lambda: lattice(pair_limit=1).schedules(), "stages: a limit ended their enumeration"),
+    (lambda: row_form(op_outputs=[]), "outputs of operators: 0 entries; 1 are needed"),
+    (lambda: row_form(op_inputs=[[0, 1, 1, 0]]), "inputs of an operator: they are not five numbers each"),
+    (lambda: row_form(op_inputs=[[2, 1, 1, 0, 0]]), "inputs of an operator: 2 is not an index below 2"),
+    (lambda: row_form(op_outputs=[[2]]), "outputs of an operator: 2 is not an index below 2"),
+    (lambda: row_form(numbers=[[4, 2]]), "numbers of an operator: 2 entries; 3 are needed"),
+    (lambda: row_form(numbers=[[4, -2, 0]]), "numbers of an operator: -2 is not at least 0"),
+    (lambda: row_form(rows=[4, 2**31]), "rows: 2147483648 is out of range"),
+    (lambda: row_form(op_inputs=[[0, 1, 2**40, 0, 0]]), "map of an input: 1099511627776 is out of range"),
+    (lambda: row_form(outputs=[2]), "outputs: 2 is not an index below 2"),
+    (lambda: piece_search(vertices=[[1]]), "vertices: 1 is not an index below 1"),
+    (lambda: piece_search(vertices=[[0], [0]], layers=[1, 1]), "vertices: operator 0 is in two of them"),
+    (lambda: piece_search(vertices=[[]] * 1025, layers=[1] * 1025), "vertices: 1025 are more than 1024"),
+    (lambda: piece_search(layers=[]), "layers: 0 entries; 1 are needed"),
+    (lambda: piece_search(layers=[-1]), "layers: -1 is not an index"),
+    (lambda: piece_search(strips=0), "strips: 0 is not a number of strips"),
+    (lambda: piece_search(diameter=0), "diameter: 0 layers are less than one"),
+    (lambda: piece_search(row_form(numbers=[[4, 2**61, 0]])), "MACs: they sum to more than 2"),
+    (lambda: piece_search().within(9, NAN), "time limit: not a number of seconds"),
+    (lambda: segment(rows=0), "segment: 0 is not a number of rows"),
+    (lambda: segment(rows=3), "MACs of a segment: 3 entries; 4 are needed"),
+    (lambda: segment(moved_bytes=((0, 1), (0, 1, 2), (2, 1, 0))), "bytes of a segment: 2 entries; 3 are needed"),
+    (lambda: segment(macs=((0, -3, 6), (0, 3, 6), (6, 3, 0))), "MACs of a segment: less than nothing at row 0"),
+    (lambda: chain(macs_before=(0,)), "MACs before a cut: 1 cuts are not a chain"),
+    (lambda: chain(macs_before=(6, 0)), "MACs before a cut: they fall"),
+    (lambda: chain(macs_before=(0, -6)), "MACs before a cut: -6 is not at least 0"),
+    (lambda: chain(handover_bytes=(0,)), "bytes handed over: 1 entries; 2 are needed"),
+    (lambda: chain(handover_bytes=(0, -1)), "bytes handed over: -1 is not at least 0"),
+    (lambda: chain(segments={}), "segments: 0 entries; 1 are needed"),
+    (lambda: chain(segments={(1, 1): segment()}), "segments: (1, 1) is not in the chain"),
+    (lambda: network(per_byte=-0.5), "seconds by pair: -0.5 is not at least 0"),
+    (lambda: network(latency=NAN), "seconds by pair: nan is not at least 0"),
+    (lambda: native.PipelineNetwork([[0.0]], [], uniform=True, overlap=False, shared=False), "latency by pair: 0 entr"),
+    (
+        lambda: native.PipelineNetwork([[0.0], [0.0]], [[0.0]] * 2, uniform=True, overlap=False, shared=False),
+        "seconds by pair: 1 entries; 2 are needed",
+    ),
+    (
+        lambda: native.PipelineNetwork(
+            [[0.0, 1.0], [2.0, 0.0]], [[0.0] * 2] * 2, uniform=True, overlap=False, shared=True
+        ),
+        "seconds by pair: they are not uniform",
+    ),
+    (lambda: pipeline(devices=()), "devices: there are 0"),
+    (lambda: pipeline(devices=[(0, NAN)]), "devices: a speed is not above 0"),
+    (lambda: pipeline(devices=[(0, 0.0)]), "devices: a speed is not above 0"),
+    (lambda: pipeline(devices=[(0, 1.0), (1, 2.0)]), "devices: they are not in order of speed"),
+    (lambda: pipeline(devices=[(1, 2.0), (0, 1.0)]), "devices: they are not in order of type"),
+    (lambda: pipeline(devices=[(0, 2.0), (0, 1.0)]), "devices: two of a type differ in speed"),
+    (lambda: pipeline(devices=[(k, 1.0) for k in range(23)]), "devices: more than 4194304 sets of them"),
+    (lambda: pipeline(links=network(3)), "seconds by pair: 3 entries; 2 are needed"),
+    (lambda: pipeline(latency_limit_s=NAN), "latency limit: it is not at least 0 seconds"),
+    (lambda: pipeline(forbidden=[(0, 1, 2)]), "forbidden: (0, 1, 2) is not a stage on a device"),
+    (lambda: pipeline(forbidden=[(0, 2, 0)]), "forbidden: (0, 2, 0) is not a stage on a device"),
+    (
+        lambda: native.pipeline_least_period(pipeline(), incumbent_s=NAN, time_limit_s=1.0, state_limit=9),
+        "incumbent: it is not a number of seconds",
+    ),
+    (
+        lambda: native.pipeline_least_latency(pipeline(), time_limit_s=NAN, state_limit=9),
+        "time limit: not a number of seconds",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "fault"), FAULTS, ids=[fault for _, fault in FAULTS])
+def test_faults_are_named(call, fault):
+    with pytest.raises(ValueError) as raised:
+        call()
+    assert fault in str(raised.value)
+
+
+def test_what_the_faults_were_made_from_is_lawful():
+    assert native.order_peak(order_problem(), [0, 1]) == 8
+    assert native.place_in_order(records(), [0, 1], True) == [0, 4]
+    chain, price = lattice().solve([1, 1, 1])
+    assert ([lattice().stages()[stage] for stage in chain], price) == ([0b11], 1)
+    assert piece_search().within(100, 5.0)[0] is native.Outcome.SOLVED
+    found = native.pipeline_least_period(pipeline(), incumbent_s=math.inf, time_limit_s=5.0, state_limit=10_000)
+    assert found[0] == pytest.approx(3.0)  # both rows on the fast device: half of 6 MACs
+    assert found[2]
+
+
+def test_outcomes_have_names():
+    assert [outcome.name for outcome in native.Outcome] == ["SOLVED", "IMPOSSIBLE", "LIMIT", "OUT_OF_MEMORY"]
+    within = [native.arena_within(records(), capacity, 5.0, limit)[1] for capacity, limit in ((8, 99), (7, 99), (8, 0))]
+    assert within == [native.Outcome.SOLVED, native.Outcome.IMPOSSIBLE, native.Outcome.LIMIT]
+    search = native.BestFirst(order_problem(), 1 << 30)
+    assert search.advance(0, 9, 5.0, 0) is native.Outcome.LIMIT
+    assert search.advance(0, 9, 5.0, 99) is native.Outcome.SOLVED
+    assert native.BestFirst(order_problem(), 1 << 30).advance(0, 8, 5.0, 99) is native.Outcome.IMPOSSIBLE
+    assert native.BestFirst(order_problem(), 0).advance(0, 9, 5.0, 99) is native.Outcome.OUT_OF_MEMORY
+    assert piece_search().within(-1, 5.0)[0] is native.Outcome.IMPOSSIBLE
+
+
+def test_ties_cannot_be_settled_where_there_is_no_chain():
+    search = piece_search(row_form(op_inputs=[[0, 1, 1, -1, 1]] * 2, op_outputs=[[1], [1]], numbers=[[4, 2, 0]] * 2))
+    assert not search.refine(-1, True, 5.0)
+    assert search.pieces() == []
+
+
+def draw_orders(given):
+    operators, storages = given.size(), given.size()
+    problem = native.OrderProblem(
+        [given.indices(v) for v in range(operators)],
+        given.numbers(storages),
+        given.list(storages, lambda: given.indices(operators)),
+        given.list(storages, lambda: given.indices(operators)),
+        given.list(storages, given.flag),
+        given.list(operators, lambda: given.indices(storages)),
+        given.number(),
+    )
+    for side in (problem, problem.reversed()):
+        for found in (native.greedy(side, 1.0), native.beam(side, given.number(1), 0, given.number(20, 99), 1.0)[0]):
+            assert sorted(found) == list(range(operators)) or not found
+        search = native.BestFirst(side, given.number(1 << 30, 1 << 31))
+        for incumbent in (99, given.number(0, 99)):
+            search.advance(0, incumbent, given.seconds(), given.number())
+        assert sorted(search.steps) in ([], list(range(operators)))
+        native.order_peak(side, given.order(operators))
+        native.closure_bound(side, given.order(operators), given.seconds())
+
+
+def draw_arenas(given):
+    count = given.size()
+    starts = [given.number() for _ in range(count)]
+    found = native.Records(
+        given.numbers(count),
+        given.numbers(count, 1),
+        given.numbers(count, -1, 0),
+        [[(start, start + given.number(1, 3)), (start + 5, start + 6)][: given.size(1, 2)] for start in starts],
+    )
+    assert len(found) == count
+    offsets, outcome, _ = native.arena_within(found, given.number(0, 20), given.seconds(), given.number(0, 99))
+    assert len(offsets) == (count if outcome is native.Outcome.SOLVED else 0)
+    sequences = given.list(2, lambda: given.order(count))
+    native.arena_local_search(found, sequences, given.number(), given.seconds(), given.number(0, 99), given.number())
+    assert len(native.place_in_order(found, given.order(count), given.flag())) == count
+    native.spread(found, given.order(count), given.numbers(2, 0, 20), given.number())
+    native.spread(found, given.order(count), [], given.number(0, 20))
+    assert len(native.fill_strip(found)) == count
+    native.assign_in_order(found, given.order(count), given.flag())
+    maxima = given.numbers(count // 2)
+    native.shared_objects(found, maxima, given.number(0, 20), given.seconds(), given.number(0, 99))
+
+
+def draw_stages(given):
+    count = given.draw(st.sampled_from([0, 1, 2, 3, 4, 64]))
+    thin = count == 64  # a chain: all else has too many downsets
+    masks = [(1 << v) - 1 if thin else given.number(0, (1 << v) - 1) for v in range(count + given.mistake())]
+    found = native.StageLattice(
+        masks, given.number(1), given.number(1), given.flag(), given.seconds(), given.number(400, 999)
+    )
+    stages = found.stages()
+    assert [len(values) for values in found.weigh(given.numbers(count))] == [len(stages)] * 3
+    found.solve(given.numbers(len(stages), -1))
+    found.schedules()
+
+
+def draw_pieces(given):
+    ops, tensors = given.size(), given.size(1)
+    inputs = [
+        [(v - 1, given.number(), given.number(), given.number(-2), given.number())] if v else [] for v in range(ops)
+    ]
+    form = native.RowForm(
+        [[number for item in items for number in item] for items in inputs],
+        [[v] for v in range(ops)],
+        given.list(ops, lambda: given.numbers(3)),
+        given.numbers(max(ops, tensors)),
+        given.indices(tensors),
+    )
+    search = native.PieceSearch(
+        form, [[v] for v in range(ops)], given.numbers(ops, 0, 1), strips=given.number(1), diameter=given.number(1),
+        state_limit=10_000,
+    )  # fmt: skip
+    search.within(given.number(0, 99), given.seconds())
+    search.refine(given.number(0, 99), given.flag(), given.seconds())
+    search.within(given.number(0, 99), given.seconds())
+    assert len(search.pieces()) == len(search.costs())
+
+
+def draw_pipelines(given):
+    cuts, count = given.size(1, 3), given.size(1, 3)
+    segments = {}
+    for start in range(cuts):
+        for stop in range(start + 1, cuts + 1):
+            rows = given.size(1)
+            macs, moved = ([given.numbers(rows + 1) for _ in range(3)] for _ in range(2))
+            segments[start, stop] = native.PipelineSegment(rows, macs, moved)
+    units = native.PipelineChain(segments, sorted(given.numbers(cuts + 1)), given.numbers(cuts + 1))
+    odd = st.sampled_from([0.0, -1.0, math.inf, math.nan])
+    second = lambda: given.draw(odd) if given.mistake() else 0.5  # noqa: E731
+    per_byte, latency = (given.list(count, lambda: given.list(count, second)) for _ in range(2))
+    links = native.PipelineNetwork(per_byte, latency, uniform=given.flag(), overlap=given.flag(), shared=given.flag())
+    devices = [(k, given.draw(odd) if given.mistake() else float(9 - k)) for k in range(count)]
+    problem = native.PipelineProblem(
+        units, devices, links,
+        latency_limit_s=given.draw(st.sampled_from([math.inf, 1.0, 0.0])), several_blocks=given.flag(),
+        forbidden=[(0, given.number(1, cuts), 0)],
+    )  # fmt: skip
+    native.pipeline_least_period(problem, incumbent_s=math.inf, time_limit_s=given.seconds(), state_limit=3000)
+    native.pipeline_least_latency(problem, time_limit_s=given.seconds(), state_limit=3000)
+
+
+@pytest.mark.parametrize("family", [draw_orders, draw_arenas, draw_stages, draw_pieces, draw_pipelines])
+@settings(max_examples=200)
+@given(data=st.data())
+def test_anything_is_refused_or_answered(family, data):
+    """With sanitizers this is where reading outside a list would show; without, where it would crash."""
+    given = Arguments(data.draw)
+    try:
+        family(given)
+    except (ValueError, TypeError) as error:  # TypeError: no such 32-bit number
+        assert given.wild, error

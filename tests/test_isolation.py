@@ -1,0 +1,141 @@
+"""Workers: limits hold, whatever happens in one is an error of ours here, and none outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
+from downset.isolation import isolated, limits, parsed, stop_parser
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_tests(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    stop_parser()  # the one of other tests knows no other path
+
+
+def pid_of(ask):
+    return int(ask("tests.workers", "process", {})[0]["pid"])
+
+
+def gone(pid):
+    """Whether the process ends; a zombie is gone too, its parent only has not asked yet."""
+    for _ in range(600):
+        try:
+            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_one_process_parses_and_every_run_has_its_own():
+    parser = pid_of(parsed)
+    assert pid_of(parsed) == parser
+    runs = {pid_of(isolated) for _ in range(2)}
+    assert len(runs | {parser, os.getpid()}) == 4
+    assert all(gone(pid) for pid in runs)
+    assert not gone_now(parser)
+
+
+def gone_now(pid):
+    return not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("ask", [isolated, parsed])
+def test_what_goes_wrong_in_a_worker_is_one_error_of_ours(ask):
+    with pytest.raises(UnsupportedError, match=r"^tests.workers crashed \(signal 6\)") as found:
+        ask("tests.workers", "crash", {})
+    assert "\n" not in str(found.value)
+    with pytest.raises(UnsupportedError, match="ended with status 0"):
+        ask("tests.workers", "leave", {})
+    with pytest.raises(InfeasibleError, match=r"^two lines$"):
+        ask("tests.workers", "refuse", {})
+    with pytest.raises(UnsupportedError, match=r"failed: RecursionError \(too deep\)"):
+        ask("tests.workers", "break_down", {})
+    with pytest.raises(UnsupportedError, match="ModuleNotFoundError"):
+        ask("tests.no_such_module", "f", {})
+    assert ask("tests.workers", "talk", {"text": "one"})[1].strip() == "one"
+    assert ask("tests.workers", "talk", {"text": "two"})[1].strip() == "two"
+
+
+def test_time_is_limited():
+    with pytest.raises(LimitReached, match=r"took longer than 0\.5 s"):
+        isolated("tests.workers", "sleep", {}, timeout_s=0.5)
+
+
+@pytest.mark.parametrize("ask", [isolated, parsed])
+def test_memory_is_limited(ask):
+    with limits(memory_bytes=1 << 30):
+        assert ask("tests.workers", "fill", {"nbytes": 1000})[0]["sum"] == 1000
+        with pytest.raises(LimitReached, match=r"1,073,741,824 bytes .*--worker-memory"):
+            ask("tests.workers", "fill", {"nbytes": 1 << 31})
+    assert ask("tests.workers", "fill", {"nbytes": 1 << 31})[0]["sum"].shape == (1,)
+
+
+def test_a_limit_that_no_worker_starts_in_is_refused():
+    with pytest.raises(UsageError), limits(memory_bytes=1000):
+        pass
+
+
+def test_the_current_folder_is_not_on_the_path(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'it_ran')!r})\n")
+    monkeypatch.chdir(tmp_path)
+    assert not isolated("tests.workers", "current_folder", {})[0]["on_path"]
+    assert not (tmp_path / "it_ran").exists()
+
+
+def test_a_worker_survives_the_thread_that_asked_first():
+    pids = []
+    with limits(memory_bytes=1 << 32):  # another limit: a worker of its own
+        thread = threading.Thread(target=lambda: pids.append(pid_of(parsed)))
+        thread.start()
+        thread.join()
+    time.sleep(0.2)
+    assert not gone_now(pids[0])
+
+
+PARENT = """
+import threading
+from downset.isolation import isolated, parsed
+print(int(parsed("tests.workers", "process", {})[0]["pid"]), flush=True)
+threading.Timer(0.5, lambda: print("asking", flush=True)).start()
+parsed("tests.workers", "sleep", {})
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_worker_outlives_its_parent(number):
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as parent:
+        worker = int(parent.stdout.readline())
+        assert parent.stdout.readline() == "asking\n"
+        assert not gone_now(worker)
+        parent.send_signal(number)
+        parent.wait(timeout=60)
+    assert gone(worker)
+
+
+def test_answers_are_arrays():
+    answer, _ = isolated("tests.workers", "fill", {"nbytes": 3})
+    np.testing.assert_array_equal(answer["sum"], [3])
+
+
+def test_names_of_files_are_meant_from_where_the_parent_is(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        for ask in (parsed, isolated):
+            assert str(ask("tests.workers", "where", {})[0]["folder"]) == str(folder)

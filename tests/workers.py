@@ -1,0 +1,52 @@
+"""What workers are asked to do in tests/test_isolation.py: each a way in which somebody's library misbehaves."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from downset.errors import InfeasibleError
+
+
+def process():
+    return {"pid": np.array(os.getpid())}
+
+
+def fill(nbytes):
+    return {"sum": np.ones(nbytes, np.uint8).sum(keepdims=True)}
+
+
+def crash():
+    os.abort()
+
+
+def leave():
+    os._exit(0)
+
+
+def sleep():
+    time.sleep(600)
+
+
+def refuse():
+    raise InfeasibleError("two\nlines")
+
+
+def break_down():
+    raise RecursionError("too\ndeep")
+
+
+def talk(text):
+    os.write(1, text.encode())
+    return {}
+
+
+def current_folder():
+    import sys
+
+    return {"on_path": np.array("" in sys.path or str(Path.cwd()) in sys.path)}
+
+
+def where():
+    return {"folder": np.array(str(Path.cwd()))}
