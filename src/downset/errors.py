@@ -21,7 +21,7 @@ __all__ = [
 class DownsetError(Exception):
     """Base of every error raised on purpose."""
 
-    exit_code = 1
+    exit_code = 70
     code = "internal"
 
 

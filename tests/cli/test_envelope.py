@@ -144,7 +144,7 @@ def test_an_argument_behind_the_dashes_is_no_option(here, run):
 
 
 def test_what_downset_itself_does_wrong(here, run, monkeypatch):
-    """Whoever reads the JSON is told, and whoever mends it sees where."""
+    """Whoever reads the JSON is told, and a report says to whoever mends it where."""
     import downset.formats.reading
 
     def broken(*_, **__):
@@ -154,9 +154,12 @@ def test_what_downset_itself_does_wrong(here, run, monkeypatch):
     status, out, err = run("inspect", "m.onnx", "--json")
     printed = json.loads(out)
     jsonschema.validate(printed, schema("inspect"))
-    assert (status, printed["error"]["code"], printed["error"]["exit_code"]) == (70, "internal", 70)
-    assert "ZeroDivisionError: by nothing" in printed["error"]["message"]
-    assert err.count("\n") == 1, "one line, and a report is written where it says"
+    message = printed["error"].pop("message")
+    assert (status, printed["error"]) == (70, {"code": "internal", "exit_code": 70})
+    assert err == f"downset: error: {message}\n"
+    report = Path(message.rpartition("a report is in ")[2].partition(";")[0])
+    assert 'raise ZeroDivisionError("by\\nnothing")' in report.read_text()
+    report.unlink()
 
 
 def test_a_command_that_is_stopped(tmp_path):
