@@ -1,4 +1,4 @@
-"""A naive oracle for pipelines: plans by full enumeration, priced by `timing` alone."""
+"""A naive oracle for sums of rounds: plans by full enumeration, priced by `paper_timing` alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from itertools import pairwise
 
 from downset.pipelines.device_order import canonical
 from downset.pipelines.drafts import Split, StageDraft, Tile
-from downset.pipelines.timing import round_seconds, stage_of
-from downset.plans import Transfer
+from downset.pipelines.paper_timing import TimedTransfer, round_seconds, stage_of
 
 
 def least_period(problem, cluster, *, comm, max_latency_s=math.inf):
@@ -29,7 +28,7 @@ def least_period(problem, cluster, *, comm, max_latency_s=math.inf):
                 for stage, (start, stop) in enumerate(cuts):
                     key = (start, stop, tuple(order[k] for k in range(len(order)) if owner[k] == stage))
                     if key not in known:
-                        known[key] = every_stage(problem, cluster, *key)
+                        known[key] = every_stage(problem, cluster, comm, *key)
                     choices.append(known[key])
                 for plan in itertools.product(*choices):
                     p, t = times(problem, cluster, comm, cuts, plan)
@@ -39,7 +38,7 @@ def least_period(problem, cluster, *, comm, max_latency_s=math.inf):
     return period, latency
 
 
-def every_stage(problem, cluster, start, stop, devices):
+def every_stage(problem, cluster, comm, start, stop, devices):
     """(leader, computing, transfer inside the stage) of every division into rows, those beaten in both left out."""
     rows = problem.segment(start, stop).rows
     found = set()
@@ -47,7 +46,7 @@ def every_stage(problem, cluster, start, stop, devices):
         bounds = pairwise((0, *inner, rows))
         parts = tuple(Tile(d, a, b) for d, (a, b) in zip(devices, bounds, strict=True) if a < b)
         for leader in devices:
-            stage = stage_of(problem, cluster, StageDraft(leader, (Split(start, stop, parts),)), comm="paper")
+            stage = stage_of(problem, cluster, StageDraft(leader, (Split(start, stop, parts),)), comm=comm)
             found.add((leader, stage.compute_s, stage.transfer_s))
     return [
         one
@@ -61,8 +60,8 @@ def times(problem, cluster, comm, cuts, plan):
     slowest = medium = latency = 0.0
     for place, (leader, compute_s, transfer_s) in enumerate(plan):
         nbytes = problem.cut_bytes()[cuts[place][0]]
-        if place and comm == "full" and nbytes:
-            transfer_s += round_seconds(cluster, [Transfer(plan[place - 1][0], leader, nbytes)])
+        if place and comm == "resources" and nbytes:
+            transfer_s += round_seconds(cluster, [TimedTransfer(plan[place - 1][0], leader, nbytes)])
         overlap = cluster.network.overlap
         slowest = max(slowest, max(compute_s, transfer_s) if overlap else compute_s + transfer_s)
         medium += transfer_s

@@ -61,8 +61,7 @@ LIBRARIES = {
 
 EXECUTING = {"formats", "kernels", "executor", "runtimes", "distributed", "integrations"}
 EXTRAS = {
-    "ai_edge_litert", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "simpy", "tflite_micro",
-    "torch",
+    "ai_edge_litert", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "tflite_micro", "torch",
 }  # fmt: skip
 """Optional libraries: imported by the executing folders only, inside functions."""
 ELSEWHERE = {"platformdirs": {"tuning"}}
@@ -72,7 +71,23 @@ PLANNERS = {
     "orders": {"beam", "best_first", "dfs", "exhaustive", "greedy", "kahn", "optimal", "serenity", "planners", "plan"},
     "arenas": {"best", "exact", "greedy_by_size", "local_search", "strip_packing", "planners", "plan"},
     "stages": {"greedy", "ios", "lazy", "endings", "planners", "plan"},
-    "pipelines": {"exact", "exact_search", "pico", "coedge", "early_fused", "planners", "plan"},
+    "pipelines": {
+        "exact",
+        "exact_search",
+        "pico",
+        "coedge",
+        "early_fused",
+        "planners",
+        "plan",
+        "paper_timing",
+        "strip_prices",
+        "fetches",
+        "tasks",
+        "accounting",
+        "scheduling.events",
+        "scheduling.loads",
+        "scheduling.schedule",
+    },
     "joint": {"order_and_arena"},
 }
 """Modules that no `check` may reach, by family; a name that no longer exists fails."""
@@ -167,6 +182,18 @@ def test_checks_reach_no_planner(family):
     assert not {name.removeprefix("downset.") for name in loaded} & every
 
 
+def test_the_simulator_knows_nothing_of_the_planners():
+    """Through no chain of imports: what it agrees with, it agrees with by itself."""
+    reached, left = set(), [module for module in MODULES if module.startswith("distributed.")]
+    assert {"distributed.simulator", "distributed.plan_run", "distributed.task_prices"} <= set(left)
+    while left:
+        module = left.pop()
+        if module not in reached and module in MODULES:
+            reached.add(module)
+            left += own(module)
+    assert not {module for module in reached if part(module) == "pipelines"}
+
+
 def test_folders_import_nothing_of_their_own():
     for path in SOURCE.glob("*/**/__init__.py"):
         name = ".".join(path.parent.relative_to(SOURCE).parts)
@@ -204,7 +231,7 @@ def test_what_opens_an_extra_is_imported_by_executing_folders_only():
                 assert part(module) in {"extras"} | ELSEWHERE.get(library, EXECUTING), f"{module} asks for {library}"
         if "extras" in own(module):
             assert part(module) in EXECUTING | {"tuning"}, f"{module} imports extras"
-    assert asked >= {"onnx", "torch", "onnxruntime", "tflite_micro", "simpy", "platformdirs"}
+    assert asked >= {"onnx", "torch", "onnxruntime", "tflite_micro", "platformdirs"}
 
 
 def test_one_version():

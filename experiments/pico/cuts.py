@@ -15,16 +15,20 @@ from typing import Any
 
 from downset import load_cluster
 from downset.pipelines.cuts import refined_cuts, thinned
-from downset.pipelines.exact import exact
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pieces.problem import piece_problem
 from downset.pipelines.pieces.search import pieces
-from downset.pipelines.timing import period_and_latency, stages_of
+from downset.pipelines.plan import plan_pipeline
 from experiments.rows import load_rows, save_rows
 from zoo import graph
 
 NAME = "pico_cuts"
-CLUSTERS = (("pico_1mac", "paper"), ("pico_1mac", "full"), ("pico_4mac", "full"), ("pico_1mac_cell", "full"))
+CLUSTERS = (
+    ("pico_1mac", "paper"),
+    ("pico_1mac", "resources"),
+    ("pico_4mac", "resources"),
+    ("pico_1mac_cell", "resources"),
+)
 
 
 def chains(name: str, most: int, seconds: float) -> dict[str, tuple[tuple[int, ...], ...]]:
@@ -43,11 +47,11 @@ def rows(name: str, most: int, seconds: float) -> list[dict[str, Any]]:
         for where, comm in CLUSTERS:
             cluster = load_cluster(where)
             began = time.perf_counter()
-            found = exact(problem, cluster, comm=comm, time_limit_s=seconds)
-            period, latency = period_and_latency(cluster, stages_of(problem, cluster, found.stages, comm=comm))
+            plan = plan_pipeline(problem, cluster, comm=comm, time_limit_s=seconds)
             table.append(
                 {"network": name, "chain": chain, "units": len(units), "cluster": where, "comm": comm,
-                 "period_s": period, "latency_s": latency, "bound_s": found.bound_s, "proven": found.proven,
+                 "period_s": plan.period_s, "latency_s": plan.latency_s, "bound_s": plan.evidence.bound,
+                 "proven": plan.evidence.proven,
                  "seconds": round(time.perf_counter() - began, 2)}
             )  # fmt: skip
             print(shown(table[-1]), flush=True)

@@ -82,16 +82,9 @@ def memory(*, quick: bool) -> list[dict[str, Any]]:
 
 def _memory(model: Graph, problem: SplitProblem, count: int, method: str) -> dict[str, float]:
     plan = plan_pipeline(model, equal_cluster(count, 1.0), method=method, comm="paper", units=problem.units)
-    weights = total = users = 0
-    for stage in plan.stages:
-        for device, nbytes in zip(stage.devices, stage.memory_bytes, strict=True):
-            users += 1
-            total += nbytes
-            weights += sum(
-                problem.weight_bytes(block.start, block.stop)
-                for block in stage.blocks
-                if any(strip.device == device for strip in block.strips)
-            )
+    users = len(plan.memory)
+    total = sum(held.total_bytes for held in plan.memory)
+    weights = sum(held.weights_bytes for held in plan.memory)
     return {"weights_mb": round(weights / users / 1e6, 2), "features_mb": round((total - weights) / users / 1e6, 2)}
 
 

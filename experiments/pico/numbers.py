@@ -20,10 +20,11 @@ from typing import Any
 
 from downset import load_cluster, plan_pipeline
 from downset.clusters.model import Cluster, Device
+from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.drafts import Drafted
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pico import pico
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import period_and_latency, stages_of
 from experiments.rows import save_rows
 from zoo import graph
 
@@ -61,7 +62,7 @@ def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[st
     found = []
     for network, problem in problems.items():
         for title, cluster in clusters(quick=quick).items():
-            for comm in ("paper", "full"):
+            for comm in ("paper", "resources"):
                 other = plan_pipeline(problem, cluster, method=partial(pico, leader="first"), comm=comm).period_s
                 ties = plan_pipeline(
                     problem, cluster, method=partial(pico, ties="last devices first"), comm=comm
@@ -83,6 +84,13 @@ def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[st
     return found
 
 
+def priced(problem: SplitProblem, cluster: Cluster, stages: Drafted) -> float:
+    """The period of stages that were planned for another cluster."""
+    found = judged(problem, cluster, stages, Accounting())
+    assert found is not None
+    return found.period_s
+
+
 def cell_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[str, Any]]:
     found = []
     for network, problem in problems.items():
@@ -92,13 +100,13 @@ def cell_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[st
                 pico(problem, links, comm="paper", **options).stages
                 for options in ({}, {"leader": "first"}, {"ties": "last devices first"})
             ]
-            periods = [period_and_latency(cell, stages_of(problem, cell, stages, comm="full"))[0] for stages in made]
+            periods = [priced(problem, cell, stages) for stages in made]
             single = plan_pipeline(problem, cell, method="single").period_s
             begin = time.process_time()
             exact = plan_pipeline(problem, cell)
             found.append(
                 {
-                    "network": network, "cluster": f"shared cell, {mac} MAC/cycle", "comm": "full", "pico_s":
+                    "network": network, "cluster": f"shared cell, {mac} MAC/cycle", "comm": "resources", "pico_s":
                     periods[0], "pico_first_leads_s": periods[1], "pico_other_ties_s": periods[2],
                     "single_s": single, "exact_s": exact.period_s, "bound_s": exact.evidence.bound,
                     "proven": exact.evidence.proven, "note": exact.note,

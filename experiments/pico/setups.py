@@ -74,11 +74,7 @@ def loads(plan: Pipeline) -> list[dict[str, float]]:
     for device, described in enumerate(plan.cluster.devices):
         strips = [s for stage in plan.stages for block in stage.blocks for s in block.strips if s.device == device]
         macs, redundant = sum(s.macs for s in strips), sum(s.redundant_macs for s in strips)
-        memory = [
-            stage.memory_bytes[stage.devices.index(device)]
-            for stage in plan.stages
-            if device in stage.devices and stage.memory_bytes
-        ]
+        memory = [held.total_bytes for held in plan.memory if held.device == device]
         found.append(
             {
                 "utilisation": macs / described.speed / plan.period_s,

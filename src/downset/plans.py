@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from downset.clusters.model import Cluster
 from downset.memory.records import Record
@@ -12,18 +13,26 @@ from downset.text import abridged, format_bytes
 __all__ = [
     "Arena",
     "Block",
+    "Buffer",
+    "DeviceMemory",
     "Evidence",
     "Found",
     "Order",
     "Pipeline",
+    "PipelineSchedule",
     "PipelineStage",
+    "Resource",
+    "ResourceOrder",
     "Rewrite",
+    "Rows",
     "SharedObjects",
     "Stage",
     "StagePlan",
     "Strip",
+    "Task",
     "Together",
     "Transfer",
+    "Turn",
 ]
 
 
@@ -160,53 +169,69 @@ class StagePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows [start, stop) of a tensor along the axis that its block is cut on; `columns` [first, last) where the block
+    is cut into tiles, else all."""
+
+    tensor: int
+    start: int
+    stop: int
+    columns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Strip:
     """What one device computes of a block: rows [start, stop) of the block's frame (and columns, where it is cut into
     tiles). Where the block's `axis` is 1, its rows are the network's columns and its columns the network's rows. A
-    tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip."""
+    tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip.
+
+    `moved_bytes`: read and written by operators without MACs. `macs_of`: MACs by kind of operator, only for kinds that
+    the device has an alpha of their own for."""
 
     device: int
     start: int
     stop: int
     macs: int
     redundant_macs: int
+    moved_bytes: int
     in_bytes: int
     out_bytes: int
     columns: tuple[int, int] | None = None
+    macs_of: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
+    """One message of a frame: rows that `source` has and `target` lacks, `nbytes` together."""
+
     source: int
     target: int
+    rows: tuple[Rows, ...]
     nbytes: int
+
+    __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Operators between two cuts, computed strip by strip without communication: `before` are the transfers it waits
-    for, `after` those that end it. `compute_s` is the slowest device's, `transfer_s` both rounds of transfers."""
+    """Operators between two cuts, computed strip by strip without communication inside. `axis`: 0 where rows are cut, 1
+    where columns are. `rule`: who fetches what from whom, as docs/pipelines.md has it."""
 
     start: int
     stop: int
     ops: tuple[int, ...]
+    axis: int
     frame_rows: int
+    rule: Literal["leader", "halo", "direct"]
     strips: tuple[Strip, ...]
-    before: tuple[Transfer, ...]
-    after: tuple[Transfer, ...]
-    compute_s: float
-    transfer_s: float
-    axis: int = 0
-    """What the rows of its frame are: 0, rows of tensors of rank 4 or the length of those of rank 3; 1, columns."""
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStage:
-    """Blocks run one after another by the same devices. `leader` receives the stage's input (`handover_bytes`, from the
-    stage before) and holds its output. `macs` are all that are computed, `redundant_macs` those above the need.
-    `memory_bytes`: by device of the stage, weights and activations; empty where not asked for."""
+    """Blocks that the same devices run one after another. `leader`: who gives and gathers, -1 where nobody does.
+    `macs` are all that are computed, `redundant_macs` those above the need."""
 
     ops: tuple[int, ...]
     leader: int
@@ -214,29 +239,119 @@ class PipelineStage:
     blocks: tuple[Block, ...]
     macs: int
     redundant_macs: int
+
+    __repr__ = abridged
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Work that every frame needs once: strip `strip` of a block on `device`, or a transfer that `device` sends.
+    `after`: the tasks of the same frame that give the device what this one reads. `block` is that of the strip, or the
+    one that a transfer comes before or gathers; a transfer to the sink belongs to the last."""
+
+    stage: int
+    block: int
+    device: int
+    strip: int = -1
+    transfer: Transfer | None = None
+    after: tuple[int, ...] = ()
+
+    __repr__ = abridged
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What does one task at a time. `device` is -1 for the medium."""
+
+    kind: Literal["device", "processor", "radio", "send", "receive", "medium"]
+    device: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """In round n of its resource the task is done for frame n - `behind`."""
+
+    task: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceOrder:
+    """A resource's tasks in their cyclic order, each once."""
+
+    resource: Resource
+    turns: tuple[Turn, ...]
+
+    __repr__ = abridged
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Room for rows [start, stop) of a tensor on a device, `nbytes` for each of `slots` frames: taken from the start of
+    the first of the tasks `writers` to the end of the last of the tasks `readers`."""
+
+    device: int
+    tensor: int
+    start: int
+    stop: int
     nbytes: int
-    handover_bytes: int
-    compute_s: float
-    transfer_s: float
-    seconds: float
-    memory_bytes: tuple[int, ...] = ()
+    slots: int
+    writers: tuple[int, ...]
+    readers: tuple[int, ...]
+
+    __repr__ = abridged
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """What a device must hold: constants once, what its runtime takes, and the arena of buffers and working memory."""
+
+    device: int
+    weights_bytes: int
+    overhead_bytes: int
+    arena_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weights_bytes + self.overhead_bytes + self.arena_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSchedule:
+    """The cyclic order of every resource, with at most `window` frames inside at once. `load_bound_s`: no orders of the
+    same tasks have a shorter period."""
+
+    window: int
+    orders: tuple[ResourceOrder, ...]
+    buffers: tuple[Buffer, ...]
+    load_bound_s: float
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Which device computes which operators on which rows. `evidence.value` and `.bound` are periods in seconds.
-    `medium_s`: time that a frame's bytes take on a shared network, 0 on links. `note`: why it is not split further.
-    `stopped`: the search ended at its limit."""
+    """Which device computes which operators on which rows, what is sent to whom, and in which order.
+
+    `comm`: the model of time, `paper` without a schedule. A frame appears at `entry`, its result stays at `exit`;
+    `source` and `sink` are their names where they were asked for, else `outside`. `evidence.value` and `.bound` are
+    periods in seconds, over the plans of `space`. `note`: what else is to be said of the plan."""
 
     cluster: Cluster
-    comm: str
+    comm: Literal["resources", "paper"]
+    topology: Literal["leader", "direct"]
+    entry: int
+    exit: int
+    source: str
+    sink: str
     stages: tuple[PipelineStage, ...]
+    tasks: tuple[Task, ...]
+    schedule: PipelineSchedule | None
+    memory: tuple[DeviceMemory, ...]
     period_s: float
     latency_s: float
-    medium_s: float
     evidence: Evidence
+    space: str
     note: str = ""
     stopped: bool = False
 

@@ -109,25 +109,46 @@ class Fit:
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """Simulated, not measured. `period_s`: mean time between frames that left, without the first fifth and while the
-    pipeline fills or drains (`window` frames each; fewer than three times that many frames tell little).
-    `latency_s`: the 50th, 90th, 99th percentile and the largest, from when the first stage begins with a frame. By
-    device: share of the time that it computed, share of its MACs that were redundant. `energy_j`: for a frame, where
-    every device states its powers (else None). `stalled_at_s`: when a dead device stopped the pipeline; frames after
-    that never left."""
+    pipeline fills or drains (`window` frames each; fewer than three times that many frames tell little); of frames
+    before it stalled, if it did; None where too few left. `sustained_period_s`: the same undisturbed, with a frame
+    always waiting.
+
+    `latency_s`: the 50th, 90th, 99th percentile and the largest, from when a frame arrives, of frames that arrive every
+    `arrival_s` seconds; None where none left. In that run `most_waiting` frames were not let in yet at worst, and
+    `last_waiting` when the last one arrived.
+    By device: shares of the time that it computed (`utilisation`), sent and received; share of its MACs that were
+    redundant; the most bytes of buffers in use at once. `energy_j`: for a frame, where every device states its powers
+    (else None). `stalled_at_s`: when a dead device stopped the pipeline; frames that needed it after that never left.
+    """
 
     frames: int
     completed: int
-    period_s: float
-    latency_s: tuple[float, float, float, float]
+    period_s: float | None
+    latency_s: tuple[float, float, float, float] | None
     utilisation: tuple[float, ...]
     redundancy: tuple[float, ...]
     energy_j: float | None
     seconds: float
     stalled_at_s: float | None = None
     window: int = 1
+    sending: tuple[float, ...] = ()
+    receiving: tuple[float, ...] = ()
+    buffer_bytes: tuple[int, ...] = ()
+    sustained_period_s: float | None = None
+    arrival_s: float | None = None
+    most_waiting: int = 0
+    last_waiting: int = 0
+
+    @property
+    def falls_behind(self) -> bool:
+        """Whether frames arrive faster than the plan sustains: then the queue at the source grows for ever."""
+        if self.arrival_s is None or self.sustained_period_s is None:
+            return False
+        return self.arrival_s < self.sustained_period_s * (1 - 1e-6)
 
     def __repr__(self) -> str:
-        return f"<Simulation of {self.frames} frames, {self.completed} completed: period {self.period_s:.6g} s>"
+        period = "unknown" if self.period_s is None else f"{self.period_s:.6g} s"
+        return f"<Simulation of {self.frames} frames, {self.completed} completed: period {period}>"
 
 
 @dataclass(frozen=True, slots=True)

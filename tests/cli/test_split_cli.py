@@ -8,7 +8,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from downset.clusters.toml_file import load_cluster
 from downset.errors import DownsetError
+from downset.formats.reading import load
+from downset.pipelines.plan import plan_pipeline
 from tests.command import output_of as run
 from zoo import ZOO
 
@@ -52,10 +55,17 @@ def test_split_then_simulate(model, tmp_path):
         run("split", model, "--cluster", home, "--json", "--compare", "-q", "-o", tmp_path / "plan.json")
     )
     jsonschema.validate(result, json.loads((SCHEMAS / "split.json").read_text()))
-    assert result["proven"]
-    assert result["bound_period_s"] == result["period_s"] == result["compare"]["exact"]
+    assert result["bound_period_s"] <= result["load_bound_s"] <= result["period_s"] == result["compare"]["exact"]
+    assert [device["device"] for device in result["devices"]] == ["fast", "slow"]
+    assert max(sum(device[f"{does}_s"] for does in ("compute", "send", "receive")) for device in result["devices"]) == (
+        pytest.approx(result["load_bound_s"])
+    )
     assert min(period for period in result["compare"].values()) == result["period_s"]
     assert sum(len(stage["ops"]) for stage in result["stages"]) == len(onnx.load(model).graph.node)
+    text = run("split", model, "--cluster", home, "--comm", "paper", "-o", tmp_path / "plan.json")
+    assert "by the paper's equations" in text
+    assert "of a period" in text
+    result = json.loads((tmp_path / "plan.json").read_text())
     simulated = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 60, "--json"))
     jsonschema.validate(simulated, json.loads((SCHEMAS / "simulate.json").read_text()))
     assert simulated["period_s"] == pytest.approx(result["period_s"], rel=0.01)
@@ -65,9 +75,6 @@ def test_split_then_simulate(model, tmp_path):
     assert killed["stalled_at_s"] >= 1
     slowed = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 60, "--json", "--slow", "fast@0.001s*4"))
     assert slowed["period_s"] > 2 * simulated["period_s"]
-    text = run("split", model, "--cluster", home)
-    assert "proven" in text
-    assert "utilisation" in text
     assert "stalled" in run("simulate", tmp_path / "plan.json", "--frames", 60, "--fail", "slow@1s")
 
 
@@ -158,7 +165,7 @@ def test_networks_without_rows_or_with_few_or_unknown_operators_stay_whole(tmp_p
     assert [len(block["rows"]) for stage in result["stages"] for block in stage["blocks"]] == [1]
 
 
-@pytest.mark.parametrize(("name", "comm"), [("squeezenet1_0", "full"), ("inception_v3", "paper")])
+@pytest.mark.parametrize(("name", "comm"), [("squeezenet1_0", "resources"), ("inception_v3", "paper")])
 def test_exported_shards_make_the_whole_models_outputs(name, comm, tmp_path):
     """Relayed tensors, blocks, uneven strips: run in their order, stitched, compared with the model itself."""
     import numpy as np
@@ -215,14 +222,14 @@ def test_a_network_without_arithmetic_is_compared(tmp_path):
     given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="relu")], "relu", [given], [made])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "r.onnx")
-    assert "exact: period 0 s" in run(
-        "split", tmp_path / "r.onnx", "--cluster", cluster_file(tmp_path), "--compare", "-q"
-    )
+    arguments = ("split", tmp_path / "r.onnx", "--cluster", cluster_file(tmp_path), "--compare", "-q")
+    assert "exact: period 0 s" in run(*arguments, "--comm", "paper")
+    assert "exact: period 3.2e-08 s" in run(*arguments)  # 32 bytes read, 32 written, each in the time of a MAC
 
 
 def test_the_simulated_period_is_the_analytic_one_on_a_shared_network(model, tmp_path):
     home = cluster_file(tmp_path, kind="shared")
-    run("split", model, "--cluster", home, "-o", tmp_path / "plan.json", "-q")
+    run("split", model, "--cluster", home, "--comm", "paper", "-o", tmp_path / "plan.json", "-q")
     found = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 100, "--json"))
     assert found["period_s"] == pytest.approx(found["analytic_period_s"], rel=0.01)
     assert "few frames" in run("simulate", tmp_path / "plan.json", "--frames", 5)
@@ -237,3 +244,26 @@ def test_a_tampered_pipeline_is_refused(model, tmp_path):
             run("simulate", tmp_path / "broken.json")
     with pytest.raises(DownsetError, match="jitter"):
         run("simulate", tmp_path / "plan.json", "--jitter", "nan")
+
+
+def test_source_sink_and_window_are_options(model, tmp_path):
+    home = cluster_file(tmp_path)
+    arguments = ("split", model, "--cluster", home, "--method", "layerwise", "--json", "-q")
+    free = json.loads(run(*arguments))
+    held = json.loads(run(*arguments, "--window", 1))
+    assert held["window"] == 1
+    with pytest.raises(DownsetError, match="at least one frame"):
+        plan_pipeline(load(model), load_cluster(home), window=0)
+    assert held["period_s"] >= free["period_s"]
+    ends = json.loads(run(*arguments, "--source", "slow", "--sink", "slow", "-o", tmp_path / "plan.json"))
+    assert (ends["source"], ends["sink"], free["source"]) == ("slow", "slow", "outside")
+    sends = [{device["device"]: device["send_s"] for device in plan["devices"]} for plan in (free, ends)]
+    assert sends[1]["slow"] - sends[0]["slow"] == pytest.approx(3 * 96 * 96 * 4 / 6.25e6)  # the frame
+    for option, value, says in (
+        ("--source", "third", "fast, slow"),
+        ("--topology", "direct", "leader"),
+    ):
+        with pytest.raises(DownsetError, match=says):
+            run(*arguments, option, value)
+    with pytest.raises(DownsetError, match="comm paper knows no source"):
+        run(*arguments, "--comm", "paper", "--sink", "slow")

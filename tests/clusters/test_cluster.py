@@ -78,3 +78,32 @@ def test_a_mistake_is_named_with_its_line(old, new, says):
 def test_a_missing_file_says_what_comes_along():
     with pytest.raises(LoadError, match="pico_1mac"):
         load_cluster("no/such.toml")
+
+
+def test_what_a_device_says_of_itself_goes_before_the_network():
+    text = GOOD.replace('kind = "links"', 'kind = "links"\nduplex = "full"\noverlap = true')
+    text = text.replace("alpha = 2", 'alpha = 2\nduplex = "half"\nruntime_memory = "40MB"\nbytes_per_s = 5e8')
+    cluster = parse_cluster(
+        text.replace('[[device]]\nname = "b"', '[device.alpha_of]\nConv = 1.5\n\n[[device]]\nname = "b"')
+    )
+    first, second = cluster.devices
+    assert [cluster.duplex(0), cluster.duplex(1)] == ["half", "full"]
+    assert (first.runtime_bytes, second.runtime_bytes) == (40 << 20, 0)
+    assert (first.moved_per_s, second.moved_per_s) == (5e8, second.speed)
+    assert (first.alpha_of, second.alpha_of) == ({"Conv": 1.5}, {})
+    assert parse_cluster(GOOD).duplex(0) == "half"
+
+
+@pytest.mark.parametrize(
+    ("new", "says"),
+    [
+        ('alpha = 2\nduplex = "both"', "line 11: duplex"),
+        ("alpha = 2\nbytes_per_s = 0", "line 11: bytes_per_s"),
+        ('alpha = 2\nruntime_memory = "some"', "line 11: runtime_memory"),
+        ("alpha = 2\n[device.alpha_of]\nConv = -1", "alpha_of"),
+    ],
+)
+def test_mistakes_in_what_a_device_says_of_itself(new, says):
+    with pytest.raises(LoadError) as error:
+        parse_cluster(GOOD.replace("alpha = 2", new), "home.toml")
+    assert says in str(error.value)

@@ -11,11 +11,11 @@ from downset.clusters.model import Cluster, Device, Network
 from downset.clusters.toml_file import load_cluster
 from downset.pipelines.drafts import Split, StageDraft
 from downset.pipelines.network import block_units, split_problem
+from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
 from downset.pipelines.pico import pico
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.problem import price
 from downset.pipelines.strips import equal_rows, tiles
-from downset.pipelines.timing import period_and_latency, stage_of, stages_of
 from tests.strategies_pipeline import random_chain, random_graph
 from zoo import graph
 

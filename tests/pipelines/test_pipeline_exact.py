@@ -11,8 +11,9 @@ from downset.pipelines import exact_search
 from downset.pipelines.device_order import canonical
 from downset.pipelines.drafts import Split
 from downset.pipelines.exact_search import search
-from downset.pipelines.problem import price
-from downset.pipelines.timing import needs, period_and_latency, stages_of
+from downset.pipelines.paper_timing import period_and_latency, stages_of
+from downset.pipelines.problem import quantities
+from downset.pipelines.strip_prices import needs
 from tests.oracles_pipeline import least_period
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 
@@ -31,7 +32,7 @@ def searched(problem, cluster, *, comm, limit=None, engine="native", several=Fal
 def instance(kind, seed):
     random = Random(f"{kind}/{seed}")
     problem = random_chain(random, rows=5) if seed % 2 else random_graph(random, units=2, rows=4)
-    return random, problem, random_cluster(random, kind), random.choice(["paper", "full"])
+    return random, problem, random_cluster(random, kind), random.choice(["paper", "resources"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,7 +75,7 @@ def test_minimal_sets_find_what_labels_of_all_sets_find(kind):
         random = Random(f"{kind}/{seed}")
         problem = random_chain(random, layers=7, rows=12)
         cluster = random_cluster(random, kind, devices=7)
-        comm, several = random.choice(["paper", "full"]), kind in ("links", "pairs")
+        comm, several = random.choice(["paper", "resources"]), kind in ("links", "pairs")
         minimal = searched(problem, cluster, comm=comm, several=several)
         labelled = searched(problem, cluster, comm=comm, several=several, limit=1e30)
         assert minimal <= labelled * (1 + 1e-7), seed
@@ -90,7 +91,7 @@ def test_stages_of_several_blocks(kind):
     for seed in range(3000, 3060):
         random = Random(f"{kind}/{seed}")
         problem = random_chain(random, layers=4, rows=9) if seed % 4 else random_graph(random, units=3, rows=6)
-        cluster, comm = random_cluster(random, kind), random.choice(["paper", "full"])
+        cluster, comm = random_cluster(random, kind), random.choice(["paper", "resources"])
         found = search(problem, cluster, comm=comm, time_limit_s=30.0)
         least = searched(problem, cluster, comm=comm, several=True, engine="python")
         assert found.finished and found.bound_s <= least * (1 + 1e-7) <= found.period_s * (1 + 2e-7), seed
@@ -116,7 +117,10 @@ def test_rounded_speeds_give_plans_and_bounds(monkeypatch, whole):
         for seed in range(4000, 4020):
             random = Random(f"{kind}/{seed}")
             problem, cluster = random_chain(random, layers=5, rows=9), random_cluster(random, kind, devices=5)
-            comm, banned = random.choice(["paper", "full"]), frozenset({(0, 1, 0)} if random.random() < 0.3 else ())
+            comm, banned = (
+                random.choice(["paper", "resources"]),
+                frozenset({(0, 1, 0)} if random.random() < 0.3 else ()),
+            )
             with monkeypatch.context() as few:
                 few.setattr(exact_search, "_MANY", 1 << 16)
                 least = searched(problem, cluster, comm=comm, forbidden=banned)
@@ -160,16 +164,21 @@ def test_prices_are_what_the_rows_need():
         for lo in range(segment.rows):
             for hi in range(lo + 1, segment.rows + 1):
                 rows = needs(problem, Split(start, stop, ()), lo, hi, segment.rows)
-                macs = moved = 0
-                for unit in problem.units[start:stop]:
-                    for op in unit:
-                        low, high = rows.get(problem.ops[op].outputs[0], (0, 0))
-                        macs += problem.ops[op].macs_per_row * (high - low)
+                macs = given = moved = 0
+                for op in (problem.ops[op] for unit in problem.units[start:stop] for op in unit):
+                    low, high = rows.get(op.outputs[0], (0, 0))
+                    macs += op.macs_per_row * (high - low)
+                    if low == high or op.macs_per_row:
+                        continue
+                    moved += sum((high - low) * problem.tensors[tensor].row_bytes for tensor in op.outputs)
+                    for tensor, first, last in zip(op.inputs, op.first, op.last, strict=True):
+                        moved += int(last[high] - first[low]) * problem.tensors[tensor].row_bytes
                 for tensor, (low, high) in rows.items():
-                    moved += (high - low) * problem.tensors[tensor].row_bytes if tensor not in made else 0
-                assert price(segment, lo, hi)[:2] == (macs, moved), (seed, lo, hi)
+                    given += (high - low) * problem.tensors[tensor].row_bytes if tensor not in made else 0
+                found = quantities(segment, lo, hi)
+                assert (*found[:2], found[3]) == (macs, given, moved), (seed, lo, hi)
         parts = sorted({0, random.randint(0, segment.rows), segment.rows})
-        out = sum(price(segment, a, b)[2] for a, b in pairwise(parts))
+        out = sum(quantities(segment, a, b)[2] for a, b in pairwise(parts))
         later = {t for unit in problem.units[stop:] for op in unit for t in problem.ops[op].inputs} | problem.kept
         read = {t for unit in problem.units[start:stop] for op in unit for t in problem.ops[op].inputs}
         assert out == sum(problem.tensors[t].nbytes for t in made if t in later or t not in read)

@@ -17,7 +17,7 @@ KINDS = ("links", "overlapping links", "shared", "shared without overlap")
 def instance(kind, seed):
     random = Random(f"{kind}/{seed}")
     problem = random_chain(random, rows=5) if seed % 2 else random_graph(random, units=2, rows=4)
-    return problem, random_cluster(random, kind), random.choice(["paper", "full"])
+    return problem, random_cluster(random, kind), random.choice(["paper", "resources"])
 
 
 def planned(problem, cluster, comm, limit):

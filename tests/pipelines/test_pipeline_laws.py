@@ -17,10 +17,10 @@ from downset.pipelines.check import verify_pipeline, verify_stages_cover
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.exact_search import search
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
+from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
-from downset.pipelines.timing import period_and_latency, stages_of
 from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
 from zoo import graph
 
@@ -32,7 +32,7 @@ def instances(count, *, kinds=KINDS):
         for kind in kinds:
             random = Random(f"law/{kind}/{seed}")
             problem = random_chain(random, rows=12) if seed % 2 else random_graph(random, units=4, rows=10)
-            yield random, problem, random_cluster(random, kind, devices=4), random.choice(["paper", "full"])
+            yield random, problem, random_cluster(random, kind, devices=4), random.choice(["paper", "resources"])
 
 
 @pytest.mark.parametrize("method", PIPELINERS)
@@ -55,7 +55,7 @@ def test_what_is_called_proven_is_the_least():
             problem = random_chain(random, layers=4, rows=7) if seed % 3 else random_graph(random, units=3, rows=6)
             cluster = random_cluster(random, kind)
             network = replace(cluster.network, bytes_per_s=random.choice([cluster.network.bytes_per_s, 1e3]))
-            cluster, comm = Cluster(cluster.devices, network), random.choice(["paper", "full"])
+            cluster, comm = Cluster(cluster.devices, network), random.choice(["paper", "resources"])
             plan = plan_pipeline(problem, cluster, comm=comm)
             least = search(problem, cluster, comm=comm, engine="python", time_limit_s=30.0).period_s
             if plan.evidence.proven:
@@ -66,7 +66,8 @@ def test_what_is_called_proven_is_the_least():
 
 
 def test_another_device_never_raises_the_period():
-    for random, problem, cluster, comm in instances(12):
+    for random, problem, cluster, _ in instances(12):
+        comm = "paper"  # what the search is whole for
         more = Cluster((*cluster.devices, Device("extra", random.choice([1.0, 20.0, 50.0]))), cluster.network)
         period = plan_pipeline(problem, cluster, comm=comm).period_s
         assert plan_pipeline(problem, more, comm=comm).period_s <= period * (1 + 1e-9)
@@ -83,19 +84,20 @@ def test_the_order_of_devices_changes_nothing():
 
 @pytest.mark.parametrize("kind", ["links", "pairs", "overlapping links", "shared"])
 def test_the_simulator_agrees_with_the_analytic_period(kind):
-    for _, problem, cluster, comm in instances(10, kinds=(kind,)):
+    for _, problem, cluster, _ in instances(10, kinds=(kind,)):
+        comm = "paper"
         for method in ("exact", "pico", "coedge", "optimal_fused"):
             plan = plan_pipeline(problem, cluster, method=method, comm=comm)
-            found = simulate(plan, frames=150)
-            assert found.completed == 150
+            found = simulate(plan, frames=400)
+            assert found.completed == 400
             assert found.period_s == pytest.approx(plan.period_s, rel=0.01)
             paced = simulate(plan, frames=20, arrival_s=plan.latency_s * 1.01)
             assert paced.latency_s[0] == pytest.approx(plan.latency_s, rel=1e-9)
 
 
 def test_a_shared_network_without_overlap_is_bounded_by_the_analytic_period():
-    for _, problem, cluster, comm in instances(10, kinds=("shared without overlap",)):
-        plan = plan_pipeline(problem, cluster, comm=comm)
+    for _, problem, cluster, _ in instances(10, kinds=("shared without overlap",)):
+        plan = plan_pipeline(problem, cluster, comm="paper")
         assert simulate(plan, frames=100).period_s >= plan.period_s * (1 - 1e-9)
 
 
@@ -150,11 +152,11 @@ def test_memory_limits_shape_the_plan():
     network = graph("squeezenet1_0", image=32)
     roomy = load_cluster("pico_1mac")
     free = plan_pipeline(network, roomy)
-    most = max(nbytes for stage in free.stages for nbytes in stage.memory_bytes)
+    most = max(held.total_bytes for held in free.memory)
     tight = replace(roomy, devices=tuple(replace(d, memory_bytes=int(most * 0.8)) for d in roomy.devices))
     held = plan_pipeline(network, tight)
     verify_pipeline(network, held)
-    assert max(nbytes for stage in held.stages for nbytes in stage.memory_bytes) <= most * 0.8
+    assert max(device.total_bytes for device in held.memory) <= most * 0.8
     assert held.period_s >= free.period_s
     tiny = replace(roomy, devices=tuple(replace(d, memory_bytes=1000) for d in roomy.devices))
     with pytest.raises(InfeasibleError, match="memory"):
@@ -211,26 +213,65 @@ def downsets(units):
 def test_the_schema_file_is_the_schema():
     assert json.loads(SCHEMA.read_text()) == json.loads(json.dumps(pipeline_schema()))
     with pytest.raises(LoadError, match=r"cluster|kind"):
-        decode_plan(b'{"kind": "pipeline", "schema": 2, "cluster": {}}')
+        decode_plan(b'{"kind": "pipeline", "schema": 3, "cluster": {}}')
+    for older in (1, 2):
+        with pytest.raises(LoadError, match=rf"schema {older}.*make the plan again$"):
+            decode_plan(b'{"kind": "pipeline", "schema": %d, "cluster": {}}' % older)
 
 
 def test_broken_plans_are_named():
     network = graph("squeezenet1_0", image=64, weights=False)
-    plan = plan_pipeline(network, load_cluster("pico_1mac"))
+    plan = plan_pipeline(network, load_cluster("pico_1mac"), method="blocks")
     verify_pipeline(network, plan)
     first, *others = plan.stages
-    strip = first.blocks[0].strips[0]
-    shorter = replace(first.blocks[0], strips=(replace(strip, stop=strip.stop - 1), *first.blocks[0].strips[1:]))
-    heavier = replace(first.blocks[0], strips=(replace(strip, macs=strip.macs + 1), *first.blocks[0].strips[1:]))
+    block = first.blocks[0]
+    strip = block.strips[0]
+
+    def with_strip(**changes):
+        changed = replace(block, strips=(replace(strip, **changes), *block.strips[1:]))
+        return replace(plan, stages=(replace(first, blocks=(changed,)), *others))
+
+    def with_task(number, **changes):
+        tasks = list(plan.tasks)
+        tasks[number] = replace(tasks[number], **changes)
+        return replace(plan, tasks=tuple(tasks))
+
+    sends = next(n for n, task in enumerate(plan.tasks) if task.transfer is not None and task.after)
+    transfer = plan.tasks[sends].transfer
+    rows = transfer.rows[0]
+    schedule, orders = plan.schedule, plan.schedule.orders
+    several = next(n for n, order in enumerate(orders) if len(order.turns) > 2)
+
+    def with_order(turns):
+        changed = replace(orders[several], turns=turns)
+        return replace(plan, schedule=replace(schedule, orders=(*orders[:several], changed, *orders[several + 1 :])))
+
+    turns = orders[several].turns
     broken = [
         (replace(plan, stages=plan.stages[1:]), "before one it needs|no stage"),
         (replace(plan, stages=(first, *others[::-1])), "before one it needs"),
-        (replace(plan, stages=(replace(first, blocks=(shorter,)), *others)), "cover"),
-        (replace(plan, stages=(replace(first, blocks=(heavier,)), *others)), "MACs"),
+        (with_strip(stop=strip.stop - 1), "cover"),
+        (with_strip(macs=strip.macs + 1), "MACs"),
+        (with_strip(moved_bytes=strip.moved_bytes + 1), "moved bytes"),
+        (with_strip(in_bytes=strip.in_bytes + 1), "bytes in"),
+        (with_strip(out_bytes=strip.out_bytes + 1), "bytes out"),
         (replace(plan, stages=(replace(first, devices=others[0].devices), *others)), "in stages"),
-        (replace(plan, stages=(replace(first, compute_s=first.compute_s / 2), *others)), "takes"),
-        (replace(plan, stages=(first, replace(others[0], nbytes=1), *others[1:])), "bytes"),
+        (replace(plan, tasks=plan.tasks[:-1]), "no task"),
+        (with_task(sends, after=()), "does not have from the tasks before it"),
+        (with_task(sends, after=(sends,)), "not all before it"),
+        (with_task(sends, transfer=replace(transfer, nbytes=transfer.nbytes - 1)), "its rows are"),
+        (with_task(sends, transfer=replace(transfer, rows=(replace(rows, stop=10**6),))), "does not have"),
+        (with_order(turns[1:]), "each of its tasks once"),
+        (with_order((*turns, turns[0])), "each of its tasks once"),
+        (with_order(tuple(replace(turn, behind=turn.behind + 9 * k) for k, turn in enumerate(turns))), "deadlock|take"),
+        (replace(plan, schedule=replace(schedule, orders=orders[1:])), "no order of"),
+        (replace(plan, schedule=replace(schedule, window=0)), "at least one frame"),
+        (replace(plan, schedule=replace(schedule, load_bound_s=0.0)), "load bound"),
+        (replace(plan, schedule=None), "no schedule"),
+        (replace(plan, exit=plan.entry), "result"),
+        (replace(plan, latency_s=plan.latency_s / 2), "latency"),
         (replace(plan, period_s=plan.period_s / 2), "period"),
+        (replace(plan, period_s=plan.period_s * 2), "period"),
         (replace(plan, evidence=replace(plan.evidence, bound=plan.period_s * 2)), "bound"),
     ]
     for bad, says in broken:

@@ -12,9 +12,9 @@ from downset.pipelines.early_fused import early_fused, grid_of
 from downset.pipelines.layerwise import layerwise
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.optimal_fused import optimal_fused
+from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
 from downset.pipelines.problem import chain_problem
 from downset.pipelines.strips import equal_rows, proportional_rows, tiles
-from downset.pipelines.timing import period_and_latency, stage_of, stages_of
 from tests.strategies_pipeline import random_chain
 from zoo import graph
 
@@ -32,7 +32,7 @@ def seconds(problem, drafts, *, comm="paper"):
 
 def test_layerwise_splits_every_layer_by_speed_and_gathers_it():
     problem = chain_problem([(10, 3, 1, 4)] * 3, rows=24, row_bytes=4)
-    (stage,) = stages_of(problem, CLUSTER, layerwise(problem, CLUSTER).stages, comm="full")
+    (stage,) = stages_of(problem, CLUSTER, layerwise(problem, CLUSTER).stages, comm="resources")
     assert [(block.start, block.stop) for block in stage.blocks] == [(0, 1), (1, 2), (2, 3)]
     for block in stage.blocks:
         assert [(strip.device, strip.start, strip.stop) for strip in block.strips] == [

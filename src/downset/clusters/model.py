@@ -6,14 +6,15 @@ of all transfers share one rate). Rates are written in Mbit/s (10⁶ bits), held
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import msgspec
 
 from downset.text import abridged
 
-__all__ = ["Cluster", "Device", "Link", "Network"]
+__all__ = ["Cluster", "Device", "Duplex", "Link", "Network"]
 
 
 # The upper bounds keep infinities out; no device or link is near them. Plans hold them to their clusters too.
@@ -21,11 +22,17 @@ Positive = Annotated[float, msgspec.Meta(ge=1e-9, le=1e18)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e24)]
 MemoryBytes = Annotated[int, msgspec.Meta(gt=0)]
+OverheadBytes = Annotated[int, msgspec.Meta(ge=0)]
+Duplex = Literal["half", "full"]
+"""half: a device sends or receives; full: it does both at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`mac_per_s`: capacity ϑ of eq. 7; `alpha`: its regression's coefficient (time = alpha · MACs / mac_per_s)."""
+    """`mac_per_s`: capacity ϑ of eq. 7; `alpha`: its regression's coefficient (time = alpha · MACs / mac_per_s), for
+    kinds of operators in `alpha_of` theirs. `bytes_per_s`: how fast operators without MACs read and write, unless
+    given a byte in the time of a MAC. `memory_bytes` limits what a plan holds there and `runtime_bytes`, which the
+    device's runtime takes for itself. `duplex`: unless given as the network has it."""
 
     name: str
     mac_per_s: Positive
@@ -33,11 +40,25 @@ class Device:
     memory_bytes: MemoryBytes | None = None
     power_busy_w: NotNegative | None = None
     power_idle_w: NotNegative | None = None
+    duplex: Duplex | None = None
+    bytes_per_s: Rate | None = None
+    alpha_of: Mapping[str, Positive] = field(default_factory=dict)
+    runtime_bytes: OverheadBytes = 0
 
     @property
     def speed(self) -> float:
-        """MACs per second that the time model divides by."""
+        """MACs per second that the time model divides by, of kinds without an alpha of their own."""
         return self.mac_per_s / self.alpha
+
+    @property
+    def peak_speed(self) -> float:
+        """MACs per second of the kind that it computes fastest."""
+        return self.mac_per_s / min([self.alpha, *self.alpha_of.values()])
+
+    @property
+    def moved_per_s(self) -> float:
+        """Bytes per second of operators without MACs."""
+        return self.speed if self.bytes_per_s is None else self.bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +72,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """`overlap`: a stage computes one frame while it transfers another; its time is then the longer of the two instead
-    of the sum (eq. 11). Default: shared networks overlap, links do not."""
+    """`overlap`: a device computes one frame while it transfers another; without it does one thing at a time. Default:
+    shared networks overlap, links do not. `duplex` speaks of overlapping links only."""
 
     kind: Literal["links", "shared"]
     bytes_per_s: Rate
     latency_s: NotNegative = 0.0
     overlap: bool = False
     links: tuple[Link, ...] = ()
+    duplex: Duplex = "half"
 
     __repr__ = abridged
 
@@ -71,6 +93,9 @@ class Cluster:
     network: Network
 
     __repr__ = abridged
+
+    def duplex(self, device: int) -> Duplex:
+        return self.devices[device].duplex or self.network.duplex
 
     def link(self, first: int, second: int) -> tuple[float, float]:
         """(bytes per second, latency in seconds) between two devices."""

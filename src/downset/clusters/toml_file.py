@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from downset.clusters.model import Cluster, Device, Link, MemoryBytes, Network, NotNegative, Positive
+from downset.clusters.model import Cluster, Device, Duplex, Link, MemoryBytes, Network, NotNegative, Positive
 from downset.errors import LoadError, UsageError
 from downset.text import parse_bytes
 
@@ -27,6 +27,7 @@ class _NetworkForm(_Form, frozen=True):
     rate_mbps: Positive
     latency_ms: NotNegative = 0.0
     overlap: bool | None = None
+    duplex: Duplex = "half"
 
 
 class _LinkForm(_Form, frozen=True):
@@ -42,6 +43,10 @@ class _DeviceForm(_Form, frozen=True):
     memory: str | MemoryBytes | None = None
     power_busy_w: NotNegative | None = None
     power_idle_w: NotNegative | None = None
+    duplex: Duplex | None = None
+    bytes_per_s: Positive | None = None
+    alpha_of: dict[str, Positive] = {}
+    runtime_memory: str | MemoryBytes | None = None
 
 
 class _ClusterForm(_Form, frozen=True):
@@ -92,13 +97,19 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
             raise LoadError(
                 _placed(f"two devices are called {device.name!r} - at `$.device[{index}].name`", text, where)
             )
-        try:
-            memory = parse_bytes(device.memory) if isinstance(device.memory, str) else device.memory
-        except UsageError as error:
-            raise LoadError(_placed(f"{error} - at `$.device[{index}].memory`", text, where)) from None
+        sizes = {}
+        for field in ("memory", "runtime_memory"):
+            written = getattr(device, field)
+            try:
+                sizes[field] = parse_bytes(written) if isinstance(written, str) else written
+            except UsageError as error:
+                raise LoadError(_placed(f"{error} - at `$.device[{index}].{field}`", text, where)) from None
         devices.append(
-            Device(device.name, device.mac_per_s, device.alpha, memory, device.power_busy_w, device.power_idle_w)
-        )
+            Device(
+                device.name, device.mac_per_s, device.alpha, sizes["memory"], device.power_busy_w, device.power_idle_w,
+                device.duplex, device.bytes_per_s, device.alpha_of, sizes["runtime_memory"] or 0,
+            )
+        )  # fmt: skip
     network = _network(form, names, text, where)
     return Cluster(tuple(devices), network)
 
@@ -121,7 +132,8 @@ def _network(form: _ClusterForm, names: list[str], text: str, where: str) -> Net
     written = form.network
     overlap = written.kind == "shared" if written.overlap is None else written.overlap
     ordered = tuple(links[pair] for pair in sorted(links))
-    return Network(written.kind, written.rate_mbps * 1e6 / 8, written.latency_ms / 1e3, overlap, ordered)
+    rate, latency = written.rate_mbps * 1e6 / 8, written.latency_ms / 1e3
+    return Network(written.kind, rate, latency, overlap, ordered, written.duplex)
 
 
 def _placed(message: str, text: str, where: str) -> str:

@@ -6,18 +6,20 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import SECONDS, console
+from downset.commands.options import SECONDS, console, parse_shapes
 from downset.errors import InvalidPlan, UsageError
 from downset.text import parse_seconds
 
 if TYPE_CHECKING:
     from downset.distributed.simulator import Disturbance
+    from downset.graph.core import Graph
     from downset.plans import Pipeline
+    from downset.results import Simulation
 
 __all__ = ["simulate"]
 
@@ -25,7 +27,9 @@ __all__ = ["simulate"]
 @click.command()
 @click.argument("plan_file", metavar="PLAN", type=click.Path())
 @click.option("--frames", type=click.IntRange(1, 100_000), default=1000, show_default=True)
-@click.option("--arrival", type=SECONDS, help="A frame comes this often; without it one is always waiting.")
+@click.option(
+    "--arrival", "arrival_s", type=SECONDS, help="A frame comes this often; without it one is always waiting."
+)
 @click.option(
     "--jitter",
     type=click.FloatRange(0, 100),
@@ -36,19 +40,28 @@ __all__ = ["simulate"]
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the jitter.")
 @click.option("--fail", "fails", multiple=True, metavar="DEVICE@10s", help="The device dies then; repeatable.")
 @click.option("--slow", "slows", multiple=True, metavar="DEVICE@10s*2", help="It takes that many times as long.")
+@click.option("--replan", "model", metavar="MODEL", type=click.Path(), help="Plan MODEL anew without --fail's devices.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@click.option("-o", "--output", type=click.Path(), help="Where to write the plan made anew.")
 @json_option("simulate")
 def simulate(
-    plan_file: str, frames: int, arrival: float | None, jitter: float, seed: int, fails: tuple[str, ...],
-    slows: tuple[str, ...], as_json: bool,
+    plan_file: str, fails: tuple[str, ...], slows: tuple[str, ...], model: str | None, shapes: tuple[str, ...],
+    output: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Simulate PLAN (from `downset split -o`): period, latency, utilisation, redundancy, energy."""
-    from downset.distributed.simulator import simulate as run
-    from downset.formats.plan_json import read_plan
+    """Simulate PLAN (from `downset split -o`): period, latency, what devices do, queues, redundancy, energy."""
+    from downset.formats.onnx.data_files import weights_beside
+    from downset.formats.plan_json import read_plan, write_plan
+    from downset.formats.reading import load
+    from downset.formats.whole_files import check_output
     from downset.joint.check import verify
     from downset.plans import Pipeline
     from downset.reports.json_form import simulation_json
     from downset.reports.simulations import simulation_lines
 
+    if model is None and (output is not None or shapes):
+        raise UsageError("-o and --shape speak of the plan made anew: give --replan MODEL")
+    if output is not None:
+        check_output(output, source=[plan_file, str(model)])
     plan = read_plan(plan_file)
     if not isinstance(plan, Pipeline):
         raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
@@ -56,30 +69,62 @@ def simulate(
         verify(plan)
     except InvalidPlan as error:
         raise InvalidPlan(f"{plan_file}: {error}") from None
-    disturbances = [_disturbance(plan, text, dies=True) for text in fails]
-    disturbances += [_disturbance(plan, text, dies=False) for text in slows]
-    with _progress(frames) as progress:
-        found = run(
-            plan, frames=frames, arrival_s=arrival, jitter=jitter, seed=seed, disturbances=disturbances,
-            progress=progress,
-        )  # fmt: skip
+    dead = [_disturbance(plan, text, dies=True) for text in fails]
+    slow = [_disturbance(plan, text, dies=False) for text in slows]
+    anew = None
+    if model is not None:
+        graph = load(model, shapes=parse_shapes(shapes))
+        if output is not None:
+            check_output(output, source=weights_beside(graph))
+        anew = _anew(plan, plan_file, model, graph, dead)
+    found = _simulated(plan, [*dead, *slow], options)
+    found_anew = None if anew is None else _simulated(anew, [], options)
+    if anew is not None and output is not None:
+        write_plan(output, anew)
+    document = simulation_json(found, plan)
+    lines = simulation_lines(found, plan, arrives=options["arrival_s"] is not None)
+    if anew is not None and found_anew is not None:
+        document["replan"] = simulation_json(found_anew, anew)
+        lines.append(f"planned anew by {anew.evidence.method} without the dead devices:")
+        lines += simulation_lines(found_anew, anew, arrives=options["arrival_s"] is not None)
     if as_json:
-        print_json("simulate", simulation_json(found, plan))
+        print_json("simulate", document)
         return
     out = console()
-    for line in simulation_lines(found, plan, arrives=arrival is not None):
+    for line in lines:
         out.print(line, markup=False, soft_wrap=True)
 
 
+def _simulated(plan: Pipeline, disturbances: list[Disturbance], options: dict[str, Any]) -> Simulation:
+    from downset.distributed.simulator import simulate as run
+
+    with _progress() as progress:
+        return run(plan, disturbances=disturbances, progress=progress, **options)
+
+
+def _anew(plan: Pipeline, plan_file: str, model: str, graph: Graph, dead: list[Disturbance]) -> Pipeline:
+    """The graph's plan without the dead devices; it is the plan's model."""
+    from downset.pipelines.check import verify_pipeline
+    from downset.pipelines.replan import replan
+
+    if not dead:
+        raise UsageError("--replan plans without the devices of --fail: give at least one")
+    try:
+        verify_pipeline(graph, plan)
+    except InvalidPlan as error:
+        raise UsageError(f"{plan_file} is no plan of {model}: {error}") from None
+    return replan(graph, plan, [item.device for item in dead])
+
+
 @contextmanager
-def _progress(frames: int) -> Iterator[Callable[[int], None]]:
+def _progress() -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal, nothing elsewhere."""
     from rich.progress import Progress
 
     talk = console(stderr=True)
     with Progress(console=talk, transient=True, disable=not talk.is_terminal) as bar:
-        task = bar.add_task("frames", total=frames)
-        yield lambda left: None if left % 100 else bar.update(task, completed=left)
+        task = bar.add_task("frames")
+        yield lambda done, of: None if done % 100 else bar.update(task, completed=done, total=of)
 
 
 def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:

@@ -37,10 +37,22 @@ __all__ = ["split"]
 @click.option("--max-latency", type=SECONDS, help="Longest time one frame may take through all stages.")
 @click.option(
     "--comm",
-    type=click.Choice(["full", "paper"]),
-    default="full",
+    type=click.Choice(["resources", "paper"]),
+    default="resources",
     show_default=True,
-    help="paper: without the transfer from stage to stage, as PICO's eq. 10.",
+    help="paper: the equations of PICO, without schedules.",
+)
+@click.option(
+    "--topology",
+    type=click.Choice(["leader", "direct"]),
+    default="leader",
+    show_default=True,
+    help="How exact hands rows on: through stages' leaders, or from device to device.",
+)
+@click.option("--source", metavar="DEVICE", help="Where frames come from, at a cost; default: outside, at none.")
+@click.option("--sink", metavar="DEVICE", help="Where results go; default: outside.")
+@click.option(
+    "--window", type=click.IntRange(1, 1_000_000), help="Most frames inside at once; default: as many as help."
 )
 @time_limit_option("For the search.")
 @worker_memory_option
@@ -69,7 +81,9 @@ def split(
     cluster = load_cluster(cluster_file)
     graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     _check_outputs(output, options["export_dir"], weights_beside(graph))
-    shared = {"comm": options["comm"], "max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
+    asked = ("comm", "topology", "source", "sink", "window")
+    shared = {name: options[name] for name in asked}
+    shared |= {"max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
     plan = plan_pipeline(graph, cluster, method=method, **shared)
     verify(graph, plan)
     compared = plan_by_every_method(graph, cluster, known=plan, **shared) if compare else {}
@@ -115,20 +129,32 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from rich.markup import escape
     from rich.table import Table
 
-    from downset.reports.pipelines import compared_lines, period_line, stage_rows, utilisation_line
+    from downset.reports.pipelines import (
+        compared_lines,
+        device_loads,
+        period_line,
+        sent_bytes,
+        stage_rows,
+        utilisation_line,
+    )
+    from downset.text import printable
 
     cut = "columns" if any(block.axis for stage in plan.stages for block in stage.blocks) else "rows"
-    table = Table(
-        "stage", "operators", f"devices: {cut} (* leads)", "MMACs", "redundant", "kB", "memory", "compute", "transfer"
-    )
+    table = Table("stage", "operators", f"devices: {cut} (* leads)", "MMACs", "redundant", "kB sent")
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(stage_rows(plan, stage))
-        memory = f"{_short(max(stage.memory_bytes) / 1e6)} MB" if stage.memory_bytes else "-"
         table.add_row(
             str(place), str(len(stage.ops)), escape(rows), _short(stage.macs / 1e6),
-            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", _short(stage.nbytes / 1e3), memory,
-            f"{stage.compute_s:.4g} s", f"{stage.transfer_s:.4g} s",
+            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", _short(sent_bytes(plan, place) / 1e3),
         )  # fmt: skip
+    out.print(table)
+    table = Table("device", "computes", "sends", "receives", "of a period", "memory")
+    memory = {held.device: held.total_bytes for held in plan.memory}
+    for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True)):
+        seconds = (load.compute_s, load.send_s, load.receive_s)
+        share = sum(seconds) / plan.period_s if plan.period_s else 0.0
+        held = f"{_short(memory[number] / 1e6)} MB" if number in memory else "-"
+        table.add_row(escape(printable(device.name)), *(f"{one:.4g} s" for one in seconds), f"{share:.0%}", held)
     out.print(table)
     for line in (period_line(plan), utilisation_line(plan), *compared_lines(plan, compared)):
         out.print(line, markup=False, soft_wrap=True)

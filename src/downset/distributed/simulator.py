@@ -1,35 +1,30 @@
-"""A pipeline run frame by frame: an event simulation to judge plans, and the analytic times, by.
+"""Plans simulated: how often frames leave, how long they take, what devices do, and what is left when one dies.
 
-Frames queue for stages; a stage waits for its input, does its rounds of transfers and its blocks, and passes on. Links
-carry a round in the time of its busiest device; a shared network carries one round at a time, whichever stage asks.
-Where the network overlaps, a stage computes one frame while another frame's transfers run; else it does one frame at a
-time. Older frames go first. Built on SimPy (extra `sim`).
+The simulator knows a plan and its cluster, and nothing of the planners: who fetches what from whom, the order of work
+and the buffers are the plan's, the times are priced here (`task_prices`). Plans with orders run in `plan_run`, those by
+the paper's equations in `paper_run`.
 """
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from downset.distributed.conditions import Conditions, Disturbance
+from downset.distributed.paper_run import run_paper
+from downset.distributed.plan_run import run_plan
+from downset.distributed.run_record import RunRecord
 from downset.errors import UsageError
-from downset.extras import optional_library
-from downset.pipelines.timing import round_seconds
-from downset.plans import Block, Pipeline, PipelineStage, Transfer
+from downset.plans import Pipeline
 from downset.results import Simulation
 
 __all__ = ["Disturbance", "simulate"]
 
-
-@dataclass(frozen=True, slots=True)
-class Disturbance:
-    """From `at_s` on the device takes `factor` times as long; infinity: it is dead."""
-
-    device: int
-    at_s: float
-    factor: float = math.inf
+_PACE = 0.95
+"""Of the sustained rate: so fast frames arrive where their latencies are looked at."""
+_PACED_TASKS = 2_000_000
+"""About so many tasks are simulated for latencies; empty frames cost as much as others."""
 
 
 def simulate(
@@ -40,22 +35,38 @@ def simulate(
     jitter: float = 0.0,
     seed: int = 0,
     disturbances: Sequence[Disturbance] = (),
-    in_flight: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Simulation:
     """Run `frames` frames through a plan.
 
-    A frame comes every `arrival_s` seconds (None: one is always waiting). `jitter` is the coefficient of variation of
-    computing times, log-normal with mean 1, drawn from `seed`. At most `in_flight` frames are inside at once where one
-    is always waiting; latencies grow with it (default: one more than fit into a latency; where frames can hold each
-    other up twice that and two, and six for every block of a stage of several). `progress` is told how many frames
-    have left. Raises UsageError for arguments without sense, UnsupportedError without SimPy."""
-    if (
-        frames < 1
-        or not 0 <= jitter <= 100
-        or (arrival_s is not None and arrival_s <= 0)
-        or (in_flight is not None and in_flight < 1)
-    ):
+    A saturated run, in which a frame is always waiting and nothing is disturbed, gives the period that the plan
+    sustains. A frame comes every `arrival_s` seconds; None: one is always waiting, and latencies are those of one more
+    run, at 0.95 of the sustained rate. `jitter` is the coefficient of variation of computing times, log-normal with
+    mean 1, drawn from `seed`. `progress` is told how many frames have left, and how many may in all runs together.
+    Raises UsageError for arguments without sense, InvalidPlan for orders that cannot be followed."""
+    _check(plan, frames, arrival_s, jitter, disturbances)
+    runs = _Runs(plan, frames, jitter, seed, progress or _nobody)
+    runs.planned = 1 + (arrival_s is not None or bool(disturbances)) + (arrival_s is None)
+    saturated = runs.run(frames, None, ())
+    sustained_s = _period_s(saturated)
+    if arrival_s is None:
+        asked = runs.run(frames, None, disturbances) if disturbances else saturated
+        pace_s = (sustained_s or plan.period_s) / _PACE
+        latest = runs.run(_paced_frames(plan, frames), pace_s, disturbances) if pace_s > 0 else asked
+    else:
+        pace_s = arrival_s
+        asked = latest = runs.run(frames, arrival_s, disturbances)
+    return _summary(plan, frames, asked, latest, sustained_s, pace_s)
+
+
+def _nobody(done: int, of: int) -> None:
+    """Who is told where nobody asked to be."""
+
+
+def _check(
+    plan: Pipeline, frames: int, arrival_s: float | None, jitter: float, disturbances: Sequence[Disturbance]
+) -> None:
+    if frames < 1 or not 0 <= jitter <= 100 or (arrival_s is not None and not 0 < arrival_s < math.inf):
         raise UsageError("simulate needs at least one frame, a jitter from 0 to 100 and an arrival above 0 s")
     for disturbance in disturbances:
         if not 0 <= disturbance.device < len(plan.cluster.devices) or disturbance.at_s < 0 or disturbance.factor <= 0:
@@ -63,217 +74,102 @@ def simulate(
                 f"a disturbance of device {disturbance.device} at {disturbance.at_s:g} s by {disturbance.factor:g}: "
                 f"the plan has {len(plan.cluster.devices)} devices, times are 0 or more, factors above 0"
             )
-    simpy = optional_library("simpy", what="the simulator", extra="sim")
-    run = _Run(plan, simpy.Environment(), simpy, jitter, seed, disturbances, progress or (lambda _: None))
-    fitting = math.ceil(plan.latency_s / plan.period_s - 1e-9) + 1 if plan.period_s > 0 else 1
-    contended = jitter > 0 or plan.cluster.network.overlap or plan.cluster.network.kind == "shared"
-    # Frames that hold each other up need room at every block of a stage: less, and the busiest waits at times.
-    several = sum(len(stage.blocks) for stage in plan.stages if len(stage.blocks) > 1)
-    window = in_flight or (2 * fitting + 2 + 6 * several if contended else fitting)
-    run.env.process(run.source(frames, arrival_s, window))
-    run.env.run()
-    return run.result(frames, window)
 
 
-class _Run:
-    def __init__(
-        self, plan: Pipeline, env: Any, simpy: Any, jitter: float, seed: int, disturbances: Sequence[Disturbance],
-        progress: Callable[[int], None],
-    ) -> None:  # fmt: skip
-        self.plan, self.env, self.simpy = plan, env, simpy
-        self.jitter, self.random = jitter, random.Random(seed)
-        self.disturbances = sorted(disturbances, key=lambda item: item.at_s)
-        self.dead = [_dead(self.disturbances, device) for device in range(len(plan.cluster.devices))]
-        self.overlap = plan.cluster.network.overlap
-        resource = simpy.PriorityResource
-        self.medium = resource(env, 1) if plan.cluster.network.kind == "shared" else None
-        # Overlapping stages have one worker that computes and one that transfers; others a single one for both.
-        self.workers = [resource(env, 1) for _ in plan.stages]
-        self.radios = [resource(env, 1) for _ in plan.stages]
-        self.busy = [0.0] * len(plan.cluster.devices)
-        self.begun: dict[int, float] = {}
-        self.left: list[float] = []
-        self.latencies: list[float] = []
-        self.stalled_at: float | None = None
-        self.progress = progress
+def _paced_frames(plan: Pipeline, frames: int) -> int:
+    window = 1 if plan.schedule is None else plan.schedule.window
+    return min(frames, max(100, _PACED_TASKS // max(window * len(plan.tasks), 1)))
 
-    def source(self, frames: int, arrival_s: float | None, in_flight: int) -> Iterator[Any]:
-        tokens = self.simpy.Resource(self.env, in_flight)
-        for frame in range(frames):
-            if arrival_s is not None and frame:
-                yield self.env.timeout(arrival_s)
-            if arrival_s is None:
-                token = tokens.request()
-                yield token
-            else:
-                token = None
-            self.env.process(self.frame(frame, tokens, token))
 
-    def frame(self, frame: int, tokens: Any, token: Any) -> Iterator[Any]:
-        for index, stage in enumerate(self.plan.stages):
-            sender = self.plan.stages[index - 1].leader if index else -1
-            if self.overlap:
-                yield from self.overlapped(frame, index, stage, sender)
-            else:
-                with self.workers[index].request(priority=frame) as turn:
-                    yield turn
-                    self.begin(frame)
-                    yield from self.whole_stage(frame, stage, sender)
-        self.left.append(self.env.now)
-        self.progress(len(self.left))
-        self.latencies.append(self.env.now - self.begun.pop(frame))
-        if token is not None:
-            tokens.release(token)
+@dataclass(slots=True)
+class _Runs:
+    """The runs of one simulation, each under the same jitter."""
 
-    def begin(self, frame: int) -> None:
-        """Its latency counts from here: waiting for the first stage is the source's, not the pipeline's."""
-        self.begun.setdefault(frame, self.env.now)
+    plan: Pipeline
+    frames: int
+    jitter: float
+    seed: int
+    progress: Callable[[int, int], None]
+    planned: int = 1
+    left: int = 0
 
-    def whole_stage(self, frame: int, stage: PipelineStage, sender: int) -> Iterator[Any]:
-        yield from self.reached([stage.leader], 0.0)
-        for transfers, block in _steps(stage, sender):
-            if transfers:
-                yield from self.transfer(frame, transfers)
-            if block is not None:
-                yield from self.compute(block)
-
-    def overlapped(self, frame: int, index: int, stage: PipelineStage, sender: int) -> Iterator[Any]:
-        yield from self.reached([stage.leader], 0.0)
-        for transfers, block in _steps(stage, sender):
-            if transfers:
-                with self.radios[index].request(priority=frame) as turn:
-                    yield turn
-                    self.begin(frame)
-                    yield from self.transfer(frame, transfers)
-            if block is not None:
-                with self.workers[index].request(priority=frame) as turn:
-                    yield turn
-                    self.begin(frame)
-                    yield from self.compute(block)
-
-    def transfer(self, frame: int, transfers: Sequence[Transfer]) -> Iterator[Any]:
-        ends = sorted({device for transfer in transfers for device in (transfer.source, transfer.target)})
-        seconds = round_seconds(self.plan.cluster, transfers)
-        if self.medium is None:
-            yield from self.reached(ends, seconds)
-            return
-        with self.medium.request(priority=frame) as turn:
-            yield turn
-            done = self.while_alive(ends, self.env.now, seconds)
-            if done < math.inf:
-                yield self.env.timeout(done - self.env.now)
-                return
-            yield self.env.timeout(max(0.0, self.died(ends) - self.env.now))
-        yield from self.reached(ends, 0.0)  # never; the others have the network again
-
-    def reached(self, devices: Sequence[int], seconds: float) -> Iterator[Any]:
-        """Wait until all these devices were alive for so long."""
-        done = self.while_alive(devices, self.env.now, seconds)
-        if done == math.inf:
-            yield from self.stall(devices)
-        if done > self.env.now:
-            yield self.env.timeout(done - self.env.now)
-
-    def stall(self, devices: Sequence[int]) -> Iterator[Any]:
-        if self.stalled_at is None:
-            self.stalled_at = max(self.env.now, self.died(devices))
-        yield self.env.event()  # never comes
-
-    def died(self, devices: Sequence[int]) -> float:
-        return min(start for device in devices for start, stop in self.dead[device] if stop == math.inf)
-
-    def while_alive(self, devices: Sequence[int], begin: float, seconds: float) -> float:
-        """When something of `seconds` that starts at `begin`, and rests while one of the devices is dead, is done."""
-        now, left = begin, seconds
-        for start, stop in sorted(interval for device in devices for interval in self.dead[device]):
-            if stop <= now or (start > now and start >= now + left):
-                continue
-            now, left = stop, left - max(0.0, start - now)
-        return now + left
-
-    def compute(self, block: Block) -> Iterator[Any]:
-        by_device: dict[int, int] = {}
-        for strip in block.strips:
-            by_device[strip.device] = by_device.get(strip.device, 0) + strip.macs
-        longest = 0.0
-        for device, macs in by_device.items():
-            seconds = macs / self.plan.cluster.devices[device].speed * self.noise()
-            ends = self.ends(device, self.while_alive([device], self.env.now, 0.0), seconds)
-            if ends == math.inf:
-                yield from self.stall([device])
-            self.busy[device] += ends - self.env.now
-            longest = max(longest, ends - self.env.now)
-        yield self.env.timeout(longest)
-
-    def noise(self) -> float:
-        if self.jitter == 0:
-            return 1.0
-        variance = math.log1p(self.jitter**2)
-        return self.random.lognormvariate(-variance / 2, math.sqrt(variance))
-
-    def ends(self, device: int, begin: float, seconds: float) -> float:
-        """When work of `seconds` at full speed that starts at `begin` is done, the device changing speed on the way."""
-        now, left, factor = begin, seconds, 1.0
-        for change in self.disturbances:
-            if change.device != device:
-                continue
-            if change.at_s > now and left > 0:
-                done = (change.at_s - now) / factor if factor != math.inf else 0.0
-                if done >= left:
-                    return now + left * factor
-                left, now = left - done, change.at_s
-            factor = change.factor
-        return now + left * factor if left > 0 else now
-
-    def result(self, frames: int, window: int) -> Simulation:
-        completed = len(self.left)
-        end = self.left[-1] if self.left else self.env.now
-        # Not while the pipeline fills, nor while it drains: the last frames meet nobody behind them.
-        filled = min(max(completed // 5, window), max(completed - 2, 0))
-        drained = max(completed - 1 - window, filled + 1)
-        last = min(drained, completed - 1)
-        period = (self.left[last] - self.left[filled]) / (last - filled) if last > filled else end
-        ordered = sorted(self.latencies)
-        spans = (
-            [ordered[min(completed - 1, math.ceil(q * completed) - 1)] for q in (0.5, 0.9, 0.99, 1.0)]
-            if ordered
-            else [0.0] * 4
+    def run(self, frames: int, arrival_s: float | None, disturbances: Sequence[Disturbance]) -> RunRecord:
+        devices = len(self.plan.cluster.devices)
+        conditions = Conditions(devices, jitter=self.jitter, seed=self.seed, disturbances=disturbances)
+        if self.plan.schedule is None:
+            return run_paper(
+                self.plan, conditions, frames=frames, arrival_s=arrival_s, jitters=self.jitter > 0, progress=self.tell
+            )
+        return run_plan(
+            self.plan, self.plan.schedule, conditions, frames=frames, arrival_s=arrival_s, progress=self.tell
         )
-        devices = self.plan.cluster.devices
-        utilisation = tuple(min(1.0, busy / end) if end else 0.0 for busy in self.busy)
-        macs, redundant = [0] * len(devices), [0] * len(devices)
-        for stage in self.plan.stages:
-            for block in stage.blocks:
-                for strip in block.strips:
-                    macs[strip.device] += strip.macs
-                    redundant[strip.device] += strip.redundant_macs
-        redundancy = tuple(part / all_ if all_ else 0.0 for part, all_ in zip(redundant, macs, strict=True))
-        energy = 0.0 if completed else None
-        for device, busy in zip(devices, self.busy, strict=True):
-            if energy is None or device.power_busy_w is None or device.power_idle_w is None:
-                energy = None
-                break
-            worked = min(busy, end)
-            energy += (worked * device.power_busy_w + (end - worked) * device.power_idle_w) / completed
-        return Simulation(
-            frames, completed, period, (spans[0], spans[1], spans[2], spans[3]), utilisation, redundancy, energy, end,
-            self.stalled_at, window,
-        )  # fmt: skip
+
+    def tell(self) -> None:
+        self.left += 1
+        self.progress(self.left, self.planned * self.frames)
 
 
-def _dead(disturbances: Sequence[Disturbance], device: int) -> list[tuple[float, float]]:
-    """When a device is dead: from a factor of infinity to its next one, if there is any."""
-    own = [change for change in disturbances if change.device == device]
-    own = [change for at, change in enumerate(own) if not at or change.factor != own[at - 1].factor]
-    stops = [*(change.at_s for change in own[1:]), math.inf]
-    return [(change.at_s, stop) for change, stop in zip(own, stops, strict=False) if change.factor == math.inf]
+def _period_s(record: RunRecord) -> float | None:
+    """Mean time between frames that left, without the first fifth and while the pipeline fills or drains.
+
+    Where it stalled only frames count that left before, and None says that they were too few to tell."""
+    stalled = record.stalled_at_s
+    left = [when for _, when in record.left if stalled is None or when <= stalled]
+    count, drains = len(left), stalled is None
+    if count < 2 or (stalled is not None and count < 3 * record.window + 3):
+        return None
+    first = min(max(count // 5, record.window), count - 2)
+    last = min(max(count - 1 - (record.window if drains else 0), first + 1), count - 1)
+    return (left[last] - left[first]) / (last - first)
 
 
-def _steps(stage: PipelineStage, sender: int) -> Iterator[tuple[tuple[Transfer, ...], Block | None]]:
-    """A stage as rounds of transfers, each with the block computed after it."""
-    if stage.handover_bytes:
-        yield (Transfer(sender, stage.leader, stage.handover_bytes),), None
-    for block in stage.blocks:
-        yield block.before, block
-        if block.after:
-            yield block.after, None
+def _summary(
+    plan: Pipeline, frames: int, asked: RunRecord, latest: RunRecord, sustained_s: float | None, pace_s: float
+) -> Simulation:
+    end = max([asked.stalled_at_s or 0.0, *(when for _, when in asked.left[-1:])])
+    waiting = latest.waiting()
+    macs, redundant = [0] * len(plan.cluster.devices), [0] * len(plan.cluster.devices)
+    for strip in (strip for stage in plan.stages for block in stage.blocks for strip in block.strips):
+        macs[strip.device] += strip.macs
+        redundant[strip.device] += strip.redundant_macs
+    return Simulation(
+        frames=frames,
+        completed=len(asked.left),
+        period_s=_period_s(asked),
+        latency_s=_percentiles(latest.latencies_s()),
+        utilisation=_shares(asked.computing_s, end),
+        redundancy=tuple(part / whole if whole else 0.0 for part, whole in zip(redundant, macs, strict=True)),
+        energy_j=_energy_j(plan, asked, end),
+        seconds=end,
+        stalled_at_s=asked.stalled_at_s,
+        window=asked.window,
+        sending=_shares(asked.sending_s, end),
+        receiving=_shares(asked.receiving_s, end),
+        buffer_bytes=tuple(asked.most_buffer_bytes),
+        sustained_period_s=sustained_s,
+        arrival_s=pace_s,
+        most_waiting=max(waiting, default=0),
+        last_waiting=waiting[-1] if waiting else 0,
+    )
+
+
+def _percentiles(latencies: list[float]) -> tuple[float, float, float, float] | None:
+    ordered = sorted(latencies)
+    if not ordered:
+        return None
+    at = [ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.9, 0.99, 1.0)]
+    return at[0], at[1], at[2], at[3]
+
+
+def _shares(seconds: Sequence[float], end: float) -> tuple[float, ...]:
+    return tuple(min(1.0, part / end) if end else 0.0 for part in seconds)
+
+
+def _energy_j(plan: Pipeline, record: RunRecord, end: float) -> float | None:
+    total = 0.0
+    for device, busy in zip(plan.cluster.devices, record.busy_s, strict=True):
+        if not record.left or device.power_busy_w is None or device.power_idle_w is None:
+            return None
+        worked = min(busy, end)
+        total += worked * device.power_busy_w + (end - worked) * device.power_idle_w
+    return total / len(record.left)

@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 SCHEMA = 1
-PIPELINE_SCHEMA = 2
-"""2: blocks list their operators, and redundant MACs are all those above the least of any plan."""
+PIPELINE_SCHEMA = 3
+"""3: tasks with rows, orders of resources and buffers, memory by device."""
 
 Plan = Order | Arena | SharedObjects | Together | StagePlan | Pipeline
 """Whatever a plan file holds."""

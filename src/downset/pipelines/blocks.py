@@ -12,15 +12,15 @@ from dataclasses import replace
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import FoundPipeline, on_cuts
+from downset.pipelines.paper_timing import CommName
 from downset.pipelines.pico import Leader, Ties, pico
 from downset.pipelines.problem import SplitProblem, joined
-from downset.pipelines.timing import CommName
 
 __all__ = ["blocks"]
 
 
 def blocks(
-    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "full", max_latency_s: float | None = None,
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "resources", max_latency_s: float | None = None,
     leader: Leader = "most bytes", ties: Ties = "printed",
 ) -> FoundPipeline:  # fmt: skip
     """`pico` on units joined up to the cuts that a single tensor crosses."""

@@ -1,4 +1,5 @@
-"""The laws of pipeline plans. Imports no planner: prices come from `graph.row_form`, strip by strip."""
+"""The laws of pipeline plans. Imports no planner: MACs, bytes and rows come from `graph.row_form`, strip by strip,
+times from the plan's own work and cluster (check_times.py)."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from downset.errors import InvalidPlan
 from downset.graph.core import Graph
-from downset.graph.cost import row_form, segment_macs
-from downset.graph.row_form import Interval, RowForm
-from downset.plans import Block, Pipeline, PipelineStage, Transfer
+from downset.graph.row_form import RowForm
+from downset.pipelines.check_rows import PlanRows, check_rows
+from downset.pipelines.check_times import check_times
+from downset.plans import Block, Pipeline, PipelineStage, Strip
 
 if TYPE_CHECKING:
     from downset.pipelines.problem import SplitProblem
@@ -21,13 +23,16 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     """Raise InvalidPlan naming the first broken law, or return None.
 
     Laws: every operator is in one stage, after those it needs; no device is in two stages; the strips of every block
-    cover its frame; MACs are what the rows of a strip need, redundant those above what somebody reads; times follow
-    from MACs, bytes and the cluster; the period is the slowest stage or the medium; bound <= period, equal if
-    proven."""
+    cover its frame; MACs and bytes are what the rows of a strip need, redundant MACs those above what somebody reads;
+    every strip is one task; a task reads and sends what its device holds when the tasks before it are done; every
+    resource does its tasks once a round, in orders that do not deadlock; times follow from MACs, bytes and the cluster;
+    the period is what the orders settle at; no device holds more than it has; bound <= period, equal if proven."""
     predecessors = graph.predecessors()
     done = 0
     for place, stage in enumerate(plan.stages):
         for op in stage.ops:
+            if not 0 <= op < len(graph.ops):
+                raise InvalidPlan(f"stage {place} names operator {op}; the model has {len(graph.ops)}")
             missing = predecessors[op] & ~done & ~sum(1 << other for other in stage.ops)
             if missing or done >> op & 1:
                 raise InvalidPlan(f"stage {place}: operator {graph.ops[op].name!r} comes twice or before one it needs")
@@ -35,54 +40,82 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     if done != (1 << len(graph.ops)) - 1:
         missing_op = next(op for op in range(len(graph.ops)) if not done >> op & 1)
         raise InvalidPlan(f"operator {graph.ops[missing_op].name!r} is in no stage")
-    _check_devices(plan)
-    forms = (row_form(graph, axis=0, strict=False), row_form(graph, axis=1, strict=False))
-    least = tuple(_least_macs(forms[axis], forms[1 - axis]) for axis in (0, 1))
+    _check_shape(plan)
+    rows = PlanRows(graph, plan)
+    least = _least_macs(rows.form, rows.columns)
     for place, stage in enumerate(plan.stages):
-        _check_macs(forms, least, stage, place)
-    _check_timing(plan)
+        _check_macs(least, stage, place)
+    check_rows(rows, plan)
+    check_times(plan)
 
 
 def verify_without_graph(plan: Pipeline) -> None:
-    """The laws of a plan by itself: devices that exist, apart, strips that cover, times that follow from its MACs,
-    bytes and cluster. Raises InvalidPlan naming the first one broken."""
-    _check_devices(plan)
-    _check_timing(plan)
+    """The laws of a plan by itself: devices that exist, apart, strips that cover, a task for each, orders that do not
+    deadlock, and times that follow from its MACs, bytes and cluster. Raises InvalidPlan naming the first one broken."""
+    _check_shape(plan)
+    check_times(plan)
 
 
-def _check_devices(plan: Pipeline) -> None:
+def _check_shape(plan: Pipeline) -> None:
     known = range(len(plan.cluster.devices))
     for place, stage in enumerate(plan.stages):
-        moves = _transfers(stage)
         for device in sorted({*_working(stage), *stage.devices}):
             if device not in known:
                 raise InvalidPlan(f"stage {place} names device {device}; the cluster has {len(known)}")
-        if min([stage.handover_bytes, *(transfer.nbytes for transfer in moves)]) < 0:
-            raise InvalidPlan(f"stage {place}: a transfer of less than 0 bytes")
-        if min((strip.macs for block in stage.blocks for strip in block.strips), default=0) < 0:
-            raise InvalidPlan(f"stage {place}: a strip with less than 0 MACs")
+    for what, device in (("entry", plan.entry), ("exit", plan.exit)):
+        if device not in known:
+            raise InvalidPlan(f"{what} is device {device}; the cluster has {len(known)}")
     _disjoint(plan.stages)
     for place, stage in enumerate(plan.stages):
         for device in sorted(_working(stage) - {*stage.devices}):
             raise InvalidPlan(f"stage {place}: device {device} works in it and is none of its devices")
         for block in stage.blocks:
             _check_cover(block, place)
+            if block.axis not in (0, 1):
+                raise InvalidPlan(f"stage {place}: a block is cut along axis {block.axis}, which is neither 0 nor 1")
+            if any(min(_counts(strip)) < 0 for strip in block.strips):
+                raise InvalidPlan(f"stage {place}: a strip with less than 0 MACs or bytes")
+            if any(sum(strip.macs_of.values()) > strip.macs for strip in block.strips):
+                raise InvalidPlan(f"stage {place}: a strip with more MACs by kind than in all")
+    _check_strips_are_tasks(plan)
 
 
-def _transfers(stage: PipelineStage) -> list[Transfer]:
-    return [transfer for block in stage.blocks for transfer in (*block.before, *block.after)]
+def _counts(strip: Strip) -> tuple[int, ...]:
+    kinds = strip.macs_of.values()
+    return (strip.macs, strip.redundant_macs, strip.moved_bytes, strip.in_bytes, strip.out_bytes, *kinds)
 
 
 def _working(stage: PipelineStage) -> set[int]:
-    ends = {device for transfer in _transfers(stage) for device in (transfer.source, transfer.target)}
-    return {stage.leader, *ends, *(strip.device for block in stage.blocks for strip in block.strips)}
+    leader = {stage.leader} if stage.leader != -1 else set()
+    return leader | {strip.device for block in stage.blocks for strip in block.strips}
 
 
-def _check_timing(plan: Pipeline) -> None:
-    _check_handovers(plan)
-    for place, stage in enumerate(plan.stages):
-        _check_times(plan, stage, place)
-    _check_period(plan)
+def _check_strips_are_tasks(plan: Pipeline) -> None:
+    """Every strip is one task, of its device; every other task is a message between two devices."""
+    known = range(len(plan.cluster.devices))
+    seen: set[tuple[int, int, int]] = set()
+    for number, task in enumerate(plan.tasks):
+        if any(other not in range(number) for other in task.after):
+            raise InvalidPlan(f"task {number} comes after tasks {task.after}, which are not all before it")
+        if not 0 <= task.stage < len(plan.stages) or not 0 <= task.block < len(plan.stages[task.stage].blocks):
+            raise InvalidPlan(f"task {number} names block {task.block} of stage {task.stage}, which does not exist")
+        if (task.strip < 0) == (task.transfer is None):
+            raise InvalidPlan(f"task {number} is not either a strip or a transfer")
+        if task.transfer is not None:
+            ends = (task.transfer.source, task.transfer.target)
+            if task.device != ends[0] or ends[0] == ends[1] or any(end not in known for end in ends):
+                raise InvalidPlan(f"task {number} of device {task.device} sends from device {ends[0]} to {ends[1]}")
+            if task.transfer.nbytes < 0:
+                raise InvalidPlan(f"task {number} sends less than 0 bytes")
+            continue
+        strips = plan.stages[task.stage].blocks[task.block].strips
+        key = (task.stage, task.block, task.strip)
+        if key in seen or task.strip >= len(strips) or strips[task.strip].device != task.device:
+            raise InvalidPlan(f"task {number}: strip {task.strip} comes twice, does not exist or is another device's")
+        seen.add(key)
+    wanted = sum(len(block.strips) for stage in plan.stages for block in stage.blocks)
+    if len(seen) != wanted:
+        raise InvalidPlan(f"{wanted - len(seen)} strips are no task")
 
 
 def verify_stages_cover(problem: SplitProblem, stages: Sequence[PipelineStage]) -> None:
@@ -164,113 +197,15 @@ def _rows_read(form: RowForm) -> list[int]:
     return found
 
 
-def _check_macs(forms: Sequence[RowForm], least: Sequence[Sequence[int]], stage: PipelineStage, place: int) -> None:
-    """MACs of every strip, from the rows it needs; redundant are all that are more than `least`. Both by axis."""
-    for block in stage.blocks:
-        if block.axis not in (0, 1):
-            raise InvalidPlan(f"stage {place}: a block is cut along axis {block.axis}, which is neither 0 nor 1")
-    if sorted(op for block in stage.blocks for op in block.ops) != sorted(stage.ops):
-        raise InvalidPlan(f"stage {place}: its blocks do not hold its operators once")
+def _check_macs(least: Sequence[int], stage: PipelineStage, place: int) -> None:
+    """Redundant MACs are all that are more than `least`."""
     strips = [strip for block in stage.blocks for strip in block.strips]
-    surplus = stage.macs - sum(least[block.axis][op] for block in stage.blocks for op in block.ops)
+    surplus = stage.macs - sum(least[op] for op in stage.ops)
     if sum(strip.macs for strip in strips) != stage.macs or stage.redundant_macs != surplus:
         raise InvalidPlan(
             f"stage {place} states {stage.macs} MACs, {stage.redundant_macs} redundant: not what it needs"
         )
     if sum(strip.redundant_macs for strip in strips) != stage.redundant_macs:
         raise InvalidPlan(f"stage {place}: its strips' redundant MACs are not its {stage.redundant_macs}")
-    for block in stage.blocks:
-        _check_strips(forms[block.axis], block, place)
-
-
-def _check_strips(form: RowForm, block: Block, place: int) -> None:
-    """MACs of every row strip of a block, from the rows it needs."""
-    inside = set(block.ops)
-    made = {tensor for op in inside for tensor in form.ops[op].outputs}
-    outside = [described for op, described in enumerate(form.ops) if op not in inside]
-    read_outside = {item.tensor for described in outside for item in described.inputs}
-    read_inside = {item.tensor for op in inside for item in form.ops[op].inputs}
-    sinks = [t for t in made if t in read_outside or t in form.outputs or t not in read_inside]
-    for strip in block.strips:
-        wanted: dict[int, Interval] = {}
-        for tensor in sinks:
-            rows = max(form.rows[tensor], 1)
-            wanted[tensor] = (strip.start * rows // block.frame_rows, strip.stop * rows // block.frame_rows)
-        macs = segment_macs(form, block.ops, wanted)
-        if strip.columns is None and macs != strip.macs:
-            raise InvalidPlan(f"stage {place}: rows {strip.start}-{strip.stop} need {macs} MACs, not {strip.macs}")
-
-
-def _check_times(plan: Pipeline, stage: PipelineStage, place: int) -> None:
-    devices, network = plan.cluster.devices, plan.cluster.network
-    compute_s = transfer_s = 0.0
-    for number, block in enumerate(stage.blocks):
-        busy: dict[int, float] = {}
-        for strip in block.strips:
-            device = devices[strip.device]
-            busy[strip.device] = busy.get(strip.device, 0.0) + device.alpha * strip.macs / device.mac_per_s
-        where = f"block {number} of stage {place}"
-        _equal(where, "compute_s", block.compute_s, max(busy.values(), default=0.0))
-        sent_s = _round_s(plan, block.before) + _round_s(plan, block.after)
-        _equal(where, "transfer_s", block.transfer_s, sent_s)
-        compute_s, transfer_s = compute_s + max(busy.values(), default=0.0), transfer_s + sent_s
-    if stage.handover_bytes:
-        sender = plan.stages[place - 1].leader
-        transfer_s += _round_s(plan, (Transfer(sender, stage.leader, stage.handover_bytes),))
-    where = f"stage {place}"
-    _equal(where, "compute_s", stage.compute_s, compute_s)
-    _equal(where, "transfer_s", stage.transfer_s, transfer_s)
-    _equal(where, "seconds", stage.seconds, max(compute_s, transfer_s) if network.overlap else compute_s + transfer_s)
-    moved = sum(transfer.nbytes for transfer in _transfers(stage)) + stage.handover_bytes
-    if moved != stage.nbytes:
-        raise InvalidPlan(f"stage {place} states {stage.nbytes} bytes, but {moved} are sent")
-
-
-def _check_handovers(plan: Pipeline) -> None:
-    """Between leaders the stage's input is charged, all of it, or with comm `paper` nothing."""
-    if plan.comm not in ("full", "paper"):
-        raise InvalidPlan(f"comm is {plan.comm!r}, not full or paper")
-    for place, stage in enumerate(plan.stages):
-        given = stage.handover_bytes
-        if given and (plan.comm == "paper" or not place):
-            why = "comm is paper, which charges none" if place else "there is no stage before it"
-            raise InvalidPlan(f"stage {place} states handover_bytes {given}, but {why}")
-        read = max((strip.in_bytes for block in stage.blocks[:1] for strip in block.strips), default=0)
-        if place and read and not given and plan.comm == "full":
-            raise InvalidPlan(f"stage {place} states handover_bytes 0, but it reads {read}, and comm is full")
-
-
-def _round_s(plan: Pipeline, transfers: Sequence[Transfer]) -> float:
-    """A round of transfers: on a shared network one after another, on links as long as the busiest device's."""
-    seconds = [t.nbytes / plan.cluster.link(t.source, t.target)[0] for t in transfers]
-    seconds = [s + plan.cluster.link(t.source, t.target)[1] for s, t in zip(seconds, transfers, strict=True)]
-    if plan.cluster.network.kind == "shared":
-        return sum(seconds)
-    ends = {device for t in transfers for device in (t.source, t.target)}
-    return max(
-        (sum(s for s, t in zip(seconds, transfers, strict=True) if device in (t.source, t.target)) for device in ends),
-        default=0.0,
-    )
-
-
-def _equal(where: str, field: str, stated: float, found: float) -> None:
-    if not _close(stated, found):
-        raise InvalidPlan(f"{where} states {field} {stated:.9g}, but its work takes {found:.9g} s")
-
-
-def _check_period(plan: Pipeline) -> None:
-    shared = plan.cluster.network.kind == "shared"
-    medium = sum(stage.transfer_s for stage in plan.stages) if shared else 0.0
-    _equal("the plan", "medium_s", plan.medium_s, medium)
-    _equal("the plan", "period_s", plan.period_s, max([medium, *(stage.seconds for stage in plan.stages)]))
-    latency = sum(stage.compute_s + stage.transfer_s for stage in plan.stages)
-    _equal("the plan", "latency_s", plan.latency_s, latency)
-    evidence = plan.evidence
-    if evidence.value != plan.period_s or evidence.bound > evidence.value:
-        raise InvalidPlan(f"the bound {evidence.bound} is above the period {plan.period_s}, or the value is another")
-    if evidence.proven and evidence.bound != evidence.value:
-        raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")
-
-
-def _close(first: float, second: float) -> bool:
-    return abs(first - second) <= 1e-9 * max(abs(first), abs(second))
+    if sorted(op for block in stage.blocks for op in block.ops) != sorted(stage.ops):
+        raise InvalidPlan(f"stage {place}: its blocks do not hold its operators once")

@@ -19,9 +19,10 @@ from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft
+from downset.pipelines.paper_timing import Owners, halo_transfer_s, owned, reads_of
 from downset.pipelines.problem import SplitProblem, price
+from downset.pipelines.strip_prices import needs
 from downset.pipelines.strips import proportional_rows, tiles
-from downset.pipelines.timing import Owners, halo_transfer_s, needs, owned, reads_of
 
 __all__ = ["coedge", "least_compute_s"]
 

@@ -41,7 +41,15 @@ def canonical(cluster: Cluster) -> Canonical:
         alike = (
             uniform
             and place > 0
-            and (before.speed, before.memory_bytes) == (devices[device].speed, devices[device].memory_bytes)
+            and replace(before, name="", mac_per_s=before.speed, alpha=1.0, power_busy_w=None, power_idle_w=None)
+            == replace(
+                devices[device],
+                name="",
+                mac_per_s=devices[device].speed,
+                alpha=1.0,
+                power_busy_w=None,
+                power_idle_w=None,
+            )
         )
         types.append(types[-1] if alike else len(set(types)))
     pairs = [[cluster.link(first, second) for second in order] for first in order]

@@ -1,11 +1,13 @@
-"""What planners of pipelines return: who computes what, without the times that `timing` derives from it."""
+"""What planners of pipelines return: who computes what, without the times that `paper_timing` derives from it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["Drafted", "FoundPipeline", "Split", "StageDraft", "Tile", "on_cuts"]
+from downset.plans import PipelineSchedule, PipelineStage, Task
+
+__all__ = ["Drafted", "FoundPipeline", "FrameTasks", "Judged", "Split", "StageDraft", "Tile", "on_cuts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,28 @@ Drafted = tuple[StageDraft, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class FrameTasks:
+    """What every frame needs, in an order in which one frame can do it. `rounds`: the tasks that the equations take
+    side by side, transfers or strips of one block. The frame appears at `entry`, its result stays at `exit`."""
+
+    stages: tuple[PipelineStage, ...]
+    tasks: tuple[Task, ...]
+    rounds: tuple[tuple[int, ...], ...]
+    entry: int
+    exit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Stages with their tasks, orders (None under `paper`), period and latency."""
+
+    frame: FrameTasks
+    schedule: PipelineSchedule | None
+    period_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class FoundPipeline:
     """A planner's stages, a bound on the period of every plan of the problem, whether the search met it."""
 
@@ -49,6 +73,8 @@ class FoundPipeline:
     note: str = ""
     stopped: bool = False
     """At a limit, before it had tried everything."""
+    judged: Judged | None = None
+    """The stages as the planner had them priced, where it did."""
 
 
 def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:

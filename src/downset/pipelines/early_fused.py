@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.paper_timing import CommName, stage_of
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import CommName, stage_of
 
 __all__ = ["early_fused", "grid_of", "least_compute_s"]
 
@@ -27,7 +27,7 @@ def grid_of(count: int) -> tuple[int, int]:
 
 
 def early_fused(
-    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "full", fused: int | None = None,
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "resources", fused: int | None = None,
     below_s: float = float("inf"),
 ) -> FoundPipeline:  # fmt: skip
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
+from downset.pipelines.accounting import AccountingOptions
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
-from downset.pipelines.timing import CommName
 from downset.plans import Pipeline
 
 __all__ = ["plan_by_every_method"]
@@ -17,10 +19,10 @@ def plan_by_every_method(
     graph: Graph,
     cluster: Cluster,
     *,
-    comm: CommName = "full",
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
     known: Pipeline | None = None,
+    **priced: Unpack[AccountingOptions],
 ) -> dict[str, Pipeline | None]:
     """By method of `plan_pipeline`: its plan, or None where it has none within the limits. `known`: a plan that was
     made already with these options, and is not made again."""
@@ -31,7 +33,7 @@ def plan_by_every_method(
             continue
         try:
             plans[name] = plan_pipeline(
-                graph, cluster, method=name, comm=comm, max_latency_s=max_latency_s, time_limit_s=time_limit_s
+                graph, cluster, method=name, max_latency_s=max_latency_s, time_limit_s=time_limit_s, **priced
             )
         except (InfeasibleError, LimitReached):
             plans[name] = None

@@ -25,15 +25,16 @@ from collections.abc import Iterator, Sequence
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, Method, check_engine
+from downset.pipelines.accounting import Accounting, judged, latency_s
 from downset.pipelines.device_order import canonical, sub_cluster
-from downset.pipelines.drafts import Drafted, FoundPipeline, on_cuts, on_devices
+from downset.pipelines.drafts import Drafted, FoundPipeline, Judged, on_cuts, on_devices
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.exact_search import search
+from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem, joined
-from downset.pipelines.rivals import INSIDE, OUTSIDE, QUICK, rivals
+from downset.pipelines.rivals import INSIDE, MOMENT_S, OUTSIDE, QUICK, rivals
 from downset.pipelines.single import single_draft
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
-from downset.pipelines.timing import CommName, period_and_latency, stages_of
 from downset.text import format_bytes
 
 __all__ = ["exact", "least_latency"]
@@ -43,7 +44,8 @@ def exact(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: CommName = "full",
+    comm: CommName = "resources",
+    accounting: Accounting | None = None,
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
     engine: EngineName = "native",
@@ -53,31 +55,44 @@ def exact(
 ) -> FoundPipeline:
     """The pipeline of least period within the latency limit, or the best found in `time_limit_s` with a bound.
 
-    `strict`: the cuts that the rivals plan on, where they know no relays. Raises InfeasibleError, with the least
+    `accounting`: how plans are priced (default: by `comm`, source and sink outside). `strict`: the cuts that the rivals
+    plan on, where they know no relays. Raises InfeasibleError, with the least
     latency, where no plan is within the limit."""
     check_engine(engine)
     begin = time.monotonic()
+    accounting = accounting or Accounting(comm=comm)
+    comm, by_resources = accounting.comm, accounting.comm == "resources"
     coarse, cuts = _without_relays(problem, strict)
     everything = total_bound_s(problem, cluster)
     best: tuple[float, Drafted] = (math.inf, ())
+    kept: Judged | None = None
     outside = False
 
-    def rival(planner: Method, devices: Sequence[int]) -> None:
-        nonlocal best, outside
-        some = sub_cluster(cluster, devices)
-        if planner in OUTSIDE and OUTSIDE[planner](coarse, some) >= best[0]:
-            return
-        deadline = begin + max(time_limit_s, 1.0)
-        found = planner(coarse, some, **planner.taken(comm=comm, below_s=best[0], deadline=deadline))
-        drafts = on_devices(on_cuts(found.stages, cuts), devices)
-        stages = stages_of(problem, cluster, drafts, comm=comm)
-        period, latency = period_and_latency(cluster, stages)
-        if any(
-            not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices) for stage in stages
+    def offer(drafts: Drafted) -> bool:
+        """Whether it is the best so far."""
+        nonlocal best, kept
+        found = judged(problem, cluster, drafts, accounting, below_s=best[0], deadline=begin + time_limit_s)
+        if found is None or any(
+            not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices)
+            for stage in found.frame.stages
         ):
+            return False
+        if (max_latency_s is None or found.latency_s <= max_latency_s) and found.period_s < best[0]:
+            best, kept = (found.period_s, drafts), found
+            return True
+        return False
+
+    def rival(planner: Method, devices: Sequence[int]) -> None:
+        nonlocal outside
+        some = sub_cluster(cluster, devices)
+        if planner in OUTSIDE and not _by_kind(some) and OUTSIDE[planner](coarse, some) >= best[0]:
             return
-        if (max_latency_s is None or latency <= max_latency_s) and period < best[0]:
-            best, outside = (period, drafts), planner in OUTSIDE
+        below = math.inf if by_resources else best[0]  # papers' own sums are above what resources can do
+        late_s = begin + max(time_limit_s, 1.0)
+        asked = {"comm": comm, "below_s": below, "deadline": late_s, "time_limit_s": MOMENT_S}
+        found = planner(coarse, some, **planner.taken(**asked))
+        if offer(on_devices(on_cuts(found.stages, cuts), devices)):
+            outside = planner in OUTSIDE
 
     order = canonical(cluster).order
     for planner in QUICK:
@@ -87,17 +102,22 @@ def exact(
         cluster,
         comm=comm,
         max_latency_s=max_latency_s,
-        incumbent_s=best[0],
+        incumbent_s=math.inf if by_resources else best[0],
         time_limit_s=time_limit_s,
         engine=engine,
         several_blocks=several_blocks,
         forbidden=forbidden,
     )
-    bound, finished = max(searched.bound_s, slowest_unit_s(problem, cluster)), searched.finished
-    if searched.period_s < best[0]:
-        best = (searched.period_s, searched.stages)
+    bound, finished = slowest_unit_s(problem, cluster), searched.finished
+    if by_resources:
+        if searched.stages and offer(searched.stages):
+            outside = False
+    else:
+        bound = max(bound, searched.bound_s)
+        if searched.period_s < best[0]:
+            best, kept, outside = (searched.period_s, searched.stages), None, False
     # What a search that is whole has covered need not be planned; of the others only what could be shorter.
-    covered = finished and not cluster.network.links and max_latency_s is None
+    covered = finished and not cluster.network.links and max_latency_s is None and not by_resources
     late = False
     for planner in (*(() if covered else INSIDE), *OUTSIDE):
         # Tiles are one for each device: of a slow one more may be too many.
@@ -117,7 +137,9 @@ def exact(
             wanted = "" if max_latency_s is None else f" of latency {max_latency_s:g} s or less"
             raise LimitReached(f"no pipeline{wanted} found in {time_limit_s:g} s; allow more time")
         known_s = max(time_limit_s, 1.0)
-        least, plan = least_latency(problem, cluster, comm=comm, engine=engine, time_limit_s=known_s, strict=strict)
+        least, plan = least_latency(
+            problem, cluster, accounting=accounting, engine=engine, time_limit_s=known_s, strict=strict
+        )
         if not forbidden and max_latency_s is not None and least <= max_latency_s:
             return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
         raise InfeasibleError(
@@ -127,14 +149,14 @@ def exact(
     bound = min(value, max(everything, 0.0 if outside else bound))
     proven = not outside and bound >= value * (1 - 1e-9)
     note = ""
-    if outside and bound < value and finished:
+    if outside and bound < value and finished and not by_resources:
         note = "a rival's plan of halo exchange or tiles beats all plans of fused strips; of its like nothing is proven"
-    elif finished and not proven:
+    elif finished and not proven and not by_resources:
         note = "stages of several blocks are worked out only in part on such a network; the bound holds for all of them"
     elif searched.rounded and not proven:
         note = "many different devices: planned as if those of like speed were alike, and bounded likewise"
     stopped = not proven and (late or not (finished or searched.rounded))
-    return FoundPipeline(best[1], bound, proven, searched.states, note, stopped)
+    return FoundPipeline(best[1], bound, proven, searched.states, note, stopped, kept)
 
 
 def least_weights(problem: SplitProblem, devices: int) -> int:
@@ -159,7 +181,12 @@ def _allowed(forbidden: frozenset[tuple[int, int, int]], start: int, stop: int, 
 
 def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
     """No pipeline is faster than all MACs at the speed of all devices together."""
-    return problem.least_macs_before()[-1] / sum(device.speed for device in cluster.devices)
+    return problem.least_macs_before()[-1] / sum(device.peak_speed for device in cluster.devices)
+
+
+def _by_kind(cluster: Cluster) -> bool:
+    """Whether a device computes some kinds of operators faster or slower than others."""
+    return any(device.alpha_of for device in cluster.devices)
 
 
 def rival_plans(
@@ -183,7 +210,7 @@ def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
     """No pipeline of strips is faster than all devices together compute a single unit: in any block that it is part of
     its strips cover it. (Left out are units of which a stride passes rows over, and those that make several tensors: a
     block may divide these differently.)"""
-    speeds = sorted((device.speed for device in cluster.devices), reverse=True)
+    speeds = sorted((device.peak_speed for device in cluster.devices), reverse=True)
     slowest = 0.0
     macs, least = problem.macs_before(), problem.least_macs_before()
     for unit in range(problem.cuts):
@@ -196,15 +223,16 @@ def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
 
 
 def least_latency(
-    problem: SplitProblem, cluster: Cluster, *, comm: CommName = "full", engine: EngineName = "native",
+    problem: SplitProblem, cluster: Cluster, *, accounting: Accounting, engine: EngineName = "native",
     time_limit_s: float = 30.0, strict: tuple[int, ...] | None = None,
 ) -> tuple[float, Drafted]:  # fmt: skip
     """The least latency of any pipeline of the space or a rival (or what is known in the time), and its stages.
     `strict`: the cuts that the rivals plan on, as for `exact`."""
 
     def timed(plan: Drafted) -> tuple[float, Drafted]:
-        return period_and_latency(cluster, stages_of(problem, cluster, plan, comm=comm))[1], plan
+        return latency_s(problem, cluster, plan, accounting), plan
 
+    comm = accounting.comm
     best = min(
         (timed(plan) for plan in rival_plans(problem, cluster, comm=comm, strict=strict)), key=lambda item: item[0]
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from downset.pipelines.device_order import Canonical
-from downset.pipelines.problem import Segment, SplitProblem, price
+from downset.pipelines.problem import Segment, SplitProblem, quantities
 
 __all__ = ["search"]
 
@@ -29,11 +29,11 @@ class _TimeIsUp(Exception):
 def search(
     problem: SplitProblem, devices: Canonical, handover: list[int], overlap: bool, shared: bool, latency_limit_s: float,
     several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
-    banned: Iterable[tuple[int, int, int]] = (),
+    banned: Iterable[tuple[int, int, int]] = (), moved: int = 0,
 ) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
     """(period, infinity if none is below the incumbent; bound; finished; states; stages as the native search gives)."""
     run = _Search(problem, devices, handover, overlap, shared, latency_limit_s, several_blocks, least_latency)
-    run.banned = frozenset(banned)
+    run.banned, run.moved = frozenset(banned), moved
     run.deadline = time.perf_counter() + time_limit_s
     total = problem.least_macs_before()[-1] / sum(devices.speed)
     try:
@@ -48,6 +48,8 @@ def search(
 class _Search:
     deadline = math.inf
     banned: frozenset[tuple[int, int, int]] = frozenset()
+    moved = 0
+    """MACs that a moved byte takes as long as."""
 
     def __init__(
         self, problem: SplitProblem, devices: Canonical, handover: list[int], overlap: bool, shared: bool,
@@ -152,13 +154,13 @@ class _Search:
         for low in range(segment.rows + 1):
             for high in range(low, segment.rows + 1) if at[low] else ():
                 self.states += 1
-                macs, in_bytes, out_bytes = price(segment, low, high)
-                moved = 0.0
+                macs, in_bytes, out_bytes, moved_bytes = quantities(segment, low, high)
+                work, moved = macs + self.moved * moved_bytes, 0.0
                 if k != place and high > low:
                     per_byte, latency = self.devices.per_byte[leader][device], self.devices.latency[leader][device]
                     moved = (in_bytes + out_bytes) * per_byte + 2 * latency
                 for computing, transfer, bounds in at[low]:
-                    label = (max(computing, macs / self.devices.speed[device]), transfer + moved, (*bounds, high))
+                    label = (max(computing, work / self.devices.speed[device]), transfer + moved, (*bounds, high))
                     _insert_trade(found[high], label)
         return found
 

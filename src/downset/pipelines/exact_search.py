@@ -14,9 +14,9 @@ from downset.methods import EngineName, check_engine
 from downset.pipelines import exact_python
 from downset.pipelines.device_order import Canonical, canonical, rounded, sub_cluster
 from downset.pipelines.drafts import Drafted, Split, StageDraft, on_devices
+from downset.pipelines.paper_timing import CommName, period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import balanced_rows, tiles
-from downset.pipelines.timing import CommName, period_and_latency, stages_of
 
 __all__ = ["Searched", "search"]
 
@@ -43,7 +43,7 @@ def search(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: CommName = "full",
+    comm: CommName = "resources",
     max_latency_s: float | None = None,
     incumbent_s: float = math.inf,
     time_limit_s: float = 10.0,
@@ -156,16 +156,17 @@ def _run(
     banned: frozenset[tuple[int, int, int]],
 ) -> Searched:  # fmt: skip
     handover = [0 if comm == "paper" else nbytes for nbytes in problem.cut_bytes()]
+    moved = int(comm != "paper")  # a byte that an operator without MACs moves takes as long as a MAC
     overlap, shared = cluster.network.overlap, cluster.network.kind == "shared"
     if engine == "python":
         found = exact_python.search(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
-            sorted(banned),
+            sorted(banned), moved,
         )  # fmt: skip
     else:
         found = _native(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
-            sorted(banned),
+            sorted(banned), moved,
         )  # fmt: skip
     period, bound, finished, states, stages = found
     return Searched(period, bound, finished, states, _drafts(stages, form.order))
@@ -174,7 +175,7 @@ def _run(
 def _native(
     problem: SplitProblem, form: Canonical, handover: list[int], overlap: bool, shared: bool, limit_s: float,
     several_blocks: bool, least_latency: bool, incumbent_s: float, time_limit_s: float,
-    banned: list[tuple[int, int, int]],
+    banned: list[tuple[int, int, int]], moved: int,
 ) -> tuple[float, float, bool, int, list[Any]]:  # fmt: skip
     compiled = native.compiled
     segments = {}
@@ -182,7 +183,7 @@ def _native(
         for stop in range(start + 1, problem.cuts + 1):
             segment = problem.segment(start, stop)
             tables = (segment.upper, segment.lower, segment.final)
-            macs = tuple(table[0].tolist() for table in tables)
+            macs = tuple((table[0] + moved * table[3]).tolist() for table in tables)
             moved_bytes = tuple((table[1] + table[2]).tolist() for table in tables)
             segments[start, stop] = compiled.PipelineSegment(segment.rows, macs, moved_bytes)
     asked = compiled.PipelineProblem(

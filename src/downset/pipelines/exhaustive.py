@@ -15,10 +15,10 @@ import time
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
+from downset.pipelines.paper_timing import CommName, period_and_latency, stage_of, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.single import single
 from downset.pipelines.strips import balanced_rows, tiles
-from downset.pipelines.timing import CommName, period_and_latency, stage_of, stages_of
 
 __all__ = ["exhaustive"]
 
@@ -31,7 +31,7 @@ def exhaustive(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: CommName = "full",
+    comm: CommName = "resources",
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
 ) -> FoundPipeline:

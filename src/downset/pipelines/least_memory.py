@@ -21,8 +21,9 @@ from downset.graph.core import Graph
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
 from downset.pipelines.memory import activation_bytes
 from downset.pipelines.problem import SplitProblem, price
+from downset.pipelines.strip_prices import strips_of
 from downset.pipelines.strips import equal_rows, tiles
-from downset.pipelines.timing import stage_of
+from downset.plans import Block
 from downset.text import format_bytes
 
 __all__ = ["LeanPlan", "lean_pipeline", "least_memory", "weights_floor"]
@@ -157,7 +158,10 @@ def _plan_stages(
         if stage in known:
             continue
         start, stop, count = stage
-        block = stage_of(problem, cluster, _draft(problem, cluster, stage, range(count)), comm="paper").blocks[0]
+        (split,) = _draft(problem, cluster, stage, range(count)).splits
+        rows = problem.segment(start, stop).rows
+        strips = strips_of(problem, cluster, split)
+        block = Block(start, stop, problem.covered(start, stop), problem.axis, rows, "leader", strips)
         held = max(activation_bytes(problem, graph, block, strip, room_bytes=0) for strip in block.strips)
         known[stage] = problem.weight_bytes(start, stop) + held
         costs[start, stop, count] = max(costs[start, stop, count], known[stage])

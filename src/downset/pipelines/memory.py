@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
 from downset.pipelines.drafts import Split
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import needs
-from downset.plans import Block, PipelineStage, Strip
+from downset.pipelines.strip_prices import needs
+from downset.plans import Block, DeviceMemory, PipelineStage, Strip
 
-__all__ = ["activation_bytes", "stage_memory"]
+__all__ = ["activation_bytes", "device_memory"]
 
 
-def stage_memory(
-    problem: SplitProblem, graph: Graph, cluster: Cluster, stage: PipelineStage, kept: dict[tuple[int, ...], int]
-) -> tuple[int, ...]:
-    """By device of the stage: weights of all blocks it computes, once, and its largest block's activations. `kept`
+def device_memory(
+    problem: SplitProblem, graph: Graph, cluster: Cluster, stages: Sequence[PipelineStage],
+    kept: dict[tuple[int, ...], int],
+) -> tuple[DeviceMemory, ...]:  # fmt: skip
+    """By device of any stage: weights of all blocks it computes, once, and its largest block's activations. `kept`
     remembers blocks already planned."""
     found = []
-    for device in stage.devices:
-        mine = [(b, [strip for strip in b.strips if strip.device == device]) for b in stage.blocks]
-        weights = sum(problem.weight_bytes(block.start, block.stop) for block, own in mine if own)
-        memory = cluster.devices[device].memory_bytes
-        room = math.inf if memory is None else memory - weights
-        activations = 0
-        for block, own in mine:
-            for strip in own:
-                key = (block.start, block.stop, strip.start, strip.stop, *(strip.columns or ()))
-                if key not in kept:
-                    kept[key] = activation_bytes(problem, graph, block, strip, room_bytes=room)
-                activations = max(activations, kept[key])
-        found.append(weights + activations)
-    return tuple(found)
+    for stage in stages:
+        for device in stage.devices:
+            mine = [(b, [strip for strip in b.strips if strip.device == device]) for b in stage.blocks]
+            weights = sum(problem.weight_bytes(block.start, block.stop) for block, own in mine if own)
+            described = cluster.devices[device]
+            memory = math.inf if described.memory_bytes is None else described.memory_bytes
+            room = memory - weights - described.runtime_bytes
+            activations = 0
+            for block, own in mine:
+                for strip in own:
+                    key = (block.start, block.stop, strip.start, strip.stop, *(strip.columns or ()))
+                    if key not in kept:
+                        kept[key] = activation_bytes(problem, graph, block, strip, room_bytes=room)
+                    activations = max(activations, kept[key])
+            found.append(DeviceMemory(device, weights, described.runtime_bytes, activations))
+    return tuple(sorted(found, key=lambda held: held.device))
 
 
 def activation_bytes(

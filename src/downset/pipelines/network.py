@@ -90,9 +90,10 @@ def _problem(
         inputs = tuple(item.tensor for item in described.inputs)
         ops.append(
             SplitOp(
-                described.macs_per_row, inputs, described.outputs, tuple(first), tuple(last), weights, described.whole
+                described.macs_per_row, inputs, described.outputs, tuple(first), tuple(last), weights, described.whole,
+                graph.ops[index].kind,
             )
-        )
+        )  # fmt: skip
     return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across, axis=form.axis)
 
 

@@ -15,9 +15,9 @@ from operator import itemgetter
 
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.paper_timing import stage_of
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import equal_rows, tiles
-from downset.pipelines.timing import stage_of
 
 __all__ = ["optimal_fused"]
 

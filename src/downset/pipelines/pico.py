@@ -34,9 +34,9 @@ from downset.errors import LimitReached
 from downset.methods import check_choice
 from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.paper_timing import CommName, stage_of
 from downset.pipelines.problem import SplitProblem, price
 from downset.pipelines.strips import balanced_rows, equal_rows, tiles
-from downset.pipelines.timing import CommName, stage_of
 
 __all__ = ["Leader", "Ties", "pico"]
 
@@ -54,7 +54,7 @@ def pico(
     problem: SplitProblem,
     cluster: Cluster,
     *,
-    comm: CommName = "full",
+    comm: CommName = "resources",
     max_latency_s: float | None = None,
     leader: Leader = "most bytes",
     ties: Ties = "printed",

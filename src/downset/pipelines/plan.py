@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,24 +12,28 @@ from downset.clusters.model import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.graph.core import Graph
 from downset.methods import ChainName, EngineName, Method, check_engine, choose
+from downset.pipelines.accounting import Accounting, TopologyName, accounting_of, judged, latency_s
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
-from downset.pipelines.drafts import Drafted, FoundPipeline
+from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
 from downset.pipelines.exact import least_latency, rival_plans, total_bound_s
+from downset.pipelines.fetches import frame_tasks
 from downset.pipelines.least_memory import lean_pipeline
-from downset.pipelines.memory import stage_memory
+from downset.pipelines.memory import device_memory
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
+from downset.pipelines.paper_timing import CommName
 from downset.pipelines.planners import CONTRACT, PIPELINERS, PipelineOptions
 from downset.pipelines.problem import SplitProblem
-from downset.pipelines.timing import CommName, check_comm, medium_seconds, period_and_latency, stages_of
-from downset.plans import Evidence, Pipeline, PipelineStage
+from downset.plans import DeviceMemory, Evidence, Pipeline
 from downset.text import format_bytes
 
-__all__ = ["judge_pipeline", "plan_pipeline"]
+__all__ = ["plan_pipeline"]
 
 Planner = Callable[..., FoundPipeline]
 _TRIES = 40
 """How often a plan that breaks a memory limit is searched again with its stages forbidden."""
+_SPACE = "stages of consecutive units on devices apart, fused strips from the fastest device down, one leader a stage"
+"""Of which plans a bound speaks, and a proof."""
 
 
 def plan_pipeline(
@@ -36,96 +41,137 @@ def plan_pipeline(
     cluster: Cluster,
     *,
     method: str | Method | Planner = "exact",
-    comm: CommName = "full",
+    comm: CommName = "resources",
+    topology: TopologyName = "leader",
+    source: str | None = None,
+    sink: str | None = None,
+    window: int | None = None,
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
     engine: EngineName = "native",
     units: Sequence[Iterable[int]] | None = None,
     **options: Unpack[PipelineOptions],
 ) -> Pipeline:
-    """Which device computes which operators on which rows, for the least period within the limits.
+    """Which device computes which operators on which rows and sends what to whom in which order, for the least period
+    within the limits.
 
-    `units`: the operators by unit, in order (default: `pipeline_units`). Stages of a Graph carry the memory that each
+    `comm`: the model of time, `resources` or `paper`. `source` and `sink`: names of devices that frames come from and
+    results go to (None: outside, at no cost). `window`: the most frames inside at once (None: as many as help).
+    `units`: the operators by unit, in order (default: `pipeline_units`). Plans of a Graph carry the memory that each
     device needs; devices that state a memory are held to it. In the plan devices stand fastest first. An operator
     whose halo is unknown is computed whole. `options`: the method's own.
 
-    Raises UsageError for an unknown method, option or choice, InfeasibleError where no plan is within the latency or
-    memory limit, with the least that would do."""
-    check_comm(comm)
+    Raises UsageError for an unknown method, option, choice or device, InfeasibleError where no plan is within the
+    latency or memory limit, with the least that would do."""
     check_engine(engine)
     if max_latency_s is not None and not max_latency_s > 0:
         raise UsageError(f"max_latency_s is above 0 s; given {max_latency_s:g}")
     planner = choose(method, PIPELINERS, CONTRACT, options)
     name, can = planner.name, planner.method
     cluster = fastest_first(cluster)  # plans do not depend on the order of a file
+    accounting = accounting_of(cluster, comm=comm, topology=topology, source=source, sink=sink, window=window)
     problem, strict, notes = _problem(network, units, time_limit_s, chain=can.chain)
     forbidden: set[tuple[int, int, int]] = _too_heavy(problem, cluster)
     graph = network if isinstance(network, Graph) else None
-    begin = time.perf_counter()
+    begin, deadline = time.perf_counter(), time.monotonic() + time_limit_s
     kept: dict[tuple[int, ...], int] = {}
     proof, lean, least = True, False, 0.0
+    memory: tuple[DeviceMemory, ...] = ()
     for attempt in range(_TRIES + 1):
         try:
             if attempt == _TRIES or (attempt and time.perf_counter() - begin > time_limit_s):
                 raise LimitReached(f"{attempt} plans in a row did not fit the devices' memory; allow more time")
             found: FoundPipeline = planner(
-                problem, cluster, comm=comm, max_latency_s=max_latency_s, time_limit_s=time_limit_s, engine=engine,
-                forbidden=frozenset(forbidden), strict=strict,
+                problem, cluster, comm=accounting.comm, accounting=accounting, max_latency_s=max_latency_s,
+                time_limit_s=time_limit_s, engine=engine, forbidden=frozenset(forbidden), strict=strict,
             )  # fmt: skip
         except (InfeasibleError, LimitReached) as error:
             if not can.proves:
                 raise
             lean = True
             found = _fallback(
-                problem, graph, cluster, comm, max_latency_s, time_limit_s, strict, bool(forbidden), error
+                problem, graph, cluster, accounting, max_latency_s, time_limit_s, strict, bool(forbidden), error
             )
         least = max(least, found.bound_s if proof and can.proves and not lean else 0.0)
-        stages = stages_of(problem, cluster, found.stages, comm=comm)
+        priced = found.judged or _judged(problem, cluster, found.stages, accounting, deadline)
         if graph is not None:
-            stages = _held(problem, graph, cluster, stages, kept)
-        broken = _broken(cluster, stages)
+            memory = device_memory(problem, graph, cluster, priced.frame.stages, kept)
+        broken = _broken(cluster, memory)
         if not broken:
             break
         if "forbidden" not in can.options or lean:
-            raise _memory_error(name, cluster, stages, broken[0])
+            raise _memory_error(name, cluster, priced, broken[0])
         # A smaller strip of the same segment, or of a longer one, might fit: more is forbidden than is known to be too
         # much.
         proof = False
-        for place, device in broken:
-            first, last = stages[place].blocks[0].start, stages[place].blocks[-1].stop
-            forbidden |= {(start, stop, device) for start in range(first + 1) for stop in range(last, problem.cuts + 1)}
+        for held in broken:
+            blocks = priced.frame.stages[_stage_of(priced, held.device)].blocks
+            first, last = blocks[0].start, blocks[-1].stop
+            forbidden |= {
+                (start, stop, held.device) for start in range(first + 1) for stop in range(last, problem.cuts + 1)
+            }
     if can.proves and graph is not None and (lean or not proof):
-        found, stages = _best_that_fits(problem, graph, cluster, found, stages, comm, max_latency_s, strict, kept)
+        better = _best_that_fits(problem, graph, cluster, priced, accounting, max_latency_s, strict, kept, deadline)
+        if better is not None:
+            priced, memory = better
+            found = replace(found, note="faster plans that were found do not fit")
     if not proof:
         found = replace(found, bound_s=least, proven=False)  # of the plans that any memory allows
     seconds = time.perf_counter() - begin
-    return judge_pipeline(
-        problem, cluster, stages, found, name, comm, seconds, max_latency_s=max_latency_s,
-        notes=[*notes, *([f"stopped at the limit of {time_limit_s:g} s"] if found.stopped else [])],
-    )  # fmt: skip
+    stopped = [f"stopped at the limit of {time_limit_s:g} s"] if found.stopped else []
+    verify_stages_cover(problem, priced.frame.stages)
+    if max_latency_s is not None and priced.latency_s > max_latency_s * (1 + 1e-12):
+        raise _too_slow(problem, cluster, name, priced, accounting, max_latency_s)
+    evidence = _evidence(problem, cluster, found, name, priced, seconds)
+    note = "; ".join([*notes, *stopped, *([found.note] if found.note else [])])
+    names = [device.name for device in cluster.devices]
+    return Pipeline(
+        cluster=cluster,
+        comm=accounting.comm,
+        topology=accounting.topology,
+        entry=priced.frame.entry,
+        exit=priced.frame.exit,
+        source="outside" if accounting.source is None else names[accounting.source],
+        sink="outside" if accounting.sink is None else names[accounting.sink],
+        stages=priced.frame.stages,
+        tasks=priced.frame.tasks,
+        schedule=priced.schedule,
+        memory=memory,
+        period_s=priced.period_s,
+        latency_s=priced.latency_s,
+        evidence=evidence,
+        space=_SPACE,
+        note=note,
+        stopped=found.stopped and not evidence.proven,
+    )
 
 
-def judge_pipeline(
-    problem: SplitProblem, cluster: Cluster, stages: tuple[PipelineStage, ...], found: FoundPipeline, name: str,
-    comm: CommName, seconds: float, *, max_latency_s: float | None = None, notes: Sequence[str] = (),
-) -> Pipeline:  # fmt: skip
-    """Stages as a plan with its evidence; checks the limit and that the stages cover the network once."""
-    verify_stages_cover(problem, stages)
-    period, latency = period_and_latency(cluster, stages)
-    if max_latency_s is not None and latency > max_latency_s * (1 + 1e-12):
-        least = least_latency(problem, cluster, comm=comm)[0]
-        advice = "the least of any pipeline is" if least > max_latency_s else "method exact finds one; the least is"
-        raise InfeasibleError(
-            f"{name}'s pipeline has a latency of {latency:.6g} s, above {max_latency_s:g} s; {advice} {least:.6g} s"
-        )
+def _judged(
+    problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting, deadline: float
+) -> Judged:
+    found = judged(problem, cluster, drafts, accounting, deadline=deadline)
+    assert found is not None  # nothing limits it
+    return found
+
+
+def _evidence(
+    problem: SplitProblem, cluster: Cluster, found: FoundPipeline, name: str, priced: Judged, seconds: float
+) -> Evidence:
+    period = priced.period_s
     bound = min(period, max(total_bound_s(problem, cluster), found.bound_s))
     proven = found.proven or bound >= period * (1 - 1e-12)
-    if proven:
-        bound = period
-    evidence = Evidence(name, period, bound, proven, found.states, seconds)
-    medium = medium_seconds(cluster, stages)
-    note = "; ".join([*notes, *([found.note] if found.note else [])])
-    return Pipeline(cluster, comm, stages, period, latency, medium, evidence, note, found.stopped and not proven)
+    return Evidence(name, period, period if proven else bound, proven, found.states, seconds)
+
+
+def _too_slow(
+    problem: SplitProblem, cluster: Cluster, name: str, priced: Judged, accounting: Accounting, max_latency_s: float
+) -> InfeasibleError:
+    least = least_latency(problem, cluster, accounting=accounting)[0]
+    advice = "the least of any pipeline is" if least > max_latency_s else "method exact finds one; the least is"
+    return InfeasibleError(
+        f"{name}'s pipeline has a latency of {priced.latency_s:.6g} s, above {max_latency_s:g} s; {advice} "
+        f"{least:.6g} s"
+    )
 
 
 def _problem(
@@ -163,14 +209,14 @@ def _too_heavy(problem: SplitProblem, cluster: Cluster) -> set[tuple[int, int, i
             continue
         for start in range(problem.cuts):
             for stop in range(start + 1, problem.cuts + 1):
-                if problem.weight_bytes(start, stop) > described.memory_bytes:
+                if problem.weight_bytes(start, stop) + described.runtime_bytes > described.memory_bytes:
                     found.add((start, stop, device))
     return found
 
 
 def _fallback(
-    problem: SplitProblem, graph: Graph | None, cluster: Cluster, comm: CommName, max_latency_s: float | None,
-    time_limit_s: float, strict: tuple[int, ...] | None, heavy: bool, error: DownsetError,
+    problem: SplitProblem, graph: Graph | None, cluster: Cluster, accounting: Accounting,
+    max_latency_s: float | None, time_limit_s: float, strict: tuple[int, ...] | None, heavy: bool, error: DownsetError,
 ) -> FoundPipeline:  # fmt: skip
     """A plan for latency alone, or for memory alone, where the search found none: it forbids more than memory does, and
     on shared networks it samples. Raises `error` where no plan is within the latency, InfeasibleError where those do
@@ -180,16 +226,17 @@ def _fallback(
     known_s = max(time_limit_s, 1.0)
     quickest: tuple[float, Drafted] = (0.0, ())
     if max_latency_s is not None:
-        quickest = least_latency(problem, cluster, comm=comm, time_limit_s=known_s, strict=strict)
+        quickest = least_latency(problem, cluster, accounting=accounting, time_limit_s=known_s, strict=strict)
         if quickest[0] > max_latency_s:
             raise error
-        stages = stages_of(problem, cluster, quickest[1], comm=comm)
-        if not heavy or (graph is not None and not _broken(cluster, _held(problem, graph, cluster, stages, {}))):
+        frame = frame_tasks(problem, cluster, quickest[1], comm=accounting.comm)
+        held = () if graph is None else device_memory(problem, graph, cluster, frame.stages, {})
+        if not heavy or (graph is not None and not _broken(cluster, held)):
             return FoundPipeline(quickest[1], 0.0, note="planned for latency alone: no faster plan within it was found")
     if graph is None or not heavy:
         raise error
     found = lean_pipeline(problem, graph, cluster, seconds=time_limit_s)
-    latency = period_and_latency(cluster, stages_of(problem, cluster, found.stages, comm=comm))[1]
+    latency = latency_s(problem, cluster, found.stages, accounting)
     if max_latency_s is not None and latency > max_latency_s:
         raise InfeasibleError(
             f"no pipeline was found that fits the devices' memory within {max_latency_s:g} s; one that fits has a "
@@ -199,48 +246,35 @@ def _fallback(
 
 
 def _best_that_fits(
-    problem: SplitProblem, graph: Graph, cluster: Cluster, found: FoundPipeline, stages: tuple[PipelineStage, ...],
-    comm: CommName, max_latency_s: float | None, strict: tuple[int, ...] | None, kept: dict[tuple[int, ...], int],
-) -> tuple[FoundPipeline, tuple[PipelineStage, ...]]:  # fmt: skip
-    """The plan found under memory limits, or a rival's that fits as well and is faster."""
+    problem: SplitProblem, graph: Graph, cluster: Cluster, priced: Judged, accounting: Accounting,
+    max_latency_s: float | None, strict: tuple[int, ...] | None, kept: dict[tuple[int, ...], int], deadline: float,
+) -> tuple[Judged, tuple[DeviceMemory, ...]] | None:  # fmt: skip
+    """Of the other methods' plans the fastest that fits and is faster than the one found; None where none is."""
     limit = float("inf") if max_latency_s is None else max_latency_s
-    for drafts in rival_plans(problem, cluster, comm=comm, strict=strict):
-        other = stages_of(problem, cluster, drafts, comm=comm)
-        period, latency = period_and_latency(cluster, other)
-        if latency <= limit and period < period_and_latency(cluster, stages)[0]:
-            other = _held(problem, graph, cluster, other, kept)
-            if not _broken(cluster, other):
-                found, stages = replace(found, stages=drafts, note="faster plans that were found do not fit"), other
-    return found, stages
+    best: tuple[Judged, tuple[DeviceMemory, ...]] | None = None
+    for drafts in rival_plans(problem, cluster, comm=accounting.comm, strict=strict):
+        other = judged(problem, cluster, drafts, accounting, below_s=priced.period_s, deadline=deadline)
+        if other is not None and other.latency_s <= limit and other.period_s < priced.period_s:
+            memory = device_memory(problem, graph, cluster, other.frame.stages, kept)
+            if not _broken(cluster, memory):
+                priced, best = other, (other, memory)
+    return best
 
 
-def _held(
-    problem: SplitProblem, graph: Graph, cluster: Cluster, stages: tuple[PipelineStage, ...],
-    kept: dict[tuple[int, ...], int],
-) -> tuple[PipelineStage, ...]:  # fmt: skip
-    """The stages with the memory that each device needs."""
-    return tuple(replace(s, memory_bytes=stage_memory(problem, graph, cluster, s, kept)) for s in stages)
+def _broken(cluster: Cluster, memory: Sequence[DeviceMemory]) -> list[DeviceMemory]:
+    """Those that hold more than their device has."""
+    limits = [device.memory_bytes for device in cluster.devices]
+    return [held for held in memory if held.total_bytes > (limits[held.device] or math.inf)]
 
 
-def _broken(cluster: Cluster, stages: Sequence[PipelineStage]) -> list[tuple[int, int]]:
-    """(stage, device) where a device's memory is exceeded."""
-    found = []
-    for place, stage in enumerate(stages):
-        for device, nbytes in zip(stage.devices, stage.memory_bytes, strict=False):
-            memory = cluster.devices[device].memory_bytes
-            if memory is not None and nbytes > memory:
-                found.append((place, device))
-    return found
+def _stage_of(priced: Judged, device: int) -> int:
+    return next(place for place, stage in enumerate(priced.frame.stages) if device in stage.devices)
 
 
-def _memory_error(
-    name: str, cluster: Cluster, stages: Sequence[PipelineStage], broken: tuple[int, int]
-) -> InfeasibleError:
-    place, device = broken
-    stage = stages[place]
-    nbytes = stage.memory_bytes[stage.devices.index(device)]
-    described = cluster.devices[device]
+def _memory_error(name: str, cluster: Cluster, priced: Judged, held: DeviceMemory) -> InfeasibleError:
+    described = cluster.devices[held.device]
     return InfeasibleError(
-        f"{name}: device {described.name!r} would need {format_bytes(nbytes)} bytes for stage {place}, more than its "
-        f"{format_bytes(described.memory_bytes or 0)}; give it that much, more devices, or method exact"
+        f"{name}: device {described.name!r} would need {format_bytes(held.total_bytes)} bytes for stage "
+        f"{_stage_of(priced, held.device)}, more than its {format_bytes(described.memory_bytes or 0)}; give it that "
+        "much, more devices, or method exact"
     )

@@ -24,7 +24,7 @@ __all__ = ["CONTRACT", "PIPELINERS", "PipelineOptions"]
 CONTRACT = Contract(
     "pipelines",
     problem=("problem", "cluster"),
-    settings=("comm", "max_latency_s", "time_limit_s", "engine", "forbidden", "strict"),
+    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "engine", "forbidden", "strict"),
     returns=FoundPipeline,
 )
 """`forbidden`: (start, stop, device) that no stage may be, for what a device's memory does not hold; a planner without

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from downset.errors import UnsupportedError
-from downset.pipelines.segments import Ints, Segment, SplitOp, SplitTensor, price, price_segments
+from downset.pipelines.segments import Ints, Segment, SplitOp, SplitTensor, price, price_segments, quantities
 
 __all__ = [
     "Ints",
@@ -24,6 +24,7 @@ __all__ = [
     "chain_problem",
     "joined",
     "price",
+    "quantities",
     "window_tables",
 ]
 

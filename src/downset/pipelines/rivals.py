@@ -6,23 +6,27 @@ from collections.abc import Callable, Iterator, Mapping
 
 from downset.clusters.model import Cluster
 from downset.methods import Method
+from downset.pipelines.blocks import blocks
 from downset.pipelines.coedge import coedge
 from downset.pipelines.coedge import least_compute_s as coedge_bound_s
 from downset.pipelines.drafts import FoundPipeline
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.early_fused import least_compute_s as early_fused_bound_s
+from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.layerwise import layerwise
 from downset.pipelines.optimal_fused import optimal_fused
+from downset.pipelines.paper_timing import CommName
 from downset.pipelines.pico import pico
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.single import single
-from downset.pipelines.timing import CommName
 
-__all__ = ["INSIDE", "OUTSIDE", "QUICK", "rivals"]
+__all__ = ["INSIDE", "MOMENT_S", "OUTSIDE", "QUICK", "rivals"]
 
+MOMENT_S = 0.2
+"""What `exhaustive` has as a rival: small networks are done, of large ones it would not see much in any time."""
 QUICK = (Method(single), Method(layerwise), Method(optimal_fused))
 """Planned before any search, in milliseconds."""
-INSIDE = (Method(pico),)
+INSIDE = (Method(pico), Method(blocks), Method(exhaustive))
 """Plans of strips in one block a stage: a whole search has seen them."""
 OUTSIDE: Mapping[Method, Callable[[SplitProblem, Cluster], float]] = {
     Method(early_fused): early_fused_bound_s,
@@ -32,6 +36,6 @@ OUTSIDE: Mapping[Method, Callable[[SplitProblem, Cluster], float]] = {
 
 
 def rivals(problem: SplitProblem, cluster: Cluster, *, comm: CommName) -> Iterator[tuple[str, FoundPipeline]]:
-    """Every other planner's plan of the same problem."""
+    """Every other planner's plan of the same problem; of `exhaustive` what it finds in a moment."""
     for planner in (*QUICK, *INSIDE, *OUTSIDE):
-        yield planner.plan.__name__, planner(problem, cluster, **planner.taken(comm=comm))
+        yield planner.plan.__name__, planner(problem, cluster, **planner.taken(comm=comm, time_limit_s=MOMENT_S))

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ints", "Segment", "SplitOp", "SplitTensor", "price", "price_segments"]
+__all__ = ["Ints", "Segment", "SplitOp", "SplitTensor", "price", "price_segments", "quantities"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -44,6 +44,7 @@ class SplitOp:
     weight_bytes: int = 0
     whole: bool = False
     """It makes all its rows or none."""
+    kind: str = ""
 
 
 class Chain(Protocol):
@@ -62,7 +63,8 @@ class Chain(Protocol):
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Prices of strips of units [i, j): quantity(lo, hi) = upper[q, hi] - lower[q, lo] for hi < rows, and
-    final[q, lo] for hi = rows: the last strip also makes what cannot be cut. q: 0 MACs, 1 bytes in, 2 bytes out."""
+    final[q, lo] for hi = rows: the last strip also makes what cannot be cut. q: 0 MACs, 1 bytes in, 2 bytes out, 3
+    bytes that operators without MACs read and write."""
 
     rows: int
     upper: Ints
@@ -72,11 +74,17 @@ class Segment:
 
 def price(segment: Segment, lo: int, hi: int) -> tuple[int, int, int]:
     """(MACs, bytes in, bytes out) of the strip [lo, hi); nothing for an empty one."""
-    if hi <= lo:
-        return (0, 0, 0)
-    column = segment.final[:, lo] if hi == segment.rows else segment.upper[:, hi] - segment.lower[:, lo]
-    macs, in_bytes, out_bytes = column.tolist()
+    macs, in_bytes, out_bytes, _ = quantities(segment, lo, hi)
     return (macs, in_bytes, out_bytes)
+
+
+def quantities(segment: Segment, lo: int, hi: int) -> tuple[int, int, int, int]:
+    """(MACs, bytes in, bytes out, moved bytes) of the strip [lo, hi); nothing for an empty one."""
+    if hi <= lo:
+        return (0, 0, 0, 0)
+    column = segment.final[:, lo] if hi == segment.rows else segment.upper[:, hi] - segment.lower[:, lo]
+    macs, in_bytes, out_bytes, moved_bytes = column.tolist()
+    return (macs, in_bytes, out_bytes, moved_bytes)
 
 
 def price_segments(problem: Chain, stop: int, into: dict[tuple[int, int], Segment]) -> None:
@@ -111,7 +119,7 @@ class _Sweep:
         self.whole: dict[int, Ints] = {}  # first row needed by a strip that reaches the end
         self.ends: dict[int, int] = {}  # and the row behind the last
         self.made: set[int] = set()
-        self.macs, self.out = np.zeros((3, rows + 1), np.int64), np.zeros((3, rows + 1), np.int64)
+        self.macs, self.out, self.moved = (np.zeros((3, rows + 1), np.int64) for _ in range(3))
         for sink in sinks:
             extent, row_bytes = tensors[sink].rows, tensors[sink].row_bytes
             self.ends[sink] = extent
@@ -148,9 +156,23 @@ class _Sweep:
                 if low is not None and high is not None:
                     self.macs[0] += high * described.macs_per_row
                     self.macs[1] += low * described.macs_per_row
+            else:
+                row_bytes = sum(self.problem.tensors[tensor].row_bytes for tensor in described.outputs)
+                self._move(row_bytes, first, end, low, high)
             for position, tensor in enumerate(described.inputs):
+                if not described.macs_per_row:
+                    starts, stops = described.first[position], described.last[position]
+                    rows = (starts[low], stops[high]) if low is not None and high is not None else (None, None)
+                    self._move(self.problem.tensors[tensor].row_bytes, starts[first], int(stops[end]), *rows)
                 self.ends[tensor] = max(self.ends.get(tensor, 0), int(described.last[position][end]))
                 self._read(tensor, described.first[position], described.last[position], first, low, high)
+
+    def _move(self, row_bytes: int, first: Ints, end: int, low: Ints | None, high: Ints | None) -> None:
+        """Rows from `low` (in a last strip `first`) to `high` (`end`) are read or written without a MAC."""
+        self.moved[2] += (end - first) * row_bytes
+        if low is not None and high is not None:
+            self.moved[0] += high * row_bytes
+            self.moved[1] += low * row_bytes
 
     def _read(self, tensor: int, starts: Ints, stops: Ints, first: Ints, low: Ints | None, high: Ints | None) -> None:
         # Row `rows` starts no strip and row 0 ends none: what the tables say there is never read.
@@ -164,8 +186,8 @@ class _Sweep:
         self.need[tensor] = pair
 
     def segment(self) -> Segment:
-        tables = np.zeros((3, 3, self.rows + 1), np.int64)
-        tables[:, 0], tables[:, 2] = self.macs, self.out
+        tables = np.zeros((3, 4, self.rows + 1), np.int64)
+        tables[:, 0], tables[:, 2], tables[:, 3] = self.macs, self.out, self.moved
         for tensor, begins in self.whole.items():
             if tensor in self.made:
                 continue

@@ -11,7 +11,8 @@ from statistics import median
 from typing import Any
 
 from downset.memory.traffic import Traffic
-from downset.plans import Evidence, Order, Pipeline, PipelineStage
+from downset.plans import Evidence, Order, Pipeline
+from downset.reports.pipelines import device_loads, sent_bytes
 from downset.results import Comparison, Figure, Fit, Inspection, Simulation, StageResult, StageRun
 
 __all__ = [
@@ -124,32 +125,49 @@ def placement_json(evidence: Evidence) -> dict[str, Any]:
 
 def pipeline_json(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> dict[str, Any]:
     """docs/schemas/split.json. `compared`: plans of other methods, None where one has no plan within the limits."""
+    memory = {held.device: held.total_bytes for held in plan.memory}
     return {
         "method": plan.evidence.method,
         "comm": plan.comm,
+        "topology": plan.topology,
+        "source": plan.source,
+        "sink": plan.sink,
         "period_s": plan.period_s,
         "latency_s": plan.latency_s,
-        "medium_s": plan.medium_s,
+        "load_bound_s": None if plan.schedule is None else plan.schedule.load_bound_s,
+        "window": None if plan.schedule is None else plan.schedule.window,
         "bound_period_s": plan.evidence.bound,
         "proven": plan.evidence.proven,
+        "space": plan.space,
         "note": plan.note,
-        "stages": [_stage(plan, stage) for stage in plan.stages],
+        "stages": [_stage(plan, place) for place in range(len(plan.stages))],
+        "devices": [
+            {
+                "device": device.name,
+                "compute_s": load.compute_s,
+                "send_s": load.send_s,
+                "receive_s": load.receive_s,
+                "memory_bytes": memory.get(number),
+            }
+            for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True))
+        ],
         "stopped": plan.stopped,
         "compare": {name: None if other is None else other.period_s for name, other in compared.items()},
         "compare_stopped": [name for name, other in compared.items() if other is not None and other.stopped],
     }
 
 
-def _stage(plan: Pipeline, stage: PipelineStage) -> dict[str, Any]:
-    devices = plan.cluster.devices
+def _stage(plan: Pipeline, place: int) -> dict[str, Any]:
+    devices, stage = plan.cluster.devices, plan.stages[place]
     return {
         "ops": list(stage.ops),
-        "leader": devices[stage.leader].name,
+        "leader": devices[stage.leader].name if stage.leader >= 0 else None,
         "devices": [devices[device].name for device in stage.devices],
         "blocks": [
             {
                 "axis": block.axis,
                 "frame_rows": block.frame_rows,
+                "rule": block.rule,
                 "rows": [
                     {"device": devices[strip.device].name, "start": strip.start, "stop": strip.stop}
                     | ({"columns": list(strip.columns)} if strip.columns else {})
@@ -160,25 +178,29 @@ def _stage(plan: Pipeline, stage: PipelineStage) -> dict[str, Any]:
         ],
         "macs": stage.macs,
         "redundant_macs": stage.redundant_macs,
-        "bytes": stage.nbytes,
-        "memory_bytes": list(stage.memory_bytes),
-        "compute_s": stage.compute_s,
-        "transfer_s": stage.transfer_s,
+        "bytes": sent_bytes(plan, place),
     }
 
 
 def simulation_json(found: Simulation, plan: Pipeline) -> dict[str, Any]:
-    """docs/schemas/simulate.json. Without a completed frame there is neither period nor latency."""
+    """docs/schemas/simulate.json. Without completed frames there is neither period nor latency."""
     names = [device.name for device in plan.cluster.devices]
-    latencies = found.latency_s if found.completed else (None,) * 4
+    quantiles = ("p50", "p90", "p99", "max")
+    latencies = found.latency_s or (None,) * 4
     return {
         "frames": found.frames,
         "completed": found.completed,
-        "period_s": found.period_s if found.completed else None,
+        "period_s": found.period_s,
         "analytic_period_s": plan.period_s,
-        "latency_s": dict(zip(("p50", "p90", "p99", "max"), latencies, strict=True)),
+        "sustained_period_s": found.sustained_period_s,
+        "latency_s": dict(zip(quantiles, latencies, strict=True)),
+        "arrival_s": found.arrival_s,
+        "queue": {"most": found.most_waiting, "last": found.last_waiting, "grows": found.falls_behind},
         "utilisation": dict(zip(names, found.utilisation, strict=True)),
+        "sending": dict(zip(names, found.sending, strict=True)),
+        "receiving": dict(zip(names, found.receiving, strict=True)),
         "redundancy": dict(zip(names, found.redundancy, strict=True)),
+        "buffer_bytes": dict(zip(names, found.buffer_bytes, strict=True)),
         "energy_j": found.energy_j,
         "stalled_at_s": found.stalled_at_s,
     }

@@ -3,24 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from downset.plans import Pipeline, PipelineStage
 from downset.text import printable
 
-__all__ = ["compared_lines", "period_line", "stage_rows", "utilisation", "utilisation_line"]
+__all__ = [
+    "DeviceLoad",
+    "compared_lines",
+    "device_loads",
+    "period_line",
+    "sent_bytes",
+    "stage_rows",
+    "utilisation",
+    "utilisation_line",
+]
 
 _MOST_BLOCKS = 4
 """Blocks of a stage that are listed; the rest is counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceLoad:
+    """Seconds of a device for one frame."""
+
+    compute_s: float
+    send_s: float
+    receive_s: float
+
+
+def device_loads(plan: Pipeline) -> list[DeviceLoad]:
+    """By device: what a frame takes of it. Under `paper` computing is of MACs alone, and nothing is sent between
+    leaders."""
+    found = [[0.0, 0.0, 0.0] for _ in plan.cluster.devices]
+    for task in plan.tasks:
+        if task.transfer is not None:
+            rate, latency = plan.cluster.link(task.transfer.source, task.transfer.target)
+            seconds = latency + task.transfer.nbytes / rate
+            found[task.transfer.source][1] += seconds
+            found[task.transfer.target][2] += seconds
+            continue
+        device = plan.cluster.devices[task.device]
+        strip = plan.stages[task.stage].blocks[task.block].strips[task.strip]
+        if plan.comm == "paper":
+            found[task.device][0] += strip.macs / device.speed
+            continue
+        plain = strip.macs - sum(strip.macs_of.values())
+        weighed = sum(device.alpha_of.get(kind, device.alpha) * macs for kind, macs in strip.macs_of.items())
+        found[task.device][0] += (device.alpha * plain + weighed) / device.mac_per_s
+        found[task.device][0] += strip.moved_bytes / device.moved_per_s
+    return [DeviceLoad(*seconds) for seconds in found]
+
+
 def utilisation(plan: Pipeline) -> list[float]:
     """By device: the share of a period that it computes."""
-    busy = [0.0] * len(plan.cluster.devices)
-    for stage in plan.stages:
-        for block in stage.blocks:
-            for strip in block.strips:
-                busy[strip.device] += strip.macs / plan.cluster.devices[strip.device].speed
-    return [seconds / plan.period_s if plan.period_s else 0.0 for seconds in busy]
+    return [load.compute_s / plan.period_s if plan.period_s else 0.0 for load in device_loads(plan)]
+
+
+def sent_bytes(plan: Pipeline, stage: int) -> int:
+    """What is sent for a frame of a stage, its input included."""
+    return sum(task.transfer.nbytes for task in plan.tasks if task.transfer is not None and task.stage == stage)
 
 
 def stage_rows(plan: Pipeline, stage: PipelineStage) -> list[str]:
@@ -46,8 +88,15 @@ def period_line(plan: Pipeline) -> str:
     proof = "proven" if evidence.proven else f"bound {evidence.bound:.6g} s, gap {gap:.1%}"
     return (
         f"{evidence.method}: period {plan.period_s:.6g} s ({proof}), latency {plan.latency_s:.6g} s, "
-        f"{plan.throughput_per_s:.4g} frames/s; analytic, communication as {plan.comm}"
+        f"{plan.throughput_per_s:.4g} frames/s; analytic, {_priced(plan)}"
     )
+
+
+def _priced(plan: Pipeline) -> str:
+    if plan.schedule is None:
+        return "by the paper's equations"
+    schedule = plan.schedule
+    return f"by resources, up to {schedule.window} frames inside, busiest {schedule.load_bound_s:.6g} s"
 
 
 def utilisation_line(plan: Pipeline) -> str:

@@ -1,0 +1,83 @@
+"""What a simulated run meets beside its plan: computing times that vary, devices that slow down, die and come back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+__all__ = ["Conditions", "Disturbance"]
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """From `at_s` on the device takes `factor` times as long; infinity: it is dead."""
+
+    device: int
+    at_s: float
+    factor: float = math.inf
+
+
+class Conditions:
+    """The times at which work ends under jitter and disturbances.
+
+    `jitter` is the coefficient of variation of computing times, log-normal with mean 1. Every task draws from a stream
+    of its own, so two runs with one seed give the same frame of a task the same time."""
+
+    def __init__(self, devices: int, *, jitter: float, seed: int, disturbances: Sequence[Disturbance]) -> None:
+        self._jitter, self._seed = jitter, seed
+        self._streams: dict[int, Random] = {}
+        self._changes: list[list[Disturbance]] = [[] for _ in range(devices)]
+        for change in sorted(disturbances, key=lambda item: item.at_s):
+            own = self._changes[change.device]
+            if not own or own[-1].factor != change.factor:
+                own.append(change)
+        self._dead = [_dead_spans(own) for own in self._changes]
+
+    @property
+    def first_s(self) -> float:
+        """When the first disturbance begins; infinity where there is none."""
+        return min((own[0].at_s for own in self._changes if own), default=math.inf)
+
+    def noise(self, task: int) -> float:
+        """The factor on the task's computing time for its next frame."""
+        if self._jitter == 0:
+            return 1.0
+        variance = math.log1p(self._jitter**2)
+        stream = self._streams.setdefault(task, Random(f"{self._seed}/{task}"))
+        return stream.lognormvariate(-variance / 2, math.sqrt(variance))
+
+    def computed_at(self, device: int, begin: float, seconds: float) -> float:
+        """When a computation of `seconds` at full speed ends that begins at `begin`; infinity: the device dies first
+        and stays dead."""
+        now, left, factor = self.transferred_at((device,), begin, 0.0), seconds, 1.0
+        for change in self._changes[device]:
+            if change.at_s > now and left > 0:
+                done = (change.at_s - now) / factor if factor != math.inf else 0.0
+                if done >= left:
+                    return now + left * factor
+                left, now = left - done, change.at_s
+            factor = change.factor
+        return now + left * factor if left > 0 else now
+
+    def transferred_at(self, devices: Sequence[int], begin: float, seconds: float) -> float:
+        """When a transfer between devices ends that rests while one of them is dead; infinity: one stays dead."""
+        now, left = begin, seconds
+        for start, stop in sorted(span for device in devices for span in self._dead[device]):
+            if stop <= now or (start > now and start >= now + left):
+                continue
+            now, left = stop, left - max(0.0, start - now)
+        return now + left
+
+    def died_at(self, devices: Sequence[int]) -> float:
+        """When the first of these devices died that stays dead; infinity where none does."""
+        return min(
+            (start for device in devices for start, stop in self._dead[device] if stop == math.inf), default=math.inf
+        )
+
+
+def _dead_spans(changes: Sequence[Disturbance]) -> list[tuple[float, float]]:
+    """When a device is dead: from a factor of infinity to its next one, if there is any."""
+    stops = [*(change.at_s for change in changes[1:]), math.inf]
+    return [(change.at_s, stop) for change, stop in zip(changes, stops, strict=False) if change.factor == math.inf]

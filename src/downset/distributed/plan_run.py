@@ -1,0 +1,288 @@
+"""A plan with a schedule, run event by event: every device, link and medium takes its turns in the plan's cyclic order.
+
+A task begins when it is the turn of everything that it occupies, when its frame's earlier tasks are done, when its
+frame is inside (at most `window` are) and when the buffers that it writes have a free slot. It knows the plan's tasks,
+orders, buffers and cluster and nothing of how the plan was found.
+
+Empty frames: orders name frames by number, and a turn may come for a frame that has not arrived, while frames inside
+wait behind it. Then that number is given away: an empty frame takes it and passes all its turns in no time. So orders,
+window and slots hold as they do in a stream without gaps, whatever times frames arrive at, and the last ones leave.
+A frame that needs a device that is dead for good is lost: it goes on as an empty one, so that those ahead still leave,
+and no frame is let in behind it.
+Complexity: O(log tasks) for each task of each frame, beside the search for what waits for an absent frame, which only
+runs while none waits at the source.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+
+from downset.distributed.conditions import Conditions
+from downset.distributed.run_record import RunRecord
+from downset.distributed.task_prices import ends_of, resources_of, task_seconds
+from downset.distributed.turns import Turns
+from downset.errors import InvalidPlan
+from downset.plans import Pipeline, PipelineSchedule
+
+__all__ = ["run_plan"]
+
+_WAITING, _RUNNING, _DONE = range(3)
+_Instance = tuple[int, int]
+"""(number of a frame in the orders, task)."""
+
+
+def run_plan(
+    plan: Pipeline, schedule: PipelineSchedule, conditions: Conditions, *, frames: int, arrival_s: float | None = None,
+    progress: Callable[[], None] = lambda: None, observe: Callable[[int, int, float, float], None] | None = None,
+) -> RunRecord:  # fmt: skip
+    """Run `frames` frames that arrive every `arrival_s` seconds, or all at once (None).
+
+    `progress` is called when a frame leaves, `observe` with (frame, task, begin, end) when a task ends. Raises
+    InvalidPlan for orders that miss a task or deadlock."""
+    run = _Run(
+        _Work(plan, schedule), conditions, frames, arrival_s, RunRecord(len(plan.cluster.devices), schedule.window)
+    )
+    run.progress, run.observe = progress, observe
+    run.go()
+    return run.record
+
+
+class _Work:
+    """The plan as lists by task, resource and buffer."""
+
+    def __init__(self, plan: Pipeline, schedule: PipelineSchedule) -> None:
+        self.window = schedule.window
+        self.seconds = [task_seconds(plan, task) for task in plan.tasks]
+        self.ends = [ends_of(task) for task in plan.tasks]
+        self.after = [tuple(dict.fromkeys(task.after)) for task in plan.tasks]
+        self.followers: list[list[int]] = [[] for _ in plan.tasks]
+        for index, before in enumerate(self.after):
+            for other in before:
+                self.followers[other].append(index)
+        place = {order.resource: number for number, order in enumerate(schedule.orders)}
+        self.orders = [order.turns for order in schedule.orders]
+        self.held: list[list[int]] = []
+        for index, task in enumerate(plan.tasks):
+            held = list(dict.fromkeys(resources_of(plan, task)))
+            if any(resource not in place for resource in held):
+                raise InvalidPlan(f"task {index} occupies something that the plan has no order of")
+            self.held.append([place[resource] for resource in held])
+        for number, turns in enumerate(self.orders):
+            if sorted(turn.task for turn in turns) != [i for i, held in enumerate(self.held) if number in held]:
+                raise InvalidPlan("an order does not list each of its resource's tasks once, and no other")
+        self.buffers = schedule.buffers
+        self.written: list[list[int]] = [[] for _ in plan.tasks]
+        self.read: list[list[int]] = [[] for _ in plan.tasks]
+        for number, buffer in enumerate(schedule.buffers):
+            for index in dict.fromkeys(buffer.writers):
+                self.written[index].append(number)
+            for index in dict.fromkeys(buffer.readers):
+                self.read[index].append(number)
+
+
+class _Frame:
+    """A number of the orders that is inside. `real`: the frame that has it, None for an empty one."""
+
+    __slots__ = ("left", "real", "state", "taken", "unread", "waits")
+
+    def __init__(self, work: _Work, real: int | None) -> None:
+        self.real = real
+        self.state = bytearray(len(work.seconds))
+        self.waits = [len(before) for before in work.after]
+        self.left = len(work.seconds)
+        self.unread = [len(set(buffer.readers)) for buffer in work.buffers]
+        self.taken: set[int] = set()
+
+
+class _Run:
+    def __init__(
+        self, work: _Work, conditions: Conditions, frames: int, arrival_s: float | None, record: RunRecord
+    ) -> None:
+        self.work, self.conditions, self.record = work, conditions, record
+        self.frames, self.arrival_s = frames, arrival_s
+        self.progress: Callable[[], None] = lambda: None
+        self.observe: Callable[[int, int, float, float], None] | None = None
+        self.now = 0.0
+        self.turns = [Turns(order) for order in work.orders]
+        self.busy = [False] * len(work.orders)
+        self.read = [0] * len(work.buffers)  # so many numbers have been read to the end
+        self.inside: dict[int, _Frame] = {}
+        self.admitted = self.finished = self.real_inside = 0
+        self.arrived = self.let_in = 0
+        self.closed = False
+        self.due: set[_Instance] = set()
+        self.touched: set[int] = set()
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self.count = 0
+
+    def go(self) -> None:
+        if self.arrival_s is None:
+            self.arrived = self.frames
+            self.settle()
+        else:
+            self.at(0.0, self.arrive)
+        while self.events:
+            self.now = self.events[0][0]
+            while self.events and self.events[0][0] == self.now:
+                heapq.heappop(self.events)[2]()
+                self.settle()
+            while self.needs_empty_frame():
+                self.admit(None)
+                self.settle()
+        if self.real_inside:
+            raise InvalidPlan(f"the orders deadlock after {len(self.record.left)} frames")
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        self.count += 1
+        heapq.heappush(self.events, (when, self.count, what))
+
+    def arrive(self) -> None:
+        self.record.came.append(self.now)
+        self.arrived += 1
+        if self.arrived < self.frames and self.arrival_s is not None and not self.closed:
+            self.at(self.arrived * self.arrival_s, self.arrive)
+
+    def settle(self) -> None:
+        """Begin all that can begin now."""
+        while True:
+            while self.touched:
+                self.attempt(self.touched.pop())
+            if self.closed or self.let_in == self.arrived or self.admitted - self.finished >= self.work.window:
+                return
+            self.record.let_in.append(self.now)
+            self.admit(self.let_in)
+            self.let_in += 1
+
+    def admit(self, real: int | None) -> None:
+        self.inside[self.admitted] = frame = _Frame(self.work, real)
+        self.real_inside += real is not None
+        self.due.update((self.admitted, index) for index, count in enumerate(frame.waits) if not count)
+        self.admitted += 1
+        self.touched.update(range(len(self.turns)))
+
+    def attempt(self, resource: int) -> None:
+        """Begin the task whose turn it is, if nothing else holds it back."""
+        work, front = self.work, self.turns[resource].front
+        number, index = front
+        if self.busy[resource] or number >= self.admitted:
+            return
+        frame = self.inside[number]
+        if frame.waits[index] or any(number - work.buffers[b].slots >= self.read[b] for b in work.written[index]):
+            return
+        if all(not self.busy[other] and self.turns[other].front == front for other in work.held[index]):
+            self.begin(number, index, frame)
+
+    def begin(self, number: int, index: int, frame: _Frame) -> None:
+        self.due.discard((number, index))
+        if frame.real is None:
+            self.done(number, index, frame)
+            return
+        frame.state[index] = _RUNNING
+        for resource in self.work.held[index]:
+            self.busy[resource] = True
+        for buffer in self.work.written[index]:
+            if buffer not in frame.taken:
+                frame.taken.add(buffer)
+                self.record.take(self.work.buffers[buffer].device, self.work.buffers[buffer].nbytes)
+        ends, seconds, begin = self.work.ends[index], self.work.seconds[index], self.now
+        self.record.begin(ends, begin)
+        if len(ends) == 1:
+            stop = self.conditions.computed_at(ends[0], begin, seconds * self.conditions.noise(index))
+        else:
+            stop = self.conditions.transferred_at(ends, begin, seconds)
+        lost = stop == math.inf
+        if lost:
+            stop = max(begin, self.conditions.died_at(ends))
+        self.at(stop, lambda: self.end(number, index, frame, begin, lost))
+
+    def end(self, number: int, index: int, frame: _Frame, begin: float, lost: bool) -> None:
+        ends = self.work.ends[index]
+        self.record.end(ends, begin, self.now, transfers=len(ends) > 1)
+        for resource in self.work.held[index]:
+            self.busy[resource] = False
+        if self.observe is not None and frame.real is not None and not lost:
+            self.observe(frame.real, index, begin, self.now)
+        if lost:
+            self.record.stall(self.now)
+            self.closed = True
+            self.real_inside -= frame.real is not None
+            frame.real = None
+        self.done(number, index, frame)
+
+    def done(self, number: int, index: int, frame: _Frame) -> None:
+        work = self.work
+        frame.state[index] = _DONE
+        for resource in work.held[index]:
+            self.turns[resource].advance()
+            self.touched.add(resource)
+        for other in work.followers[index]:
+            frame.waits[other] -= 1
+            if not frame.waits[other]:
+                self.due.add((number, other))
+                self.touched.add(work.held[other][0])
+        for buffer in work.read[index]:
+            frame.unread[buffer] -= 1
+            if not frame.unread[buffer]:
+                self.give_back(buffer, frame)
+        frame.left -= 1
+        if not frame.left:
+            self.leave(number, frame)
+
+    def give_back(self, buffer: int, frame: _Frame) -> None:
+        """All readers are done with the frame's slot. They are so frame after frame."""
+        described = self.work.buffers[buffer]
+        self.read[buffer] += 1
+        if buffer in frame.taken:
+            self.record.take(described.device, -described.nbytes)
+        self.touched.update(self.work.held[index][0] for index in described.writers)
+
+    def leave(self, number: int, frame: _Frame) -> None:
+        del self.inside[number]
+        self.finished += 1
+        for buffer, described in enumerate(self.work.buffers):
+            if not described.readers and buffer in frame.taken:
+                self.record.take(described.device, -described.nbytes)
+        if frame.real is not None:
+            self.real_inside -= 1
+            self.record.left.append((frame.real, self.now))
+            self.progress()
+
+    def needs_empty_frame(self) -> bool:
+        """Whether the entry could take a frame that is not there, and some frame inside waits for nothing but the turns
+        of such frames."""
+        absent = self.closed or self.let_in == self.arrived
+        if not absent or not self.real_inside or self.admitted - self.finished >= self.work.window:
+            return False
+        fronts = [turns.front for place, turns in enumerate(self.turns) if not self.busy[place]]
+        if not any(number >= self.admitted and not self.work.after[index] for number, index in fronts):
+            return False
+        return any(self.inside[due[0]].real is not None and self.waits_for_absent(due) for due in self.due)
+
+    def waits_for_absent(self, due: _Instance) -> bool:
+        """Whether nothing that runs leads to this one."""
+        seen, left = {due}, [due]
+        while left:
+            number, index = left.pop()
+            if any(self.busy[resource] for resource in self.work.held[index]):
+                return False
+            for other in self.undone_before(number, index):
+                if other not in seen:
+                    seen.add(other)
+                    left.append(other)
+        return True
+
+    def undone_before(self, number: int, index: int) -> Iterator[_Instance]:
+        """What of the frames inside has to be done before this task of a frame begins."""
+        work, frame = self.work, self.inside[number]
+        yield from ((number, other) for other in work.after[index] if frame.state[other] != _DONE)
+        for resource in work.held[index]:
+            other = self.turns[resource].before((number, index), self.admitted)
+            if other is not None:
+                yield other
+        for buffer in work.written[index]:
+            earlier = number - work.buffers[buffer].slots
+            if earlier >= self.read[buffer]:
+                readers = work.buffers[buffer].readers
+                yield from ((earlier, one) for one in readers if self.inside[earlier].state[one] != _DONE)

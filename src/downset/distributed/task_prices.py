@@ -1,0 +1,70 @@
+"""What a task of a plan takes and occupies, priced from its MACs and bytes and the plan's cluster alone.
+
+The planners and the check of plans have prices of their own: a wrong one shows as a period that a simulation does not
+reach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from downset.errors import InvalidPlan
+from downset.plans import Pipeline, Resource, Strip, Task
+
+__all__ = ["ends_of", "resources_of", "task_seconds"]
+
+
+def task_seconds(plan: Pipeline, task: Task) -> float:
+    """Seconds of a computation at full speed, or of a message with its latency.
+
+    The paper's equations know neither alphas by kind nor bytes that operators without MACs move. Raises InvalidPlan
+    for seconds that are no number or infinite."""
+    if task.transfer is None:
+        seconds = _compute_s(plan, plan.stages[task.stage].blocks[task.block].strips[task.strip])
+    else:
+        bytes_per_s, latency_s = plan.cluster.link(task.transfer.source, task.transfer.target)
+        seconds = latency_s + task.transfer.nbytes / bytes_per_s
+    if not 0 <= seconds < math.inf:
+        raise InvalidPlan(f"a task of stage {task.stage} takes {seconds} s")
+    return seconds
+
+
+def _compute_s(plan: Pipeline, strip: Strip) -> float:
+    device = plan.cluster.devices[strip.device]
+    if plan.comm == "paper":
+        return strip.macs * device.alpha / device.mac_per_s
+    weighed = strip.macs * device.alpha  # of all kinds as if they had the common alpha, then those that have their own
+    for kind, macs in strip.macs_of.items():
+        weighed += macs * (device.alpha_of.get(kind, device.alpha) - device.alpha)
+    byte_s = 1.0 / device.bytes_per_s if device.bytes_per_s is not None else device.alpha / device.mac_per_s
+    return max(weighed, 0.0) / device.mac_per_s + strip.moved_bytes * byte_s
+
+
+def ends_of(task: Task) -> tuple[int, ...]:
+    """The devices that a task needs: the one that computes, or both ends of a transfer."""
+    return (task.device,) if task.transfer is None else (task.transfer.source, task.transfer.target)
+
+
+def resources_of(plan: Pipeline, task: Task) -> list[Resource]:
+    """What a task occupies for all of its time.
+
+    Without overlap a device does one thing at a time. With it a device computes beside one transfer, or beside one
+    each way where it is full duplex. Transfers over a shared network occupy the medium, which leaves no radio more."""
+    network, ends = plan.cluster.network, ends_of(task)
+    shared = task.transfer is not None and network.kind == "shared"
+    held = [Resource("medium")] if shared else []
+    if not network.overlap:
+        held += [Resource("device", end) for end in ends]
+    elif task.transfer is None:
+        held.append(Resource("processor", task.device))
+    elif not shared:
+        held += [_port(plan, end, sends=place == 0) for place, end in enumerate(ends)]
+    return held
+
+
+def _port(plan: Pipeline, device: int, *, sends: bool) -> Resource:
+    duplex: Sequence[str] = plan.cluster.devices[device].duplex or plan.cluster.network.duplex
+    if duplex != "full":
+        return Resource("radio", device)
+    return Resource("send" if sends else "receive", device)

@@ -1,0 +1,55 @@
+"""The turns of one resource, round after round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.errors import InvalidPlan
+from downset.plans import Turn
+
+__all__ = ["Turns"]
+
+_MOST_BEHIND = 1_000_000
+"""Rounds that one task of a resource may be behind another: more is no plan that anybody made."""
+
+
+class Turns:
+    """`front` is the (number of the frame, task) whose turn it is. Turns of frames before number 0 are passed over."""
+
+    def __init__(self, order: Sequence[Turn]) -> None:
+        behind = [turn.behind for turn in order]
+        if not order or max(behind) - min(behind) > _MOST_BEHIND:
+            raise InvalidPlan("an order has no turns, or one that is more than a million rounds behind another")
+        self._order = [(turn.task, turn.behind) for turn in order]
+        self._place_of = {turn.task: place for place, turn in enumerate(order)}
+        self._place, self._round = 0, min(behind)
+        self.front = self._at(0, self._round)
+        if self.front[0] < 0:
+            self.advance()
+
+    def _at(self, place: int, number: int) -> tuple[int, int]:
+        task, behind = self._order[place]
+        return number - behind, task
+
+    def _following(self, place: int, number: int) -> tuple[int, int]:
+        return (place + 1, number) if place + 1 < len(self._order) else (0, number + 1)
+
+    def advance(self) -> None:
+        """The turn in front is over."""
+        while True:
+            self._place, self._round = self._following(self._place, self._round)
+            self.front = self._at(self._place, self._round)
+            if self.front[0] >= 0:
+                return
+
+    def before(self, instance: tuple[int, int], below: int) -> tuple[int, int] | None:
+        """The last turn ahead of this one, which is still to come, of a frame with a number below that; None where
+        there is none from the front on."""
+        place = self._place_of[instance[1]]
+        number = instance[0] + self._order[place][1]
+        while (number, place) > (self._round, self._place):
+            place, number = (place - 1, number) if place else (len(self._order) - 1, number - 1)
+            at = self._at(place, number)
+            if 0 <= at[0] < below:
+                return at
+        return None

@@ -1,0 +1,223 @@
+"""Whether a plan's tasks have the rows that they read and send, and strips the MACs and bytes that they state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from downset.errors import InvalidPlan
+from downset.graph.core import Graph
+from downset.graph.cost import row_form
+from downset.graph.row_form import Interval, RowForm, needed
+from downset.plans import Block, Pipeline, Rows, Strip, Task
+
+__all__ = ["PlanRows", "check_rows"]
+
+
+class _Part(NamedTuple):
+    """Rows and columns of a tensor."""
+
+    rows: Interval
+    columns: Interval
+
+
+class _Share(NamedTuple):
+    device: int
+    part: _Part
+    task: int
+
+
+class PlanRows:
+    """The rows that the strips of a plan need and make, by the halo arithmetic of its graph."""
+
+    def __init__(self, graph: Graph, plan: Pipeline) -> None:
+        axes = {block.axis for stage in plan.stages for block in stage.blocks}
+        if len(axes) > 1:
+            raise InvalidPlan("some blocks cut rows, others columns")
+        self.graph, axis = graph, min(axes, default=0)
+        self.form, self.columns = (row_form(graph, axis=one, strict=False) for one in (axis, 1 - axis))
+        tiled = any(strip.columns for stage in plan.stages for block in stage.blocks for strip in block.strips)
+        self.across = self.columns if tiled else None
+
+    def width(self, tensor: int) -> int:
+        return 1 if self.across is None else max(self.across.rows[tensor], 1)
+
+    def part(self, rows: Rows) -> _Part:
+        return _Part((rows.start, rows.stop), rows.columns or (0, self.width(rows.tensor)))
+
+    def nbytes(self, tensor: int, part: _Part) -> int:
+        whole = self.form.bytes_per_row[tensor] * (part.rows[1] - part.rows[0])
+        return whole * (part.columns[1] - part.columns[0]) // self.width(tensor)
+
+    def sinks(self, block: Block) -> list[int]:
+        """What a block makes for others, for the user, or for nobody."""
+        inside = set(block.ops)
+        made = {tensor for op in inside for tensor in self.form.ops[op].outputs}
+        outside = [described for op, described in enumerate(self.form.ops) if op not in inside]
+        read_outside = {item.tensor for described in outside for item in described.inputs}
+        read_inside = {item.tensor for op in inside for item in self.form.ops[op].inputs}
+        return sorted(t for t in made if t in read_outside or t in self.form.outputs or t not in read_inside)
+
+    def parts(self, block: Block, strip: Strip, sinks: Sequence[int]) -> tuple[dict[int, _Part], dict[int, _Part]]:
+        """By tensor: all that the strip reads and makes, and its own part of the sinks."""
+        rows = _cut(self.form, block.ops, sinks, (strip.start, strip.stop), block.frame_rows)
+        if strip.columns is None or self.across is None:
+            wide = {tensor: (0, self.width(tensor)) for tensor in rows[0]}
+            return _joined(rows[0], wide), _joined(rows[1], wide)
+        frame = max(other.columns[1] for other in block.strips if other.columns is not None)
+        columns = _cut(self.across, block.ops, sinks, strip.columns, frame)
+        return _joined(rows[0], columns[0]), _joined(rows[1], columns[1])
+
+    def reads(self, index: int, made: _Part) -> Iterator[tuple[int, _Part]]:
+        """What an operator reads to make a part of its outputs."""
+        for place, item in enumerate(self.form.ops[index].inputs):
+            across = None if self.across is None else self.across.ops[index].inputs[place].map
+            rows, width = max(self.form.rows[item.tensor], 1), self.width(item.tensor)
+            yield (
+                item.tensor,
+                _Part(
+                    (0, rows) if item.map is None else item.map(made.rows, rows),
+                    (0, width) if across is None else across(made.columns, width),
+                ),
+            )
+
+
+def _cut(
+    form: RowForm, ops: Iterable[int], sinks: Sequence[int], span: Interval, frame: int
+) -> tuple[dict[int, Interval], dict[int, Interval]]:
+    own = {}
+    for tensor in sinks:
+        extent = max(form.rows[tensor], 1)
+        own[tensor] = (span[0] * extent // frame, span[1] * extent // frame)
+    return dict(needed(form, tuple(ops), own)), own
+
+
+def _joined(rows: dict[int, Interval], columns: dict[int, Interval]) -> dict[int, _Part]:
+    return {
+        tensor: _Part(span, columns[tensor])
+        for tensor, span in rows.items()
+        if tensor in columns and span[0] < span[1] and columns[tensor][0] < columns[tensor][1]
+    }
+
+
+def check_rows(rows: PlanRows, plan: Pipeline) -> None:
+    """Raise InvalidPlan for a strip with other MACs or bytes than its rows need, for a task that reads or sends what
+    its device has from no task that it comes after, and for a result that is not at the exit."""
+    shares: dict[int, list[_Share]] = {}
+    for tensor in rows.graph.inputs:
+        whole = _Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
+        shares.setdefault(tensor, []).append(_Share(plan.entry, whole, -1))
+    sinks: dict[tuple[int, int], list[int]] = {}
+    for number, task in enumerate(plan.tasks):
+        if task.transfer is not None:
+            _check_transfer(rows, plan, shares, number, task)
+            continue
+        block = plan.stages[task.stage].blocks[task.block]
+        strip = block.strips[task.strip]
+        if (task.stage, task.block) not in sinks:
+            sinks[task.stage, task.block] = rows.sinks(block)
+        held, own = rows.parts(block, strip, sinks[task.stage, task.block])
+        made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
+        _check_strip(rows, block, strip, held, own, f"block {task.block} of stage {task.stage}")
+        for tensor, part in held.items():
+            if tensor not in made:
+                _check_held(rows, plan, shares, number, task, tensor, part)
+        for tensor in own:
+            shares.setdefault(tensor, []).append(_Share(task.device, held[tensor], number))
+    for tensor in rows.graph.outputs:
+        if any(tensor in op.outputs for op in rows.form.ops) and rows.form.bytes_per_row[tensor]:
+            whole = _Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
+            if not _covered(whole, [share.part for share in shares.get(tensor, []) if share.device == plan.exit]):
+                raise InvalidPlan(f"the result {_name(rows, tensor)} is not all at device {plan.exit}, the exit")
+
+
+def _check_transfer(rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Share]], number: int, task: Task) -> None:
+    transfer = task.transfer
+    assert transfer is not None
+    nbytes = 0
+    for item in transfer.rows:
+        if not 0 <= item.tensor < len(rows.form.rows):
+            raise InvalidPlan(f"task {number} sends tensor {item.tensor}; the model has {len(rows.form.rows)}")
+        part = rows.part(item)
+        extent, width = max(rows.form.rows[item.tensor], 1), rows.width(item.tensor)
+        if not 0 <= part.rows[0] < part.rows[1] <= extent or not 0 <= part.columns[0] < part.columns[1] <= width:
+            raise InvalidPlan(f"task {number} sends rows that {_name(rows, item.tensor)} does not have")
+        nbytes += rows.nbytes(item.tensor, part)
+        _check_held(rows, plan, shares, number, task, item.tensor, part)
+    if nbytes != transfer.nbytes:
+        raise InvalidPlan(f"task {number} states {transfer.nbytes} bytes, but its rows are {nbytes}")
+    for item in transfer.rows:
+        shares.setdefault(item.tensor, []).append(_Share(transfer.target, rows.part(item), number))
+
+
+def _check_held(
+    rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Share]], number: int, task: Task, tensor: int, part: _Part
+) -> None:  # fmt: skip
+    """The device has it from tasks that this one comes after. Under `paper` a leader has what the stage before made."""
+    if not rows.form.bytes_per_row[tensor]:
+        return
+    known = {-1, *task.after}
+    stage = plan.stages[task.stage]
+    free = plan.comm == "paper" and task.device == stage.leader
+    parts = [
+        share.part
+        for share in shares.get(tensor, [])
+        if (share.device == task.device and share.task in known)
+        or (free and (share.task < 0 or plan.tasks[share.task].stage < task.stage))
+    ]
+    if not _covered(part, parts):
+        name = plan.cluster.devices[task.device].name
+        raise InvalidPlan(
+            f"task {number} needs rows {part.rows[0]}-{part.rows[1]} of {_name(rows, tensor)}, which device {name!r} "
+            "does not have from the tasks before it"
+        )
+
+
+def _covered(wanted: _Part, parts: Sequence[_Part]) -> bool:
+    """Whether the parts together hold all of it."""
+    edges = {wanted.rows[0], wanted.rows[1], *(edge for part in parts for edge in part.rows)}
+    inside = sorted(edge for edge in edges if wanted.rows[0] <= edge <= wanted.rows[1])
+    for low, high in pairwise(inside):
+        at = wanted.columns[0]
+        for begin, end in sorted(part.columns for part in parts if part.rows[0] <= low and high <= part.rows[1]):
+            if begin <= at:
+                at = max(at, end)
+        if at < wanted.columns[1]:
+            return False
+    return True
+
+
+def _check_strip(
+    rows: PlanRows, block: Block, strip: Strip, held: dict[int, _Part], own: dict[int, _Part], where: str
+) -> None:
+    """MACs and bytes of a strip, from the rows it needs."""
+    made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
+    macs, moved = 0, 0
+    macs_of = dict.fromkeys(strip.macs_of, 0)
+    for index in block.ops:
+        op = rows.form.ops[index]
+        part = next((held[tensor] for tensor in op.outputs if tensor in held), None)
+        if part is None:
+            continue
+        count = op.macs_per_row * (part.rows[1] - part.rows[0])
+        count = round(count * (part.columns[1] - part.columns[0]) / rows.width(op.outputs[0]))
+        macs += count
+        if rows.graph.ops[index].kind in macs_of:
+            macs_of[rows.graph.ops[index].kind] += count
+        if not op.macs_per_row:
+            moved += sum(rows.nbytes(tensor, held[tensor]) for tensor in op.outputs if tensor in held)
+            moved += sum(rows.nbytes(tensor, read) for tensor, read in rows.reads(index, part))
+    in_bytes = sum(rows.nbytes(tensor, part) for tensor, part in held.items() if tensor not in made)
+    out_bytes = sum(rows.nbytes(tensor, part) for tensor, part in own.items())
+    found = {"MACs": macs, "moved bytes": moved, "bytes in": in_bytes, "bytes out": out_bytes}
+    stated = (strip.macs, strip.moved_bytes, strip.in_bytes, strip.out_bytes)
+    for (what, value), said in zip(found.items(), stated, strict=True):
+        if value != said:
+            raise InvalidPlan(f"{where}: rows {strip.start}-{strip.stop} need {value} {what}, not {said}")
+    if macs_of != dict(strip.macs_of):
+        raise InvalidPlan(f"{where}: rows {strip.start}-{strip.stop} have other MACs by kind than stated")
+
+
+def _name(rows: PlanRows, tensor: int) -> str:
+    return repr(rows.graph.tensors[tensor].name)

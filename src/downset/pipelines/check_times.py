@@ -1,0 +1,249 @@
+"""Whether a plan's period and latency are what its tasks, orders and cluster give. It has prices of its own and finds
+cycles by relaxation over the plan's arcs; nothing is shared with the planners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import InvalidPlan
+from downset.plans import Pipeline, PipelineSchedule, Resource, Task
+
+__all__ = ["check_times"]
+
+_CLOSE = 1e-9
+
+
+def check_times(plan: Pipeline) -> None:
+    """Raise InvalidPlan for orders that leave a task out, list it twice or deadlock, and for a period, latency, bound
+    or memory that is not what the plan gives."""
+    if plan.comm not in ("resources", "paper"):
+        raise InvalidPlan(f"comm is {plan.comm!r}, not resources or paper")
+    for number, task in enumerate(plan.tasks):
+        if not math.isfinite(_seconds(plan, task)):
+            raise InvalidPlan(f"task {number} takes more seconds than can be counted")
+    rounds = _rounds(plan)
+    if plan.comm == "paper":
+        if plan.schedule is not None:
+            raise InvalidPlan("comm is paper, which has no schedule, but there is one")
+        _equal("period_s", plan.period_s, _paper_period_s(plan, rounds))
+        _equal("latency_s", plan.latency_s, sum(seconds for _, _, seconds in rounds))
+    else:
+        if plan.schedule is None:
+            raise InvalidPlan("comm is resources, but there is no schedule")
+        seconds = [_seconds(plan, task) for task in plan.tasks]
+        _check_orders(plan, plan.schedule)
+        _check_loads(plan, plan.schedule, seconds)
+        _check_period(plan, plan.schedule, seconds)
+        alone = _lone_frame_s(plan, plan.schedule, seconds)
+        _equal("latency_s", plan.latency_s, max(alone, sum(seconds for _, _, seconds in rounds)))
+    _check_memory(plan)
+    evidence = plan.evidence
+    if evidence.value != plan.period_s or not evidence.bound <= evidence.value:
+        raise InvalidPlan(f"the bound {evidence.bound} is above the period {plan.period_s}, or the value is another")
+    if evidence.proven and evidence.bound != evidence.value:
+        raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")
+
+
+def _seconds(plan: Pipeline, task: Task) -> float:
+    """alpha · MACs / mac_per_s and moved bytes at their rate; or a message's latency and its bytes. The paper's
+    equations know neither kinds nor moved bytes."""
+    if task.transfer is not None:
+        rate, latency = plan.cluster.link(task.transfer.source, task.transfer.target)
+        return task.transfer.nbytes / rate + latency
+    strip = plan.stages[task.stage].blocks[task.block].strips[task.strip]
+    device = plan.cluster.devices[task.device]
+    if plan.comm == "paper":
+        return device.alpha * strip.macs / device.mac_per_s
+    seconds, plain = 0.0, strip.macs
+    for kind, macs in strip.macs_of.items():
+        seconds += device.alpha_of.get(kind, device.alpha) * macs / device.mac_per_s
+        plain -= macs
+    byte_rate = device.mac_per_s / device.alpha if device.bytes_per_s is None else device.bytes_per_s
+    return seconds + device.alpha * plain / device.mac_per_s + strip.moved_bytes / byte_rate
+
+
+def _rounds(plan: Pipeline) -> list[tuple[int, bool, float]]:
+    """(stage, whether it transfers, seconds) of rounds: tasks in a row that move for one block, or compute it, and do
+    not wait for each other. The busiest device's seconds; on a shared network those of all transfers."""
+    found: list[tuple[int, bool, float]] = []
+    members: list[int] = []
+    for number, task in enumerate(plan.tasks):
+        first = plan.tasks[members[0]] if members else task
+        alike = (first.stage, first.block, first.transfer is None) == (task.stage, task.block, task.transfer is None)
+        if members and (not alike or set(task.after) & set(members)):
+            found.append(_round(plan, members))
+            members = []
+        members.append(number)
+    return [*found, _round(plan, members)] if members else found
+
+
+def _round(plan: Pipeline, members: Sequence[int]) -> tuple[int, bool, float]:
+    busy: dict[int, float] = {}
+    transfers = False
+    for task in (plan.tasks[number] for number in members):
+        ends: tuple[int, ...] = (task.device,)
+        if task.transfer is not None:
+            transfers = True
+            shared = plan.cluster.network.kind == "shared"
+            ends = (-1,) if shared else (task.transfer.source, task.transfer.target)
+        for end in ends:
+            busy[end] = busy.get(end, 0.0) + _seconds(plan, task)
+    return plan.tasks[members[0]].stage, transfers, max(busy.values())
+
+
+def _paper_period_s(plan: Pipeline, rounds: Sequence[tuple[int, bool, float]]) -> float:
+    """Eq. 11 and 12: the slowest stage, on a shared network at least the time of all bytes."""
+    longest = medium = 0.0
+    for stage in range(len(plan.stages)):
+        computing = sum(seconds for place, transfers, seconds in rounds if place == stage and not transfers)
+        sending = sum(seconds for place, transfers, seconds in rounds if place == stage and transfers)
+        whole = max(computing, sending) if plan.cluster.network.overlap else computing + sending
+        longest, medium = max(longest, whole), medium + sending
+    return max(longest, medium) if plan.cluster.network.kind == "shared" else longest
+
+
+def _holds(plan: Pipeline, task: Task) -> set[Resource]:
+    """What a task occupies while it runs."""
+    network = plan.cluster.network
+    if task.transfer is None:
+        return {Resource("processor" if network.overlap else "device", task.device)}
+    ends = (task.transfer.source, task.transfer.target)
+    if network.kind == "shared":
+        return {Resource("medium")} | (set() if network.overlap else {Resource("device", end) for end in ends})
+    if not network.overlap:
+        return {Resource("device", end) for end in ends}
+    found = set()
+    for end, port in zip(ends, ("send", "receive"), strict=True):
+        full = (plan.cluster.devices[end].duplex or network.duplex) == "full"
+        found.add(Resource("send" if port == "send" else "receive", end) if full else Resource("radio", end))
+    return found
+
+
+def _check_orders(plan: Pipeline, schedule: PipelineSchedule) -> None:
+    if schedule.window < 1:
+        raise InvalidPlan(f"the window is {schedule.window}; at least one frame is inside")
+    wanted: dict[Resource, set[int]] = {}
+    for number, task in enumerate(plan.tasks):
+        for resource in _holds(plan, task):
+            wanted.setdefault(resource, set()).add(number)
+    seen: set[Resource] = set()
+    for order in schedule.orders:
+        turns = [turn.task for turn in order.turns]
+        name = f"{order.resource.kind} {order.resource.device}"
+        if order.resource in seen:
+            raise InvalidPlan(f"two orders of {name}")
+        seen.add(order.resource)
+        if len(turns) != len(set(turns)) or set(turns) != wanted.get(order.resource, set()):
+            raise InvalidPlan(f"the order of {name} does not list each of its tasks once, and no other")
+    for resource in wanted:
+        if resource not in seen:
+            raise InvalidPlan(f"no order of {resource.kind} {resource.device}")
+
+
+def _check_loads(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> None:
+    busiest = max((sum(seconds[turn.task] for turn in order.turns) for order in schedule.orders), default=0.0)
+    if not busiest * (1 - _CLOSE) <= schedule.load_bound_s <= plan.period_s * (1 + _CLOSE):
+        raise InvalidPlan(
+            f"the load bound {schedule.load_bound_s:.9g} s is not between the busiest resource's {busiest:.9g} s and "
+            f"the period {plan.period_s:.9g} s"
+        )
+
+
+Arcs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]
+
+
+def _arcs(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> Arcs:
+    """(tail, head, seconds, frames): head of frame k starts that much or more after tail of frame k - frames does. The
+    last two nodes begin and end a frame."""
+    begin, end = len(plan.tasks), len(plan.tasks) + 1
+    arcs: list[tuple[int, int, float, int]] = [(end, begin, 0.0, schedule.window)]
+    for number, task in enumerate(plan.tasks):
+        arcs += [(begin, number, 0.0, 0), (number, end, seconds[number], 0)]
+        arcs += [(other, number, seconds[other], 0) for other in task.after]
+    for order in schedule.orders:
+        for one, two in pairwise(order.turns):
+            arcs.append((one.task, two.task, seconds[one.task], one.behind - two.behind))
+        if order.turns:
+            last, first = order.turns[-1], order.turns[0]
+            arcs.append((last.task, first.task, seconds[last.task], 1 + last.behind - first.behind))
+    for buffer in schedule.buffers:
+        if any(not 0 <= task < len(plan.tasks) for task in (*buffer.writers, *buffer.readers)) or buffer.slots < 1:
+            raise InvalidPlan(f"a buffer of tensor {buffer.tensor} names tasks that do not exist, or has no slot")
+        arcs += [(one, two, seconds[one], buffer.slots) for one in buffer.readers for two in buffer.writers]
+    tails, heads, lengths, frames = zip(*arcs, strict=True)
+    return np.array(tails), np.array(heads), np.array(lengths, np.float64), np.array(frames)
+
+
+def _check_period(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> None:
+    tails, heads, lengths, frames = _arcs(plan, schedule, seconds)
+    nodes = len(plan.tasks) + 2
+    if np.abs(frames).max() > 1 << 30:
+        raise InvalidPlan("an order is too many rounds behind")
+    if _has_circle(tails, heads, 1.0 - (nodes + 1.0) * frames.astype(np.float64), nodes, 0.5):
+        raise InvalidPlan("the orders deadlock: tasks wait for each other within one frame, or for later ones")
+    period, longest = plan.period_s, float(lengths.max(initial=0.0))
+    if not math.isfinite(period) or period < 0:
+        raise InvalidPlan(f"the period is {period} s")
+    least = 1e-12 * max(period, longest, 1e-300)
+    if _has_circle(tails, heads, lengths - period * (1 + _CLOSE) * frames, nodes, least):
+        raise InvalidPlan(f"the orders take longer than the stated period {period:.9g} s")
+    shorter = period * (1 - _CLOSE)
+    if period > 0 and not _has_circle(tails, heads, lengths - shorter * frames, nodes, least * 1e-2):
+        raise InvalidPlan(f"the orders take less than the stated period {period:.9g} s")
+
+
+def _has_circle(
+    tails: npt.NDArray[np.int64], heads: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], nodes: int,
+    least: float,
+) -> bool:  # fmt: skip
+    """Whether some circle's weights sum to more than 0: then relaxation never ends (Bellman-Ford)."""
+    distance = np.zeros(nodes)
+    for _ in range(nodes + 1):
+        offered = distance.copy()
+        np.maximum.at(offered, heads, distance[tails] + weights)
+        if not (offered > distance + least).any():
+            return False
+        distance = offered
+    return True
+
+
+def _lone_frame_s(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> float:
+    """How long one frame takes that meets no other, every resource in its order."""
+    before: list[list[int]] = [list(task.after) for task in plan.tasks]
+    for order in schedule.orders:
+        own = [turn.task for turn in sorted(order.turns, key=lambda turn: turn.behind)]
+        for one, two in pairwise(own):
+            before[two].append(one)
+    done = [0.0] * len(plan.tasks)
+    for _ in range(len(plan.tasks) + 1):
+        moved = False
+        for number, waits in enumerate(before):
+            at = max((done[other] for other in waits), default=0.0) + seconds[number]
+            if at > done[number]:
+                done[number], moved = at, True
+        if not moved:
+            break
+    return max(done, default=0.0)
+
+
+def _check_memory(plan: Pipeline) -> None:
+    seen = set()
+    for held in plan.memory:
+        if held.device not in range(len(plan.cluster.devices)) or held.device in seen:
+            raise InvalidPlan(f"memory of device {held.device}, which is stated twice or does not exist")
+        seen.add(held.device)
+        if min(held.weights_bytes, held.overhead_bytes, held.arena_bytes) < 0:
+            raise InvalidPlan(f"device {held.device} holds less than 0 bytes")
+        limit = plan.cluster.devices[held.device].memory_bytes
+        if limit is not None and held.total_bytes > limit:
+            raise InvalidPlan(f"device {held.device} holds {held.total_bytes} bytes, more than its {limit}")
+
+
+def _equal(field: str, stated: float, found: float) -> None:
+    if not abs(stated - found) <= _CLOSE * max(abs(stated), abs(found)):
+        raise InvalidPlan(f"the plan states {field} {stated:.9g}, but its work takes {found:.9g} s")

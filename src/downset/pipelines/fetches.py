@@ -1,0 +1,248 @@
+"""Who fetches which rows from whom: stages as tasks of a frame, each with the rows that it moves and what it waits for.
+
+Names: rule → how the strips of a block come by their inputs; share → rows of a tensor that a device holds.
+Rules: leader, the leader sends every other device its input rows and gathers all rows made; halo, a device fetches the
+rows that it neither made nor fetched before from those that hold them, and the stage's leader gathers at the end;
+direct, as halo across stages too, without a leader. Between leaders the next one fetches all that crosses the cut.
+Where several hold a row the one least loaded so far sends it, of equals the first; one holder sends a run of rows.
+All rows that one device gives another before one block (or for a gather, a hand-over) are one message.
+Under comm="paper" transfers are those that eq. 10 counts: none between leaders, and of halos what a device fetched is
+forgotten, and rows computed twice belong to their strip alone.
+Complexity: O(strips · shares of a tensor) for each tensor that a block reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from downset.clusters.model import Cluster
+from downset.pipelines.drafts import Drafted, FrameTasks, Split, StageDraft
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.strip_prices import given_rows, made_rows, nbytes_of, strips_of
+from downset.pipelines.tasks import compute_s, transfer_s
+from downset.plans import Block, PipelineStage, Rows, Strip, Task, Transfer
+
+__all__ = ["frame_tasks"]
+
+
+def frame_tasks(
+    problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str, source: int | None = None,
+    sink: int | None = None,
+) -> FrameTasks:  # fmt: skip
+    """The tasks of stages. `source` and `sink`: devices that the frame comes from and its result goes to (None: the
+    first leader, and the last one)."""
+    first, last = _end(drafts[0]), _end(drafts[-1])
+    listing = _Listing(problem, cluster, paper=comm == "paper")
+    entry, exit_ = first if source is None else source, last if sink is None else sink
+    given = [Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(0)]
+    listing.hold(entry, given, -1)
+    stages, sender = [], entry
+    for number, draft in enumerate(drafts):
+        stages.append(listing.stage(number, draft, sender))
+        sender = draft.leader
+    if sender < 0:
+        listing.fetch({exit_: _crossing(problem, problem.cuts)})
+    elif exit_ != sender:
+        listing.send([(sender, exit_, _crossing(problem, problem.cuts))])
+    return FrameTasks(tuple(stages), tuple(listing.tasks), tuple(listing.rounds), entry, exit_)
+
+
+def _end(draft: StageDraft) -> int:
+    """Where a stage's input comes and its output stays, unless somebody says otherwise."""
+    return draft.leader if draft.leader >= 0 else draft.splits[0].tiles[0].device
+
+
+def _crossing(problem: SplitProblem, cut: int) -> list[Rows]:
+    whole = (Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(cut))
+    return [rows for rows in whole if problem.tensors[rows.tensor].row_bytes]
+
+
+class _Share(NamedTuple):
+    device: int
+    rows: Rows
+    task: int
+
+
+class _Listing:
+    """The tasks so far, and who holds what."""
+
+    def __init__(self, problem: SplitProblem, cluster: Cluster, *, paper: bool) -> None:
+        self.problem, self.cluster, self.paper = problem, cluster, paper
+        self.tasks: list[Task] = []
+        self.rounds: list[tuple[int, ...]] = []
+        self.shares: dict[int, list[_Share]] = {}
+        self.load_s = [0.0] * len(cluster.devices)
+        self.place = (0, 0)
+
+    def hold(self, device: int, held: Iterable[Rows], task: int) -> None:
+        for rows in held:
+            self.shares.setdefault(rows.tensor, []).append(_Share(device, rows, task))
+
+    def stage(self, number: int, draft: StageDraft, sender: int) -> PipelineStage:
+        start, stop = draft.splits[0].start, draft.splits[-1].stop
+        self.place = (number, 0)
+        if draft.leader >= 0:
+            self.hand_over(draft.leader, sender, start)
+        blocks = []
+        for place, split in enumerate(draft.splits):
+            self.place = (number, place)
+            blocks.append(self.block(split, draft.leader))
+            scatters_next = place + 1 == len(draft.splits) or not draft.splits[place + 1].halo
+            if split.halo and draft.leader >= 0 and scatters_next:
+                self.fetch({draft.leader: _crossing(self.problem, split.stop)})
+        strips = [strip for block in blocks for strip in block.strips]
+        members = {strip.device for strip in strips} | ({draft.leader} if draft.leader >= 0 else set())
+        return PipelineStage(
+            self.problem.covered(start, stop),
+            draft.leader,
+            tuple(sorted(members)),
+            tuple(blocks),
+            sum(strip.macs for strip in strips),
+            sum(strip.redundant_macs for strip in strips),
+        )
+
+    def hand_over(self, leader: int, sender: int, cut: int) -> None:
+        if leader == sender:
+            return
+        crossing = _crossing(self.problem, cut)
+        if self.paper:
+            self.hold(leader, crossing, -1)
+        else:
+            self.send([(sender, leader, crossing)])
+
+    def block(self, split: Split, leader: int) -> Block:
+        strips = strips_of(self.problem, self.cluster, split)
+        rule: Literal["leader", "halo", "direct"] = "leader"
+        if split.halo:
+            rule = "halo" if leader >= 0 else "direct"
+            self.halo_block(split, strips)
+        else:
+            self.leader_block(split, strips, leader)
+        ops = self.problem.covered(split.start, split.stop)
+        rows = self.problem.segment(split.start, split.stop).rows
+        return Block(split.start, split.stop, ops, self.problem.axis, rows, rule, strips)
+
+    def leader_block(self, split: Split, strips: Sequence[Strip], leader: int) -> None:
+        given = [given_rows(self.problem, split, tile) for tile in split.tiles]
+        sent = self.send(
+            [
+                (leader, tile.device, rows)
+                for tile, rows in zip(split.tiles, given, strict=True)
+                if tile.device != leader
+            ],
+            kept=False,
+        )
+        after = [
+            self.holding(leader, rows) if tile.device == leader else sent.get((leader, tile.device), ())
+            for tile, rows in zip(split.tiles, given, strict=True)
+        ]
+        computed = self.compute(strips, after)
+        gathered = []
+        for tile, task in zip(split.tiles, computed, strict=True):
+            made = made_rows(self.problem, split, tile, halos=False)
+            self.hold(tile.device, made, task)
+            if tile.device != leader:
+                gathered.append((tile.device, leader, made))
+        self.send(gathered)
+        if self.paper:  # who leads holds all, nobody else anything
+            for tensor in self.problem.sinks(split.start, split.stop):
+                self.shares[tensor] = [share for share in self.shares.get(tensor, []) if share.device == leader]
+
+    def halo_block(self, split: Split, strips: Sequence[Strip]) -> None:
+        wanted: dict[int, list[Rows]] = {}
+        given = [given_rows(self.problem, split, tile) for tile in split.tiles]
+        for tile, rows in zip(split.tiles, given, strict=True):
+            wanted.setdefault(tile.device, []).extend(rows)
+        fetched = self.fetch(wanted, kept=not self.paper)
+        after = [
+            (*self.holding(tile.device, rows), *fetched.get(tile.device, ()))
+            for tile, rows in zip(split.tiles, given, strict=True)
+        ]
+        computed = self.compute(strips, [tuple(sorted(set(tasks))) for tasks in after])
+        for tile, task in zip(split.tiles, computed, strict=True):
+            self.hold(tile.device, made_rows(self.problem, split, tile, halos=not self.paper), task)
+
+    def compute(self, strips: Sequence[Strip], after: Sequence[tuple[int, ...]]) -> list[int]:
+        first = len(self.tasks)
+        for number, (strip, waits) in enumerate(zip(strips, after, strict=True)):
+            self.tasks.append(Task(*self.place, strip.device, strip=number, after=waits))
+            self.load_s[strip.device] += compute_s(self.cluster.devices[strip.device], strip)
+        self.rounds.append(tuple(range(first, len(self.tasks))))
+        return list(range(first, len(self.tasks)))
+
+    def fetch(self, wanted: dict[int, list[Rows]], *, kept: bool = True) -> dict[int, tuple[int, ...]]:
+        """Sends the devices what they lack; the tasks by device that do."""
+        messages: dict[tuple[int, int], list[Rows]] = {}
+        for device, rows in wanted.items():
+            for source, part in (found for one in rows for found in self.lacking(device, one)):
+                parts = messages.setdefault((source, device), [])
+                if parts and parts[-1].tensor == part.tensor and parts[-1].stop == part.start:
+                    part = Rows(part.tensor, parts.pop().start, part.stop)
+                parts.append(part)
+        sent = self.send([(*ends, parts) for ends, parts in sorted(messages.items())], kept=kept)
+        return {
+            device: tuple(task for (_, target), tasks in sent.items() if target == device for task in tasks)
+            for device in wanted
+        }
+
+    def send(
+        self, messages: Iterable[tuple[int, int, Sequence[Rows]]], *, kept: bool = True
+    ) -> dict[tuple[int, int], tuple[int, ...]]:
+        """One round of messages (source, target, rows), those without rows left out; their tasks. `kept`: the target
+        holds the rows from then on."""
+        joined: dict[tuple[int, int], list[Rows]] = {}
+        for source, target, rows in messages:
+            if rows:
+                joined.setdefault((source, target), []).extend(rows)
+        sent: dict[tuple[int, int], tuple[int, ...]] = {}
+        first = len(self.tasks)
+        for (source, target), rows in joined.items():
+            nbytes = sum(nbytes_of(self.problem, part) for part in rows)
+            transfer = Transfer(source, target, tuple(rows), nbytes)
+            task = Task(*self.place, source, transfer=transfer, after=self.holding(source, rows))
+            seconds = transfer_s(self.cluster, transfer)
+            self.load_s[source] += seconds
+            self.load_s[target] += seconds
+            sent[source, target] = (len(self.tasks),)
+            self.tasks.append(task)
+        for ends, rows in joined.items() if kept else ():
+            self.hold(ends[1], rows, *sent[ends])
+        if joined:
+            self.rounds.append(tuple(range(first, len(self.tasks))))
+        return sent
+
+    def holding(self, device: int, wanted: Sequence[Rows]) -> tuple[int, ...]:
+        """The tasks that gave the device any of these rows."""
+        found = {
+            share.task
+            for rows in wanted
+            for share in self.shares.get(rows.tensor, ())
+            if share.device == device and share.task >= 0 and _meet(share.rows, rows)
+        }
+        return tuple(sorted(found))
+
+    def lacking(self, device: int, wanted: Rows) -> list[tuple[int, Rows]]:
+        """(holder, rows) of what the device does not hold, in order of rows."""
+        shares = self.shares.get(wanted.tensor, [])
+        found, at = [], wanted.start
+        while at < wanted.stop:
+            here = [share for share in shares if share.rows.start <= at < share.rows.stop]
+            own = [share.rows.stop for share in here if share.device == device]
+            if own:
+                at = max(own)
+                continue
+            later = [share.rows.start for share in shares if share.device == device and share.rows.start > at]
+            holder = min(here, key=lambda share: (self.load_s[share.device], share.device, -share.rows.stop))
+            stop = min([holder.rows.stop, wanted.stop, *later])
+            found.append((holder.device, Rows(wanted.tensor, at, stop)))
+            at = stop
+        return found
+
+
+def _meet(one: Rows, two: Rows) -> bool:
+    if max(one.start, two.start) >= min(one.stop, two.stop):
+        return False
+    if one.columns is None or two.columns is None:
+        return True
+    return max(one.columns[0], two.columns[0]) < min(one.columns[1], two.columns[1])

@@ -1,0 +1,260 @@
+"""Times of a pipeline: eq. 7-12 of the PICO paper, and what it leaves out.
+
+Names: t_comp → compute_s (eq. 7, 8), t_comm → transfer_s (eq. 9, 10), T(S) → stage seconds (eq. 11), P and T → period_s
+and latency_s (eq. 12), d_f → leader.
+
+A round of transfers takes as long as its busiest device needs for its own, one after another. Where a leader scatters
+and gathers that is the sum of eq. 10; where neighbours exchange halos, pairs apart work at the same time. On a shared
+network all bytes of a round follow each other.
+
+comm="resources" charges what they leave out as well: the transfer of a stage's whole input from the leader before it,
+and the bytes that operators without MACs move. By these sums methods of papers choose, and what they chose is then
+judged by its resources (accounting.py). comm="paper" charges neither.
+
+A stage takes transfer_s + compute_s (eq. 11), or, where the network overlaps, the longer of the two; the latency is the
+sum of both in either case. The period is the slowest stage; on a shared network at least the time of all bytes a frame
+sends. Without overlap that is a lower bound of what a shared network can do, with overlap it is reached.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from downset.clusters.model import Cluster
+from downset.methods import check_choice
+from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.strip_prices import needs, rows_of, strips_of
+from downset.pipelines.tasks import compute_s
+from downset.plans import Strip, Transfer
+
+__all__ = [
+    "COMM",
+    "CommName",
+    "TimedBlock",
+    "TimedStage",
+    "TimedTransfer",
+    "check_comm",
+    "halo_transfer_s",
+    "medium_seconds",
+    "owned",
+    "period_and_latency",
+    "reads_of",
+    "round_seconds",
+    "stage_of",
+    "stages_of",
+]
+
+CommName = Literal["resources", "paper"]
+COMM: tuple[CommName, ...] = get_args(CommName)
+Owners = dict[int, list[tuple[int, int, int]]]
+"""By tensor: (device, first row, row behind the last) of every share, in order of rows."""
+Reads = list[tuple[int, int, int, int]]
+"""(device, tensor, first row, row behind the last)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedTransfer:
+    source: int
+    target: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedBlock:
+    """Operators between two cuts, computed strip by strip without communication: `before` are the transfers it waits
+    for, `after` those that end it. `compute_s` is the slowest device's, `transfer_s` both rounds of transfers."""
+
+    start: int
+    stop: int
+    ops: tuple[int, ...]
+    frame_rows: int
+    strips: tuple[Strip, ...]
+    before: tuple[TimedTransfer, ...]
+    after: tuple[TimedTransfer, ...]
+    compute_s: float
+    transfer_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStage:
+    """Blocks run one after another by the same devices. `leader` receives the stage's input (`handover_bytes`, from the
+    stage before) and holds its output. `macs` are all that are computed, `redundant_macs` those above the need.
+    `memory_bytes`: by device of the stage, weights and activations; empty where not asked for."""
+
+    ops: tuple[int, ...]
+    leader: int
+    devices: tuple[int, ...]
+    blocks: tuple[TimedBlock, ...]
+    macs: int
+    redundant_macs: int
+    nbytes: int
+    handover_bytes: int
+    compute_s: float
+    transfer_s: float
+    seconds: float
+    memory_bytes: tuple[int, ...] = ()
+
+
+def check_comm(comm: str) -> None:
+    check_choice("communication model", comm, COMM)
+
+
+def round_seconds(cluster: Cluster, transfers: Iterable[TimedTransfer | Transfer]) -> float:
+    """How long a round of transfers takes, every device doing one at a time."""
+    busy = [0.0] * len(cluster.devices)
+    total = 0.0
+    for transfer in transfers:
+        rate, latency = cluster.link(transfer.source, transfer.target)
+        seconds = transfer.nbytes / rate + latency
+        total += seconds
+        busy[transfer.source] += seconds
+        busy[transfer.target] += seconds
+    return total if cluster.network.kind == "shared" else max(busy)
+
+
+def stages_of(problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str) -> tuple[TimedStage, ...]:
+    """Stages with their MACs, bytes and seconds."""
+    stages: list[TimedStage] = []
+    for draft in drafts:
+        stages.append(stage_of(problem, cluster, draft, comm=comm, sender=stages[-1].leader if stages else -1))
+    return tuple(stages)
+
+
+def stage_of(problem: SplitProblem, cluster: Cluster, draft: StageDraft, *, comm: str, sender: int = -1) -> TimedStage:
+    """One stage; `sender` is the leader of the stage before it, -1 for the first."""
+    owners: Owners = {}
+    blocks = [_block(problem, cluster, split, draft.leader, owners, comm) for split in draft.splits]
+    start, stop = draft.splits[0].start, draft.splits[-1].stop
+    if draft.splits[-1].halo:
+        blocks[-1] = _gathered(problem, cluster, blocks[-1], draft.leader, owners)
+    handover = problem.cut_bytes()[start] if comm != "paper" and sender >= 0 else 0
+    transfer_s = sum(block.transfer_s for block in blocks)
+    if handover:
+        transfer_s += round_seconds(cluster, [TimedTransfer(sender, draft.leader, handover)])
+    compute_s = sum(block.compute_s for block in blocks)
+    moved = sum(transfer.nbytes for block in blocks for transfer in (*block.before, *block.after))
+    seconds = max(compute_s, transfer_s) if cluster.network.overlap else compute_s + transfer_s
+    members = {strip.device for block in blocks for strip in block.strips} | {draft.leader}
+    return TimedStage(
+        ops=problem.covered(start, stop),
+        leader=draft.leader,
+        devices=tuple(sorted(members)),
+        blocks=tuple(blocks),
+        macs=sum(strip.macs for block in blocks for strip in block.strips),
+        redundant_macs=sum(strip.redundant_macs for block in blocks for strip in block.strips),
+        nbytes=moved + handover,
+        handover_bytes=handover,
+        compute_s=compute_s,
+        transfer_s=transfer_s,
+        seconds=seconds,
+    )
+
+
+def medium_seconds(cluster: Cluster, stages: Sequence[TimedStage]) -> float:
+    """Seconds that all transfers of one frame take on a shared network; 0 on links."""
+    return sum(stage.transfer_s for stage in stages) if cluster.network.kind == "shared" else 0.0
+
+
+def period_and_latency(cluster: Cluster, stages: Sequence[TimedStage]) -> tuple[float, float]:
+    slowest = max((stage.seconds for stage in stages), default=0.0)
+    return (
+        max(slowest, medium_seconds(cluster, stages)),
+        sum(stage.compute_s + stage.transfer_s for stage in stages),
+    )
+
+
+def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, owners: Owners, comm: str) -> TimedBlock:
+    rows = problem.segment(split.start, split.stop).rows
+    strips = strips_of(problem, cluster, split)
+    busy = [0.0] * len(cluster.devices)
+    for strip in strips:
+        device = cluster.devices[strip.device]
+        busy[strip.device] += strip.macs / device.speed if comm == "paper" else compute_s(device, strip)
+    if split.halo:
+        before = _fetches(problem, reads_of(problem, split, rows), leader, owners)
+        owners.update(owned(problem, split, rows))
+        after: tuple[TimedTransfer, ...] = ()
+    else:
+        others = [strip for strip in strips if strip.device != leader]
+        before = tuple(TimedTransfer(leader, strip.device, strip.in_bytes) for strip in others if strip.in_bytes)
+        after = tuple(TimedTransfer(strip.device, leader, strip.out_bytes) for strip in others if strip.out_bytes)
+        owners.clear()
+    seconds = round_seconds(cluster, before) + round_seconds(cluster, after)
+    ops = problem.covered(split.start, split.stop)
+    return TimedBlock(split.start, split.stop, ops, rows, strips, before, after, max(busy), seconds)
+
+
+def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
+    """What the strips of a halo block read that the block does not make."""
+    made = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
+    return [
+        (tile.device, tensor, low, high)
+        for tile in split.tiles
+        for tensor, (low, high) in needs(problem, split, tile.start, tile.stop, rows).items()
+        if tensor not in made
+    ]
+
+
+def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
+    """What each device lacks of what it reads, from whoever holds it."""
+    moved: dict[tuple[int, int], int] = {}
+    for device, tensor, low, high in reads:
+        row_bytes = problem.tensors[tensor].row_bytes
+        shares = owners.get(tensor, [(leader, 0, problem.tensors[tensor].rows)])
+        for place in range(bisect_right(shares, low, key=_end), len(shares)):  # shares lie in order of rows
+            owner, begin, end = shares[place]
+            if begin >= high:
+                break
+            if owner != device:
+                nbytes = (min(high, end) - max(low, begin)) * row_bytes
+                moved[owner, device] = moved.get((owner, device), 0) + nbytes
+    return tuple(TimedTransfer(source, target, nbytes) for (source, target), nbytes in sorted(moved.items()))
+
+
+def owned(problem: SplitProblem, split: Split, rows: int) -> Owners:
+    """Every device of a halo block has the rows that it made."""
+    owners = {}
+    for unit in problem.units[split.start : split.stop]:
+        for op in unit:
+            for tensor in problem.ops[op].outputs:
+                held = problem.tensors[tensor]
+                shares = ((tile.device, *rows_of(held, tile.start, tile.stop, rows)) for tile in split.tiles)
+                owners[tensor] = [share for share in shares if share[1] < share[2]]
+    return owners
+
+
+def _end(share: tuple[int, int, int]) -> int:
+    return share[2]
+
+
+def halo_transfer_s(
+    problem: SplitProblem, cluster: Cluster, owners: Owners, split: Split, reads: Reads, leader: int
+) -> float:
+    """Seconds of a halo block's transfers, given who holds which rows (else the leader); of the last block's with the
+    gathering behind it."""
+    seconds = round_seconds(cluster, _fetches(problem, reads, leader, owners))
+    if split.stop == problem.cuts:
+        rows = problem.segment(split.start, split.stop).rows
+        gathered = _gathers(problem, split.stop, leader, owners | owned(problem, split, rows))
+        seconds += round_seconds(cluster, gathered)
+    return seconds
+
+
+def _gathered(problem: SplitProblem, cluster: Cluster, block: TimedBlock, leader: int, owners: Owners) -> TimedBlock:
+    """The last halo block of a stage: its leader gathers every tensor that crosses the cut."""
+    after = _gathers(problem, block.stop, leader, owners)
+    seconds = round_seconds(cluster, block.before) + round_seconds(cluster, after)
+    return replace(block, after=after, transfer_s=seconds)
+
+
+def _gathers(problem: SplitProblem, cut: int, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
+    moved: dict[int, int] = {}
+    for tensor in problem.crossing(cut):
+        for owner, begin, end in owners.get(tensor, []):
+            if owner != leader:
+                moved[owner] = moved.get(owner, 0) + (end - begin) * problem.tensors[tensor].row_bytes
+    return tuple(TimedTransfer(owner, leader, nbytes) for owner, nbytes in sorted(moved.items()))

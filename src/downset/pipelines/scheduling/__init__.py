@@ -1,0 +1,1 @@
+"""Cyclic schedules of tasks that hold resources: their event graph, period, load bound, and the orders themselves."""

@@ -1,0 +1,65 @@
+"""A circle of one period's length for every resource, and the arcs that are taken on it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+__all__ = ["Circle"]
+
+
+class Circle:
+    """Taken arcs of each resource, apart and in order, on circles of `length`. An arc may run past the end."""
+
+    def __init__(self, resources: int, length: float) -> None:
+        self.length = length
+        self._slack = 1e-11 * length
+        self._starts: list[list[float]] = [[] for _ in range(resources)]
+        self._stops: list[list[float]] = [[] for _ in range(resources)]
+
+    def first_free(self, resources: Iterable[int], seconds: float, wanted: float) -> float | None:
+        """The first place at or behind `wanted` (going round once) at which the arc is free on all resources; as a
+        place in [wanted, wanted + length). None: there is none."""
+        if seconds > self.length + self._slack:
+            return None
+        at, wanted_resources = wanted, tuple(resources)
+        while at < wanted + self.length - self._slack or at == wanted:
+            clash = max((self._clash(resource, at, seconds) for resource in wanted_resources), default=0.0)
+            if clash <= 0:
+                return at
+            at += clash
+        return None
+
+    def take(self, resources: Iterable[int], seconds: float, at: float) -> float:
+        """Takes the arc; its place in [0, length)."""
+        phase = at % self.length
+        if phase >= self.length - self._slack:
+            phase = 0.0
+        for resource in resources:
+            for start, stop in self._parts(phase, seconds):
+                place = bisect_left(self._starts[resource], start)
+                self._starts[resource].insert(place, start)
+                self._stops[resource].insert(place, stop)
+        return phase
+
+    def _parts(self, phase: float, seconds: float) -> list[tuple[float, float]]:
+        if seconds <= self._slack:
+            return []
+        stop = phase + seconds
+        if stop <= self.length + self._slack:
+            return [(phase, min(stop, self.length))]
+        return [(phase, self.length), (0.0, stop - self.length)]
+
+    def _clash(self, resource: int, at: float, seconds: float) -> float:
+        """How much later the arc must begin to be free of the last taken arc that it meets; 0: it is free."""
+        starts, stops = self._starts[resource], self._stops[resource]
+        phase = at % self.length
+        later = 0.0
+        base = 0.0
+        for start, stop in self._parts(phase, seconds):
+            low = bisect_right(stops, start + self._slack)
+            high = bisect_left(starts, stop - self._slack)
+            if low < high:
+                later = base + stops[high - 1] - start
+            base += self.length - start
+        return later

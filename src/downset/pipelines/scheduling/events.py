@@ -1,0 +1,241 @@
+"""The event graph of a cyclic schedule: when every task of every frame can start, and the period that this settles at.
+
+Source: marked graphs (Commoner et al., 1971); maximum cycle ratio by Newton's method on the ratio (Dinkelbach), each
+step a longest-path search that ends in a cycle above the ratio tried, or in none.
+Names: node → a task's start, and two more: a frame begins, a frame is done; frames → the tokens of an arc.
+Complexity: O(nodes · arcs) for each step; a few steps.
+Every arc (tail, head, seconds, frames) says: head of frame k starts `seconds` or more after tail of frame k - frames
+does. Frames below 0 do not exist, and nobody waits for them. `frames` may be negative: a resource may take a later
+frame first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.plans import Turn
+
+__all__ = [
+    "Arc",
+    "Buffer",
+    "Deadlock",
+    "EventGraph",
+    "Schedule",
+    "TimedTask",
+    "check_live",
+    "earliest_starts",
+    "event_graph",
+    "period_s",
+    "window_needed",
+]
+
+Arc = tuple[int, int, float, int]
+"""(tail, head, seconds, frames)."""
+
+
+class Deadlock(Exception):
+    """The orders wait for each other in a circle. `nodes` are on it, in order."""
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        super().__init__(f"tasks {', '.join(map(str, nodes))} wait for each other")
+        self.nodes = tuple(nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedTask:
+    """Work that every frame needs once: it holds all its resources for `seconds`, after other tasks of its frame."""
+
+    seconds: float
+    resources: tuple[int, ...]
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`orders[r]`: what resource r does in every round, each of its tasks once. At most `window` frames are inside."""
+
+    orders: tuple[tuple[Turn, ...], ...]
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Room that a frame takes from the start of the first of its `writers` to the end of the last of its `readers`.
+    With `slots` (None: without limit) a writer waits until fewer frames than that are in it."""
+
+    nbytes: int
+    writers: tuple[int, ...]
+    readers: tuple[int, ...]
+    slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventGraph:
+    """Nodes 0 … tasks - 1 are starts of tasks, node `tasks` begins a frame, node `tasks + 1` ends it."""
+
+    tasks: int
+    tails: npt.NDArray[np.int64]
+    heads: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.float64]
+    frames: npt.NDArray[np.int64]
+
+    @property
+    def nodes(self) -> int:
+        return self.tasks + 2
+
+
+def event_graph(
+    tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[Buffer] = (), *, window: bool = True
+) -> EventGraph:
+    """What each start waits for: its frame's earlier tasks, its resources' turn before, a slot, and the window."""
+    begin, end = len(tasks), len(tasks) + 1
+    arcs: list[Arc] = []
+    for index, task in enumerate(tasks):
+        arcs.append((begin, index, 0.0, 0))
+        arcs.append((index, end, task.seconds, 0))
+        arcs += [(other, index, tasks[other].seconds, 0) for other in task.after]
+    for order in schedule.orders:
+        for first, second in pairwise(order):
+            arcs.append((first.task, second.task, tasks[first.task].seconds, first.behind - second.behind))
+        if order:  # the next round begins behind the last turn; a task alone waits for its frame before
+            last, first = order[-1], order[0]
+            arcs.append((last.task, first.task, tasks[last.task].seconds, 1 + last.behind - first.behind))
+    for buffer in buffers:
+        if buffer.slots is not None:
+            arcs += [
+                (reader, writer, tasks[reader].seconds, buffer.slots)
+                for reader in buffer.readers
+                for writer in buffer.writers
+            ]
+    if window:
+        arcs.append((end, begin, 0.0, schedule.window))
+    return _graph(len(tasks), arcs)
+
+
+def _graph(tasks: int, arcs: Sequence[Arc]) -> EventGraph:
+    """Arcs sorted by head: the latest of a head's arcs is then one reduction."""
+    arcs = sorted(arcs, key=lambda arc: arc[1])
+    tails, heads, seconds, frames = zip(*arcs, strict=True)
+    return EventGraph(
+        tasks, np.array(tails, np.int64), np.array(heads, np.int64), np.array(seconds), np.array(frames, np.int64)
+    )
+
+
+def check_live(graph: EventGraph) -> None:
+    """Raise Deadlock where tasks wait for each other within one frame, or for later ones, all round a circle."""
+    # A circle of at most `nodes` arcs has no frame in it exactly where these weights sum to more than 0.
+    weights = 1.0 - graph.frames.astype(np.float64) * (graph.nodes + 1)
+    cycle = _positive_cycle(graph, weights, np.zeros(graph.nodes), 0.5)
+    if cycle is not None:
+        raise Deadlock([int(graph.heads[arc]) for arc in cycle])
+
+
+def period_s(graph: EventGraph, *, at_least: float = 0.0) -> float:
+    """Seconds between two frames for ever: the largest sum of seconds over sum of frames of any circle, or `at_least`;
+    infinity where the orders deadlock."""
+    try:
+        check_live(graph)
+    except Deadlock:
+        return math.inf
+    ratio = at_least
+    while True:
+        weights = graph.seconds - ratio * graph.frames
+        cycle = _positive_cycle(graph, weights, np.zeros(graph.nodes), _about(graph, ratio))
+        if cycle is None:
+            return ratio
+        better = float(graph.seconds[cycle].sum()) / int(graph.frames[cycle].sum())
+        if better <= ratio:
+            return ratio
+        ratio = better
+
+
+def earliest_starts(graph: EventGraph, period: float) -> npt.NDArray[np.float64]:
+    """Start of every node of frame 0, all frames `period` seconds apart, none earlier than it must; begin is at 0.
+
+    `period` is at least the graph's."""
+    for slack in (0.0, 1e-12, 1e-10, 1e-9):  # circles of the period itself may gain by rounding
+        starts = np.full(graph.nodes, -math.inf)
+        starts[graph.tasks] = 0.0
+        longer = period * (1 + slack)
+        if _positive_cycle(graph, graph.seconds - longer * graph.frames, starts, _about(graph, period)) is None:
+            return starts
+    raise ValueError(f"the event graph's period is above {period:g} s")
+
+
+def window_needed(
+    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Iterable[Buffer] = (), *,
+    deadline: float = math.inf,
+) -> int:  # fmt: skip
+    """The least window with which the schedule has this period (which it must have with some); past the deadline (of
+    `time.monotonic`) one that is large enough."""
+    graph = event_graph(tasks, schedule, buffers, window=False)
+    longest = float(earliest_starts(graph, period)[graph.tasks + 1])
+    window = max(1, math.ceil(longest / period - 1e-9)) if period > 0 else 1
+    # Tasks of no length may still need their frames inside.
+    while not _reaches(tasks, schedule, period, buffers, window):
+        window += 1
+    while window > 1 and time.monotonic() < deadline and _reaches(tasks, schedule, period, buffers, window - 1):
+        window -= 1
+    return window
+
+
+def _reaches(
+    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Iterable[Buffer], window: int
+) -> bool:
+    graph = event_graph(tasks, Schedule(schedule.orders, window), buffers)
+    return period_s(graph, at_least=period) <= period * (1 + 1e-12)
+
+
+def _about(graph: EventGraph, ratio: float) -> float:
+    """Gains below it are rounding."""
+    return 1e-12 * max(ratio, float(graph.seconds.max(initial=0.0)), 1e-300)
+
+
+def _positive_cycle(
+    graph: EventGraph, weights: npt.NDArray[np.float64], distance: npt.NDArray[np.float64], least: float
+) -> npt.NDArray[np.int64] | None:
+    """The arcs of a circle with a sum of weights above 0, the one of largest gain for a frame of those met first; None
+    where there is none. `distance` then holds the longest ones from where it was finite."""
+    firsts = np.flatnonzero(np.r_[True, graph.heads[1:] != graph.heads[:-1]])
+    targets = graph.heads[firsts]
+    lengths = np.diff(np.r_[firsts, len(graph.heads)])
+    parent = np.full(graph.nodes, -1, np.int64)
+    for turn in range(graph.nodes + 1):
+        offered = distance[graph.tails] + weights
+        best = np.maximum.reduceat(offered, firsts)
+        better = best > distance[targets] + least
+        if not better.any():
+            return None
+        at = np.flatnonzero((offered == np.repeat(best, lengths)) & np.repeat(better, lengths))
+        parent[graph.heads[at[::-1]]] = at[::-1]
+        distance[targets[better]] = best[better]
+        if turn & (turn + 1) == 0 or turn % 16 == 15 or turn == graph.nodes:
+            cycles = _parent_cycles(graph, parent)
+            gains = [(float(weights[cycle].sum()), cycle) for cycle in cycles]
+            gains = [(gain, cycle) for gain, cycle in gains if gain > 0]
+            if gains:
+                return max(gains, key=lambda item: item[0] / max(1, int(graph.frames[item[1]].sum())))[1]
+    return None  # gains of rounding alone
+
+
+def _parent_cycles(graph: EventGraph, parent: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """The circles among the arcs that gave each node its distance."""
+    seen = [0] * graph.nodes
+    found = []
+    arcs, tails = parent.tolist(), graph.tails
+    for start in range(graph.nodes):
+        path, node = [], start
+        while node >= 0 and not seen[node]:
+            seen[node] = start + 1
+            path.append(node)
+            node = int(tails[arcs[node]]) if arcs[node] >= 0 else -1
+        if node >= 0 and seen[node] == start + 1 and node in path:
+            found.append(np.array([arcs[other] for other in reversed(path[path.index(node) :])], np.int64))
+    return found

@@ -1,0 +1,92 @@
+"""What no cyclic schedule of the same tasks can be faster than: the busiest resource, and odd sets of ends.
+
+Source: the bounds of weighted edge colouring (Edmonds' matching polytope). Of an odd set S of ends at most
+(|S| - 1) / 2 transfers between its members run at once, so that their sum over that number bounds the period.
+Complexity: O(2^n · n) for n ends of one component left after leaves are taken off; above `_MOST` ends only sets of
+three are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from downset.pipelines.scheduling.events import TimedTask
+
+__all__ = ["load_bound_s", "loads_s", "odd_set_bound_s"]
+
+_MOST = 16
+
+
+def loads_s(tasks: Sequence[TimedTask], resources: int) -> list[float]:
+    """By resource: the seconds of its work for one frame."""
+    found = [0.0] * resources
+    for task in tasks:
+        for resource in task.resources:
+            found[resource] += task.seconds
+    return found
+
+
+def load_bound_s(tasks: Sequence[TimedTask], resources: int) -> float:
+    """No schedule has a shorter period."""
+    return max([0.0, odd_set_bound_s(tasks), *loads_s(tasks, resources)])
+
+
+def odd_set_bound_s(tasks: Sequence[TimedTask]) -> float:
+    """The largest sum of tasks inside an odd set of at least three resources over (size - 1) / 2.
+
+    A task with more than two resources (both ends and the medium) is left out: the medium's load is never below."""
+    between: dict[tuple[int, int], float] = {}
+    for task in tasks:
+        if len(task.resources) == 2:
+            first, second = sorted(task.resources)
+            between[first, second] = between.get((first, second), 0.0) + task.seconds
+    worst = 0.0
+    for ends in _components(_without_leaves(between)):
+        inside = {pair: seconds for pair, seconds in between.items() if ends.issuperset(pair)}
+        worst = max(worst, _of_sets(sorted(ends), inside) if len(ends) <= _MOST else _of_three(sorted(ends), inside))
+    return worst
+
+
+def _without_leaves(between: dict[tuple[int, int], float]) -> list[tuple[int, int]]:
+    """Pairs on circles or between them: an end with one partner is in no set that its own load does not outdo."""
+    pairs = [pair for pair, seconds in between.items() if seconds > 0]
+    while True:
+        partners: dict[int, int] = {}
+        for end in (end for pair in pairs for end in pair):
+            partners[end] = partners.get(end, 0) + 1
+        left = [pair for pair in pairs if min(partners[end] for end in pair) > 1]
+        if len(left) == len(pairs):
+            return pairs
+        pairs = left
+
+
+def _components(pairs: Iterable[tuple[int, int]]) -> list[set[int]]:
+    found: list[set[int]] = []
+    for pair in pairs:
+        joined = set(pair).union(*(part for part in found if part & set(pair)))
+        found = [part for part in found if not part & set(pair)] + [joined]
+    return found
+
+
+def _of_sets(ends: Sequence[int], inside: dict[tuple[int, int], float]) -> float:
+    """Over every odd set, by summing over subsets."""
+    place = {end: index for index, end in enumerate(ends)}
+    sums = np.zeros(1 << len(ends))
+    for (first, second), seconds in inside.items():
+        sums[1 << place[first] | 1 << place[second]] += seconds
+    sizes = np.zeros(1 << len(ends), np.int64)
+    for index in range(len(ends)):
+        shaped = sums.reshape(-1, 2, 1 << index)
+        shaped[:, 1] += shaped[:, 0]
+        sizes.reshape(-1, 2, 1 << index)[:, 1] += 1
+    odd = (sizes >= 3) & (sizes % 2 == 1)
+    return float((sums[odd] / ((sizes[odd] - 1) // 2)).max(initial=0.0))
+
+
+def _of_three(ends: Sequence[int], inside: dict[tuple[int, int], float]) -> float:
+    return max(
+        (sum(inside.get(pair, 0.0) for pair in combinations(three, 2)) for three in combinations(ends, 3)), default=0.0
+    )

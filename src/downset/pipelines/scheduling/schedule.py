@@ -1,0 +1,332 @@
+"""Cyclic schedules of least period: the order in which every resource does its work, round after round.
+
+Source: modulo scheduling (Rau, MICRO 1994), and for ends that form trees the colouring of their edges on a circle.
+Names: P → the period tried; phase → a task's start modulo P; behind → how many rounds late a frame gets there.
+With frames enough inside, what a task waits for in its frame only says in which round it is done: any phases at which
+no resource is taken twice make a schedule of period P. Where transfers form a tree of ends, a walk over it that puts
+the arcs of an end one behind the other always finds such phases at the load bound: the first arc that an end has leaves
+one free arc, in which all its others fit. Elsewhere periods above the bound are tried one after another.
+Complexity: O(tasks² · log tasks) for each period and rule tried, beside the period of the orders found.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from downset.pipelines.scheduling.circle import Circle
+from downset.pipelines.scheduling.events import (
+    Deadlock,
+    Schedule,
+    TimedTask,
+    check_live,
+    event_graph,
+    period_s,
+    window_needed,
+)
+from downset.pipelines.scheduling.loads import load_bound_s, loads_s
+from downset.plans import Turn
+
+__all__ = ["Scheduled", "cyclic_schedule", "lone_frame_s", "one_at_a_time", "sequence"]
+
+_STEPS = (0.0, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+"""How much above the load bound periods are tried."""
+_WALKED = 4
+"""Walks along trees need some frames inside: with smaller windows they are not tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The tasks, the order in which a frame can do them, and the medium, which all transfers hold beside both ends."""
+
+    tasks: Sequence[TimedTask]
+    resources: int
+    order: Sequence[int]
+    medium: int | None
+    window: int | None
+    deadline: float
+
+    def late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def ends(self, index: int) -> list[int]:
+        return [resource for resource in self.tasks[index].resources if resource != self.medium]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """`period_s` is what the orders reach with the window; `bound_s` the load bound that no orders go below."""
+
+    schedule: Schedule
+    period_s: float
+    bound_s: float
+
+    @property
+    def tight(self) -> bool:
+        return self.period_s <= self.bound_s * (1 + 1e-9)
+
+
+def cyclic_schedule(
+    tasks: Sequence[TimedTask], resources: int, *, medium: int | None = None, window: int | None = None,
+    deadline: float = math.inf,
+) -> Scheduled:  # fmt: skip
+    """The best orders found with at most `window` frames inside (None: as many as help), of those the ones that need
+    the fewest. A larger window never makes the period longer. `medium`: the resource that transfers hold beside both
+    ends, if there is one. Past the deadline (of `time.monotonic`) the best orders so far, at worst one frame after
+    another."""
+    order = sequence(tasks)
+    work = _Work(tasks, resources, order, medium, window, deadline)
+    bound = load_bound_s(tasks, resources)
+    serial = one_at_a_time(tasks, resources, order)
+    longest = max(bound, lone_frame_s(tasks, serial))
+    best = Scheduled(serial, longest, bound)
+    if best.tight or bound == 0 or window == 1 or work.late():
+        return best
+    best = min(best, _judged(work, serial, bound), key=_rank)
+    for step in _STEPS:
+        period = bound * (1 + step)
+        if best.tight or period >= longest:
+            break
+        for phases in _candidates(work, period, exact=step == 0):
+            schedule = _from_phases(work, phases, period)
+            if schedule is not None:
+                best = min(best, _judged(work, schedule, bound), key=_rank)
+            if work.late():
+                return best
+    return best
+
+
+def _candidates(work: _Work, period: float, *, exact: bool) -> Iterator[list[float]]:
+    """Phases to judge. What is tried with a window is tried with all larger ones too."""
+    yield from _as_ready(work, period)
+    yield from _longest_first(work, period)
+    if exact and (work.window is None or work.window >= _WALKED):
+        yield from _along_trees(work, period)
+
+
+def _rank(found: Scheduled) -> tuple[float, int]:
+    """Shorter periods first, as far as rounding tells, then fewer frames inside."""
+    return (float(f"{found.period_s:.9g}"), found.schedule.window)
+
+
+def _judged(work: _Work, schedule: Schedule, bound: float) -> Scheduled:
+    tasks, window = work.tasks, work.window
+    period = period_s(event_graph(tasks, schedule, window=False), at_least=bound)
+    needed = window_needed(tasks, schedule, period, deadline=work.deadline)
+    if window is None or needed <= window:
+        return Scheduled(Schedule(schedule.orders, needed), period, bound)
+    held = Schedule(schedule.orders, window)
+    return Scheduled(held, period_s(event_graph(tasks, held), at_least=period), bound)
+
+
+def sequence(tasks: Sequence[TimedTask]) -> list[int]:
+    """The tasks in an order in which a frame can do them: the one that can start earliest next, then by number."""
+    done_s = [0.0] * len(tasks)
+    waiting = [len(set(task.after)) for task in tasks]
+    followers: list[list[int]] = [[] for _ in tasks]
+    for index, task in enumerate(tasks):
+        for other in set(task.after):
+            followers[other].append(index)
+    ready = {index for index, count in enumerate(waiting) if not count}
+    free_s: dict[int, float] = {}
+    order = []
+    while ready:
+        starts = {
+            index: max(
+                [
+                    *(done_s[other] for other in tasks[index].after),
+                    *(free_s.get(r, 0.0) for r in tasks[index].resources),
+                    0.0,
+                ]
+            )
+            for index in ready
+        }
+        index = min(ready, key=lambda one: (starts[one], one))
+        ready.remove(index)
+        order.append(index)
+        done_s[index] = starts[index] + tasks[index].seconds
+        for resource in tasks[index].resources:
+            free_s[resource] = done_s[index]
+        for follower in followers[index]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                ready.add(follower)
+    if len(order) < len(tasks):
+        raise Deadlock([index for index, count in enumerate(waiting) if count])
+    return order
+
+
+def one_at_a_time(tasks: Sequence[TimedTask], resources: int, order: Sequence[int]) -> Schedule:
+    """Every resource does a frame's work in the order given, before the next frame's: nothing is behind. With a window
+    of 1 it is one frame after another."""
+    orders = tuple(
+        tuple(Turn(index, 0) for index in order if resource in tasks[index].resources) for resource in range(resources)
+    )
+    return Schedule(orders, 1)
+
+
+def lone_frame_s(tasks: Sequence[TimedTask], schedule: Schedule) -> float:
+    """How long a frame takes that meets no other, each resource doing its tasks in the order of the schedule."""
+    arcs: list[list[int]] = [list(task.after) for task in tasks]
+    for turns in schedule.orders:
+        own = [turn.task for turn in sorted(turns, key=lambda turn: turn.behind)]
+        for first, second in pairwise(own):
+            arcs[second].append(first)
+    done: dict[int, float] = {}
+
+    for index in sequence(
+        [TimedTask(task.seconds, (), tuple(before)) for task, before in zip(tasks, arcs, strict=True)]
+    ):
+        done[index] = max((done[other] for other in arcs[index]), default=0.0) + tasks[index].seconds
+    return max(done.values(), default=0.0)
+
+
+def _from_phases(work: _Work, phases: Sequence[float], period: float) -> Schedule | None:
+    """Orders by phase; each task so many rounds behind as what it waits for asks."""
+    tasks, grid = work.tasks, 1e-9 * period
+    ticks = [round(phase / grid) % round(period / grid) * grid for phase in phases]
+    place = {index: number for number, index in enumerate(work.order)}
+    behind = [0] * len(tasks)
+    for index in work.order:
+        ready = max((ticks[o] + behind[o] * period + tasks[o].seconds for o in tasks[index].after), default=0.0)
+        behind[index] = max(0, math.ceil((ready - ticks[index]) / period - 1e-8))
+    orders = []
+    for resource in range(work.resources):
+        own = [index for index, task in enumerate(tasks) if resource in task.resources]
+        own.sort(key=lambda index: (ticks[index], place[index]))
+        orders.append(tuple(Turn(index, behind[index]) for index in own))
+    schedule = Schedule(tuple(orders), 1)
+    try:
+        check_live(event_graph(tasks, schedule, window=False))
+    except Deadlock:  # tasks shorter than the grid
+        return None
+    return schedule
+
+
+def _as_ready(work: _Work, period: float) -> Iterator[list[float]]:
+    """Each task as soon as what it waits for is done (modulo scheduling): few frames are inside."""
+    circle = Circle(work.resources, period)
+    starts = [0.0] * len(work.tasks)
+    for index in work.order:
+        task = work.tasks[index]
+        ready = max((starts[other] + work.tasks[other].seconds for other in task.after), default=0.0)
+        at = circle.first_free(task.resources, task.seconds, ready)
+        if at is None:
+            return
+        circle.take(task.resources, task.seconds, at)
+        starts[index] = at
+    yield [start % period for start in starts]
+
+
+def _longest_first(work: _Work, period: float) -> Iterator[list[float]]:
+    """Tasks with most resources and the busiest ones first, wherever there is room."""
+    loads = loads_s(work.tasks, work.resources)
+    place = {index: number for number, index in enumerate(work.order)}
+
+    def weight(index: int) -> tuple[float, ...]:
+        task = work.tasks[index]
+        busiest = max((loads[resource] for resource in task.resources), default=0.0)
+        return (-len(task.resources), -busiest, -task.seconds, place[index])
+
+    circle, phases = Circle(work.resources, period), [0.0] * len(work.tasks)
+    for index in sorted(work.order, key=weight):
+        task = work.tasks[index]
+        at = circle.first_free(task.resources, task.seconds, 0.0)
+        if at is None:
+            return
+        phases[index] = circle.take(task.resources, task.seconds, at)
+    yield phases
+
+
+def _along_trees(work: _Work, period: float) -> Iterator[list[float]]:
+    """Walks from end to end, the tasks of each pair and each end one behind the other: from the busiest end and from
+    both far ends, along the order of a frame and against it."""
+    loads = loads_s(work.tasks, work.resources)
+    ends = [resource for resource in range(work.resources) if loads[resource] > 0 and resource != work.medium]
+    partners: dict[int, list[int]] = {end: [] for end in ends}
+    for index in work.order:
+        for end in work.ends(index):
+            partners.setdefault(end, []).extend(other for other in work.ends(index) if other != end)
+    for root in dict.fromkeys(_roots(ends, partners, loads)):
+        for order in (work.order, work.order[::-1]):
+            phases = _Walk(work, order, partners, period).phases(root)
+            if phases is not None:
+                yield phases
+
+
+def _roots(ends: Sequence[int], partners: dict[int, list[int]], loads: Sequence[float]) -> list[int]:
+    """The busiest end, and the two ends of a longest way through a tree."""
+
+    def farthest(start: int) -> int:
+        reached = [start]
+        for end in reached:
+            reached += sorted(set(partners[end]) - set(reached))
+        return reached[-1]
+
+    if not ends:
+        return []
+    first = farthest(ends[0])
+    return [max(ends, key=lambda end: loads[end]), first, farthest(first)]
+
+
+class _Walk:
+    """One walk over the ends, taking arcs on the way."""
+
+    def __init__(self, work: _Work, order: Sequence[int], partners: dict[int, list[int]], period: float) -> None:
+        self.work, self.order, self.partners = work, order, partners
+        self.circle = Circle(work.resources, period)
+        self.placed: dict[int, float] = {}
+
+    def phases(self, root: int) -> list[float] | None:
+        """Of all tasks; None where one found no room."""
+        seen: set[int] = set()
+        for first in (root, *self.partners):
+            stack = [(first, 0.0)]
+            while stack:
+                end, wanted = stack.pop()
+                if end in seen:
+                    continue
+                seen.add(end)
+                reached = self.transfers_of(end, wanted)
+                if reached is None:
+                    return None
+                stack += reached
+        for index in self.order:  # what holds one resource, behind what it waits for
+            before = max(
+                (self.stop(other) for other in self.work.tasks[index].after if other in self.placed), default=0.0
+            )
+            if index not in self.placed and self.put(index, before) is None:
+                return None
+        return [self.placed[index] for index in range(len(self.work.tasks))]
+
+    def transfers_of(self, end: int, wanted: float) -> list[tuple[int, float]] | None:
+        """Places an end's transfers from `wanted` on; its partners, each with where to go on. None: no room."""
+        own: dict[int, list[int]] = {}
+        for index in self.order:
+            ends = self.work.ends(index)
+            if end in ends and len(ends) > 1 and index not in self.placed:
+                own.setdefault(next(other for other in ends if other != end), []).append(index)
+        following = []
+        # Partners that have no other first: what the walk goes on with then begins where this ends.
+        for partner in sorted(own, key=lambda one: len(set(self.partners[one])) > 1):
+            for index in own[partner]:
+                stop = self.put(index, wanted)
+                if stop is None:
+                    return None
+                wanted = stop
+            following.append((partner, wanted))
+        return following
+
+    def put(self, index: int, wanted: float) -> float | None:
+        task = self.work.tasks[index]
+        at = self.circle.first_free(task.resources, task.seconds, wanted)
+        if at is None:
+            return None
+        self.placed[index] = self.circle.take(task.resources, task.seconds, at)
+        return at + task.seconds
+
+    def stop(self, index: int) -> float:
+        return self.placed[index] + self.work.tasks[index].seconds

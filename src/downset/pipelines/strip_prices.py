@@ -1,0 +1,183 @@
+"""What a strip of a block needs, computes, reads and makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from downset.clusters.model import Cluster
+from downset.pipelines.drafts import Split, Tile
+from downset.pipelines.problem import SplitProblem, SplitTensor, quantities
+from downset.plans import Rows, Strip
+
+__all__ = ["given_rows", "hull", "made_rows", "nbytes_of", "needs", "rows_of", "strips_of"]
+
+
+def strips_of(problem: SplitProblem, cluster: Cluster, split: Split) -> tuple[Strip, ...]:
+    """The strips of a block with their MACs and bytes. Redundant MACs are those above a strip's share of the need."""
+    segment = problem.segment(split.start, split.stop)
+    least = problem.least_macs_before()
+    needed = least[split.stop] - least[split.start]
+    strips = []
+    for tile in split.tiles:
+        if tile.columns is None:
+            macs, in_bytes, out_bytes, moved_bytes = quantities(segment, tile.start, tile.stop)
+            part = (tile.stop - tile.start) / segment.rows
+        else:
+            macs, in_bytes, out_bytes, moved_bytes = _tile_quantities(problem, split, tile)
+            frame_columns = problem.turned().segment(split.start, split.stop).rows
+            part = (tile.stop - tile.start) / segment.rows * ((tile.columns[1] - tile.columns[0]) / frame_columns)
+        redundant = max(0, macs - round(needed * part))
+        alpha_of = cluster.devices[tile.device].alpha_of
+        strips.append(
+            Strip(
+                tile.device, tile.start, tile.stop, macs, redundant, moved_bytes, in_bytes, out_bytes, tile.columns,
+                {kind: _macs_of(problem, split, tile, kind) for kind in sorted(alpha_of)} if alpha_of else {},
+            )
+        )  # fmt: skip
+    return tuple(_exact_redundancy(strips, needed))
+
+
+def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
+    """Rounding of shares must not make MACs appear: the redundant MACs of a block are all its MACs less the need."""
+    surplus = sum(strip.macs for strip in strips) - needed
+    drift = surplus - sum(strip.redundant_macs for strip in strips)
+    for index, strip in sorted(enumerate(strips), key=lambda item: -item[1].macs):
+        given = min(max(strip.redundant_macs + drift, 0), strip.macs)
+        drift -= given - strip.redundant_macs
+        strips[index] = replace(strip, redundant_macs=given)
+        if drift == 0:
+            break
+    return strips
+
+
+def given_rows(problem: SplitProblem, split: Split, tile: Tile) -> tuple[Rows, ...]:
+    """What a strip reads that its block does not make; nothing without bytes."""
+    made = {tensor for op in _ops(problem, split) for tensor in problem.ops[op].outputs}
+    return tuple(rows for rows in _held(problem, split, tile) if rows.tensor not in made)
+
+
+def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -> tuple[Rows, ...]:
+    """What a strip makes for others: its own rows of the block's sinks, with `halos` all rows of them that it makes."""
+    sinks = problem.sinks(split.start, split.stop)
+    if halos:
+        return tuple(rows for rows in _held(problem, split, tile) if rows.tensor in sinks)
+    frame = problem.segment(split.start, split.stop).rows
+    found = []
+    for tensor in sorted(sinks):
+        low, high = rows_of(problem.tensors[tensor], tile.start, tile.stop, frame)
+        columns = None
+        if tile.columns is not None:
+            across = problem.turned()
+            columns = rows_of(across.tensors[tensor], *tile.columns, across.segment(split.start, split.stop).rows)
+        if low < high and (columns is None or columns[0] < columns[1]) and problem.tensors[tensor].row_bytes:
+            found.append(Rows(tensor, low, high, columns))
+    return tuple(found)
+
+
+def nbytes_of(problem: SplitProblem, rows: Rows) -> int:
+    whole = problem.tensors[rows.tensor].row_bytes * (rows.stop - rows.start)
+    if rows.columns is None:
+        return whole
+    return whole * (rows.columns[1] - rows.columns[0]) // problem.turned().tensors[rows.tensor].rows
+
+
+def _held(problem: SplitProblem, split: Split, tile: Tile) -> Iterator[Rows]:
+    """All that a strip reads and makes."""
+    down = needs(problem, split, tile.start, tile.stop, problem.segment(split.start, split.stop).rows)
+    side: dict[int, tuple[int, int]] | None = None
+    if tile.columns is not None:
+        across = problem.turned()
+        side = needs(across, split, *tile.columns, across.segment(split.start, split.stop).rows)
+    for tensor in sorted(down):
+        if problem.tensors[tensor].row_bytes and (side is None or tensor in side):
+            yield Rows(tensor, *down[tensor], None if side is None else side[tensor])
+
+
+def _ops(problem: SplitProblem, split: Split) -> list[int]:
+    return [op for unit in problem.units[split.start : split.stop] for op in unit]
+
+
+def _tile_quantities(problem: SplitProblem, split: Split, tile: Tile) -> tuple[int, int, int, int]:
+    """As `quantities`, of a tile: rows and columns need their halos independently."""
+    held = {rows.tensor: rows for rows in _held(problem, split, tile)}
+    macs = sum(_tile_macs(problem, held, op) for op in _ops(problem, split))
+    moved_bytes = sum(_tile_moved_bytes(problem, held, op) for op in _ops(problem, split))
+    made = {tensor for op in _ops(problem, split) for tensor in problem.ops[op].outputs}
+    in_bytes = sum(nbytes_of(problem, rows) for tensor, rows in held.items() if tensor not in made)
+    out_bytes = sum(nbytes_of(problem, rows) for rows in made_rows(problem, split, tile, halos=False))
+    return macs, in_bytes, out_bytes, moved_bytes
+
+
+def _tile_macs(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
+    described, rows = problem.ops[op], held.get(problem.ops[op].outputs[0])
+    if rows is None:
+        return 0
+    macs = described.macs_per_row * (rows.stop - rows.start)
+    if rows.columns is None:
+        return macs
+    return round(macs * (rows.columns[1] - rows.columns[0]) / problem.turned().tensors[rows.tensor].rows)
+
+
+def _tile_moved_bytes(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
+    """What an operator without MACs reads and writes for a tile."""
+    described, made = problem.ops[op], held.get(problem.ops[op].outputs[0])
+    if described.macs_per_row or made is None or made.columns is None:
+        return 0
+    moved_bytes = sum(nbytes_of(problem, held[tensor]) for tensor in described.outputs if tensor in held)
+    across = problem.turned().ops[op]
+    for position, tensor in enumerate(described.inputs):
+        spans = [
+            (int(part.first[position][begin]), int(part.last[position][end]))
+            for part, begin, end in ((described, made.start, made.stop), (across, *made.columns))
+        ]
+        moved_bytes += nbytes_of(problem, Rows(tensor, *spans[0], spans[1]))
+    return moved_bytes
+
+
+def _macs_of(problem: SplitProblem, split: Split, tile: Tile, kind: str) -> int:
+    held = {rows.tensor: rows for rows in _held(problem, split, tile)}
+    return sum(_tile_macs(problem, held, op) for op in _ops(problem, split) if problem.ops[op].kind == kind)
+
+
+def needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
+    """By tensor (the block's inputs, its own and its outputs): the rows that the strip [lo, hi) needs, unless none."""
+    if not split.halo:
+        return _needs(problem, split, lo, hi, rows)
+    key = (split.start, split.stop, lo, hi, rows)  # planners of halos ask for the same few strips again and again
+    if key not in problem._needs:
+        problem._needs[key] = _needs(problem, split, lo, hi, rows)
+    return problem._needs[key]
+
+
+def _needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
+    ops = [op for unit in problem.units[split.start : split.stop] for op in unit]
+    sinks = problem.sinks(split.start, split.stop)
+    need: dict[int, tuple[int, int]] = {}
+    for op in reversed(ops):
+        described = problem.ops[op]
+        for tensor in described.outputs:
+            if tensor in sinks:
+                own = rows_of(problem.tensors[tensor], lo, hi, rows)
+                if own[0] < own[1]:
+                    need[tensor] = hull(need.get(tensor), own)
+        made = [need[tensor] for tensor in described.outputs if tensor in need]
+        if not made:
+            continue
+        low, high = min(pair[0] for pair in made), max(pair[1] for pair in made)
+        if described.whole:
+            low, high = 0, problem.tensors[described.outputs[0]].rows
+        for tensor in described.outputs:
+            need[tensor] = (0, problem.tensors[tensor].rows) if described.whole else (low, high)
+        for position, tensor in enumerate(described.inputs):
+            pair = (int(described.first[position][low]), int(described.last[position][high]))
+            need[tensor] = hull(need.get(tensor), pair)
+    return need
+
+
+def hull(first: tuple[int, int] | None, second: tuple[int, int]) -> tuple[int, int]:
+    return second if first is None else (min(first[0], second[0]), max(first[1], second[1]))
+
+
+def rows_of(tensor: SplitTensor, lo: int, hi: int, rows: int) -> tuple[int, int]:
+    return (lo * tensor.rows // rows, hi * tensor.rows // rows)

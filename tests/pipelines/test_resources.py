@@ -1,0 +1,146 @@
+"""Laws of plans by resources, on random networks and every kind of cluster."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from downset.clusters.model import Cluster, Device, Network
+from downset.errors import UsageError
+from downset.pipelines.check import verify_without_graph
+from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.plan import plan_pipeline
+from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.problem import chain_problem
+from downset.pipelines.tasks import timed_tasks
+from downset.reports.pipelines import device_loads
+from tests.oracles_schedule import settled_period
+from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
+
+METHODS = [name for name in PIPELINERS if name not in ("exhaustive", "blocks")]
+
+
+def instances(count, kind):
+    for seed in range(count):
+        random = Random(f"resources/{kind}/{seed}")
+        problem = random_chain(random, rows=9) if seed % 2 else random_graph(random, units=4, rows=8)
+        cluster = random_cluster(random, kind, devices=4)
+        duplex = random.choice(["half", "full"])
+        yield random, problem, replace(cluster, network=replace(cluster.network, duplex=duplex))
+
+
+def settles_at(plan):
+    """The period of a run of the plan's orders, turn by turn, in exact fractions."""
+    timed, _ = timed_tasks(plan.cluster, plan.stages, plan.tasks)
+    exact = [replace(task, seconds=Fraction(task.seconds)) for task in timed]
+    orders = [order.turns for order in plan.schedule.orders]
+    return float(settled_period(exact, orders, plan.schedule.window, frames=80))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plan_settles_at_its_period_and_no_load_is_above(kind):
+    for _, problem, cluster in instances(6, kind):
+        for method in METHODS:
+            plan = plan_pipeline(problem, cluster, method=method)
+            verify_without_graph(plan)
+            assert settles_at(plan) == pytest.approx(plan.period_s, rel=1e-9)
+            assert plan.evidence.bound <= plan.schedule.load_bound_s <= plan.period_s * (1 + 1e-12)
+            if cluster.network.kind == "links":
+                for load in device_loads(plan):
+                    together = (load.compute_s, load.send_s + load.receive_s)
+                    if not cluster.network.overlap:
+                        assert sum(together) <= plan.period_s * (1 + 1e-9)
+                    elif cluster.network.duplex == "half":
+                        assert max(together) <= plan.period_s * (1 + 1e-9)
+                    else:
+                        assert max(load.compute_s, load.send_s, load.receive_s) <= plan.period_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_leaders_meet_their_load_bound(kind):
+    for _, problem, cluster in instances(20, kind):
+        plan = plan_pipeline(problem, cluster, method="pico")
+        assert plan.period_s == pytest.approx(plan.schedule.load_bound_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_larger_window_and_full_duplex_never_lengthen_a_period(kind):
+    for _, problem, cluster in instances(5, kind):
+        for method in ("layerwise", "coedge", "pico"):
+            windows = [plan_pipeline(problem, cluster, method=method, window=w) for w in (1, 2, 3, 6, None)]
+            periods = [plan.period_s for plan in windows]
+            assert all(plan.schedule.window <= w for plan, w in zip(windows, (1, 2, 3, 6), strict=False))
+            assert all(later <= one * (1 + 1e-9) for one, later in pairwise(periods))
+            loads = [
+                plan_pipeline(
+                    problem, replace(cluster, network=replace(cluster.network, duplex=duplex)), method=method
+                ).schedule.load_bound_s
+                for duplex in ("half", "full")
+            ]
+            assert loads[1] <= loads[0] * (1 + 1e-9)
+
+
+def drafted(problem, cluster, *drafts, **options):
+    def method(problem, cluster, **_):
+        return FoundPipeline(drafts, 0.0)
+
+    return plan_pipeline(problem, cluster, method=method, **options)
+
+
+def test_two_blocks_on_two_devices_need_two_frames_inside():
+    """The example of docs/pipelines.md: loads of 4 s, a period of 6 s with one frame inside."""
+    problem = chain_problem([(10, 1, 1, 1), (10, 1, 1, 1)], rows=4, row_bytes=1)
+    cluster = Cluster((Device("A", 10.0), Device("B", 10.0)), Network("links", 1e12, overlap=True))
+    splits = [Split(0, 1, (Tile(0, 0, 3), Tile(1, 3, 4))), Split(1, 2, (Tile(0, 0, 1), Tile(1, 1, 4)))]
+    one, more = (drafted(problem, cluster, StageDraft(0, tuple(splits)), window=window) for window in (1, None))
+    assert one.period_s == pytest.approx(6.0, rel=1e-9)
+    assert more.period_s == pytest.approx(4.0, rel=1e-9)
+    assert more.schedule.window > 1
+
+
+def test_sender_and_receiver_both_pay_a_hand_over():
+    problem = chain_problem([(10, 1, 1, 5), (10, 1, 1, 5)], rows=4, row_bytes=5)
+    cluster = Cluster((Device("A", 10.0), Device("B", 10.0)), Network("links", 10.0))
+    stages = [StageDraft(k, (Split(k, k + 1, (Tile(k, 0, 4),)),)) for k in (0, 1)]
+    plan = drafted(problem, cluster, *stages)
+    assert plan.period_s == pytest.approx(4.0 + 2.0)  # 40 MACs, and 20 bytes, on either side
+    assert plan.latency_s == pytest.approx(4.0 + 2.0 + 4.0)
+    assert drafted(problem, cluster, *stages, comm="paper").period_s == pytest.approx(4.0)
+    loads = device_loads(plan)
+    assert (loads[0].send_s, loads[0].receive_s) == (loads[1].receive_s, loads[1].send_s) == (2.0, 0.0)
+
+
+def test_source_and_sink_pay_and_outside_moves_nothing():
+    problem = chain_problem([(10, 1, 1, 5)], rows=4, row_bytes=5)
+    devices = (Device("A", 10.0), Device("B", 5.0), Device("C", 1.0))
+    cluster = Cluster(devices, Network("links", 10.0))
+    stage = StageDraft(0, (Split(0, 1, (Tile(0, 0, 4),)),))
+    free = drafted(problem, cluster, stage)
+    assert (free.entry, free.exit, free.source, free.sink) == (0, 0, "outside", "outside")
+    assert free.period_s == pytest.approx(4.0)
+    paid = drafted(problem, cluster, stage, source="C", sink="B")
+    assert (paid.entry, paid.exit, paid.source, paid.sink) == (2, 1, "C", "B")
+    assert paid.period_s == pytest.approx(2.0 + 4.0 + 2.0)
+    assert drafted(problem, cluster, stage, source="A", sink="A").period_s == pytest.approx(4.0)
+    for options, says in (
+        ({"source": "D"}, "A, B, C"), ({"window": 0}, "at least one"), ({"topology": "ring"}, "leader, direct"),
+        ({"topology": "direct"}, "use topology leader"), ({"comm": "paper", "window": 2}, "paper"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=says):
+            plan_pipeline(problem, cluster, **options)
+
+
+def test_bytes_and_kinds_are_charged_where_a_device_says_so():
+    problem = chain_problem([(0, 1, 1, 5), (10, 1, 1, 5)], rows=4, row_bytes=5)
+    problem = replace(problem, ops=(problem.ops[0], replace(problem.ops[1], kind="Conv")))
+    network = Network("links", 10.0)
+
+    def period(device):
+        return plan_pipeline(problem, Cluster((device,), network), method="single").period_s
+
+    assert period(Device("A", 10.0)) == pytest.approx((20 + 20) / 10 + 40 / 10)
+    assert period(Device("A", 10.0, bytes_per_s=40.0)) == pytest.approx((20 + 20) / 40 + 40 / 10)
+    assert period(Device("A", 10.0, alpha_of={"Conv": 2.0})) == pytest.approx((20 + 20) / 10 + 2 * 40 / 10)
+    assert period(Device("A", 10.0, alpha_of={"Gemm": 2.0})) == period(Device("A", 10.0))

@@ -1,0 +1,148 @@
+"""Buffers: no run holds more than is stated, the worked case of one convolution, and bytes that may be shared."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from downset.pipelines.scheduling.events import Buffer, Schedule, TimedTask, event_graph, period_s
+from downset.pipelines.scheduling.schedule import cyclic_schedule, one_at_a_time, sequence
+from downset.pipelines.scheduling.slots import apart, fewest_slots, most_frames
+from tests.oracles_schedule import run
+from tests.pipelines.test_schedule import random_tasks
+
+
+def random_buffers(draw, tasks):
+    """What each task leaves for those behind it."""
+    found = []
+    for index in range(len(tasks)):
+        readers = tuple(other for other, task in enumerate(tasks) if index in task.after)
+        if readers:
+            found.append(Buffer(draw.randint(1, 9), (index,), readers))
+    return found
+
+
+def jittered(draw, tasks, schedule, buffers, frames):
+    """Starts of a run of the orders in which every task of every frame takes a time of its own, by relaxation of all
+    waits; nothing but the definition of the orders, the window and the slots."""
+    length = {(k, i): draw.choice([0, 1, 1, 2, 5]) for k in range(frames) for i in range(len(tasks))}
+    waits = {(k, i): [(k, other) for other in task.after] for k in range(frames) for i, task in enumerate(tasks)}
+    for order in schedule.orders:
+        line = [
+            (n - turn.behind, turn.task) for n in range(frames + 9) for turn in order if 0 <= n - turn.behind < frames
+        ]
+        for first, second in pairwise(line):
+            waits[second].append(first)
+    for k in range(frames):
+        for i in range(len(tasks)):
+            if k >= schedule.window:
+                waits[k, i] += [(k - schedule.window, other) for other in range(len(tasks))]
+        for buffer in buffers:
+            if k >= buffer.slots:
+                for writer in buffer.writers:
+                    waits[k, writer] += [(k - buffer.slots, reader) for reader in buffer.readers]
+    starts = dict.fromkeys(waits, 0)
+    for _ in range(len(starts) + 1):
+        moved = False
+        for node, before in waits.items():
+            at = max((starts[other] + length[other] for other in before), default=0)
+            if at > starts[node]:
+                starts[node], moved = at, True
+        if not moved:
+            return starts, length
+    raise AssertionError("deadlock")
+
+
+def test_slots_keep_the_period_and_hold_in_runs_with_any_delays():
+    shared = 0
+    for seed in range(60):
+        draw = random.Random(f"slots/{seed}")
+        tasks = random_tasks(draw, draw.randint(3, 7), 3)
+        found = cyclic_schedule(tasks, 3, window=draw.choice([1, 1, 2, None]))
+        if not found.period_s:
+            continue
+        buffers = fewest_slots(tasks, found.schedule, found.period_s, random_buffers(draw, tasks))
+        graph = event_graph(tasks, found.schedule, buffers)
+        assert period_s(graph) == pytest.approx(found.period_s, rel=1e-9)
+        assert all(1 <= buffer.slots <= found.schedule.window for buffer in buffers)
+        pairs = apart(graph, buffers)
+        shared += len(pairs)
+        for _ in range(3):
+            starts, length = jittered(draw, tasks, found.schedule, buffers, 20)
+            spans = []
+            for buffer in buffers:
+                own = [
+                    (
+                        min(starts[k, w] for w in buffer.writers),
+                        max(starts[k, r] + length[k, r] for r in buffer.readers),
+                    )
+                    for k in range(20)
+                ]
+                spans.append(own)
+                times = sorted({begin for begin, _ in own})
+                assert max(sum(b <= at < e for b, e in own) for at in times) <= buffer.slots
+                assert buffer.slots >= most_frames(graph, buffer)
+            for one, two in pairs:
+                assert not any(max(b1, b2) < min(e1, e2) for b1, e1 in spans[one] for b2, e2 in spans[two]), (
+                    seed,
+                    one,
+                    two,
+                )
+    assert shared > 8
+
+
+def convolution(*, leader):
+    """A 1x1 convolution, 64 to 64 channels, on 1x64x64x64 float32, four workers of 16 rows each, source and
+    sink apart: devices 0 … 3 work, 4 gives, 5 takes. Buffers by device."""
+    strip, whole = 64 * 16 * 64 * 4, 64 * 64 * 64 * 4
+    tasks, buffers = [], {device: [] for device in range(6)}
+    if leader:
+        tasks.append(TimedTask(4.0, (4, 0)))
+        gathered = []
+        computed = [len(tasks)]
+        tasks.append(TimedTask(1.0, (0,), (0,)))
+        for device in (1, 2, 3):
+            tasks.append(TimedTask(1.0, (0, device), (0,)))
+            tasks.append(TimedTask(1.0, (device,), (len(tasks) - 1,)))
+            tasks.append(TimedTask(1.0, (device, 0), (len(tasks) - 1,)))
+            gathered.append(len(tasks) - 1)
+        tasks.append(TimedTask(4.0, (0, 5), (*computed, *gathered)))
+        scatters = [index - 2 for index in gathered]
+        buffers[0] = [
+            Buffer(whole, (0,), (1, *scatters)),
+            Buffer(whole, (1, *gathered), (len(tasks) - 1,)),
+        ]
+    else:
+        for device in range(4):
+            first = len(tasks)
+            tasks += [
+                TimedTask(1.0, (4, device)),
+                TimedTask(1.0, (device,), (first,)),
+                TimedTask(1.0, (device, 5), (first + 1,)),
+            ]
+            buffers[device] = [Buffer(strip, (first,), (first + 1,)), Buffer(strip, (first + 1,), (first + 2,))]
+    return tasks, buffers
+
+
+def test_one_convolution_over_four_workers():
+    weights = 64 * 64 * 4 + 64 * 4
+    tasks, buffers = convolution(leader=False)
+    single = one_at_a_time(tasks, 6, sequence(tasks))
+    period = period_s(event_graph(tasks, single))
+    own = fewest_slots(tasks, single, period, buffers[0])
+    assert sum(buffer.nbytes * buffer.slots for buffer in own) + weights == 540_928
+    assert sum(buffer.nbytes * slots for buffer, slots in zip(own, (2, 1), strict=True)) + weights == 803_072
+    tasks, buffers = convolution(leader=True)
+    single = one_at_a_time(tasks, 6, sequence(tasks))
+    period = period_s(event_graph(tasks, single))
+    own = fewest_slots(tasks, single, period, buffers[0])
+    assert max(buffer.nbytes * buffer.slots for buffer in own) == 1_048_576 > 600_000
+
+
+def test_buffers_in_turn_share_their_bytes():
+    tasks = [TimedTask(1, (0,)), TimedTask(1, (0,), (0,)), TimedTask(1, (0,), (1,)), TimedTask(1, (0,), (2,))]
+    buffers = [Buffer(5, (0,), (1,), 1), Buffer(5, (2,), (3,), 1)]
+    schedule = Schedule(one_at_a_time(tasks, 1, range(4)).orders, 1)
+    assert apart(event_graph(tasks, schedule, buffers), buffers) == {(0, 1)}
+    assert most_frames(event_graph(tasks, schedule, buffers), buffers[0]) == 1
+    assert run(tasks, schedule.orders, 1, 3)[-1] == 12
