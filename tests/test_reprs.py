@@ -8,7 +8,24 @@ import pytest
 import downset as ds
 from downset.clusters.model import Cluster, Device, Link, Network
 from downset.memory.liveness import lifetimes
-from downset.plans import Block, Evidence, Found, PipelineStage, Stage, StagePlan, Strip, Transfer
+from downset.plans import (
+    Block,
+    Buffer,
+    DeviceMemory,
+    Evidence,
+    Found,
+    PipelineSchedule,
+    PipelineStage,
+    Resource,
+    ResourceOrder,
+    Rows,
+    Stage,
+    StagePlan,
+    Strip,
+    Task,
+    Transfer,
+    Turn,
+)
 from downset.results import Comparison, Figure, Measured, Simulation, StageCandidate, StageResult, StageRun
 
 LONGEST = 300
@@ -41,11 +58,22 @@ def large():
         tuple(Device(f"device {at}", 1e9) for at in range(COUNT)),
         Network("links", 1e6, links=tuple(Link((0, at), 1e6, 0.0) for at in range(1, COUNT))),
     )
-    strips = tuple(Strip(at, at, at + 1, 10, 0, 10, 10) for at in range(COUNT))
-    moves = tuple(Transfer(0, at, 10) for at in range(1, COUNT))
-    block = Block(0, 1, tuple(range(COUNT)), COUNT, strips, moves, moves, 0.1, 0.1)
-    part = PipelineStage(tuple(range(COUNT)), 0, tuple(range(COUNT)), (block,) * COUNT, 10, 0, 10, 0, 0.1, 0.1, 0.2)
-    pipeline = ds.Pipeline(cluster, "full", (part,) * COUNT, 0.25, 0.5, 0.0, evidence, note="note " * COUNT)
+    strips = tuple(Strip(at, at, at + 1, 10, 0, 10, 10, 10) for at in range(COUNT))
+    block = Block(0, 1, tuple(range(COUNT)), 0, COUNT, "leader", strips)
+    part = PipelineStage(tuple(range(COUNT)), 0, tuple(range(COUNT)), (block,) * COUNT, 10, 0)
+    tasks = tuple(
+        Task(0, 0, 0, transfer=Transfer(0, at, (Rows(0, at, at + 1),) * COUNT, 10), after=tuple(range(COUNT)))
+        for at in range(1, COUNT)
+    )
+    turns = tuple(Turn(at, 0) for at in range(COUNT))
+    buffers = tuple(Buffer(at, 0, 0, 1, 10, 1, (at,), (at,)) for at in range(COUNT))
+    orders = tuple(ResourceOrder(Resource("device", at), turns) for at in range(COUNT))
+    schedule = PipelineSchedule(2, orders, buffers, 0.2)
+    memory = tuple(DeviceMemory(at, 10, 0, 10) for at in range(COUNT))
+    pipeline = ds.Pipeline(
+        cluster, "resources", "leader", 0, 0, "outside", "outside", (part,) * COUNT, tasks, schedule, memory, 0.25, 0.5,
+        evidence, space="space " * COUNT, note="note " * COUNT,
+    )  # fmt: skip
     figure = Figure(2000, 1000, 900, proven=False)
     details = {f"candidate {at}": {"total_bytes": at} for at in range(COUNT)}
     fit = ds.Fit(
@@ -76,6 +104,11 @@ def large():
         "block": block,
         "part": part,
         "pipeline": pipeline,
+        "task": tasks[0],
+        "transfer": tasks[0].transfer,
+        "schedule": schedule,
+        "resource order": orders[0],
+        "buffer": replace(buffers[0], writers=tuple(range(COUNT)), readers=tuple(range(COUNT))),
         "measured": fit.measured,
         "fit": fit,
         "simulation": Simulation(COUNT, COUNT, 0.25, (1.0, 2.0, 3.0, 4.0), many, many, None, 1.0),

@@ -60,9 +60,10 @@ public:
 
     // By stage, for a cost of each operator: its dearest group, the sum of its groups, and how many they are.
     std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<int>> weigh(
-        const std::vector<std::int64_t>& costs) const {
+        std::vector<std::int64_t> costs) const {
         require_size("costs", costs.size(), count_);
         require_at_least<std::int64_t>("costs", costs, 0);
+        for (auto& cost : costs) cost = std::min(cost, kDearest);
         std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<int>> found;
         auto& [longest, total, groups] = found;
         for (const Set stage : stages_) {
@@ -75,14 +76,14 @@ public:
                 std::int64_t cost = 0;
                 while (!fresh.empty()) {
                     const int v = fresh.lowest();
-                    cost = sum_of(cost, costs[v]);
+                    cost += costs[v];
                     const Set near = ((predecessors_[v] | successors_[v]) & stage) - group;
                     group |= near;
                     fresh |= near;
                     fresh.remove(v);
                 }
                 most = std::max(most, cost);
-                sum = sum_of(sum, cost);
+                sum += cost;
                 rest -= group;
             }
             longest.push_back(most);
@@ -117,8 +118,10 @@ public:
         for (std::size_t state = 1; state < downsets_.size(); ++state)
             for (std::size_t pair = starts_[state]; pair < starts_[state + 1]; ++pair) {
                 const std::int64_t price = prices[stage_of_[pair]], before = cost[earlier_[pair]];
-                if (price < 0 || before == kNone || sum_of(before, price) >= cost[state]) continue;
-                cost[state] = sum_of(before, price);
+                if (price < 0 || before == kNone) continue;
+                const std::int64_t sum = before + std::min(price, kDearest);
+                if (sum >= cost[state]) continue;
+                cost[state] = sum;
                 choice[state] = pair;
             }
         if (cost.back() == kNone) return {{}, -1};
@@ -132,11 +135,7 @@ private:
     using Set = FixedBits<1>;  // operators of a downset, a stage or a group
     static constexpr int kMost = 64;
     static constexpr auto kNone = std::numeric_limits<std::int64_t>::max();
-
-    // Neither is below 0. What does not fit is the most that does, and dearer than all else.
-    static std::int64_t sum_of(std::int64_t one, std::int64_t other) {
-        return one < kNone - other ? one + other : kNone - 1;
-    }
+    static constexpr std::int64_t kDearest = std::int64_t{1} << 56;  // what is dearer counts as this: sums of 64 fit
 
     int count_, max_ops_, max_groups_;
     bool single_root_, complete_ = true;

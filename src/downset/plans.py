@@ -209,6 +209,8 @@ class Transfer:
     rows: tuple[Rows, ...]
     nbytes: int
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -238,6 +240,8 @@ class PipelineStage:
     macs: int
     redundant_macs: int
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -251,6 +255,8 @@ class Task:
     strip: int = -1
     transfer: Transfer | None = None
     after: tuple[int, ...] = ()
+
+    __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +282,8 @@ class ResourceOrder:
     resource: Resource
     turns: tuple[Turn, ...]
 
+    __repr__ = abridged
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -290,6 +298,8 @@ class Buffer:
     slots: int
     writers: tuple[int, ...]
     readers: tuple[int, ...]
+
+    __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)

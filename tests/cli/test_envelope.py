@@ -143,7 +143,7 @@ def test_an_argument_behind_the_dashes_is_no_option(here, run):
     assert (status, out) == (5, "")
 
 
-def test_what_downset_itself_does_wrong(here, run, monkeypatch, capfd):
+def test_what_downset_itself_does_wrong(here, run, monkeypatch):
     """Whoever reads the JSON is told, and whoever mends it sees where."""
     import downset.formats.reading
 
@@ -151,11 +151,12 @@ def test_what_downset_itself_does_wrong(here, run, monkeypatch, capfd):
         raise ZeroDivisionError("by\nnothing")
 
     monkeypatch.setattr(downset.formats.reading, "load", broken)
-    with pytest.raises(ZeroDivisionError):
-        run("inspect", "m.onnx", "--json")
-    printed = json.loads(capfd.readouterr().out)
+    status, out, err = run("inspect", "m.onnx", "--json")
+    printed = json.loads(out)
     jsonschema.validate(printed, schema("inspect"))
-    assert printed["error"] == {"code": "internal", "exit_code": 1, "message": "ZeroDivisionError: by nothing"}
+    assert (status, printed["error"]["code"], printed["error"]["exit_code"]) == (70, "internal", 70)
+    assert "ZeroDivisionError: by nothing" in printed["error"]["message"]
+    assert err.count("\n") == 1, "one line, and a report is written where it says"
 
 
 def test_a_command_that_is_stopped(tmp_path):

@@ -218,7 +218,9 @@ def test_pipelines():
     recorded = {(row["network"], row["cluster"], row["comm"]): row for row in rows("pico_numbers")}
     _, lines = table("| `pico` | `exact`")
     paper, cell = "paper cluster, 2 MAC/cycle", "shared cell, 2 MAC/cycle"
-    keys = [("vgg16", paper, "paper"), ("yolov2", paper, "paper"), ("vgg16", paper, "full"), ("vgg16", cell, "full")]
+    keys = [(network, paper, comm) for comm in ("paper", "resources") for network in ("vgg16", "yolov2")]
+    keys.append(("vgg16", cell, "resources"))
+    assert len(lines) == len(keys)
     for (name, pico, exact, bound), key in zip(lines, keys, strict=True):
         row = recorded[key]
         digits = len(re.search(r"\((\d+\.(\d+))x\)", exact)[2])
@@ -226,6 +228,7 @@ def test_pipelines():
         assert numbers(exact) == [round(row["exact_s"], 3), round(row["pico_s"] / row["exact_s"], digits)], name
         assert numbers(bound) == [round(row["bound_s"], 3)], name
         assert ("proven" in exact) == row["proven"], name
+        assert ("resources" in name or "radio cell" in name) == (key[2] == "resources"), name
         if "one device alone" in name:
             assert numbers(name.split("alone")[1]) == [round(row["single_s"], 3)]
 

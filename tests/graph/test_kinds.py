@@ -24,7 +24,7 @@ LISTS = {
     "kernels/nn.py": "fused activation -> kernel",
     "memory/models.py": "measured: which kinds a runtime runs in place",
     "formats/tflite/kinds.py": "reader: TFLite's names -> ONNX's",
-    "formats/torch/read.py": "reader: PyTorch's names -> ONNX's",
+    "formats/torch/kinds.py": "reader: PyTorch's names -> ONNX's",
     "formats/onnx/shapes.py": "the three kinds with bodies, and how each body's shapes are found",
     "formats/onnx/values.py": "computes small constants with numpy: a dispatch table",
     "rewrites/concat/rules.py": "kinds that have a rule of their own in that file",
@@ -92,8 +92,9 @@ def read_from_tflite():
 
 
 def read_from_torch():
-    """Every capitalised word in the reader's tables."""
-    return {text for text in constants(SOURCE / "formats/torch/read.py") if re.fullmatch(r"[A-Z]+[a-z][A-Za-z]*", text)}
+    """Every capitalised word in the reader's tables, but for the name of their type."""
+    words = constants(SOURCE / "formats/torch/kinds.py")
+    return {word for word in words if re.fullmatch(r"[A-Z]+[a-z][A-Za-z]*", word)} - {"Kind"}
 
 
 def read_from_onnx():
