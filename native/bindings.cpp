@@ -1,6 +1,7 @@
 // Bindings only: integers in, integers out. Each search is a header in the folder of its family, specified by a Python
 // twin or oracle that the tests hold it to. Every function takes its limits as arguments and runs without the GIL;
-// every argument is checked before a search sees it. The types of it all for Python: src/downset/_native.pyi.
+// every argument is checked before a search sees it. An object that searches is for one thread at a time. The types of
+// it all for Python: src/downset/_native.pyi.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>

@@ -33,7 +33,10 @@ def pytest_report_header():
     return f"sanitized: {PATH}"
 
 
-def pytest_sessionstart():
+def pytest_sessionstart(session):
+    if not session.config.getoption("numprocesses"):  # what starts the workers hands the sanitizers on to them
+        # Processes that the tests start have no need of the sanitizers, and no memory for them where it is limited.
+        os.environ.pop("LD_PRELOAD", None)
     if os.environ.get("QUICK"):  # after conftest.py, before the tests are read
         settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
         settings.load_profile("quick")
