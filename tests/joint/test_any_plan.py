@@ -75,7 +75,7 @@ def test_stages_of_the_models_graph_and_of_the_prepared_one(graph, tuned):
 def test_a_pipeline_with_and_without_its_graph(graph, pipeline):
     ds.verify(graph, pipeline)
     ds.verify(pipeline)
-    refused(replace(pipeline, period_s=pipeline.period_s / 2), says="period_s")
+    refused(replace(pipeline, period_s=pipeline.period_s / 2), says="the period")
     first, *others = pipeline.stages
     lighter = replace(pipeline, stages=(replace(first, redundant_macs=first.redundant_macs + 1), *others))
     ds.verify(lighter)  # only the graph says what is redundant
