@@ -98,6 +98,11 @@ class Fit:
     rewrites: tuple[Rewrite, ...] = ()
     traffic: tuple[OnChip, ...] = ()
 
+    @property
+    def ships_plan(self) -> bool:
+        """Whether what is shipped runs by `together`; else it is the file, or the runtime's own form of it."""
+        return self.shipped not in ("original", "optimised")
+
     def __repr__(self) -> str:
         peak, arena = (
             f"{format_bytes(figure.before)} -> {format_bytes(figure.after)} B{' (proven)' if figure.proven else ''}"

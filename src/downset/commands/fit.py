@@ -105,8 +105,8 @@ def fit(
         trust=trust,
     )
     if map_path is not None:
-        kept = result.shipped in ("original", "optimised")
-        picture = memory_map([("before", result.before), ("after", result.before if kept else result.together.arena)])
+        after = result.together.arena if result.ships_plan else result.before
+        picture = memory_map([("before", result.before), ("after", after)])
         write_whole(map_path, picture.encode(), source=Path(model))
     if as_json:
         print_json("fit", fit_json(result))

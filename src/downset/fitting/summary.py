@@ -94,8 +94,7 @@ def check_ram(result: Fit, ram_bytes: int | None) -> None:
 def simulate_traffic(graph: Graph, result: Fit, on_chip: Sequence[int]) -> tuple[OnChip, ...]:
     """Of the order the runtime would execute anyway, and of what is shipped."""
     file_order = tuple(range(len(graph.ops)))
-    moved = result.shipped not in ("original", "optimised")
-    after = (result.graph, result.together.order.steps) if moved else (graph, file_order)
+    after = (result.graph, result.together.order.steps) if result.ships_plan else (graph, file_order)
     found = []
     for size in on_chip:
         one, other = (

@@ -13,7 +13,7 @@ def fit_lines(result: Fit) -> list[str]:
     """What `fit` found in words, a line each: the verdict, the peak's cause, rewrites, traffic, outputs, next step."""
     lines = [_verdict(result)]
     graph, order = result.graph, result.together.order
-    steps = range(len(graph.ops)) if result.shipped in ("original", "optimised") else order.steps
+    steps = order.steps if result.ships_plan else range(len(graph.ops))
     cause = peak_cause(graph, steps, result.target)
     if cause is not None:
         op = graph.ops[cause.operator]
