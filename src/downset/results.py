@@ -21,12 +21,23 @@ __all__ = [
     "Inspection",
     "Measured",
     "OnChip",
+    "Proof",
     "Simulation",
     "StageCandidate",
     "StageResult",
     "StageRun",
     "StepNeed",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What two files say of each other, without running them. `proven`: they hold the same network. `exact`: every
+    element is computed as before; False where sums are added up in another order. `reason`: why there is no proof."""
+
+    proven: bool
+    exact: bool = True
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
