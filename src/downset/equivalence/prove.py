@@ -31,7 +31,7 @@ def prove(original: Named, other: Named) -> Proof:
         if wrong is not None:
             raise InvalidPlan(f"{other}: the offsets that it carries for TFLite Micro are wrong: {wrong}")
     difference = check_bijection(first, second, find_bijection(first, second))
-    return Proof(difference is None, reason=difference or "")
+    return Proof(difference is None, placed=offline is not None, reason=difference or "")
 
 
 def _read(path: Named) -> tuple[Network, Offline | None]:
