@@ -91,7 +91,7 @@ def compare(
 def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> Proof:
     """`prove`, and for .onnx files also whether `second` is what ONNX Runtime's own optimisation makes of `first`: what
     `fit` writes is that file in another order."""
-    found = prove(first, second)
+    found = prove(first, second, shapes=shapes)
     if found.proven or Path(first).suffix.lower() != ".onnx":
         return found
     try:
