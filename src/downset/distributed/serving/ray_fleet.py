@@ -25,6 +25,8 @@ _GROUP_OF = {
     "begin": "setup",
 }  # fmt: skip
 _CONNECTS_S = 60.0
+_LOOKS_S = 0.5
+"""How often a device that waits for rows looks whether they are still wanted."""
 _RESOURCE = device_resource("")
 
 
@@ -32,9 +34,8 @@ def _fetched(reference: Any, wanted: Callable[[], bool]) -> Any:
     """What a reference stands for; None where nobody wants it any more, or it does not come."""
     ray = optional_library("ray", what="running pipelines on devices", extra="cluster")
     while wanted():
-        ready, _ = ray.wait([reference], timeout=0.5, fetch_local=True)
-        if ready:
-            return ray.get(reference)
+        with contextlib.suppress(ray.exceptions.GetTimeoutError):
+            return ray.get(reference, timeout=_LOOKS_S)
     return None
 
 
