@@ -61,7 +61,8 @@ LIBRARIES = {
 
 EXECUTING = {"formats", "kernels", "executor", "runtimes", "distributed", "integrations"}
 EXTRAS = {
-    "ai_edge_litert", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "tflite_micro", "torch",
+    "ai_edge_litert", "cryptography", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "ray",
+    "tflite_micro", "torch",
 }  # fmt: skip
 """Optional libraries: imported by the executing folders only, inside functions."""
 ELSEWHERE = {"platformdirs": {"tuning"}}

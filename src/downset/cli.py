@@ -35,6 +35,7 @@ _COMMANDS = {
     "stage": "stage",
     "run": "run",
     "profiles": "profiles",
+    "keys": "keys",
 }
 """Command name -> module in `downset.commands` that holds it, imported when it is called."""
 
