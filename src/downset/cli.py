@@ -32,9 +32,12 @@ _COMMANDS = {
     "arena": "arena",
     "split": "split",
     "simulate": "simulate",
+    "serve": "serve",
+    "worker": "worker",
     "stage": "stage",
     "run": "run",
     "profiles": "profiles",
+    "keys": "keys",
 }
 """Command name -> module in `downset.commands` that holds it, imported when it is called."""
 
