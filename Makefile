@@ -22,7 +22,7 @@ lint: $(VENV)/dev.stamp  ## formatting, lint and types
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 
 native: $(VENV)/bin/pip  ## rebuild the native module, and the stub of its types, after a change in native/
-	flock /tmp/downset-build.lock $(BIN)/pip install -q --no-build-isolation --no-deps $(STRICT) -e .
+	mkdir -p build && flock build/.lock $(BIN)/pip install -q --no-build-isolation --no-deps $(STRICT) -e .
 	$(BIN)/python -m nanobind.stubgen -q -m downset._native -o src/downset/_native.pyi
 	$(BIN)/ruff format -q src/downset/_native.pyi
 	$(BIN)/ruff check -q --fix src/downset/_native.pyi

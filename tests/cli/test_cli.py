@@ -196,7 +196,7 @@ def test_without_the_native_module_the_error_says_how_and_python_still_works():
     code = (
         "import sys; sys.modules['downset._native'] = None\n"
         "from downset import OrderProblem, Storage, plan_order, UnsupportedError\n"
-        "problem = OrderProblem((0, 1), (Storage(3, 1, 2), Storage(2, 2, 2)))\n"
+        "problem = OrderProblem(((), (0,)), (Storage(3, (0,), (1,)), Storage(2, (1,), (1,))))\n"
         "try: plan_order(problem)\n"
         "except UnsupportedError as error: print('engine=' in str(error), 'compiler' in str(error))\n"
         "print(plan_order(problem, engine='python').peak_bytes)\n"

@@ -37,6 +37,13 @@ DRIVER_SILENCE_S = 8.0
 """A device that has not heard of its driver for so long ends itself: nobody else would stop it."""
 _SPARE_DISK_BYTES = 64 << 20
 Array = npt.NDArray[Any]
+_RowsOf = Callable[[DeviceProgram], tuple[Rows, ...]]
+Fetch = Callable[[Any, Callable[[], bool]], Any]
+"""(reference, whether it is still wanted) -> arrays; None where they are wanted no more."""
+
+
+def _as_it_is(held: Any, wanted: Callable[[], bool]) -> Any:
+    return held if wanted() else None
 
 
 def versions() -> dict[str, str]:
@@ -52,7 +59,7 @@ class Device:
     into arrays."""
 
     def __init__(
-        self, name: str, *, threads: int = 0, fetch: Callable[[Any], Any] = lambda held: held, watched: bool = False,
+        self, name: str, *, threads: int = 0, fetch: Fetch = _as_it_is, watched: bool = False,
         folder: str | None = None,
     ) -> None:  # fmt: skip
         self._name, self._fetch = name, fetch
@@ -66,7 +73,7 @@ class Device:
         self._program: DeviceProgram | None = None
         self._readers: dict[int, int] = {}
         self._frames: dict[int, RowStore] = {}
-        self._results_left: set[int] = set()
+        self._done: dict[int, int] = {}
         self._heard = time.monotonic()
         if watched:
             threading.Thread(target=self._watch, name="downset-watches-driver", daemon=True).start()
@@ -115,7 +122,7 @@ class Device:
         decoded = msgspec.json.decode(program, type=DeviceProgram)
         wanted = decoded.shards()
         with self._lock:
-            self._run, self._program, self._frames = run, None, {}
+            self._run, self._program, self._frames, self._done = run, None, {}, {}
             self._sessions = {shard: session for shard, session in self._sessions.items() if shard in wanted}
         for shard in wanted:
             if shard not in self._sessions:
@@ -147,40 +154,38 @@ class Device:
         """The rows of a transfer arrive. `held`: one reference to what `send` returned."""
         return self._take(run, frame, held, lambda program: program.receives[task])
 
-    def _take(
-        self, run: int, frame: int, held: list[Any], rows_of: Callable[[DeviceProgram], tuple[Rows, ...]]
-    ) -> dict[str, float]:
+    def _take(self, run: int, frame: int, held: list[Any], rows_of: _RowsOf) -> dict[str, float]:
+        """Raises InvalidPlan for arrays of other rows than the program's."""
         self._heard = begun = time.monotonic()
-        arrays = self._fetch(held[0])
-
+        arrays = self._fetch(held[0], lambda: run == self._run)
+        seconds = time.monotonic() - begun
         found = self._at(run, frame)
-        if found is None:
-            return {"seconds": seconds}
-        program, store = found
-        with self._lock:
-            for rows, array in zip(rows_of(program), arrays, strict=True):
-                store.put(rows, array)
+        if found is not None and arrays is not None:
+            program, store = found
+            with self._lock:
+                for rows, array in zip(rows_of(program), arrays, strict=True):
+                    store.put(rows, array)
+                self._count(frame)
         return {"seconds": seconds}
 
     def compute(self, run: int, frame: int, task: int) -> dict[str, float]:
         """Compute a strip from the rows that are here."""
         self._heard = begun = time.monotonic()
         found = self._at(run, frame)
-        if found is None:
-            return {"seconds": 0.0}
-        program, store = found
-        work = program.computations[task]
-        with self._lock:
-            given = {program.forms[rows.tensor].name: store.rows(rows) for rows in work.reads}
-        made: list[Array] = []
-        if work.shard:
-            names = [program.forms[rows.tensor].name for rows in work.makes]
-            made = self._sessions[work.shard].run(names, given)
-        with self._lock:
-            for rows, array in zip(work.makes if work.shard else (), made, strict=True):
-                store.put(rows, np.asarray(array))
-            store.read(list(dict.fromkeys(rows.tensor for rows in work.reads)))
-
+        if found is not None:
+            program, store = found
+            work = program.computations[task]
+            with self._lock:
+                given = {program.forms[rows.tensor].name: store.rows(rows) for rows in work.reads}
+            made: list[Array] = []
+            if work.shard:
+                names = [program.forms[rows.tensor].name for rows in work.makes]
+                made = self._sessions[work.shard].run(names, given)
+            with self._lock:
+                for rows, array in zip(work.makes if work.shard else (), made, strict=True):
+                    store.put(rows, np.asarray(array))
+                store.read(list(dict.fromkeys(rows.tensor for rows in work.reads)))
+                self._count(frame)
         return {"seconds": time.monotonic() - begun}
 
     def send(self, run: int, frame: int, task: int) -> list[Array]:
@@ -188,20 +193,10 @@ class Device:
         return self._give(run, frame, lambda program: program.sends[task])
 
     def result(self, run: int, frame: int) -> list[Array]:
-        """The network's outputs of a frame, which is then forgotten."""
-        arrays = self._give(run, frame, lambda program: program.results)
-        with self._lock:
-            if self._run == run:
-                self._frames.pop(frame, None)
-        return arrays
+        """The network's outputs of a frame."""
+        return self._give(run, frame, lambda program: program.results)
 
-    def leave(self, run: int, frame: int) -> None:
-        """Forget a frame that has left the pipeline."""
-        with self._lock:
-            if self._run == run:
-                self._frames.pop(frame, None)
-
-    def _give(self, run: int, frame: int, rows_of: Callable[[DeviceProgram], tuple[Rows, ...]]) -> list[Array]:
+    def _give(self, run: int, frame: int, rows_of: _RowsOf) -> list[Array]:
         self._heard = time.monotonic()
         found = self._at(run, frame)
         if found is None:
@@ -211,7 +206,15 @@ class Device:
         with self._lock:
             arrays = [store.rows(rows) for rows in wanted]
             store.read(list(dict.fromkeys(rows.tensor for rows in wanted)))
+            self._count(frame)
         return arrays
+
+    def _count(self, frame: int) -> None:
+        """One more task of a frame is done; after the last one the frame is forgotten."""
+        self._done[frame] = self._done.get(frame, 0) + 1
+        if self._program is not None and self._done[frame] == self._program.tasks():
+            del self._done[frame]
+            self._frames.pop(frame, None)
 
     def _at(self, run: int, frame: int) -> tuple[DeviceProgram, RowStore] | None:
         """The program and the frame's rows; None where the run is over, whose tasks may still arrive."""

@@ -2,9 +2,9 @@
 
 A task of a frame begins when the tasks before it are done, when the buffers that it writes have a free slot, and when
 everything that it occupies has room: one task under way and `ahead` more, so that nothing waits for an answer. Of those
-that can begin, the first in the plan's order does. The orders decide who is first and hold nobody back: where a frame is
-late, another one's work is done. Frames take slots of a buffer in their order, so the oldest frame is never held back by
-younger ones, and some task can always begin or is under way.
+that can begin, the first in the plan's order does. The orders decide who is first and delay nobody: where a frame is
+late, another one's work is done. Frames take slots of a buffer in their order, so the oldest frame never waits for a
+slot that a younger one has, and some task can always begin or is under way.
 Complexity: O(d log d) for each end of a task, with d tasks that wait for room; at most window · tasks.
 """
 

@@ -33,8 +33,8 @@ LOCAL_ADDRESS = "127.0.0.2"
 """Loopback by a name that Ray takes as it is: it replaces 127.0.0.1 by the machine's address, and hangs."""
 LEAST_STORE_BYTES = 80 << 20
 """Ray refuses object stores below 75 MiB."""
-_SOCKET_ROOM = 40
-"""Characters of a folder's name that leave room for the names of Ray's sockets, which the kernel limits to 107."""
+_SOCKET_ROOM = 16
+"""Characters of a folder for temporary files that leave room for the names of Ray's sockets, limited to 107."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def token_environment(folder: Path) -> dict[str, str]:
 def working_folder() -> Path:
     """A new folder for Ray's files, of a name short enough for its sockets."""
     where = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="ds-", dir=where if len(where) <= _SOCKET_ROOM - 12 else "/tmp"))
+    return Path(tempfile.mkdtemp(prefix="ds-", dir=where if len(where) <= _SOCKET_ROOM else "/tmp"))
 
 
 def free_port(address: str, port: int = 0) -> int:
@@ -156,7 +156,7 @@ def start_node(options: NodeOptions) -> Node:
         command += ["--head", "--port", str(options.port), "--include-dashboard", "false"]
     else:
         command += ["--address", options.head]
-    command += ["--temp-dir", str(options.folder / "ray")]
+    command += ["--temp-dir", str(options.folder / "r")]
     log = options.folder / f"{options.device or 'head'}.log"
     guard = str(Path(__file__).with_name("node_guard.py"))
     removed = str(options.folder) if options.remove_folder else ""

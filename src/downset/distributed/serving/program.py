@@ -51,6 +51,11 @@ class DeviceProgram:
         """The shards that it needs, each once."""
         return tuple(dict.fromkeys(c.shard for c in self.computations.values() if c.shard))
 
+    def tasks(self) -> int:
+        """How many tasks of a frame the device has, its entry and its result counted."""
+        ends = bool(self.enters) + bool(self.results)
+        return len(self.computations) + len(self.sends) + len(self.receives) + ends
+
     def readers(self) -> dict[int, int]:
         """By tensor: how many of the device's tasks of a frame read it."""
         read = [{rows.tensor for rows in c.reads} for c in self.computations.values()]

@@ -52,8 +52,8 @@ class ShardBlock:
     """Operators computed strip by strip: device `strips[i][0]` makes frame rows strips[i][1:], of `frame_rows`; a
     tensor of H rows is cut at floor(row · H / frame_rows). Along axis 1 the rows are columns.
 
-    `columns`: of each strip, of `frame_columns`, where the block is cut into tiles. `halos`: a strip also gives what it makes
-    beyond its own rows, which the plan counts on."""
+    `columns`: of each strip, of `frame_columns`, where the block is cut into tiles. `halos`: a strip also gives
+    what it makes beyond its own rows, which the plan counts on."""
 
     stage: int
     block: int
