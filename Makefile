@@ -81,7 +81,7 @@ lock: $(VENV)/bin/pip  ## renew what demo and test install; UV="--upgrade-packag
 	$(BIN)/pip install -q uv
 	for extra in demo dev; do \
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
-			--custom-compile-command "make lock" --override locks/without_torch.txt --extra $$extra \
+			--custom-compile-command "make lock" -c constraints.txt --override locks/without_torch.txt --extra $$extra \
 			$(if $(UV),$(UV),--upgrade) pyproject.toml locks/build.in $$([ $$extra = dev ] && echo locks/torch.in) \
 			-o locks/$$extra.txt || exit 1; done
 
