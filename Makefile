@@ -62,7 +62,7 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 # Packages come from locks/, by hash, and ours is built with those tools.
-INSTALL := $(BIN)/pip install -q --require-hashes -r
+INSTALL := $(BIN)/pip install -q --no-deps --require-hashes -r
 BUILD := env PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install -q --no-build-isolation --no-deps
 
 $(VENV)/demo.stamp: pyproject.toml locks/demo.txt $(shell find src native -type f -name '*.[pch]*') | $(VENV)/bin/pip
@@ -72,7 +72,7 @@ $(VENV)/demo.stamp: pyproject.toml locks/demo.txt $(shell find src native -type 
 
 $(VENV)/dev.stamp: pyproject.toml locks/dev.txt locks/torch.txt CMakeLists.txt $(shell find native -type f) | $(VENV)/bin/pip
 	$(INSTALL) locks/dev.txt
-	$(INSTALL) locks/torch.txt --no-deps || { echo "torch: no locked wheel for this platform; taking one by version"; \
+	$(INSTALL) locks/torch.txt || { echo "torch: no locked wheel for this platform; taking one by version"; \
 		$(BIN)/pip install -q --no-deps --index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch; }
 	$(BUILD) $(STRICT) -e .
 	touch $@
