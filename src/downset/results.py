@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,15 @@ from downset.text import abridged, format_bytes
 __all__ = [
     "ROUNDING",
     "Comparison",
+    "DeviceUse",
     "Figure",
     "Fit",
     "Inspection",
     "Measured",
     "OnChip",
     "Proof",
+    "ServeEvent",
+    "Served",
     "Simulation",
     "StageCandidate",
     "StageResult",
@@ -210,6 +213,60 @@ class Simulation:
     def __repr__(self) -> str:
         period = "unknown" if self.period_s is None else f"{self.period_s:.6g} s"
         return f"<Simulation of {self.frames} frames, {self.completed} completed: period {period}>"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """What a device of a running pipeline did: shares of the time that it computed, sent and received, in how many
+    frames it took part, and the most memory that its process took."""
+
+    name: str
+    computing: float
+    sending: float
+    receiving: float
+    frames: int
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServeEvent:
+    """Something that happened to a running pipeline, `at_s` seconds after its start.
+
+    lost, back, slow: of a device. replanned: another plan is in use from here on; `plan_s` is what planning took and
+    `move_s` what bringing `moved_bytes` of shards to the devices and opening them took, `replayed` how many frames
+    began again."""
+
+    at_s: float
+    kind: Literal["lost", "back", "slow", "replanned"]
+    device: str
+    detail: str
+    plan_s: float = 0.0
+    move_s: float = 0.0
+    moved_bytes: int = 0
+    replayed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a running pipeline did; all measured but what is called planned. `latency_s`: percentiles 50, 90, 99 and the
+    longest, from when a frame was let in to when its result was back. `period_s`: the mean time between results, None
+    where they are too few. `planned_period_s` is of the plan in use, `first_planned_period_s` of the first one."""
+
+    frames: int
+    completed: int
+    seconds: float
+    period_s: float | None
+    planned_period_s: float
+    first_planned_period_s: float
+    latency_s: tuple[float, float, float, float] | None
+    planned_latency_s: float
+    replans: int
+    devices: tuple[DeviceUse, ...]
+    events: tuple[ServeEvent, ...]
+
+    def __repr__(self) -> str:
+        period = "unknown" if self.period_s is None else f"{self.period_s:.6g} s"
+        return f"<Served {self.completed} of {self.frames} frames: period {period}, {self.replans} plans more>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def print_json(kind: str, found: Mapping[str, Any]) -> None:
 
 
 def print_failure(kind: str, error: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """The envelope of a command that failed, to stdout. `error`: code, exit_code and message."""
+    """The envelope of a command that failed, to stdout. `error`: code, exit_code and message, and figures if any."""
     _print({"kind": kind, "schema": SCHEMA, "ok": False, "error": dict(error), **found})
 
 
