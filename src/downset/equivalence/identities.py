@@ -168,7 +168,7 @@ def sliced(place: Place, out: Claim) -> None:
         cut = list(box)
         for start, end, axis in zip(starts, ends, axes if axes is not None else range(len(starts)), strict=True):
             low, high = box[axis]
-            if not 0 <= start <= end:
+            if not 0 <= start <= end or not 0 <= axis < len(box):
                 raise Unproven("it counts from the end")
             cut[axis] = (min(low + start, high), min(low + end, high))
         if tuple(cut) == out.box:

@@ -120,6 +120,8 @@ def windows(node: Node, size: Sequence[int], kernel: Sequence[int] | None) -> tu
         pads = integers(node, "pads", (0,) * (2 * rank))
         stated = node.settings.get("auto_pad")
         how = stated[1].decode() if isinstance(stated, tuple) and isinstance(stated[1], bytes) else "NOTSET"
+    if kernel and integers(node, "kernel_shape", kernel) != tuple(kernel):
+        raise ValueError("kernel_shape")
     if not len(shape) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
         raise ValueError("window")
     found = []

@@ -58,6 +58,8 @@ class _Proof:
                 self._operator(at, node)
             except Unproven as reason:
                 raise Unproven(f"{node.kind} {node.label!r}: {reason}") from None
+            except (IndexError, KeyError, TypeError, ValueError) as error:  # ranks and settings that contradict
+                raise Unproven(f"{node.kind} {node.label!r} is malformed ({type(error).__name__})") from None
         for one, other in zip(first.bodies[0].outputs, second.bodies[0].outputs, strict=True):
             if self.claims.get(other) != self._all_of(one):
                 raise Unproven(f"the output {first.values[one].label!r} does not come out whole")

@@ -5,6 +5,7 @@ They hold for floats, up to the order of additions, and for no others: integers 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from downset.equivalence.claims import Box, Claim, Unproven, array_of, whole
@@ -48,17 +49,16 @@ def partial_window(place: Place, node: Node, out: Claim) -> Claim:
         raise Unproven("it sums over groups")
     if len(node.inputs) > 3:
         raise Unproven("something is added to the original's sum")
-    for given in place.boxes(0, node.inputs[0]):
+
+    def tried(given: Box) -> _Sum:
         if given[0] != out.box[0]:
-            continue
-        read = given[axis]
+            raise Unproven("it reads another image")
         check_window(place, node, out.box, given, whole(source), axis, weights)
-        hold_weights(place, node, out.box[axis], read)
-        one = _Sum(read, _biased(place, node, (out.box[axis],)))
-        if len(mine.inputs) > 3 and mine.inputs[3] != ABSENT:
-            one = _joined(_sum_at(place, 3, out), one)
-        return _finished(place, node, out, one)
-    raise Unproven(f"its input holds no channels of {source.label!r}")
+        hold_weights(place, node, out.box[axis], given[axis])
+        one = _Sum(given[axis], _biased(place, node, (out.box[axis],)))
+        return _joined(_sum_at(place, 3, out), one) if len(mine.inputs) > 3 and mine.inputs[3] != ABSENT else one
+
+    return _finished(place, node, out, _first_that_holds(place, node, out, axis, tried))
 
 
 def partial_product(place: Place, node: Node, out: Claim) -> Claim:
@@ -73,25 +73,37 @@ def partial_product(place: Place, node: Node, out: Claim) -> Claim:
     source, weights = first.values[node.inputs[0]], first.values[node.inputs[1]]
     full = whole(source)
     flipped = node.kind == "FULLY_CONNECTED" or number(node, "transB", 0) == 1
-    for given in place.boxes(0, node.inputs[0]):
+
+    def tried(given: Box) -> _Sum:
         if given[:-1] != full[:-1] or len(whole(weights)) != 2 or len(full) != 2:
-            continue
+            raise Unproven("it is no product of two matrices")
         cut = list(whole(weights))
         cut[1 if flipped else 0] = given[-1]
         place.holds(1, node.inputs[1], tuple(cut))
-        one = _Sum(given[-1], False)
         so_far = place.claims.get(mine.inputs[2]) if len(mine.inputs) > 2 and mine.kind == "Gemm" else None
         if so_far is not None and so_far.terms is not None:
             if real(mine, "beta", 1.0) != 1.0:
                 raise Unproven("it scales the sum so far")
-            one = _joined(_sum_at(place, 2, out), one)
-        else:
-            if real(mine, "beta", 1.0) != real(node, "beta", 1.0):
-                raise Unproven("it scales the bias otherwise")
-            bias = whole(first.values[node.inputs[2]]) if len(node.inputs) > 2 and node.inputs[2] != ABSENT else ()
-            one = _Sum(given[-1], _biased(place, node, bias))
-        return _finished(place, node, out, one)
-    raise Unproven(f"its input holds no columns of {source.label!r}")
+            return _joined(_sum_at(place, 2, out), _Sum(given[-1], False))
+        if real(mine, "beta", 1.0) != real(node, "beta", 1.0):
+            raise Unproven("it scales the bias otherwise")
+        bias = whole(first.values[node.inputs[2]]) if len(node.inputs) > 2 and node.inputs[2] != ABSENT else ()
+        return _Sum(given[-1], _biased(place, node, bias))
+
+    return _finished(place, node, out, _first_that_holds(place, node, out, -1, tried))
+
+
+def _first_that_holds(place: Place, node: Node, out: Claim, axis: int, tried: Callable[[Box], _Sum]) -> _Sum:
+    """What is proven of the first box of the summed input for which it can be, the stated one before others: a part
+    may lie in a concatenation twice."""
+    stated = out.terms[1] if out.terms is not None else -1
+    reason = Unproven(f"its input holds nothing of {place.first.values[node.inputs[0]].label!r}")
+    for given in sorted(place.boxes(0, node.inputs[0]), key=lambda box: box[axis][1] != stated):
+        try:
+            return tried(given)
+        except Unproven as found:
+            reason = found
+    raise reason
 
 
 def _floats(place: Place, node: Node) -> None:
