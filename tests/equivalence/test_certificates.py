@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 
 from downset.equivalence.prove import prove
 from downset.fitting.fit import fit
-from downset.formats.certificates import METADATA_KEY, packed_certificate, read_certificate
+from downset.formats.certificates import METADATA_KEY, packed_certificate, read_certificate, write_certificate
 from downset.formats.reading import load
 from downset.formats.writing import export
 from downset.graph.cost import row_form
+from downset.graph.parts import Part
 from downset.orders.plan import plan_order
 from downset.rewrites.concat.partition import partition, partition_sites
 from downset.rewrites.row_strips import row_segments, row_strips
 from tests.equivalence.mutants import ONNX, TFLITE, Mutant
-from tests.models import branchy_model
+from tests.models import branchy_model, constant
 from tests.rewrites import test_rewrite_onnx, test_rewrite_tflite
 from tests.rewrites.test_rewrite_onnx import Net
 from tests.tflite_net import TfliteNet
@@ -260,3 +261,66 @@ def test_at_other_sizes_rewriting_is_proven_too(tmp_path):
     other = written(made, tmp_path / "r.onnx")
     assert prove(path, other, shapes={"x": (2, 3, 8, 8)}).proven
     assert prove(path, other, shapes={"x": (5, 3, 8, 8)}).proven
+
+
+def test_rows_that_a_strip_keeps_for_the_next_are_proven(tmp_path):
+    """No rewrite here makes such files: the statements are about tensors, whatever made them."""
+    net = Net(9)
+    x = net.input(2)
+    y = net.conv(x, 3, 3)
+    z = net.conv(y, 2, 3)
+    path = net.save(tmp_path / "m.onnx", [z], size=8)
+    original = onnx.load(str(path))
+    first, second = original.graph.node
+    made = onnx.ModelProto()
+    made.CopyFrom(original)
+    del made.graph.node[:]
+    parts = {}
+
+    def add(node, output, of, rows):
+        node.output[:] = [output]
+        node.name = output
+        made.graph.node.append(node)
+        if output != z:
+            parts[output] = Part(of, ((2, *rows),))
+
+    def conv(like, read, output, of, rows, above, below):
+        node = onnx.NodeProto()
+        node.CopyFrom(like)
+        node.input[0] = read
+        (pads,) = [attribute for attribute in node.attribute if attribute.name == "pads"]
+        pads.ints[:] = [above, 1, below, 1]
+        add(node, output, of, rows)
+
+    def cut(read, output, of, start, rows):
+        limits = {"starts": start, "ends": start + rows[1] - rows[0], "axes": 2}
+        for name, value in limits.items():
+            made.graph.initializer.append(constant(f"{output}/{name}", np.asarray([value], np.int64)))
+        node = onnx.helper.make_node("Slice", [read, *(f"{output}/{name}" for name in limits)], [output])
+        add(node, output, of, rows)
+
+    def join(inputs, output, of, rows):
+        add(onnx.helper.make_node("Concat", inputs, [output], axis=2), output, of, rows)
+
+    cut(x, "x_top", x, 0, (0, 6))
+    conv(first, "x_top", "y_top", y, (0, 5), 1, 0)
+    conv(second, "y_top", "z_top", z, (0, 4), 1, 0)
+    cut("y_top", "y_kept", y, 3, (3, 5))
+    cut(x, "x_low", x, 4, (4, 8))
+    conv(first, "x_low", "y_low", y, (5, 8), 0, 1)
+    join(["y_kept", "y_low"], "y_lower", y, (3, 8))
+    conv(second, "y_lower", "z_low", z, (4, 8), 0, 1)
+    join(["z_top", "z_low"], z, z, (0, 8))
+
+    def saved(name, certificate):
+        del made.metadata_props[:]
+        made.metadata_props.add(key=METADATA_KEY, value=write_certificate(certificate).decode())
+        return Mutant(name, made).save(tmp_path / f"{name}.onnx")
+
+    found = prove(path, saved("kept", parts))
+    assert found.proven and found.exact, found.reason
+    assert same_in_onnx_runtime(path, tmp_path / "kept.onnx")
+    for name, part in parts.items():  # one row off, or nothing said
+        moved = Part(part.of, ((2, part.box[0][1] + 1, part.box[0][2] + 1),))
+        assert not prove(path, saved("moved", {**parts, name: moved})).proven
+        assert not prove(path, saved("silent", {key: one for key, one in parts.items() if key != name})).proven

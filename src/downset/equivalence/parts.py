@@ -19,6 +19,7 @@ from downset.equivalence.effects import order_difference
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
 from downset.equivalence.network import ABSENT, Body, Network, Node
+from downset.equivalence.windows import window
 from downset.graph.parts import Part
 
 __all__ = ["check_parts"]
@@ -43,7 +44,9 @@ class _Proof:
         self.kept: dict[int, int] = {}
         self.states: dict[int, int] = {}
         self.summed = False
-        self.label_of = {value.label: at for at, value in enumerate(first.values)}
+        self.label_of: dict[str, int] = {}
+        for at, value in enumerate(first.values):  # the main graph's come first: other graphs may use its names again
+            self.label_of.setdefault(value.label, at)
         self.maker = {value: node for node in first.nodes for value in node.outputs if value != ABSENT}
         self.node_of = {id(node): at for at, node in enumerate(first.nodes)}
 
@@ -98,7 +101,9 @@ class _Proof:
             if ours.form != theirs.form:
                 raise Unproven(f"the input {ours.label!r} has another type, shape or quantization")
             self.claims[other] = self._all_of(one)
-        for at, value in enumerate(self.second.values):
+        nodes = (self.second.nodes[at] for at in self.second.bodies[0].nodes)
+        for at in sorted({value for node in nodes for value in node.inputs} - {ABSENT}):
+            value = self.second.values[at]
             original = self.label_of.get(value.label)
             if value.keeps and original is not None and self.first.values[original].form == value.form:
                 self.claims[at] = self._all_of(original)
@@ -189,7 +194,7 @@ class _Proof:
     def _identity(self, place: Place, original: Node, box: Box) -> None:
         kind = base_kind(place.node)
         if windowed(original) and kind == base_kind(original):
-            identities.window(place, original, box)
+            window(place, original, box)
         elif kind in ELEMENTWISE:
             identities.elementwise(place, original, box)
         elif kind in _IDENTITIES:
