@@ -1,4 +1,4 @@
-"""The local identity of windows: a convolution or pool that makes some channels and rows of what the original's makes."""
+"""The identity of windows: a convolution or pool that makes some channels and rows of what the original's makes."""
 
 from __future__ import annotations
 
