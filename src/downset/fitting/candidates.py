@@ -191,7 +191,7 @@ def _proof(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Proo
         return prove(candidates[0].path, chosen.path, shapes=job.shapes)
     if chosen is optimised:
         return Proof(True, optimised=True)
-    return replace(prove(optimised.path, chosen.path), optimised=True)
+    return replace(prove(optimised.path, chosen.path, shapes=job.shapes), optimised=True)
 
 
 def _judged(original: Candidate, chosen: Candidate, found: Comparison) -> Comparison:

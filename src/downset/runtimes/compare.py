@@ -96,7 +96,7 @@ def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> 
         return found
     try:
         with _optimised(first, shapes) as path:
-            of_optimised = prove(path, second)
+            of_optimised = prove(path, second, shapes=shapes)
     except InvalidPlan:
         raise
     except DownsetError:  # no ONNX Runtime here, or it refuses the file: the first answer stands
