@@ -56,7 +56,7 @@ bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and 
 	for name in table4 figure2 figure5 cuts numbers table5 tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
-	for name in tflite_memory.tables tflite_memory.shares arenas.objects arenas.minimalloc speed.arena arenas.executorch_peer; do $(BIN)/python -m experiments.$$name || exit 1; done
+	for name in tflite_memory.tables tflite_memory.shares tflite_memory.litert arenas.objects arenas.minimalloc speed.arena arenas.executorch_peer; do $(BIN)/python -m experiments.$$name || exit 1; done
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

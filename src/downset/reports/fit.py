@@ -36,6 +36,8 @@ def fit_lines(result: Fit) -> list[str]:
             f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after "
             "(what dies makes room at once)"
         )
+    if result.not_measured:
+        lines.append(f"not measured: {result.not_measured}; the figures are the plan's alone")
     outputs = result.outputs
     if outputs.equal is None:
         lines.append(outputs.note)

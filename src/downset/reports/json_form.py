@@ -39,6 +39,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "measured": None
         if measured is None
         else {"runtime": measured.runtime, "before": measured.before, "after": measured.after},
+        "not_measured": fit.not_measured or None,
         "outputs": {"equal": fit.outputs.equal, "max_abs_error": fit.outputs.max_abs_error},
         "output_path": fit.output_path,
         "rewrites": [
