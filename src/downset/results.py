@@ -140,7 +140,8 @@ class OnChip:
 class Fit:
     """What `fit` found. `shipped`: original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips.
     `graph` and `together` are what is shipped, or would be if the runtime had not taken less for another file; `before`
-    is the arena of the original. `rewrites` were made in what is shipped."""
+    is the arena of the original. `rewrites` were made in what is shipped. `not_measured`: why the target's runtime was
+    not asked what the files take, where it could have been."""
 
     model: str
     target: str
@@ -156,6 +157,7 @@ class Fit:
     notes: tuple[str, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     traffic: tuple[OnChip, ...] = ()
+    not_measured: str = ""
 
     @property
     def ships_plan(self) -> bool:

@@ -23,6 +23,7 @@ from downset.runtimes.differences import not_compared
 from downset.runtimes.targets import Target
 
 __all__ = [
+    "NOT_MEASURED",
     "Candidate",
     "Job",
     "Planned",
@@ -33,6 +34,9 @@ __all__ = [
     "measure",
     "write_planned",
 ]
+
+NOT_MEASURED = "not measured: "
+"""How the note begins that says why the runtime could not be asked."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -137,7 +141,7 @@ def measure(job: Job, candidates: Sequence[Candidate]) -> tuple[list[Candidate],
             taken = job.target.measure(candidate.path, shapes=job.shapes, seed=job.seed, file_order=file_order)
         except DownsetError as error:
             if not candidate.rewrites:
-                return list(candidates), [*notes, f"not measured: {error}"]
+                return list(candidates), [*notes, f"{NOT_MEASURED}{error}"]
             notes.append(f"the {candidate.name} file is left out: {error}")
             continue
         if candidate.plan is not None and taken.executed:

@@ -40,6 +40,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "measured": None
         if measured is None
         else {"runtime": measured.runtime, "before": measured.before, "after": measured.after},
+        "not_measured": fit.not_measured or None,
         "shipped": fit.shipped,
         "notes": list(fit.notes),
         "outputs": comparison_json(fit.outputs),

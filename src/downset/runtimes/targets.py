@@ -15,7 +15,7 @@ from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
 from downset.memory.models import MemoryName
 from downset.plans import Arena
-from downset.runtimes import ort, tflm
+from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import RuntimeName
 
 __all__ = ["TARGETS", "Taken", "Target", "TargetName", "targets_of"]
@@ -71,6 +71,16 @@ def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, file_order: b
     return Taken({"total_bytes": taken.total_bytes, "head_bytes": taken.head_bytes, "tail_bytes": taken.tail_bytes})
 
 
+def _place_litert(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
+    del seconds
+    return plan_arena(graph, steps, method="litert_greedy", memory="litert")
+
+
+def _measure_litert(path: Path, *, shapes: Shapes | None, seed: int, file_order: bool) -> Taken:
+    del seed, file_order  # tensors are placed before anything runs, in the file's order
+    return Taken({"total_bytes": litert.measure(path, shapes=shapes)})
+
+
 def _measure_ort(path: Path, *, shapes: Shapes | None, seed: int, file_order: bool) -> Taken:
     peak = ort.measure_peak(path, shapes=shapes, seed=seed, file_order=file_order)
     parts = {
@@ -94,7 +104,7 @@ _TARGETS = (
         "tflm", (".tflite",), "tflm", ("litert", "tflm"),
         place=_place_tflm, measure=_measure_tflm, offsets=True, fixed_overhead=True,
     ),
-    Target("litert", (".tflite",), "litert", ("litert",)),
+    Target("litert", (".tflite",), "litert", ("litert",), place=_place_litert, measure=_measure_litert),
     Target("ort", (".onnx",), "ort", ("ort",), measure=_measure_ort, prepare=_prepare_ort, file_order=True),
     Target("torch", (".onnx", ".pt2"), "torch", ("ort",)),
 )  # fmt: skip
