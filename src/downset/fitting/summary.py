@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.candidates import Candidate, Job, Planned
@@ -12,9 +13,10 @@ from downset.memory.traffic import off_chip_traffic
 from downset.plans import Arena
 from downset.results import Comparison, Figure, Fit, Measured, OnChip
 from downset.runtimes.targets import TARGETS
+from downset.sessions import SessionTaken
 from downset.text import format_bytes
 
-__all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise"]
+__all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise", "with_sessions"]
 
 BLOCK_BYTES = 1024
 """What moves at a time between the chip and the memory beside it, in the simulation."""
@@ -44,7 +46,8 @@ def summarise(
     measured = None
     first = candidates[0].measured
     if first is not None and chosen.measured is not None:
-        details = {item.name: item.measured for item in candidates if item.measured is not None}
+        details = {item.label: item.measured for item in candidates if item.measured is not None}
+        details[chosen.label] = chosen.measured
         measured = Measured(job.target.name, first["total_bytes"], chosen.measured["total_bytes"], details)
     return Fit(
         str(job.path),
@@ -61,6 +64,15 @@ def summarise(
         tuple(notes),
         chosen.rewrites,
     )
+
+
+def with_sessions(
+    result: Fit, chosen: Candidate, rows: tuple[SessionTaken, ...], front: tuple[SessionTaken, ...]
+) -> Fit:
+    """The same with what sessions took, and the settings of the one that is shipped."""
+    if result.measured is None:
+        return result
+    return replace(result, session=chosen.settings, measured=replace(result.measured, rows=rows, front=front))
 
 
 def check_ram(result: Fit, ram_bytes: int | None) -> None:
