@@ -123,8 +123,7 @@ class Measured:
 
     In ONNX Runtime only: `rows` tell apart what the file gains and what the session's settings gain (the original by
     default, the original by these settings, the shipped file by default, the shipped file by these settings). `front`:
-    the files and settings that were measured and are not worse than another in bytes in use, process memory and time
-    together."""
+    the files and settings that were measured and that no other beats in bytes in use and time together."""
 
     runtime: str
     before: int

@@ -15,11 +15,12 @@ from onnx import TensorProto, helper
 
 import downset as ds
 from downset.errors import LoadError, UnsupportedError, UsageError
-from downset.fitting.candidates import Candidate
-from downset.fitting.measuring import front_of, without_slower
+from downset.fitting.candidates import Candidate, Job
+from downset.fitting.measuring import front_of, least, without_slower
 from downset.runtimes import ort
 from downset.runtimes.ort_open import session_settings
 from downset.runtimes.ort_settings import onnxruntime_library, open_session, session_code
+from downset.runtimes.targets import TARGETS
 from downset.sessions import DEFAULT, FILE_ORDER, FITTED, Latency
 from tests.models import branchy_model, constant
 
@@ -208,14 +209,37 @@ def test_only_what_is_known_to_be_slower_is_left_out():
     assert without_slower(untimed, 1.0)[0] == untimed
 
 
-def test_the_front_is_what_no_other_beats_in_bytes_process_and_time():
-    mib = 1 << 20
-    original = timed("original", 100, 50 * mib, 1.0, 0.0)
-    fast, small = timed("fast", 60, 50 * mib, 1.08), timed("small", 20, 30 * mib, 2.0)
-    worse = timed("worse", 70, 55 * mib, 2.1)
-    twin = timed("twin", 20, 30 * mib, 2.0)
+def test_the_front_is_what_no_other_beats_in_bytes_and_time():
+    original = timed("original", 100, 0, 1.0, 0.0)
+    fast, small = timed("fast", 60, 0, 1.08), timed("small", 20, 0, 2.0)
+    worse, twin = timed("worse", 70, 0, 2.1), timed("twin", 20, 0, 2.0)
     assert front_of([original, worse, small, fast, twin]) == [original, fast, small]
     assert front_of([original, replace(fast, latency=None)]) == [original]
+
+
+def test_least_is_the_smallest_process_and_among_equal_ones_the_least_arena():
+    """Processes that differ by chance count as equal; a file is asked for its least arena only where it may win."""
+    mib, asked = 1 << 20, []
+    grown = {"original": 60 * mib, "slim": 30 * mib, "slimmer": 30 * mib + mib // 2, "copies": 50 * mib}
+
+    def narrowed(item):
+        asked.append(item.name)
+        return item
+
+    def processes(pairs, **_):
+        return [grown[path.name] for path, _ in pairs]
+
+    row = TARGETS["ort"]
+    sessions = replace(row.sessions, processes=processes)
+    job = Job(Path("m.onnx"), replace(row, sessions=sessions), None, 0, Path())
+    by_default = replace(timed("original", 100, None, 1.0), settings=DEFAULT)
+    given = [by_default, timed("slim", 20, None, 2.0), replace(timed("copies", 10, None, 1.0), settings=FITTED[1])]
+    assert least(job, given, narrowed).name == "slim"
+    given = [*given, replace(timed("slimmer", 15, None, 3.0), settings=FITTED[2])]
+    assert least(job, given, narrowed).name == "slimmer"
+    asked.clear()
+    assert least(job, [timed("slimmer", 15, None, 1.0), timed("slim", 20, None, 1.0)], narrowed).name == "slimmer"
+    assert asked == ["slimmer"], "what has more in use cannot hold less"
 
 
 @pytest.mark.parametrize("count", range(1, 14))

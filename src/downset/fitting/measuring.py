@@ -65,25 +65,29 @@ def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
 
 
 def time(job: Job, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
-    """The candidates with how long a run takes and by how much a process grows, and notes. Those that have more bytes
-    in use than the original's arena holds are left out: they can be no gain."""
+    """The candidates with how long a run takes, and notes. Those that have more bytes in use than the original's arena
+    holds are left out: they can be no gain."""
     sessions, first = job.target.sessions, candidates[0]
     if sessions is None or first.measured is None:
         return list(candidates), []
     limit = first.measured["held_bytes"]
     left = [first, *(item for item in candidates[1:] if item.measured and item.measured["in_use_bytes"] < limit)]
-    return _with_costs(job, sessions, left)
+    return _timed(job, sessions, left)
 
 
-def _with_costs(job: Job, sessions: Sessions, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
+def _timed(job: Job, sessions: Sessions, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
     pairs = [(item.path, item.settings) for item in candidates]
     try:
-        grown = sessions.processes(pairs, shapes=job.shapes, seed=job.seed)
         latencies = sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=TIMING_S)
     except DownsetError as error:
         return list(candidates), [f"not timed: {error}"]
-    found = zip(candidates, grown, latencies, strict=True)
-    return [replace(item, process_bytes=process, latency=latency) for item, process, latency in found], []
+    return [replace(item, latency=latency) for item, latency in zip(candidates, latencies, strict=True)], []
+
+
+def _with_processes(job: Job, sessions: Sessions, candidates: Sequence[Candidate]) -> list[Candidate]:
+    pairs = [(item.path, item.settings) for item in candidates]
+    grown = sessions.processes(pairs, shapes=job.shapes, seed=job.seed)
+    return [replace(item, process_bytes=process) for item, process in zip(candidates, grown, strict=True)]
 
 
 def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tuple[list[Candidate], list[str]]:
@@ -105,28 +109,38 @@ def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tup
 
 
 def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:
-    """The candidate that takes least, among equals the first. Where processes were measured, those that are not larger
-    than the smallest by more than chance explains; of these the one whose arena holds least. `narrowed` gives one its
-    least arena; in use is a bound of what is held, so few are asked for it."""
-    if job.target.sessions is None or candidates[0].measured is None:
+    """The candidate that takes least, among equals the first. Of those with the same settings it is the one whose arena
+    holds least; of these the one whose arena holds least among those whose process grows no more than that of the
+    smallest, but for what chance explains. `narrowed` gives a candidate its least arena."""
+    sessions = job.target.sessions
+    if sessions is None or candidates[0].measured is None:
         return min(candidates, key=Candidate.cost)
-    grown = [item.process_bytes for item in candidates if item.process_bytes is not None]
+    by_settings: dict[str, list[Candidate]] = {}
+    for item in candidates:
+        assert item.settings is not None
+        by_settings.setdefault(item.settings.name, []).append(item)
+    best = _with_processes(job, sessions, [_least_held(group, narrowed) for group in by_settings.values()])
+    grown = [item.process_bytes for item in best if item.process_bytes is not None]
     most = _with_noise(min(grown)) if grown else 0
-    left = [item for item in candidates if item.process_bytes is None or item.process_bytes <= most]
+    return min((item for item in best if item.process_bytes is None or item.process_bytes <= most), key=Candidate.cost)
+
+
+def _least_held(candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:
+    """What is in use bounds what is held, so few are asked for their least arena."""
     found: Candidate | None = None
-    for item in sorted(left, key=lambda one: (one.measured or {}).get("in_use_bytes", 0)):
-        assert item.measured is not None
-        if found is not None and item.measured["in_use_bytes"] > found.cost()[0]:
+    for item in sorted(candidates, key=_in_use):
+        if found is not None and _in_use(item) >= found.cost()[0]:
             break
         tried = narrowed(item)
-        if found is None or (tried.cost(), candidates.index(item)) < (found.cost(), _place(found, candidates)):
+        if found is None or tried.cost() < found.cost():
             found = tried
     assert found is not None
     return found
 
 
-def _place(found: Candidate, candidates: Sequence[Candidate]) -> int:
-    return next(at for at, item in enumerate(candidates) if item.label == found.label)
+def _in_use(item: Candidate) -> int:
+    assert item.measured is not None
+    return item.measured["in_use_bytes"]
 
 
 def _with_noise(nbytes: int) -> int:
@@ -134,25 +148,21 @@ def _with_noise(nbytes: int) -> int:
 
 
 def front_of(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that no other is better than in bytes in use, process memory and time together, the fastest first."""
-    return sorted(
-        (
-            one
-            for at, one in enumerate(candidates)
-            if one.latency and not any(_beats(other, one, other_at < at) for other_at, other in enumerate(candidates))
-        ),
-        key=lambda one: one.latency.median_s if one.latency else 0.0,
-    )
+    """Those that no other is better than in bytes in use and time together, the fastest first."""
+    front = [
+        one
+        for at, one in enumerate(candidates)
+        if one.latency and not any(_beats(other, one, other_at < at) for other_at, other in enumerate(candidates))
+    ]
+    return sorted(front, key=lambda one: one.latency.median_s if one.latency else 0.0)
 
 
 def _beats(other: Candidate, one: Candidate, earlier: bool) -> bool:
-    """Whether it takes fewer bytes in use, or as many and stands earlier, and no more of the rest beyond chance."""
-    if other is one or not (other.latency and one.latency and other.measured and one.measured):
+    """Whether it takes fewer bytes in use, or as many and stands earlier, and is not known to be slower."""
+    if other is one or not (other.latency and one.latency):
         return False
-    in_use, other_in_use = one.measured["in_use_bytes"], other.measured["in_use_bytes"]
-    no_slower = other.latency.ratio_low <= one.latency.ratio
-    no_larger = (other.process_bytes or 0) <= _with_noise(one.process_bytes or 0)
-    return (other_in_use < in_use or (other_in_use == in_use and earlier)) and no_slower and no_larger
+    fewer = _in_use(other) < _in_use(one) or (_in_use(other) == _in_use(one) and earlier)
+    return fewer and other.latency.ratio_low <= one.latency.ratio
 
 
 def tell_apart(
@@ -174,7 +184,7 @@ def tell_apart(
         first, *rest = [narrowed(_measured_anew(job, sessions, item)) for item in asked]
         rows = [original, first, *rest, *([chosen] if rest else [])]
         others = [narrowed(item) for item in front_of(candidates) if item.label not in (original.label, chosen.label)]
-        timed, notes = _with_costs(job, sessions, [*rows, *others])
+        timed, notes = _timed(job, sessions, _with_processes(job, sessions, [*rows, *others]))
     except DownsetError as error:
         return (), (), [f"what the file and its settings gain is not told apart: {error}"]
     ends = [timed[0]] if by_default else [timed[0], timed[len(rows) - 1]]
