@@ -1,7 +1,6 @@
 """Every figure in README and docs has a source: a committed row that a named command makes, a test that checks it where
 it stands, or a word on what else it is. `figures.toml` says which; a figure that is not in it fails."""
 
-import ast
 import json
 import re
 import tomllib
@@ -58,10 +57,9 @@ def commands():
     """By name of a results file: the module that makes it, run by `python -m`."""
     found = {}
     for path in sorted((ROOT / "experiments").rglob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NAME":
-                found[ast.literal_eval(node.value)] = path
-    return found
+        text = path.read_text()
+        found |= dict.fromkeys(re.findall(r'^NAME = "(\w+)"|save_rows\("(\w+)"', text, re.MULTILINE), path)
+    return {one or other: path for (one, other), path in found.items()}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -96,16 +94,26 @@ def test_figures_are_those_of_their_rows(item):
     if "file" not in item:
         assert item["is"] in KINDS
         return
-    rows = results(item["file"])
-    for column, value in item.get("where", {}).items():
-        rows = [row for row in rows if getattr(row, column, None) == value]
-    assert rows, "no row is like that"
-    names = {"rows": rows, "row": rows[0] if len(rows) == 1 else None, "max": max, "min": min, "sum": sum, "len": len}
-    assert len(item["values"]) == len(places[0]), (places[0], item["values"])
-    for figure, expression in zip(places[0], item["values"], strict=True):
-        value = eval(expression, {"__builtins__": {}}, names) if isinstance(expression, str) else expression
+    assert len(places[0]) == len(item["values"]), (places[0], item["values"])
+    for figure, value in zip(places[0], computed(item), strict=True):
         digits = len(figure.partition(".")[2])
-        assert f"{value:,.{digits}f}".replace(",", "") == figure.replace(",", ""), (figure, expression, value)
+        assert f"{value:.{digits}f}" == figure.replace(",", ""), (figure, value)
+
+
+def computed(item):
+    """The values of an entry: expressions of `row`, the one that `where` picks or the one of this figure (`each`), or
+    of all `rows` that `where` picks."""
+    rows = [row for row in results(item["file"]) if matches(row, item.get("where", {}))]
+    assert rows, f"no row of {item['file']} is like that"
+    picks = item.get("each", [{}] * len(item["values"]))
+    for expression, pick in zip(item["values"], picks, strict=True):
+        picked = [row for row in rows if matches(row, pick)]
+        names = {"rows": rows, "row": picked[0] if len(picked) == 1 else None}
+        yield eval(expression, {"__builtins__": {}, "max": max, "min": min, "sum": sum, "len": len, **names})
+
+
+def matches(row, columns):
+    return all(getattr(row, name, None) == value for name, value in columns.items())
 
 
 @pytest.mark.parametrize("item", LIST["table"], ids=lambda item: f"{item['page']}: {item['header'][:40]}")
