@@ -89,12 +89,14 @@ def row_of(case: Case, folder: Path, time_limit_s: float) -> dict[str, Any]:
     said = fit_json(result)
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True, cwd=folder)
     printed = {name: float(value) for name, value in re.findall(r"^(\w+) ([\d.]+)$", done.stdout, re.MULTILINE)}
-    claim = said["measured"]["rows"][-1]
+    taken = result.taken
+    assert taken is not None
+    claim = {"in_use_bytes": taken.in_use_bytes, "held_bytes": taken.held_bytes}
     reproduced = all(printed[figure] == claim[figure] for figure in ("in_use_bytes", "held_bytes"))
     return {
         **key,
         "shipped": result.shipped,
-        "settings": claim["settings"]["name"],
+        "settings": taken.settings.name,
         "arena_bytes": said["arena_bytes"],
         "outputs": said["outputs"],
         "rows": [_short(row) for row in said["measured"]["rows"]],

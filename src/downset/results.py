@@ -169,6 +169,12 @@ class Fit:
     session_path: str | None = None
 
     @property
+    def taken(self) -> SessionTaken | None:
+        """What was measured of what is shipped, by the settings in `session`; None where that was not measured."""
+        rows = self.measured.rows if self.measured is not None else ()
+        return next((row for row in rows[::-1] if (row.file, row.settings) == (self.shipped, self.session)), None)
+
+    @property
     def ships_plan(self) -> bool:
         """Whether what is shipped runs by `together`; else it is the file, or the runtime's own form of it."""
         return self.shipped not in ("original", "optimised")

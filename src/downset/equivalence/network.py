@@ -23,12 +23,18 @@ that keeps its content from run to run; a string is a resource of that name."""
 @dataclass(frozen=True, slots=True)
 class Value:
     """A tensor. `label`: its name, for people. `form`: element type, shape and quantization as far as the file states
-    them and they matter. `content`: the bytes of a constant, read when they are compared. `keeps`: it is a state."""
+    them and they matter. `content`: the bytes of a constant, read when they are compared. `keeps`: it is a state.
+
+    What `equivalence.parts` cuts by, as far as it is known: `shape`, `dtype` in numpy's words, and `scales`: of a
+    quantization scales as bytes, zero points and their axis."""
 
     label: str
     form: Hashable = ()
     content: Callable[[], bytes] | None = None
     keeps: bool = False
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    scales: tuple[tuple[bytes, ...], tuple[int, ...], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

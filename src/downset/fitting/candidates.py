@@ -145,7 +145,7 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     original = candidates[0]
     if chosen.name == original.name:
         return Comparison(True, 0.0, "", "the file is shipped as it is", proof=Proof(True))
-    proof = _proof(candidates, chosen)
+    proof = _proof(job, candidates, chosen)
     reasons = []
     for name in reversed(job.target.runners) if chosen.rewrites else job.target.runners:
         try:
@@ -161,13 +161,13 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     return replace(not_compared("; ".join(reasons)), proof=proof)
 
 
-def _proof(candidates: Sequence[Candidate], chosen: Candidate) -> Proof:
+def _proof(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Proof:
     optimised = next((item for item in candidates if item.name == "optimised"), None)
     if optimised is None:
-        return prove(candidates[0].path, chosen.path)
+        return prove(candidates[0].path, chosen.path, shapes=job.shapes)
     if chosen.name == optimised.name:
         return Proof(True, optimised=True)
-    return replace(prove(optimised.path, chosen.path), optimised=True)
+    return replace(prove(optimised.path, chosen.path, shapes=job.shapes), optimised=True)
 
 
 def _judged(original: Candidate, chosen: Candidate, found: Comparison) -> Comparison:

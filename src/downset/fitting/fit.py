@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -25,7 +25,7 @@ from downset.fitting.candidates import (
     list_candidates,
     write_planned,
 )
-from downset.fitting.measuring import least, measure, tell_apart, time, without_slower
+from downset.fitting.measuring import known_slower, least, measure, tell_apart, time, without_slower
 from downset.fitting.shipping import note_operators, ship
 from downset.fitting.summary import BLOCK_BYTES, check_ram, simulate_traffic, summarise, with_sessions
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
@@ -114,8 +114,13 @@ def fit(
             candidates, notes = candidates + more, notes + said
         candidates, said = measure(job, candidates)
         narrowed = _narrowing(job)
-        chosen, outputs, considered, why = _choose(job, candidates, narrowed, slower)
-        rows, front, also = tell_apart(job, chosen, considered, narrowed)
+        too_slow: set[str] = set()
+        while True:
+            chosen, outputs, considered, why = _choose(job, candidates, narrowed, slower, too_slow)
+            rows, front, also = tell_apart(job, chosen, considered, narrowed)
+            if not known_slower(rows, chosen, slower):
+                break
+            too_slow.add(chosen.label)
         result = summarise(
             job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *note_operators(job, chosen)]
         )
@@ -204,12 +209,13 @@ def _narrowing(job: Job) -> Narrowed:
 
 
 def _choose(
-    job: Job, candidates: Sequence[Candidate], narrowed: Narrowed, slower: float | None
+    job: Job, candidates: Sequence[Candidate], narrowed: Narrowed, slower: float | None, too_slow: Collection[str]
 ) -> tuple[Candidate, Comparison, list[Candidate], list[str]]:
     """The best file that computes the same, how its outputs compare, those among which it was chosen, and notes.
-    Neither the head nor the total may grow; among equals the first."""
-    timed, notes = time(job, candidates)
-    left, said = without_slower([item for item in timed if not item.head_grew(candidates[0])], slower)
+    Neither the head nor the total may grow; among equals the first. `too_slow`: labels of what is known to be so."""
+    considered = [item for item in candidates if item.label not in too_slow and not item.head_grew(candidates[0])]
+    timed, notes = time(job, considered, deciding=slower is not None)
+    left, said = without_slower(timed, slower)
     notes += said
     while True:
         chosen = least(job, left, narrowed)

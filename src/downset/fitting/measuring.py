@@ -14,11 +14,13 @@ from downset.formats.reading import load
 from downset.runtimes.targets import Sessions, Taken
 from downset.sessions import SessionTaken
 
-__all__ = ["front_of", "least", "measure", "tell_apart", "time", "without_slower"]
+__all__ = ["front_of", "known_slower", "least", "measure", "tell_apart", "time", "without_slower"]
 
 PROCESS_NOISE = (1 << 20, 0.02)
 """Resident memory of two processes differs by so many bytes, or so large a share, by chance."""
 TIMING_S = 2.0
+DECIDING_S = 8.0
+"""What timing may take where a limit is judged by it."""
 
 
 def measure(job: Job, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
@@ -64,21 +66,23 @@ def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
     return [f"ONNX Runtime did not follow the order: {first!r} ran early; the measured figures are of that run"]
 
 
-def time(job: Job, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
-    """The candidates with how long a run takes, and notes. Those that have more bytes in use than the original's arena
-    holds are left out: they can be no gain."""
+def time(job: Job, candidates: Sequence[Candidate], *, deciding: bool) -> tuple[list[Candidate], list[str]]:
+    """The candidates with how long a run takes, and notes; asked for longer where that is `deciding`. Those that have
+    more bytes in use than the original's arena holds are left out: they can be no gain."""
     sessions, first = job.target.sessions, candidates[0]
     if sessions is None or first.measured is None:
         return list(candidates), []
     limit = first.measured["held_bytes"]
     left = [first, *(item for item in candidates[1:] if item.measured and item.measured["in_use_bytes"] < limit)]
-    return _timed(job, sessions, left)
+    return _timed(job, sessions, left, budget_s=DECIDING_S if deciding else TIMING_S)
 
 
-def _timed(job: Job, sessions: Sessions, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
+def _timed(
+    job: Job, sessions: Sessions, candidates: Sequence[Candidate], *, budget_s: float = TIMING_S
+) -> tuple[list[Candidate], list[str]]:
     pairs = [(item.path, item.settings) for item in candidates]
     try:
-        latencies = sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=TIMING_S)
+        latencies = sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=budget_s)
     except DownsetError as error:
         return list(candidates), [f"not timed: {error}"]
     return [replace(item, latency=latency) for item, latency in zip(candidates, latencies, strict=True)], []
@@ -106,6 +110,12 @@ def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tup
         f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f}) as slow as the original"
     )
     return [item for item in candidates if item not in refused], [note]
+
+
+def known_slower(rows: Sequence[SessionTaken], chosen: Candidate, slower: float | None) -> bool:
+    """Whether the chosen candidate, timed anew, is known to take more than so many times as long."""
+    latency = next((row.latency for row in rows[::-1] if row.settings == chosen.settings), None)
+    return slower is not None and latency is not None and latency.ratio_low > slower
 
 
 def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:

@@ -48,12 +48,12 @@ def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
 
 
 def _program(result: Fit, output: Path, session: Path) -> str:
-    if result.measured is None or not result.measured.rows:
+    if result.taken is None:
         why = next((note for note in result.notes if note.startswith("not ")), "nothing was measured")
         raise UnsupportedError(f"no session is written: {why}")
     graph = result.graph
     inputs = {graph.tensors[at].name: (graph.tensors[at].shape, graph.tensors[at].dtype) for at in graph.inputs}
-    return session_program(output, result.measured.rows[-1], inputs, program=session, version=__version__)
+    return session_program(output, result.taken, inputs, program=session, version=__version__)
 
 
 def note_operators(job: Job, chosen: Candidate) -> list[str]:

@@ -92,12 +92,12 @@ def compare(
 def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> Proof:
     """`prove`, and for .onnx files also whether `second` is what ONNX Runtime's own optimisation makes of `first`: what
     `fit` writes is that file in another order."""
-    found = prove(first, second)
+    found = prove(first, second, shapes=shapes)
     if found.proven or Path(first).suffix.lower() != ".onnx":
         return found
     try:
         with _optimised(first, shapes) as path:
-            of_optimised = prove(path, second)
+            of_optimised = prove(path, second, shapes=shapes)
     except InvalidPlan:
         raise
     except DownsetError:  # no ONNX Runtime here, or it refuses the file: the first answer stands
