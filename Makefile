@@ -47,7 +47,7 @@ bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order
 
 bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evaluation: paper | ours | ratio
-	for name in swiftnet figure3 figure10 figure11 figure12 table2 rewriting row_strips; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
+	for name in swiftnet figure3 figure8 figure10 figure11 figure12 table2 rewriting row_strips; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
 
 bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, measured on this CPU or simulated
 	for name in table1 table2 search fig6 fig10 fig10_measured fig16 cpu peers table3_simulated table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
@@ -56,7 +56,7 @@ bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and 
 	for name in table4 figure2 figure5 cuts numbers table5 tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
-	for name in tflite_memory.tables tflite_memory.shares arenas.objects arenas.minimalloc speed.arena arenas.executorch_peer; do $(BIN)/python -m experiments.$$name || exit 1; done
+	for name in tflite_memory.tables tflite_memory.shares tflite_memory.litert arenas.objects arenas.minimalloc speed.arena arenas.executorch_peer; do $(BIN)/python -m experiments.$$name || exit 1; done
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

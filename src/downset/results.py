@@ -149,7 +149,8 @@ class Fit:
     """What `fit` found. `shipped`: original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips.
     `graph` and `together` are what is shipped, or would be if the runtime had not taken less for another file; `before`
     is the arena of the original. `rewrites` were made in what is shipped. `session`: how ONNX Runtime opens what is
-    shipped so that it takes what was measured; None for other targets, and where nothing was measured."""
+    shipped so that it takes what was measured; None for other targets, and where nothing was measured. `not_measured`:
+    why the target's runtime was not asked what the files take, where it could have been."""
 
     model: str
     target: str
@@ -165,6 +166,7 @@ class Fit:
     notes: tuple[str, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     traffic: tuple[OnChip, ...] = ()
+    not_measured: str = ""
     session: SessionSettings | None = None
     session_path: str | None = None
 

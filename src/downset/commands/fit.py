@@ -37,7 +37,11 @@ __all__ = ["fit"]
 @click.option(
     "-o", "--output", type=click.Path(), help="Where to write the fitted model; without it nothing is written."
 )
-@click.option("--ram", type=BYTES, help="Fail (exit 3) if it is proven not to fit, for example 256KB.")
+@click.option(
+    "--ram",
+    type=BYTES,
+    help="Fail if it is proven not to fit (exit 3) or that is not known (exit 6), for example 256KB.",
+)
 @click.option(
     "--target", type=click.Choice(["tflm", "litert", "ort", "torch"]), help="tflm for .tflite, ort for .onnx."
 )

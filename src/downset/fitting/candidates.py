@@ -23,6 +23,7 @@ from downset.runtimes.targets import Target
 from downset.sessions import DEFAULT, FILE_ORDER, Latency, SessionSettings
 
 __all__ = [
+    "NOT_MEASURED",
     "Candidate",
     "Job",
     "Planned",
@@ -32,6 +33,9 @@ __all__ = [
     "list_candidates",
     "write_planned",
 ]
+
+NOT_MEASURED = "not measured: "
+"""How the note begins that says why the runtime could not be asked."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 

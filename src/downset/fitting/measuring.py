@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from downset.errors import DownsetError
-from downset.fitting.candidates import Candidate, Job
+from downset.fitting.candidates import NOT_MEASURED, Candidate, Job
 from downset.formats.reading import load
 from downset.runtimes.targets import Sessions, Taken
 from downset.sessions import SessionTaken
@@ -35,7 +35,7 @@ def measure(job: Job, candidates: Sequence[Candidate]) -> tuple[list[Candidate],
             found = _measured(job, candidate, is_first=candidate is candidates[0])
         except DownsetError as error:
             if not candidate.rewrites:
-                return list(candidates), [*notes, f"not measured: {error}"]
+                return list(candidates), [*notes, f"{NOT_MEASURED}{error}"]
             notes.append(f"the {candidate.name} file is left out: {error}")
             continue
         for one, taken in found:

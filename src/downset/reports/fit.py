@@ -51,6 +51,8 @@ def fit_lines(result: Fit) -> list[str]:
             f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after "
             "(what dies makes room at once)"
         )
+    if result.not_measured:
+        lines.append(f"not measured: {result.not_measured}; the figures are the plan's alone")
     if result.shipped != "original":
         lines += comparison_lines(result.outputs)
     lines += _next_step(result)

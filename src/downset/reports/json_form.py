@@ -47,6 +47,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
             "rows": [_session_taken(row) for row in measured.rows],
             "front": [_session_taken(row) for row in measured.front],
         },
+        "not_measured": fit.not_measured or None,
         "session": None if fit.session is None else _settings(fit.session),
         "session_path": fit.session_path,
         "shipped": fit.shipped,

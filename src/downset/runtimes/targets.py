@@ -15,7 +15,7 @@ from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
 from downset.memory.models import MemoryName
 from downset.plans import Arena
-from downset.runtimes import ort, tflm
+from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import RuntimeName
 from downset.runtimes.ort_open_sizes import keep_open_sizes
 from downset.sessions import DEFAULT, FITTED, Latency, SessionSettings
@@ -91,6 +91,16 @@ def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:
     return Taken({"total_bytes": taken.total_bytes, "head_bytes": taken.head_bytes, "tail_bytes": taken.tail_bytes})
 
 
+def _place_litert(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
+    del seconds
+    return plan_arena(graph, steps, method="litert_greedy", memory="litert")
+
+
+def _measure_litert(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:
+    del seed  # tensors are placed before anything runs, in the file's order
+    return Taken({"total_bytes": litert.measure(path, shapes=shapes)})
+
+
 def _measure_ort(path: Path, settings: Sequence[SessionSettings], *, shapes: Shapes | None, seed: int) -> list[Taken]:
     return [_taken(found) for found in ort.measure_sessions(path, settings, shapes=shapes, seed=seed)]
 
@@ -127,7 +137,7 @@ _TARGETS = (
         "tflm", (".tflite",), "tflm", ("litert", "tflm"),
         place=_place_tflm, measure=_measure_tflm, offsets=True, fixed_overhead=True,
     ),
-    Target("litert", (".tflite",), "litert", ("litert",)),
+    Target("litert", (".tflite",), "litert", ("litert",), place=_place_litert, measure=_measure_litert),
     Target(
         "ort", (".onnx",), "ort", ("ort",), prepare=_prepare_ort, file_order=True,
         sessions=Sessions(DEFAULT, FITTED, _measure_ort, _narrow_ort, ort.process_growth, ort.time_sessions),
