@@ -25,7 +25,7 @@ LEVELS = (
     {"isolation", "lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
-    {"plans"},
+    {"plans", "sessions"},
     {"results"},
     {"orders", "reports"},
     {"arenas", "rewrites"},

@@ -60,6 +60,9 @@ from downset.results import Simulation as Simulation
 from downset.results import StageResult as StageResult
 from downset.results import StageRun as StageRun
 from downset.runtimes.compare import compare as compare
+from downset.runtimes.ort_open import ort_session as ort_session
+from downset.sessions import SessionSettings as SessionSettings
+from downset.sessions import SessionTaken as SessionTaken
 from downset.stages.plan import plan_stages as plan_stages
 from downset.stages.problem import StageProblem as StageProblem
 from downset.tuning.profiles import Profiles as Profiles
@@ -91,6 +94,8 @@ __all__ = [
     "Plan",
     "Profiles",
     "Record",
+    "SessionSettings",
+    "SessionTaken",
     "Shard",
     "SharedObjects",
     "Simulation",
@@ -116,6 +121,7 @@ __all__ = [
     "memory_map",
     "open_device",
     "order_problem",
+    "ort_session",
     "peak_bytes",
     "plan_arena",
     "plan_by_every_method",
