@@ -15,6 +15,7 @@ import numpy as np
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.direct.bound import Stages
+from downset.pipelines.direct.reads import Reads
 from downset.pipelines.direct.tables import (
     ENTRY,
     EXIT,
@@ -22,7 +23,6 @@ from downset.pipelines.direct.tables import (
     Limit,
     device_types,
     limits_of,
-    read_masks,
     segment_bytes,
 )
 from downset.pipelines.drafts import Drafted, Split, StageDraft
@@ -75,7 +75,7 @@ class DirectDrafts:
         self.kinds: dict[int, DeviceType] = {
             device: device_types(self.cluster, [[device]])[0] for device in range(len(self.cluster.devices))
         }
-        self.read = read_masks(self.problem)
+        self.reads = Reads(self.problem)
 
     def loads(self, drafts: Drafted) -> Loads:
         if drafts not in self.known:
@@ -145,7 +145,7 @@ class DirectDrafts:
         key = (start, stop, device, role)
         if key not in self._limits:
             table = segment_bytes(
-                self.problem, start, stop, self.read, frame_is_held=self.accounting.source is not None,
+                self.problem, start, stop, self.reads, frame_is_held=self.accounting.source is not None,
                 results_are_held=self.accounting.sink is not None,
             )  # fmt: skip
             self._limits[key] = limits_of(self.cluster, self.kinds[device], table, role)
