@@ -10,7 +10,9 @@ from onnx import TensorProto, helper
 
 from downset.clusters.toml_file import load_cluster
 from downset.errors import DownsetError
+from downset.formats.plan_json import read_plan
 from downset.formats.reading import load
+from downset.joint.check import verify
 from downset.pipelines.plan import plan_pipeline
 from tests.command import output_of as run
 from zoo import ZOO
@@ -268,9 +270,7 @@ def test_source_sink_and_window_are_options(model, tmp_path):
 def test_direct_hand_over_is_planned_printed_exported_and_simulated(model, tmp_path):
     home = tmp_path / "four.toml"
     device = '[[device]]\nname = "d{0}"\nmac_per_s = {1}e9\n'
-    home.write_text(
-        '[network]\nkind = "links"\nrate_mbps = 400\n' + "".join(device.format(k, 4 - k) for k in range(4))
-    )
+    home.write_text('[network]\nkind = "links"\nrate_mbps = 400\n' + "".join(device.format(k, 4 - k) for k in range(4)))
     arguments = ("split", model, "--cluster", home, "--topology", "direct", "--time-limit", "5s")
     out = run(*arguments, "-o", tmp_path / "plan.json", "--export", tmp_path / "shards")
     assert "rows are handed over directly; frames appear at d" in out
@@ -279,7 +279,7 @@ def test_direct_hand_over_is_planned_printed_exported_and_simulated(model, tmp_p
     assert (whole["topology"], {stage["leader"] for stage in whole["stages"]}) == ("direct", {-1})
     assert {block["rule"] for stage in whole["stages"] for block in stage["blocks"]} == {"direct"}
     assert (tmp_path / "shards" / "shards.json").exists()
-    run("verify", model, tmp_path / "plan.json")
+    verify(load(model), read_plan(tmp_path / "plan.json"))
     simulated = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 300, "--json"))
     assert simulated["sustained_period_s"] == pytest.approx(whole["period_s"], rel=0.01)
     found = json.loads(run(*arguments, "--compare", "--json", "-q"))

@@ -64,6 +64,9 @@ def direct(
     `known`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: no plan is below it."""
     best = _Best(problem, cluster, accounting, limits)
     if incumbent is not None:
+        alike = directly(incumbent.stages)  # of equals the one without leaders
+        if alike is not None:
+            best.offer(alike)
         best.offer(incumbent.stages, incumbent.judged)
     space = direct_space(problem, cluster, accounting, forbidden=limits.forbidden)
     bounds = _Bounds(space, total_bound_s, limits.deadline)
@@ -144,7 +147,9 @@ class _Best:
         found = known or judged(
             self.problem, self.cluster, drafts, self.accounting, below_s=self.period_s, deadline=self.limits.deadline
         )
-        if found is not None and found.latency_s <= self.limits.max_latency_s and found.period_s < self.period_s:
+        if found is None or found.latency_s > self.limits.max_latency_s:
+            return
+        if found.period_s < self.period_s * (1 - _CLOSE):
             self.drafts, self.kept, self.period_s = drafts, found, found.period_s
 
     def proven_by(self, bounds: _Bounds, form: Canonical) -> FoundPipeline | None:
