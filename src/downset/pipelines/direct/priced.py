@@ -26,7 +26,7 @@ from downset.pipelines.direct.tables import (
     segment_bytes,
 )
 from downset.pipelines.drafts import Drafted, Split, StageDraft
-from downset.pipelines.fetches import frame_tasks
+from downset.pipelines.fetches import KnownBlocks, frame_tasks
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s
 from downset.pipelines.strips import tiles
@@ -69,6 +69,7 @@ class DirectDrafts:
     """Devices in the order that strips lie in."""
     forbidden: frozenset[tuple[int, int, int]] = frozenset()
     known: dict[Drafted, Loads] = field(default_factory=dict)
+    blocks: KnownBlocks = field(default_factory=dict)
     _limits: dict[tuple[int, int, int, int], list[Limit]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -81,8 +82,9 @@ class DirectDrafts:
         if drafts not in self.known:
             asked = self.accounting
             frame = frame_tasks(
-                self.problem, self.cluster, drafts, comm=asked.comm, source=asked.source, sink=asked.sink
-            )
+                self.problem, self.cluster, drafts, comm=asked.comm, source=asked.source, sink=asked.sink,
+                known=self.blocks,
+            )  # fmt: skip
             timed, resources = timed_tasks(self.cluster, frame.stages, frame.tasks)
             loads = loads_s(timed, len(resources))
             by_device: dict[int, float] = {}
