@@ -1,6 +1,6 @@
 """Periods with leaders and by direct hand-over, on six networks and every cluster that comes along.
 
-    python -m experiments.pico.hand_over [--quick] [--seconds 20]
+    python -m experiments.pico.hand_over [--quick] [--seconds 60] [--networks vgg16 ...]
 
 Both by `exact`, by resources, in the same run and with the same time limit; analytic. `least baseline`: the least
 period of the other methods on the same cluster. `--quick`: one network on one cluster, with the recorded rows of the
@@ -78,12 +78,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one row now, the rest as recorded")
     parser.add_argument("--seconds", type=float, default=60.0, help="limit for each search")
+    parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
     arguments = parser.parse_args()
     print(
         "| network | cluster | least baseline s | leader s | direct s | leader / direct | gap | CPU s | CPU s direct |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    pairs = [(name, where) for name in NETWORKS for where in CLUSTERS]
+    pairs = [(name, where) for name in arguments.networks for where in CLUSTERS]
     rows = []
     for name, where in [("squeezenet", "pico_1mac")] if arguments.quick else pairs:
         rows.append(row(name, where, arguments.seconds))
