@@ -47,7 +47,7 @@ __all__ = ["split"]
     type=click.Choice(["leader", "direct"]),
     default="leader",
     show_default=True,
-    help="How exact hands rows on: through stages' leaders, or from device to device.",
+    help="How exact hands rows on: through stages' leaders, or directly where that is faster.",
 )
 @click.option("--source", metavar="DEVICE", help="Where frames come from, at a cost; default: outside, at none.")
 @click.option("--sink", metavar="DEVICE", help="Where results go; default: outside.")
@@ -132,6 +132,7 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from downset.reports.pipelines import (
         compared_lines,
         device_loads,
+        hand_over_line,
         period_line,
         sent_bytes,
         stage_rows,
@@ -140,7 +141,8 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from downset.text import printable
 
     cut = "columns" if any(block.axis for stage in plan.stages for block in stage.blocks) else "rows"
-    table = Table("stage", "operators", f"devices: {cut} (* leads)", "MMACs", "redundant", "kB sent")
+    leads = " (* leads)" if any(stage.leader >= 0 for stage in plan.stages) else ""
+    table = Table("stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "kB sent")
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(stage_rows(plan, stage))
         table.add_row(
@@ -156,5 +158,6 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
         held = f"{_short(memory[number] / 1e6)} MB" if number in memory else "-"
         table.add_row(escape(printable(device.name)), *(f"{one:.4g} s" for one in seconds), f"{share:.0%}", held)
     out.print(table)
-    for line in (period_line(plan), utilisation_line(plan), *compared_lines(plan, compared)):
-        out.print(line, markup=False, soft_wrap=True)
+    for line in (hand_over_line(plan), period_line(plan), utilisation_line(plan), *compared_lines(plan, compared)):
+        if line is not None:
+            out.print(line, markup=False, soft_wrap=True)
