@@ -8,6 +8,7 @@ Complexity: one period for each slot that is tried; shortest paths from every re
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,12 +17,15 @@ import numpy.typing as npt
 
 from downset.pipelines.scheduling.events import (
     Buffer,
+    Deadlock,
     EventGraph,
     Schedule,
     TimedTask,
+    check_live,
     earliest_starts,
     event_graph,
     period_s,
+    positive_cycle,
 )
 
 __all__ = ["apart", "fewest_slots", "most_frames"]
@@ -30,21 +34,81 @@ _FAR = 1 << 40
 
 
 def fewest_slots(
-    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[Buffer]
-) -> tuple[Buffer, ...]:
+    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[Buffer], *,
+    deadline: float = math.inf,
+) -> tuple[Buffer, ...]:  # fmt: skip
     """The buffers with slots that keep the period, none of which can be one less by itself.
 
     First as many as frames are in it where every task starts as early as it can, then less as far as the period stays,
-    the largest buffers first."""
+    the largest buffers first, until the deadline (of `time.monotonic`)."""
     starts = earliest_starts(event_graph(tasks, schedule), period)
-    found = [replace(buffer, slots=_occupancy(tasks, starts, period, buffer, schedule.window)) for buffer in buffers]
-    for place in sorted(range(len(found)), key=lambda one: (-found[one].nbytes, one)):
-        while (slots := found[place].slots or 1) > 1:
-            fewer = [*found[:place], replace(found[place], slots=slots - 1), *found[place + 1 :]]
-            if period_s(event_graph(tasks, schedule, fewer), at_least=period) > period * (1 + 1e-12):
+    slots = [_occupancy(tasks, starts, period, buffer, schedule.window) for buffer in buffers]
+    found = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
+    if period_s(event_graph(tasks, schedule, found), at_least=period) > period * (1 + 1e-12):
+        # Tasks of no length wait for each other: with a slot for each frame inside buffers hold nothing back.
+        slots = [schedule.window] * len(buffers)
+    fewer = _Fewer(tasks, schedule, period, buffers, slots)
+    for place in sorted(range(len(buffers)), key=lambda one: (-buffers[one].nbytes, one)):
+        while slots[place] > 1 and time.monotonic() < deadline and fewer.keeps(place):
+            slots[place] -= 1
+    return tuple(replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True))
+
+
+class _Fewer:
+    """Whether the period stays with one slot less. From the starts found so far only what moves is followed."""
+
+    def __init__(
+        self, tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[Buffer],
+        slots: Sequence[int],
+    ) -> None:  # fmt: skip
+        held = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
+        plain = event_graph(tasks, schedule)
+        arcs = [(one, two, place) for place, b in enumerate(held) for one in b.readers for two in b.writers]
+        tails, heads, owners = (
+            np.array(column, np.int64) for column in (zip(*arcs, strict=True) if arcs else [()] * 3)
+        )
+        seconds = np.array([task.seconds for task in tasks])
+        counts = np.array(slots, np.int64)
+        owner = np.r_[np.full(len(plain.tails), -1), owners]
+        head = np.r_[plain.heads, heads]
+        order = np.argsort(head, kind="stable")
+        self.owner = owner[order]
+        self.graph = EventGraph(
+            plain.tasks,
+            np.r_[plain.tails, tails][order],
+            head[order],
+            np.r_[plain.seconds, seconds[tails]][order],
+            np.r_[plain.frames, counts[owners]][order],
+        )
+        self.least = 1e-12 * max(period, float(seconds.max(initial=0.0)), 1e-300)
+        self.instant = not seconds.all()
+        for slack in (0.0, 1e-12, 1e-10, 1e-9):  # circles of the period itself may gain by rounding
+            self.period = period * (1 + slack)
+            self.starts = np.full(plain.nodes, -math.inf)
+            self.starts[plain.tasks] = 0.0
+            if self._settles(self.graph, self.starts):
                 break
-            found = fewer
-    return tuple(found)
+
+    def keeps(self, place: int) -> bool:
+        """Takes one slot of the buffer, if the period stays."""
+        fewer = replace(self.graph, frames=self.graph.frames - (self.owner == place))
+        starts = self.starts.copy()
+        if not self._settles(fewer, starts) or (self.instant and not _live(fewer)):
+            return False
+        self.graph, self.starts = fewer, starts
+        return True
+
+    def _settles(self, graph: EventGraph, starts: npt.NDArray[np.float64]) -> bool:
+        weights = graph.seconds - self.period * graph.frames
+        return positive_cycle(graph, weights, starts, self.least) is None
+
+
+def _live(graph: EventGraph) -> bool:
+    try:
+        check_live(graph)
+    except Deadlock:
+        return False
+    return True
 
 
 def _occupancy(
