@@ -20,6 +20,7 @@ from downset.pipelines.drafts import FrameTasks, Split, Tile
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.scheduling import events
 from downset.pipelines.scheduling.clocks import frames_between
+from downset.pipelines.scheduling.slots import conflicts
 from downset.pipelines.strip_prices import given_rows, hull, made_rows, nbytes_of
 from downset.plans import Buffer, PipelineSchedule, Rows, Task
 
@@ -145,21 +146,9 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
     from downset.arenas.plan import plan_arena
 
     sizes = [buffer.nbytes * buffer.slots for buffer in buffers]
-    records = records_of_conflicts(sizes, _conflicts(buffers, between))
+    records = records_of_conflicts(sizes, conflicts(as_events(buffers), between))
     quick = plan_arena(records, method="greedy_by_size")
     if quick.arena_bytes <= max(room_bytes, quick.evidence.bound):
         return quick.offsets
     best = plan_arena(records, method="best", time_limit_s=0.5)
     return min(quick, best, key=lambda arena: arena.arena_bytes).offsets
-
-
-def _conflicts(buffers: Sequence[Buffer], between: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Pairs that some run has in use at once, for whatever frames."""
-    count = len(buffers)
-    ahead = np.zeros((count, count), np.int64)
-    for one, buffer in enumerate(buffers):
-        reached = between[list(buffer.readers)].max(axis=0)
-        ahead[one] = [reached[list(other.writers)].max() for other in buffers]
-    # A writer of the one is at most so many frames ahead of the readers of the other, and the other way round.
-    both = ahead + ahead.T
-    return [(one, two) for one in range(count) for two in range(one + 1, count) if both[one, two] > 1]

@@ -63,7 +63,7 @@ def check_floors(
     elif accounting.comm == "resources":
         for what, cut, device in ends:
             nbytes, most = problem.cut_bytes()[cut], max(room) if device is None else room[device]
-            if nbytes > most:
+            if nbytes > most and not why:
                 where = "any device" if device is None else cluster.devices[device].name
                 why = f"a {what} is {format_bytes(nbytes)} bytes, more than {where} has room for"
     if why:

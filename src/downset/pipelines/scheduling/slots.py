@@ -2,7 +2,7 @@
 
 A buffer with n slots makes its writers wait until fewer than n frames are in it: an arc with n frames in the event
 graph. So what a plan states holds for any run of it, with whatever delays, and not for the planned times alone.
-Complexity: one period for each slot that is tried; shortest paths from every reader to every writer for the pairs.
+Complexity: O(arcs) for each step of each slot that is tried; O(buffers²) for the pairs.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from downset.pipelines.scheduling.events import (
     positive_cycle,
 )
 
-__all__ = ["apart", "fewest_slots", "most_frames"]
-
-_FAR = 1 << 40
+__all__ = ["conflicts", "fewest_slots"]
 
 
 def fewest_slots(
@@ -119,43 +117,14 @@ def _occupancy(
     return min(window, max(1, math.ceil((end - begin) / period - 1e-9))) if period > 0 else 1
 
 
-def most_frames(graph: EventGraph, buffer: Buffer) -> int:
-    """The most frames that are in the buffer at once in any run: the fewest frames on any way from a reader's end to a
-    writer's start, of the readers and writers the most."""
-    return int(_frames_between(graph, buffer.readers)[:, list(buffer.writers)].max())
-
-
-def apart(graph: EventGraph, buffers: Sequence[Buffer]) -> frozenset[tuple[int, int]]:
-    """Pairs (first < second) of buffers that are never in use at the same time, in any run, whatever the frames: they
-    may lie in the same bytes. The graph knows the buffers' slots."""
-    readers = sorted({reader for buffer in buffers for reader in buffer.readers})
-    place = {reader: row for row, reader in enumerate(readers)}
-    between = _frames_between(graph, readers)
-
-    def behind(first: Buffer, second: Buffer) -> int:
-        rows = [place[reader] for reader in first.readers]
-        return int(between[np.ix_(rows, list(second.writers))].max())
-
-    found = set()
-    for one in range(len(buffers)):
-        for two in range(one + 1, len(buffers)):
-            # A writer of `two` is at most so many frames ahead of the readers of `one`, and the other way round.
-            if behind(buffers[one], buffers[two]) + behind(buffers[two], buffers[one]) <= 1:
-                found.add((one, two))
-    return frozenset(found)
-
-
-def _frames_between(graph: EventGraph, sources: Sequence[int]) -> npt.NDArray[np.int64]:
-    """By source and node: the fewest frames on any way of one arc or more, far above any count where there is none."""
-    firsts = np.flatnonzero(np.r_[True, graph.heads[1:] != graph.heads[:-1]])
-    targets = graph.heads[firsts]
-    found = np.full((len(sources), graph.nodes), _FAR, np.int64)
-    at = np.full((len(sources), graph.nodes), _FAR, np.int64)
-    at[np.arange(len(sources)), list(sources)] = 0
-    while True:
-        reached = np.minimum.reduceat(at[:, graph.tails] + graph.frames, firsts, axis=1)
-        better = reached < found[:, targets]
-        if not better.any():
-            return found
-        found[:, targets] = np.where(better, reached, found[:, targets])
-        at = found
+def conflicts(buffers: Sequence[Buffer], between: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Pairs (first < second) of buffers that are in use at once in some run, for whatever frames; all others may lie in
+    the same bytes. `between`: the `frames_between` of tasks, under the buffers' slots."""
+    count = len(buffers)
+    ahead = np.zeros((count, count), np.int64)
+    for one, buffer in enumerate(buffers):
+        reached = between[list(buffer.readers)].max(axis=0)
+        ahead[one] = [reached[list(other.writers)].max() for other in buffers]
+    # A writer of the one is at most so many frames ahead of the readers of the other, and the other way round.
+    both = ahead + ahead.T
+    return [(one, two) for one in range(count) for two in range(one + 1, count) if both[one, two] > 1]
