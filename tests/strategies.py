@@ -34,7 +34,8 @@ def graphs(draw, most_ops=7):
         elif kind == "Add":
             reads, makes = [first, second], [tensor(max(tensors[first].nbytes, tensors[second].nbytes))]
         elif kind == "Concat":
-            reads, makes = [first, second], [tensor(tensors[first].nbytes + tensors[second].nbytes)]
+            reads = draw(st.sampled_from([[first, second], [first, second], [first]]))
+            makes = [tensor(sum(tensors[read].nbytes for read in reads))]
         elif kind == "Split":
             reads, makes = [first], [tensor(draw(SIZES)), tensor(draw(SIZES))]
         elif kind == "Sum":
@@ -52,8 +53,9 @@ def graphs(draw, most_ops=7):
 @st.composite
 def orders_of(draw, predecessors):
     """Any topological order, each choice drawn."""
-    from downset.lattice import ready
+    from downset.lattice import masks, ready
 
+    predecessors = masks(predecessors)
     downset, steps = 0, []
     while len(steps) < len(predecessors):
         operator = draw(st.sampled_from(list(ready(predecessors, downset))))

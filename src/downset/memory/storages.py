@@ -14,30 +14,54 @@ __all__ = ["Sharing", "share", "takeover"]
 
 @dataclass(slots=True)
 class Sharing:
-    """Storages by index: aligned bytes, masks of producers (0: before the start) and consumers, kept to the end."""
+    """Storages by index: aligned bytes, producers (none: before the start) and consumers, each ascending and once, kept
+    to the end."""
 
     storages_of: list[tuple[int, ...]]
     """By tensor: none (not counted), one, or several (a zero-copy concatenation)."""
+    inputs: frozenset[int]
+    outputs: frozenset[int]
+    """Tensors of the graph's interface."""
     nbytes: list[int] = field(default_factory=list)
-    producers: list[int] = field(default_factory=list)
-    consumers: list[int] = field(default_factory=list)
+    producers: list[list[int]] = field(default_factory=list)
+    consumers: list[list[int]] = field(default_factory=list)
     kept: list[bool] = field(default_factory=list)
     exclusive: list[bool] = field(default_factory=list)
     """Whether an operator may overwrite it: neither a graph input, nor an output, nor part of a concatenation view."""
+    open_to_sums: list[bool] = field(default_factory=list)
+    """Whether more may be added to what it holds: it is nobody's view, and what it holds is not activated."""
+    _merged: dict[int, int] = field(default_factory=dict)
+    """Storage -> the one it was merged into."""
 
-    def add(self, nbytes: int, producer: int) -> int:
+    def add(self, nbytes: int, producer: int | None) -> int:
         self.nbytes.append(nbytes)
-        self.producers.append(producer)
-        self.consumers.append(0)
+        self.producers.append([] if producer is None else [producer])
+        self.consumers.append([])
         self.kept.append(False)
-        self.exclusive.append(producer != 0)
+        self.exclusive.append(producer is not None)
+        self.open_to_sums.append(True)
         return len(self.nbytes) - 1
 
     def merge(self, into: int, other: int) -> None:
         """One storage for both, that lives from the first producer to the last consumer of either."""
-        self.producers[into] |= self.producers[other]
-        self.consumers[into] |= self.consumers[other]
-        self.nbytes[other] = self.producers[other] = self.consumers[other] = 0
+        self.producers[into] = sorted({*self.producers[into], *self.producers[other]})
+        self.consumers[into] = sorted({*self.consumers[into], *self.consumers[other]})
+        self.nbytes[other], self.producers[other], self.consumers[other] = 0, [], []
+        self._merged[other] = into
+
+    def settle(self) -> None:
+        """Every tensor whose storage was merged into another lies in that one."""
+        for tensor, held in enumerate(self.storages_of):
+            if len(held) == 1:
+                (storage,) = held
+                while storage in self._merged:
+                    storage = self._merged[storage]
+                self.storages_of[tensor] = (storage,)
+
+    def close(self, storages: Sequence[int]) -> None:
+        """No sum adds to these any more."""
+        for storage in storages:
+            self.open_to_sums[storage] = False
 
     def keep(self, tensors: Sequence[int]) -> None:
         for tensor in tensors:
@@ -46,38 +70,42 @@ class Sharing:
 
 
 def share(graph: Graph, model: MemoryModel) -> Sharing:
-    """The storages of a graph. O(operators · inputs) mask steps."""
-    sharing = Sharing([()] * len(graph.tensors))
-    read_by, outputs = graph.consumers(), frozenset(graph.outputs)
+    """The storages of a graph. O(operators · inputs)."""
+    sharing = Sharing([()] * len(graph.tensors), frozenset(graph.inputs), frozenset(graph.outputs))
+    read_by = graph.consumers()
     if model.inputs != "not counted":
         for tensor in dict.fromkeys(graph.inputs):
             if graph.tensors[tensor].role == "activation":
-                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), 0),)
+                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), None),)
     for index, op in enumerate(graph.ops):
-        bit = 1 << index
         parts = [tensor for tensor in op.inputs if tensor != ABSENT]
         for tensor in parts:
             for storage in sharing.storages_of[tensor]:
-                sharing.consumers[storage] |= bit
+                if sharing.consumers[storage][-1:] != [index]:
+                    sharing.consumers[storage].append(index)
         for position, tensor in enumerate(op.outputs):
             if tensor == ABSENT or graph.tensors[tensor].role != "activation":
                 continue
-            if tensor in outputs and not model.outputs_counted:
+            if tensor in sharing.outputs and not model.outputs_counted:
                 continue
             held = [storage for part in parts for storage in sharing.storages_of[part]]
-            if position == 0 and _is_view(graph, model, op):
+            if position == 0 and _is_view(graph, model, op, sharing):
                 sharing.storages_of[tensor] = sharing.storages_of[op.inputs[0]]
-            elif _is_concatenation_view(graph, model, op, tensor, parts, sharing):
+                sharing.close(sharing.storages_of[tensor])
+            elif _is_concatenation_view(model, op, tensor, parts, sharing):
                 sharing.storages_of[tensor] = tuple(held)
                 for storage in held:
                     sharing.exclusive[storage] = False
-            elif _accumulates(model, op, parts, sharing) and all(read_by[part] == (index,) for part in parts):
-                for part, other in zip(parts[1:], held[1:], strict=True):
+                sharing.close(held)
+            elif position == 0 and _accumulates(graph, model, index, parts, sharing, read_by):
+                for other in held[1:]:
                     sharing.merge(held[0], other)
-                    sharing.storages_of[part] = (held[0],)
                 sharing.storages_of[tensor] = (held[0],)
             else:
-                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), bit),)
+                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), index),)
+            if op.kind == "Sum" and op.attrs.get("activation"):
+                sharing.close(sharing.storages_of[tensor])
+    sharing.settle()
     sharing.keep(graph.outputs)
     if model.inputs == "to the end":
         sharing.keep(graph.inputs)
@@ -88,7 +116,7 @@ def _aligned_bytes(graph: Graph, model: MemoryModel, tensor: int) -> int:
     return align_up(graph.tensors[tensor].nbytes, model.alignment)
 
 
-def _is_view(graph: Graph, model: MemoryModel, op: Op) -> bool:
+def _is_view(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool:
     """Whether the first output is the same bytes as the first input."""
     if op.kind not in model.views or not op.inputs or op.inputs[0] == ABSENT:
         return False
@@ -96,23 +124,39 @@ def _is_view(graph: Graph, model: MemoryModel, op: Op) -> bool:
     if source.role != "activation" or source.nbytes != made.nbytes:
         return False
     # A runtime copies where an output of the graph would alias an input of it.
-    return op.outputs[0] not in graph.outputs or not (model.outputs_apart or op.inputs[0] in graph.inputs)
+    return op.outputs[0] not in sharing.outputs or not (model.outputs_apart or op.inputs[0] in sharing.inputs)
 
 
-def _is_concatenation_view(
-    graph: Graph, model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing
-) -> bool:
-    if op.kind != "Concat" or not model.concat_is_view or tensor in graph.outputs:
+def _is_concatenation_view(model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing) -> bool:
+    if op.kind != "Concat" or not model.concat_is_view or tensor in sharing.outputs or op.attrs.get("activation"):
         return False
     held = [storage for part in parts for storage in sharing.storages_of[part]]
     return len(set(held)) == len(held) and all(sharing.storages_of[part] for part in parts)
 
 
-def _accumulates(model: MemoryModel, op: Op, parts: Sequence[int], sharing: Sharing) -> bool:
-    """Whether a sum of partial results happens in the bytes of its first part."""
-    if op.kind != "Sum" or not model.accumulates or not op.attrs.get("partial_sum"):
+def _accumulates(
+    graph: Graph,
+    model: MemoryModel,
+    index: int,
+    parts: Sequence[int],
+    sharing: Sharing,
+    read_by: Sequence[Sequence[int]],
+) -> bool:
+    """Whether a sum of partial results happens in the bytes of its first part: every part is as large as the sum, is
+    read by nothing else, and is alone in its bytes. An earlier sum that already accumulates may be a part, unless it
+    ends in an activation, which must not see what is added later."""
+    op = graph.ops[index]
+    if op.kind != "Sum" or not model.accumulates or not op.attrs.get("partial_sum") or not parts:
         return False
-    return all(len(sharing.storages_of[part]) == 1 for part in parts)
+    nbytes = graph.tensors[op.outputs[0]].nbytes
+    held = [sharing.storages_of[part] for part in parts]
+    return (
+        len(set(held)) == len(parts)  # none twice
+        and all(len(storages) == 1 for storages in held)
+        and all(read_by[part] == (index,) and graph.tensors[part].nbytes == nbytes for part in parts)
+        and not set(parts) & {*graph.inputs, *graph.outputs}
+        and all(sharing.open_to_sums[storage] for (storage,) in held)
+    )
 
 
 def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list[int]:
@@ -123,9 +167,9 @@ def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list
     if len(op.outputs) != 1 or op.outputs[0] == ABSENT:
         return []
     made = sharing.storages_of[op.outputs[0]]
-    if len(made) != 1 or sharing.producers[made[0]].bit_count() != 1:
+    if len(made) != 1 or len(sharing.producers[made[0]]) != 1:
         return []
-    if model.outputs_apart and op.outputs[0] in graph.outputs:
+    if model.outputs_apart and op.outputs[0] in sharing.outputs:
         return []
     if at is not None and (at >= len(op.inputs) or op.inputs.count(op.inputs[at]) > 1):
         return []  # what is read elsewhere too cannot be overwritten while it is
