@@ -185,7 +185,7 @@ def test_a_frame_alone_takes_what_it_takes_among_empty_ones():
         longer += alone > lone_frame_s(tasks, schedule) * (1 + 1e-9)
         passed += any(len({turn.behind for turn in order}) > 1 for order in schedule.orders)
     assert passed > 25  # empty frames had to pass
-    assert longer > 3  # and made the frame wait for tasks of its own
+    assert longer > 2  # and made the frame wait for tasks of its own
 
 
 def test_every_frame_leaves_however_frames_come():

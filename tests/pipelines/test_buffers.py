@@ -1,6 +1,7 @@
 """What devices of a pipeline hold: worked cases, runs that keep to their arenas, limits, and the check of it all."""
 
 import itertools
+import json
 import random
 from collections import Counter
 from dataclasses import replace
@@ -140,6 +141,10 @@ def test_one_convolution_over_four_workers(pointwise, tmp_path):
     with pytest.raises(DownsetError, match="no pipeline was found that fits") as caught:
         run("split", pointwise, "--cluster", home, "--source", "s", "--sink", "t", "--window", "1", "-q")
     assert caught.value.exit_code == 6  # who knows what other ways there are
+    ends = ("--source", "s", "--sink", "t", "--topology", "direct", "--time-limit", "2s", "--json", "-q")
+    found = json.loads(run("split", pointwise, "--cluster", home, *ends))
+    assert [one["memory_bytes"] for one in found["devices"] if one["device"] not in "st"] == [540_928] * 4
+    assert [one["arena_bytes"] for one in found["devices"] if one["device"] in "st"] == [whole] * 2
     with pytest.raises(DownsetError, match="a frame is 1,048,576 bytes, more than any device has room for") as caught:
         run("split", pointwise, "--cluster", cluster_file(tmp_path, [(f"w{k}", 600_000) for k in range(4)]), "-q")
     assert caught.value.exit_code == 3

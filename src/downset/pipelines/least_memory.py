@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from downset.clusters.model import Cluster
+from downset.clusters.model import Cluster, Device
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
 from downset.pipelines.accounting import Accounting, judged
@@ -67,15 +67,19 @@ def check_floors(
                 where = "any device" if device is None else cluster.devices[device].name
                 why = f"a {what} is {format_bytes(nbytes)} bytes, more than {where} has room for"
     if why:
-        raise InfeasibleError(f"no pipeline fits the devices' memory: {why}{_advice(problem, cluster, graph, seconds)}")
+        raise InfeasibleError(
+            f"no pipeline fits the devices' memory: {why}{_advice(problem, cluster, accounting, graph, seconds)}"
+        )
 
 
-def _advice(problem: SplitProblem, cluster: Cluster, graph: Graph | None, seconds: float) -> str:
-    """What memory would do, as far as it is known: source and sink outside."""
-    if graph is None:
+def _advice(
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
+) -> str:
+    """What memory would do, as far as it is known: with source and sink outside."""
+    if graph is None or (accounting.source, accounting.sink) != (None, None):
         return ""
     overhead = max(device.runtime_bytes for device in cluster.devices)
-    count = MemoryCount(problem, graph, cluster, Accounting())
+    count = MemoryCount(problem, graph, cluster, accounting)
     found = least_memory(count, devices=len(cluster.devices), seconds=seconds / 2)
     used = sum(devices for _, _, devices in found.stages)
     alone = least_memory(count, devices=1, seconds=seconds / 2)
@@ -123,11 +127,14 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
     LimitReached with what would do."""
     problem, cluster = count.problem, count.cluster
     room = [_room_bytes(cluster, device) for device in range(len(cluster.devices))]
+    for cut, device in ((0, count.accounting.source), (problem.cuts, count.accounting.sink)):
+        if device is not None:
+            room[device] -= problem.cut_bytes()[cut]
     # The k devices that have most, for every k at which what the least of them has changes.
     chosen = sorted({sum(other >= nbytes for other in room) for nbytes in room}, reverse=True)
     for devices in chosen:
         plan = least_memory(count, devices=devices, seconds=seconds / len(chosen))
-        drafts = _placed(problem, cluster, plan, room)
+        drafts = _placed(problem, cluster, plan, room, led=count.accounting.topology == "leader")
         if drafts is None:
             continue
         found = judged(problem, cluster, drafts, count.accounting, deadline=count.deadline)
@@ -139,11 +146,14 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
             if not smaller.broken(cluster):
                 return smaller
     raise LimitReached(
-        "no pipeline was found that fits the devices' memory" + _advice(problem, cluster, graph, seconds)
+        "no pipeline was found that fits the devices' memory"
+        + _advice(problem, cluster, count.accounting, graph, seconds)
     )
 
 
-def _placed(problem: SplitProblem, cluster: Cluster, plan: LeanPlan, room: Sequence[float]) -> Drafted | None:
+def _placed(
+    problem: SplitProblem, cluster: Cluster, plan: LeanPlan, room: Sequence[float], *, led: bool
+) -> Drafted | None:
     """The plan on the cluster's devices, stages that need most on those that have most; None where that does not fit.
     In a stage the fastest device has the top strip, and leads."""
     free = sorted(range(len(room)), key=lambda device: (-room[device], device))
@@ -153,14 +163,16 @@ def _placed(problem: SplitProblem, cluster: Cluster, plan: LeanPlan, room: Seque
         given[place], free = free[:count], free[count:]
         if len(given[place]) < count or any(room[device] < plan.needs[place] for device in given[place]):
             return None
-    return tuple(_draft(problem, cluster, stage, given[place]) for place, stage in enumerate(plan.stages))
+    return tuple(_draft(problem, cluster, stage, given[place], led=led) for place, stage in enumerate(plan.stages))
 
 
-def _draft(problem: SplitProblem, cluster: Cluster, stage: tuple[int, int, int], devices: Sequence[int]) -> StageDraft:
+def _draft(
+    problem: SplitProblem, cluster: Cluster, stage: tuple[int, int, int], devices: Sequence[int], *, led: bool
+) -> StageDraft:
     start, stop, count = stage
     order = sorted(devices, key=lambda device: (-cluster.devices[device].speed, device))
     parts = tiles(order, equal_rows(problem.segment(start, stop).rows, count))
-    return StageDraft(parts[0].device, (Split(start, stop, parts),))
+    return StageDraft(parts[0].device if led else -1, (Split(start, stop, parts, halo=not led),))
 
 
 def _at_least(problem: SplitProblem, devices: int) -> np.ndarray[tuple[int, int, int], np.dtype[np.float64]]:
@@ -203,17 +215,26 @@ def _plan_stages(
     count: MemoryCount, path: Path, costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
     known: dict[tuple[int, int, int], int],
 ) -> tuple[int, ...]:  # fmt: skip
-    """What the stages of a path hold where one frame is inside at once, into `known` and `costs`."""
-    first, drafts = 0, []
+    """What the stages of a path hold where one frame is inside at once, into `known` and `costs`. A source and a sink
+    are devices of their own here."""
+    first, drafts, asked = 0, [], count.accounting
     for stage in path:
-        drafts.append(_draft(count.problem, count.cluster, stage, range(first, first + stage[2])))
+        members = range(first, first + stage[2])
+        drafts.append(_draft(count.problem, count.cluster, stage, members, led=asked.topology == "leader"))
         first += stage[2]
-    alone = replace(count.accounting, source=None, sink=None, window=1)
-    found = judged(
-        count.problem, count.cluster, tuple(drafts), alone if alone.comm == "resources" else Accounting("paper")
-    )
+    before = len(count.cluster.devices)
+    ends = tuple(Device(name, 1.0) for name in ("source", "sink"))
+    apart = replace(count, cluster=replace(count.cluster, devices=(*count.cluster.devices, *ends)))
+    if asked.comm == "resources":
+        asked = replace(
+            asked,
+            source=None if asked.source is None else before,
+            sink=None if asked.sink is None else before + 1,
+            window=1,
+        )
+    found = judged(count.problem, apart.cluster, tuple(drafts), asked)
     assert found is not None  # nothing limits it
-    held = {one.device: one.weights_bytes + one.arena_bytes for one in count.counted(found).memory}
+    held = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(found).memory}
     needs, first = [], 0
     for stage in path:
         start, stop, devices = stage

@@ -30,6 +30,8 @@ __all__ = ["PlanSearch"]
 
 _TRIES = 40
 """How often a plan that breaks a memory limit is searched again with its stages forbidden."""
+_LAST_S = 1.0
+"""At least so long other plans are tried when the time is up and nothing fits."""
 Forbidden = set[tuple[int, int, int]]
 
 
@@ -130,6 +132,7 @@ class PlanSearch:
     def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, Counted]:
         """Where the method's first plan did not fit: the fastest of all that do."""
         assert first is not None
+        self.deadline = self.count.deadline = max(self.deadline, time.monotonic() + _LAST_S)
         missed = replace(first, proven=False, judged=None, note="faster plans that were found do not fit")
         if self.planner.method.proves and self.graph is not None:
             self._try_all(rival_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
