@@ -19,7 +19,7 @@ from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReac
 from downset.formats.reading import load
 from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.check import verify_pipeline
-from downset.pipelines.drafts import Split, StageDraft, Tile
+from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.memory import MemoryCount
 from downset.pipelines.network import split_problem
 from downset.pipelines.plan import plan_pipeline
@@ -191,7 +191,24 @@ def cluster_of(draw, count):
     return Cluster(devices, Network(shape, draw.choice([1e5, 1e6]), overlap=draw.choice([False, True])))
 
 
-def graph_plans(count, methods=tuple(PIPELINERS)):
+def handed_over(problem, cluster):
+    """Every device of a random half works in a stage of two, the others in another, without leaders."""
+    draw = random.Random(problem.cuts * len(cluster.devices))
+    devices = draw.sample(range(len(cluster.devices)), len(cluster.devices))
+    cuts = [0, problem.cuts]
+    if problem.cuts > 1 and len(devices) > 1:
+        cuts.insert(1, draw.randrange(1, problem.cuts))
+    members = [devices[len(devices) // 2 :], devices[: len(devices) // 2]]
+    stages = []
+    for (start, stop), own in zip(itertools.pairwise(cuts), members, strict=False):
+        rows = problem.segment(start, stop).rows
+        edges = [rows * place // len(own) for place in range(len(own) + 1)]
+        parts = tuple(Tile(d, a, b) for d, (a, b) in zip(own, itertools.pairwise(edges), strict=True) if a < b)
+        stages.append(StageDraft(-1, (Split(start, stop, parts, halo=True),)))
+    return FoundPipeline(tuple(stages), 0.0)
+
+
+def graph_plans(count, methods=(*PIPELINERS, handed_over, handed_over)):
     for seed in range(count):
         draw = random.Random(f"held/{seed}")
         graph, cluster = network(draw), cluster_of(draw, draw.randint(1, 3))
@@ -199,7 +216,12 @@ def graph_plans(count, methods=tuple(PIPELINERS)):
         if draw.random() < 0.4:
             ends = {"source": draw.choice(cluster.devices).name, "sink": draw.choice(cluster.devices).name}
         method, window = draw.choice(methods), draw.choice([None, None, 1, 2])
-        yield draw, graph, plan_pipeline(graph, cluster, method=method, window=window, time_limit_s=2.0, **ends)
+        topology = "direct" if method is handed_over else "leader"
+        yield (
+            draw,
+            graph,
+            plan_pipeline(graph, cluster, method=method, window=window, time_limit_s=2.0, topology=topology, **ends),
+        )
 
 
 def ran(plan, *, frames, jitter):
