@@ -53,7 +53,7 @@ bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, mea
 	for name in table1 table2 search fig6 fig10 fig10_measured fig16 cpu peers table3_simulated table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
 
 bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and what exact planning is worth: analytic
-	for name in table4 figure2 figure5 cuts numbers hand_over table5 tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
+	for name in table4 figure2 figure5 cuts numbers hand_over table5 redundancy tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
 	for name in tflite_memory.tables tflite_memory.shares tflite_memory.litert arenas.objects arenas.minimalloc speed.arena arenas.executorch_peer; do $(BIN)/python -m experiments.$$name || exit 1; done

@@ -27,7 +27,7 @@ from dataclasses import replace
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, Method, check_engine
-from downset.pipelines.accounting import Accounting, judged, latency_s
+from downset.pipelines.accounting import Accounting, judged, latency_s, too_slow
 from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.direct.search import Limits, direct
@@ -80,7 +80,10 @@ def exact(
     def offer(drafts: Drafted) -> bool:
         """Whether it is the best so far."""
         nonlocal best, kept
-        found = judged(problem, cluster, drafts, accounting, below_s=best[0], deadline=begin + time_limit_s)
+        found = judged(
+            problem, cluster, drafts, accounting, below_s=best[0], deadline=begin + time_limit_s,
+            max_latency_s=max_latency_s,
+        )  # fmt: skip
         if found is None or any(
             not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices)
             for stage in found.frame.stages
@@ -151,9 +154,8 @@ def exact(
         )
         if not forbidden and max_latency_s is not None and least <= max_latency_s:
             return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
-        raise InfeasibleError(
-            f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least:.6g} s (--max-latency)"
-        )
+        assert max_latency_s is not None
+        raise too_slow(problem, cluster, accounting, max_latency_s, least, proven=True)
     value = best[0]
     bound = min(value, max(everything, 0.0 if outside else bound))
     proven = not outside and bound >= value * (1 - 1e-9)
