@@ -103,9 +103,7 @@ def _is_view(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool
     return op.outputs[0] not in sharing.outputs or not (model.outputs_apart or op.inputs[0] in sharing.inputs)
 
 
-def _is_concatenation_view(
-    model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing
-) -> bool:
+def _is_concatenation_view(model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing) -> bool:
     if op.kind != "Concat" or not model.concat_is_view or tensor in sharing.outputs:
         return False
     held = [storage for part in parts for storage in sharing.storages_of[part]]
