@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "deadline.hpp"
-#include "pipelines/loads/rows.hpp"
+#include "pipelines/loads/limited_rows.hpp"
 #include "pipelines/row_division.hpp"
 
 namespace downset {

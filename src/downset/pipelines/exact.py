@@ -161,9 +161,8 @@ def exact(
     bound = min(value, max(everything, 0.0 if outside else bound))
     proven = not outside and bound >= value * (1 - 1e-9)
     if outside and bound < value and finished:
-        note = "a plan of several blocks a stage, halo exchange or tiles is shorter than all plans of one fused block"
-        if not by_resources:
-            note = "a plan of halo exchange or tiles is shorter than all plans of fused strips; of its kind nothing is proven"
+        shorter = "several blocks a stage, halo exchange or tiles" if by_resources else "halo exchange or tiles"
+        note = f"a plan of {shorter} is shorter than all plans of the space searched; of its kind nothing is proven"
     elif finished and not proven and not by_resources:
         note = "stages of several blocks are worked out only in part on such a network; the bound holds for them"
     elif searched.rounded and not proven:
