@@ -127,7 +127,9 @@ def exact(
             if searched.period_s < best[0]:
                 best, kept, outside = (searched.period_s, searched.stages), None, False
     # What a search that is whole has covered need not be planned; of the others only what could be shorter.
-    covered = finished and not cluster.network.links and max_latency_s is None and not by_resources
+    covered = finished and not cluster.network.links and max_latency_s is None
+    if by_resources:
+        covered = covered and best[0] <= bound * (1 + 1e-9)
     late = False
     for planner in (*(() if covered else INSIDE), *OUTSIDE):
         # Tiles are one for each device: of a slow one more may be too many.
