@@ -10,7 +10,6 @@ It needs root, `ip`, `tc`, `nsenter` and the cpu controller of cgroup v1. `missi
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -29,6 +28,9 @@ PERIOD_US = 20_000
 """Of the processor's quota. With the kernel's 100 ms a device of a tenth stands still for 90 ms at a time."""
 _QUEUE = ("burst", "8kb", "latency", "100ms")
 """Of every shaper: a burst of five packets, and no more queue than an access point has."""
+_CPUACCT = CPU.parent / "cpuacct"
+_WEIGHT = 100 * 1024
+"""Of the whole bed against other processes of the machine: shares are small, and are to be there when they are due."""
 _NETWORK = "10.99.0"
 """Of all beds: no address of one is seen outside it."""
 
@@ -76,8 +78,9 @@ class Bed:
         output: IO[bytes] | int | None = None, free: bool = False,
     ) -> subprocess.Popen[bytes]:  # fmt: skip
         """Start a command on a device, in a session of its own. `free`: outside the device's share of the processor."""
-        joins = "" if free else f'echo $$ > "{self._group(device) / "cgroup.procs"}" && '
-        script = f'{joins}exec nsenter --net="{NETNS / self._namespace(device)}" "$@"'
+        groups = [controller / self.prefix / ("free" if free else str(device)) for controller in (CPU, _CPUACCT)]
+        joins = " && ".join(f'echo $$ > "{group / "cgroup.procs"}"' for group in groups if group.is_dir())
+        script = f'{joins} && exec nsenter --net="{NETNS / self._namespace(device)}" "$@"'
         return subprocess.Popen(
             ["/bin/sh", "-c", script, "sh", *map(str, command)],
             env=None if env is None else dict(env), stdout=output, stderr=output, start_new_session=True,
@@ -100,7 +103,7 @@ class Bed:
 
     def used_s(self, device: int) -> float:
         """Seconds of processor that the device has used."""
-        return int((CPU.parent / "cpuacct" / self.prefix / str(device) / "cpuacct.usage").read_text()) / 1e9
+        return int((_CPUACCT / self.prefix / str(device) / "cpuacct.usage").read_text()) / 1e9
 
     def processes(self, device: int) -> list[int]:
         return [int(line) for line in (self._group(device) / "cgroup.procs").read_text().split()]
@@ -142,6 +145,10 @@ def open_bed(
         raise TestbedError("a testbed needs devices, shares of a core above 0 and at most 1, and a rate for each")
     bed = Bed(names_of(os.getpid()), tuple(cpu_shares))
     with _taken_down(bed.prefix):
+        for controller in (CPU, _CPUACCT):
+            for name in ("free", *map(str, range(len(rates)))):
+                (controller / bed.prefix / name).mkdir(parents=True, exist_ok=True)
+        (CPU / bed.prefix / "cpu.shares").write_text(str(_WEIGHT))
         _make_cell(bed.prefix, rates[0] if medium == "shared" else None)
         for device, rate in enumerate(rates):
             _make_device(bed, device, rate if medium == "links" else None)
@@ -195,9 +202,6 @@ def _make_device(bed: Bed, device: int, link_mbps: float | None) -> None:
             "tc", "-n", cell, "filter", "add", "dev", port, "parent", "ffff:", "protocol", "all", "u32",
             "match", "u32", "0", "0", "action", "mirred", "egress", "redirect", "dev", "ifb0",
         )  # fmt: skip
-    for controller in ("cpu", "cpuacct"):
-        with contextlib.suppress(FileExistsError):  # where both are one hierarchy
-            (CPU.parent / controller / bed.prefix / str(device)).mkdir(parents=True)
 
 
 def _do(*command: str) -> str:

@@ -58,6 +58,7 @@ SUCCEEDS = {
     "run": ("run", "m.onnx", "--plan", "stages.json", "--runs", "1", "--check"),
     "profiles": ("profiles", "list"),
     "keys": ("keys", "init", "--authority", "authority"),
+    "profile-cluster": ("profile-cluster", "--devices", "d0,d1", "--local", "--probe-time", "1ms", "-q"),
 }
 FAILS = [
     ("fit", "infeasible", 3, ("fit", "m.onnx", "--ram", "1", "--time-limit", "1s")),
@@ -75,6 +76,7 @@ FAILS = [
     ("run", "invalid", 4, ("run", "other.onnx", "--plan", "stages.json", "--shape", "x=2,3,8,8")),
     ("profiles", "usage", 2, ("profiles", "forget")),
     ("keys", "load", 5, ("keys", "issue", "d0", "--host", "10.0.0.5", "--authority", "none")),
+    ("profile-cluster", "usage", 2, ("profile-cluster", "--devices", "d0")),
     ("downset", "usage", 2, ("magic",)),
 ]
 
@@ -113,6 +115,10 @@ def test_a_command_that_fails(here, run, kind, code, exit_code, arguments):
     if kind != "downset":
         jsonschema.validate(printed, schema(kind))
     assert (printed["kind"], printed["ok"], status) == (kind, False, exit_code)
+    figures = printed["error"].pop("figures", {})
+    assert bool(figures) == (code == "infeasible")
+    if figures:
+        assert figures["least_bytes"] > figures["limit_bytes"] > 0
     assert printed["error"] == {
         "code": code,
         "exit_code": exit_code,

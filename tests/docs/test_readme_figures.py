@@ -266,7 +266,7 @@ def test_shares_of_orders_in_serenitys_evaluation():
 def test_options_of_commands_exist(command):
     _, lines = table("command | what it does")
     (usage,) = (line[0] for line in lines if line[0].startswith(f"`downset {command} "))
-    made = getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command)
+    made = getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command.replace("-", "_"))
     known = {option for parameter in made.params for option in parameter.opts}
     named = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", usage))
     assert named <= known

@@ -61,14 +61,16 @@ def devices_of_cluster() -> tuple[str, ...]:
 
 def measure_cluster(
     names: Sequence[str], probes: Sequence[Probe], *, effort: Effort | None = None, what: str = "standard probes",
-    told: Told = lambda _: None,
+    told: Told = lambda _: None, ready: Callable[[], None] = lambda: None,
 ) -> MeasuredCluster:  # fmt: skip
-    """Measure these devices of the cluster that this process has joined; `told` hears what is being done.
+    """Measure these devices of the cluster that this process has joined; `told` hears what is being done, and `ready`
+    is called when all devices have answered and nothing is measured yet.
 
     Raises UsageError for devices that the cluster lacks or that are busy, LimitReached for one that does not answer."""
     if len(set(names)) < len(names) or not names:
         raise UsageError("name the devices to measure, each once")
     with _Measuring(names, effort or Effort()) as at:
+        ready()
         told(f"{len(names)} devices are there; memory of their runtimes")
         runtimes = at.all("runtime_bytes")
         told(f"computing: {len(probes)} probes on all devices at once")
