@@ -12,6 +12,7 @@ from downset.distributed.keys import open_keys, ray_environment, token_environme
 from downset.distributed.serving.nodes import (
     LEAST_STORE_BYTES,
     LOCAL_ADDRESS,
+    Node,
     NodeOptions,
     free_port,
     start_node,
@@ -51,14 +52,16 @@ def cluster(
             )
         )
         stack.callback(node.stop)
+        nodes: list[Node] = []
         for number, name in enumerate(devices if local else ()):
             own = folder / f"d{number}"
             there = {**environment, "DOWNSET_SHARDS": str(own / "shards"), "DOWNSET_THREADS": str(threads or 1)}
             joins = NodeOptions(
                 address, own, head=f"{address}:{port}", device=name, object_store_bytes=store_bytes, environment=there
             )
-            stack.callback(start_node(joins).stop)
-        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads)
+            nodes.append(start_node(joins))
+            stack.callback(nodes[-1].stop)
+        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads, local_nodes=nodes)
         stack.callback(fleet.close)
         fleet.connect(node)
         yield fleet
