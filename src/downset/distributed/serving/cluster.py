@@ -40,11 +40,11 @@ def cluster(
     local = head is None
     if not local and keys is None:
         raise UsageError("off this machine nothing runs without keys: make them with `downset keys`, give --keys")
+    address, port = (LOCAL_ADDRESS, 0) if head is None else host_and_port(head)
     with ExitStack() as stack:
         folder = working_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         environment = _environment(folder, keys)
-        address, port = (LOCAL_ADDRESS, 0) if head is None else host_and_port(head)
         port = free_port(address, port)
         node = start_node(
             NodeOptions(

@@ -136,7 +136,7 @@ class Engine:
         self._advisor.stop()
 
     def _watch(self) -> None:
-        """Asks for signs of life and for nodes, on a thread of its own: planning and cutting keep the engine's busy, and
+        """Asks for signs of life and for nodes, on a thread of its own: planning may keep the engine's busy, and
         devices that hear nothing end."""
         while not self._ended:
             try:
