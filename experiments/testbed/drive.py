@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from downset.distributed.serving.cluster import cluster
 
 from downset import Graph, Pipeline, load, plan_pipeline
 from downset.distributed.profiling.measure import Effort, measure_cluster
 from downset.distributed.profiling.measured import MeasuredCluster, cluster_text, measured_cluster
 from downset.distributed.profiling.probes import model_probes
+from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.engine import Engine
 from downset.distributed.serving.planning import Planning

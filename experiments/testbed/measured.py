@@ -65,6 +65,7 @@ def run(
         rows = folder / "rows.jsonl"
         return [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
     finally:
+        os.system(f"cp {folder}/*.toml {folder}/driver.log /work/scratch/tb/")
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -106,6 +107,8 @@ def main() -> None:
         rows = run(setting, models, methods, quick=options.quick, row=row)
     except TestbedError as error:
         sys.exit(f"testbed: {error}")
+    if options.quick:
+        Path("/work/scratch/tb/rows.json").write_text(json.dumps(rows, indent=1))
     for one in rows:
         print({key: one.get(key) for key in ("network", "method", "planned_s", "simulated_s", "measured_s", "error")})
     if rows and not options.quick:

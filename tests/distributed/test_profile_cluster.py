@@ -38,7 +38,7 @@ def test_a_local_cluster_is_measured(run, tmp_path):
     assert status == 0, err
     found, cluster = json.loads(out), load_cluster(file)
     assert [device.name for device in cluster.devices] == ["d7", "d8"]
-    assert cluster.network.overlap
+    assert cluster.network.overlap == found["network"]["overlap"]
     for stated, device in zip(found["devices"], cluster.devices, strict=True):
         assert device.mac_per_s == pytest.approx(stated["mac_per_s"], rel=1e-5)
         assert set(device.alpha_of) == {"Gemm", "MatMul"}  # convolutions had most MACs

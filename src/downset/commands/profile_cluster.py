@@ -98,7 +98,8 @@ def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
         "measured_at": measured.at,
         "what": measured.what,
         "network": {
-            "kind": measured.kind, "duplex": measured.duplex, "bytes_per_s": common.bytes_per_s,
+            "kind": measured.kind, "duplex": measured.duplex, "overlap": measured.overlap,
+            "bytes_per_s": common.bytes_per_s,
             "latency_s": common.latency_s, "spread": common.spread,
             "links": [
                 {"between": [names[end] for end in pair], "bytes_per_s": link.bytes_per_s, "latency_s": link.latency_s,

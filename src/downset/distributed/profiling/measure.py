@@ -23,7 +23,7 @@ from downset.distributed.profiling.regression import (
     LinkRates,
     device_rates,
     link_rates,
-    shares_one_medium,
+    takes_turns,
 )
 from downset.errors import LimitReached, UnsupportedError, UsageError
 from downset.extras import optional_library
@@ -77,12 +77,14 @@ def measure_cluster(
         rates = at.computing(probes)
         told("messages between devices")
         kind, duplex, common, links = at.network(told)
+        told("messages while devices compute")
+        overlap = at.overlaps(max(probes, key=lambda probe: sum(probe.macs_of.values())).model)
         described = at.all("ready")
         devices = tuple(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]))
             for name, one, runtime, about in zip(names, rates, runtimes, described, strict=True)
         )
-    return MeasuredCluster(devices, kind, duplex, common, links, time.time(), what)
+    return MeasuredCluster(devices, kind, duplex, overlap, common, links, time.time(), what)
 
 
 class _Measuring:
@@ -148,24 +150,57 @@ class _Measuring:
         asked = [self._actors[target].take.remote([one]) for one, (_, target) in zip(made, pairs, strict=True)]
         return [self._answer(one, self.names[target]) for one, (_, target) in zip(asked, pairs, strict=True)]
 
-    def together(self, pairs: Sequence[tuple[int, int]]) -> tuple[list[float], list[float]]:
-        """(seconds of the largest message of each pair alone, of each while all pairs send)."""
+    def take_turns(self, pairs: Sequence[tuple[int, int]]) -> bool:
+        """Whether large messages of these pairs take turns when all are sent at once."""
         nbytes = max(self.effort.sizes)
         for pair in pairs:
             self.messages([pair], min(self.effort.sizes))  # the first one between two devices opens their connection
-        turns = [([self.messages([pair], nbytes)[0] for pair in pairs], self.messages(pairs, nbytes)) for _ in range(3)]
-        alone, both = (
-            [statistics.median(column) for column in zip(*side, strict=True)] for side in zip(*turns, strict=True)
-        )
-        return alone, both
+        alone, both = [], []
+        for _ in range(3):
+            alone.append([self.messages([pair], nbytes)[0] for pair in pairs])
+            both.append(max(self.messages(pairs, nbytes)))
+        return takes_turns([statistics.median(one) for one in zip(*alone, strict=True)], statistics.median(both))
+
+    def overlaps(self, model: bytes) -> bool:
+        """Whether devices compute while they send and receive: on most pairs, computing and messages together take
+        nearer to the longer of the two than to their sum.
+
+        A radio works beside the processor, but the runtime's own work for a message is done by the processor: where
+        that is weak against the network, messages and computing take turns there."""
+        self.all("open", model)
+        found = []
+        for pair in next(rounds_of_pairs(len(self.names)), []):
+            one_run = max(self._both(pair, 1))
+            nbytes, count = self.effort.sizes[-2], 8
+            self.messages([pair], nbytes)
+            messages_s = self._stream(pair, nbytes, count)
+            runs = max(1, round(messages_s / one_run))
+            computing_s = max(self._both(pair, runs))
+            begun = time.monotonic()
+            asked = [self._actors[end].repeat.remote(runs) for end in pair]
+            self._stream(pair, nbytes, count)
+            for reference, end in zip(asked, pair, strict=True):
+                self._answer(reference, self.names[end])
+            found.append(takes_turns([messages_s, computing_s], time.monotonic() - begun))
+        return 2 * sum(found) <= len(found)
+
+    def _both(self, pair: tuple[int, int], runs: int) -> list[float]:
+        asked = [self._actors[end].repeat.remote(runs) for end in pair]
+        return [self._answer(reference, self.names[end]) for reference, end in zip(asked, pair, strict=True)]
+
+    def _stream(self, pair: tuple[int, int], nbytes: int, count: int) -> float:
+        """Seconds of so many messages, one after another, ways in turn."""
+        begun = time.monotonic()
+        for number in range(count):
+            self.messages([pair if number % 2 else pair[::-1]], nbytes)
+        return time.monotonic() - begun
 
     def network(self, told: Told) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
-        back_and_forth = self.together([(0, 1), (1, 0)])
-        duplex: Duplex = "half" if shares_one_medium(*back_and_forth) else "full"
-        shared = count >= 4 and shares_one_medium(*self.together([(0, 1), (2, 3)]))
+        duplex: Duplex = "half" if self.take_turns([(0, 1), (1, 0)]) else "full"
+        shared = count >= 4 and self.take_turns([(0, 1), (2, 3)])
         told(f"messages: {'one shared medium' if shared else f'links, {duplex} duplex'}; {count} devices")
         samples: dict[tuple[int, int], list[tuple[int, float]]] = {}
         for rounds in rounds_of_pairs(count):
