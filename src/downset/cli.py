@@ -32,6 +32,8 @@ _COMMANDS = {
     "arena": "arena",
     "split": "split",
     "simulate": "simulate",
+    "serve": "serve",
+    "worker": "worker",
     "stage": "stage",
     "run": "run",
     "profiles": "profiles",

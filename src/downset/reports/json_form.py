@@ -13,7 +13,7 @@ from typing import Any
 from downset.memory.traffic import Traffic
 from downset.plans import Evidence, Order, Pipeline
 from downset.reports.pipelines import device_loads, sent_bytes
-from downset.results import Comparison, Figure, Fit, Inspection, Simulation, StageResult, StageRun
+from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun
 
 __all__ = [
     "comparison_json",
@@ -22,6 +22,7 @@ __all__ = [
     "order_json",
     "pipeline_json",
     "placement_json",
+    "served_json",
     "simulation_json",
     "stage_result_json",
     "stage_run_json",
@@ -242,4 +243,23 @@ def stage_run_json(run: StageRun) -> dict[str, Any]:
         "p50_s": median(run.seconds),
         "runs": len(run.seconds),
         "max_relative_error": worst if worst is None or worst < float("inf") else None,
+    }
+
+
+def served_json(found: Served, plan: Pipeline) -> dict[str, Any]:
+    """docs/schemas/serve.json."""
+    quantiles = ("p50", "p90", "p99", "max")
+    return {
+        "frames": found.frames,
+        "completed": found.completed,
+        "seconds": found.seconds,
+        "period_s": found.period_s,
+        "planned_period_s": found.planned_period_s,
+        "first_planned_period_s": found.first_planned_period_s,
+        "latency_s": None if found.latency_s is None else dict(zip(quantiles, found.latency_s, strict=True)),
+        "planned_latency_s": found.planned_latency_s,
+        "method": plan.evidence.method,
+        "replans": found.replans,
+        "devices": [{name: getattr(use, name) for name in use.__slots__} for use in found.devices],
+        "events": [{name: getattr(event, name) for name in event.__slots__} for event in found.events],
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -26,7 +25,7 @@ from downset.text import format_bytes
 
 __all__ = [
     "LEAST_STORE_BYTES", "LOCAL_ADDRESS", "Node", "NodeOptions", "common_environment", "device_resource", "free_port",
-    "start_node", "token_environment", "working_folder",
+    "start_node", "working_folder",
 ]  # fmt: skip
 
 LOCAL_ADDRESS = "127.0.0.2"
@@ -107,17 +106,8 @@ def common_environment() -> dict[str, str]:
         "RAY_max_direct_call_object_size": "4096",  # larger results stay where they were made until somebody reads them
         "OMP_NUM_THREADS": "1",
         "ORT_DISABLE_TELEMETRY": "1",
-        "RAY_DEDUP_LOGS": "0",
-        "RAY_enable_open_telemetry": "0",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "10",  # a worker whose head is gone waits for the next one
     }
-
-
-def token_environment(folder: Path) -> dict[str, str]:
-    """A new token in a file that nobody else reads, and what makes Ray ask for it."""
-    path = folder / "token"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
-    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}
 
 
 def working_folder() -> Path:

@@ -64,10 +64,9 @@ class RayFleet:
     @staticmethod
     def _read_settings() -> None:
         """Ray reads its environment once, when it is imported; it may have been, with another cluster's token."""
-        from ray._raylet import AuthenticationTokenLoader, Config
-
-        Config.initialize("")
-        AuthenticationTokenLoader.instance().reset_cache()
+        core = optional_library("ray._raylet", what="running pipelines on devices", extra="cluster")
+        core.Config.initialize("")
+        core.AuthenticationTokenLoader.instance().reset_cache()
 
     def connect(self, node: Node | None = None) -> None:
         """Connect to the head. Raises UnsupportedError where it does not answer, or `node`, the head's, has ended."""

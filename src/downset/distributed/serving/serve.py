@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards, store_bytes
 from downset.distributed.serving.engine import Engine
-from downset.distributed.serving.nodes import (
-    LEAST_STORE_BYTES,
-    LOCAL_ADDRESS,
-    Node,
-    NodeOptions,
-    free_port,
-    start_node,
-    token_environment,
-    working_folder,
-)
+from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
-from downset.distributed.serving.ray_fleet import RayFleet
 from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.graph.core import Graph
@@ -182,7 +173,7 @@ def serve(
     plan: Pipeline,
     *,
     head: str | None = None,
-    environment: Mapping[str, str] | None = None,
+    keys: str | os.PathLike[str] | None = None,
     threads: int = 0,
     gather_s: float = 60.0,
     prepares: bool = True,
@@ -190,10 +181,9 @@ def serve(
     """Run a model on the devices of a plan; use it as a context, so that everything ends with it.
 
     `head`: HOST:PORT that Ray's head listens on, which is started here; `downset worker` runs on every device of the
-    plan's cluster. None: each device is a node of its own on this machine, on loopback. `environment`: the token and
-    certificates of the cluster, where it is not local. `threads`: of ONNX Runtime on each device (0: as many as it has
-    cores; one where all are on this machine). `prepares`: plans for the loss of each device are made ahead and their
-    shards placed.
+    plan's cluster, and `keys` is this machine's folder of keys. None: each device is a node of its own on this machine,
+    on loopback. `threads`: of ONNX Runtime on each device (0: as many as it has cores; one where all are on this
+    machine). `prepares`: plans for the loss of each device are made ahead and their shards placed.
 
     Raises UsageError where a device of the plan does not join within `gather_s` seconds, a port is in use or there is
     no memory for the object store; InvalidPlan where the plan is another model's, UnsupportedError for plans and models
@@ -201,54 +191,23 @@ def serve(
     graph = model if isinstance(model, Graph) else load(model)
     verify(graph, plan)
     with ExitStack() as stack:
-        folder = working_folder()
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        shards = Shards(graph, folder / "shards")
+        shards = Shards(graph, Path(stack.enter_context(TemporaryDirectory(prefix="downset-shards-"))))
         shards.deployment(plan)  # what cannot be exported is said before anything is started
-        need = max(max(store_bytes(graph, plan)), LEAST_STORE_BYTES)
-        if head is None:
-            address, own = LOCAL_ADDRESS, {**token_environment(folder), **(environment or {})}
-            port, threads = free_port(address), threads or 1
-        else:
-            address, port = _split(head)
-            own = dict(environment or {})
-            free_port(address, port)
-        options = NodeOptions(address, folder, port=port, object_store_bytes=need, environment=own, remove_folder=True)
-        node = start_node(options)
-        stack.callback(node.stop)
-        if head is None:
-            _start_devices(stack, plan, f"{address}:{port}", need, own, folder)
-        fleet = RayFleet(f"{address}:{port}", address, own, threads=threads)
-        stack.callback(fleet.close)
-        fleet.connect(node)
+        stores = dict(zip(_names(plan), store_bytes(graph, plan), strict=True))
+        need = max(LEAST_STORE_BYTES, *stores.values())
+        fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
         inbox = _Inbox()
-        engine = Engine(
-            fleet, shards, plan, Planning(graph, plan), inbox, gather_s=gather_s, prepares=prepares
-        )  # fmt: skip
+        engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=gather_s, prepares=prepares)
         engine.start()
         pipeline = RunningPipeline(graph, plan, engine, inbox, stack.pop_all())
     try:
         pipeline.wait_ready()
         if head is not None:
-            _check_stores(fleet.store_bytes(), dict(zip(_names(plan), store_bytes(graph, plan), strict=True)))
+            _check_stores(fleet.store_bytes(), stores)
     except BaseException:
         pipeline.close()
         raise
     return pipeline
-
-
-def _start_devices(
-    stack: ExitStack, plan: Pipeline, head: str, store: int, environment: Mapping[str, str], folder: Path
-) -> list[Node]:
-    """A node on this machine for every device of the plan's cluster."""
-    found = []
-    for number, name in enumerate(_names(plan)):
-        own = folder / f"d{number}"
-        local = {**environment, "DOWNSET_SHARDS": str(own / "shards")}
-        options = NodeOptions(LOCAL_ADDRESS, own, head=head, device=name, object_store_bytes=store, environment=local)
-        found.append(start_node(options))
-        stack.callback(found[-1].stop)
-    return found
 
 
 def _names(plan: Pipeline) -> list[str]:
@@ -262,13 +221,6 @@ def _check_stores(has: Mapping[str, int], needs: Mapping[str, int]) -> None:
                 f"device {device!r} gives its object store {format_bytes(has[device])} bytes, and the plan needs "
                 f"{format_bytes(need)} there; start its worker with --object-store {format_bytes(need)}"
             )
-
-
-def _split(head: str) -> tuple[str, int]:
-    host, _, port = head.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise UsageError(f"head {head!r} is not HOST:PORT")
-    return host, int(port)
 
 
 def _inputs(graph: Graph, frame: Frame) -> tuple[Array, ...]:
