@@ -99,6 +99,7 @@ def _run(
 
 
 def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: dict[str, Any]) -> dict[str, Any]:
+    window = plan.schedule.window if plan.schedule is not None else 1
     shards = Shards(graph, Path(orders["out"]) / f"shards-{graph.name}")
     inbox = _Inbox()
     engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=_JOINS_S, prepares=False)
@@ -108,13 +109,11 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
         bed.throttle()
         used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]
         begun = time.monotonic()
-        frames = _frames(graph, orders["least_frames"], orders["most_s"])
-        times = [time.monotonic() for _ in pipeline.run(frames)]
+        times = _streamed(pipeline, graph, window, orders["most_s"])
         report = pipeline.report()
         took = time.monotonic() - begun
         used = [bed.used_s(device) - before for device, before in enumerate(used)]
         bed.release()
-    window = plan.schedule.window if plan.schedule is not None else 1
     return {
         "frames": len(times), "measured_s": _period_s(times, window), "latency_s": round(report.latency_s[0], 3)
         if report.latency_s else None, "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
@@ -151,23 +150,26 @@ def _by_device(plan: Pipeline, report: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _frames(graph: Graph, least: int, most_s: float) -> Any:
+def _streamed(pipeline: RunningPipeline, graph: Graph, window: int, most_s: float) -> list[float]:
+    """When results came: one frame more than the window is inside or waits, until the time is over."""
     random, begun = np.random.default_rng(0), time.monotonic()
-    meta = graph.tensors[graph.inputs[0]]
-    frame = random.standard_normal(meta.shape).astype(np.float32)
-    number = 0
-    while number < least or time.monotonic() - begun < most_s / 2:
-        if time.monotonic() - begun > most_s:
-            return
-        yield frame
-        number += 1
+    frame = random.standard_normal(graph.tensors[graph.inputs[0]].shape).astype(np.float32)
+    for _ in range(window + 1):
+        pipeline.submit(frame)
+    times = []
+    for _ in pipeline.results():
+        times.append(time.monotonic())
+        if times[-1] - begun < most_s:
+            pipeline.submit(frame)
+    return times
 
 
 def _period_s(times: list[float], window: int) -> float | None:
-    """Median over thirds of the run behind its first window: the mean time between two results."""
-    first = min(max(window, len(times) // 5), max(len(times) - 4, 0))
-    kept = times[first:]
-    if len(kept) < 3:
+    """Median over thirds of the run behind its first window, and without its last: the mean time between results."""
+    kept = times[window : len(times) - window]
+    if len(kept) < 4:
+        kept = times[1:]
+    if len(kept) < 2:
         return None
     cuts = np.array_split(np.diff(kept), 3)
     return round(statistics.median(float(part.mean()) for part in cuts if len(part)), 4)

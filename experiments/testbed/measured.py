@@ -32,7 +32,7 @@ _PORT = 6379
 
 def run(
     setting: Setting, models: list[str], methods: list[str], *, quick: bool, row: dict[str, Any],
-    limit_s: float = 3000.0,
+    keep: Path | None = None, limit_s: float = 3000.0,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Rows of one testbed. Raises TestbedError where it cannot be made."""
     folder = Path(tempfile.mkdtemp(prefix="dsb"))
@@ -47,15 +47,15 @@ def run(
                 "head": f"{hosts[0]}:{_PORT}", "keys": str(driver), "out": str(folder), "methods": methods, "row": row,
                 "models": [str(write_model(model, folder)) for model in models],
                 "effort": {"least_s": 0.15 if quick else 0.5},
-                "least_frames": 12 if quick else 30, "most_s": 15.0 if quick else 40.0,
+                "most_s": 12.0 if quick else 25.0,
             }  # fmt: skip
             (folder / "orders.json").write_text(json.dumps(orders))
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
             for number, name in enumerate(names):
                 keys = issue_keys(authority, f"d{number}", hosts=hosts[number : number + 1])
                 command = [
-                    sys.executable, "-m", "experiments.testbed.node", name, hosts[number], orders["head"], keys,
-                    folder / f"n{number}",
+                    sys.executable, "-m", "downset", "worker", "--head", orders["head"], "--name", name, "--keys", keys,
+                    "--address", hosts[number], "--threads", "1", "--shards", folder / f"n{number}", "--once", "-q",
                 ]  # fmt: skip
                 bed.start(number, command, env=environment, output=subprocess.DEVNULL)
             with (folder / "driver.log").open("wb") as log:
@@ -65,7 +65,9 @@ def run(
         rows = folder / "rows.jsonl"
         return [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
     finally:
-        os.system(f"cp {folder}/*.toml {folder}/driver.log /work/scratch/tb/")
+        if keep is not None:
+            for file in (*folder.glob("*.toml"), *folder.glob("*.log"), *folder.glob("*.jsonl")):
+                shutil.copy(file, keep)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -90,6 +92,7 @@ def main() -> None:
     parser.add_argument("--medium", choices=("links", "shared"), default="links")
     parser.add_argument("--models", default="vgg16,yolov2")
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--keep", type=Path, help="a folder for the measured clusters, the log and the rows")
     parser.add_argument("--quick", action="store_true", help="fewer frames, nothing written")
     options = parser.parse_args()
     models, methods = options.models.split(","), options.methods.split(",")
@@ -104,11 +107,9 @@ def main() -> None:
     }
     row["at"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     try:
-        rows = run(setting, models, methods, quick=options.quick, row=row)
+        rows = run(setting, models, methods, quick=options.quick, row=row, keep=options.keep)
     except TestbedError as error:
         sys.exit(f"testbed: {error}")
-    if options.quick:
-        Path("/work/scratch/tb/rows.json").write_text(json.dumps(rows, indent=1))
     for one in rows:
         print({key: one.get(key) for key in ("network", "method", "planned_s", "simulated_s", "measured_s", "error")})
     if rows and not options.quick:

@@ -12,7 +12,8 @@ from downset.errors import UsageError
 
 
 def rays_variables():
-    return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    ours = ("RAY_AUTH_", "RAY_TLS_", "RAY_USE_", "DOWNSET_")
+    return {name: value for name, value in os.environ.items() if name.startswith(ours)}
 
 
 def left_running():
