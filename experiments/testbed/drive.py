@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from downset import Graph, Pipeline, load, plan_pipeline
+from downset.clusters.model import Cluster
 from downset.distributed.profiling.measure import Effort, measure_cluster
 from downset.distributed.profiling.measured import MeasuredCluster, cluster_text, measured_cluster
 from downset.distributed.profiling.probes import model_probes
@@ -33,6 +34,9 @@ from downset.distributed.simulator import simulate
 from downset.distributed.task_prices import task_seconds
 from downset.errors import DownsetError
 from experiments.testbed.bed import Bed
+from experiments.testbed.faults import faulty_run
+
+__all__ = ["wait_for_devices"]
 
 _PLANS_S = 10.0
 _JOINS_S = 150.0
@@ -43,7 +47,7 @@ def main() -> None:
     bed = Bed(orders["prefix"], tuple(orders["cpu_shares"]))
     names, out = orders["names"], Path(orders["out"])
     with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
-        _wait_for(fleet, names)
+        wait_for_devices(fleet, names)
         for model in orders["models"]:
             path = Path(model)
             graph = load(path)
@@ -56,18 +60,33 @@ def main() -> None:
             (out / f"{path.stem}.toml").write_text(cluster_text(known))
             for method in orders["methods"]:
                 row = {"network": path.stem, "method": method, **orders["row"]}
-                row |= _run(bed, fleet, graph, known, method, orders)
-                row["load"] = round(os.getloadavg()[0], 2)
-                with (out / "rows.jsonl").open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-                _say(json.dumps(row))
+                _keep(out, row | _run(bed, fleet, graph, known, method, orders))
+            for fault, device, prepares in orders["faults"]:
+                plan = _plan(graph, measured_cluster(known), "pico", orders)  # it uses every device
+                row = {"network": path.stem, "method": "pico", **orders["row"]}
+                _keep(out, row | faulty_run(bed, fleet, graph, plan, fault, device, out, prepares=prepares))
+                for name in names:
+                    fleet.stop(name)
+
+
+def _keep(out: Path, row: dict[str, Any]) -> None:
+    row["load"] = round(os.getloadavg()[0], 2)
+    with (out / "rows.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    _say(json.dumps(row))
+
+
+def _plan(graph: Graph, devices: Cluster, method: str, orders: dict[str, Any]) -> Pipeline:
+    ends = orders["names"][0]
+    return plan_pipeline(graph, devices, method=method, source=ends, sink=ends, time_limit_s=_PLANS_S)
 
 
 def _say(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 
-def _wait_for(fleet: RayFleet, names: list[str]) -> None:
+def wait_for_devices(fleet: RayFleet, names: list[str]) -> None:
+    """Until all have joined; ends the driver where they do not."""
     until = time.monotonic() + _JOINS_S
     while lacks := set(names) - set(fleet.present()):
         if time.monotonic() > until:
@@ -81,9 +100,7 @@ def _run(
     """One plan: what it counts on, and what it did."""
     devices = measured_cluster(known)
     try:
-        plan = plan_pipeline(
-            graph, devices, method=method, source=orders["names"][0], sink=orders["names"][0], time_limit_s=_PLANS_S,
-        )  # fmt: skip
+        plan = _plan(graph, devices, method, orders)
         simulated = simulate(plan, frames=200)
         bed.release()
         with ExitStack() as stack:

@@ -29,7 +29,7 @@ from downset.errors import LimitReached, UnsupportedError, UsageError
 from downset.extras import optional_library
 from downset.text import brief
 
-__all__ = ["Effort", "device_resource_of", "devices_of_cluster", "measure_cluster", "rounds_of_pairs"]
+__all__ = ["Effort", "Measuring", "device_resource_of", "devices_of_cluster", "measure_cluster", "rounds_of_pairs"]
 
 _RESOURCE = "downset:"
 Told = Callable[[str], None]
@@ -69,7 +69,7 @@ def measure_cluster(
     Raises UsageError for devices that the cluster lacks or that are busy, LimitReached for one that does not answer."""
     if len(set(names)) < len(names) or not names:
         raise UsageError("name the devices to measure, each once")
-    with _Measuring(names, effort or Effort()) as at:
+    with Measuring(names, effort or Effort()) as at:
         ready()
         told(f"{len(names)} devices are there; memory of their runtimes")
         runtimes = at.all("runtime_bytes")
@@ -87,14 +87,14 @@ def measure_cluster(
     return MeasuredCluster(devices, kind, duplex, overlap, common, links, time.time(), what)
 
 
-class _Measuring:
-    """The actors, one a device, while they are there."""
+class Measuring:
+    """Actors that measure, one a device, while the context lasts. Devices are numbered in the order of `names`."""
 
     def __init__(self, names: Sequence[str], effort: Effort) -> None:
         self._ray = optional_library("ray", what="measuring a cluster", extra="cluster")
         self.names, self.effort, self._actors = tuple(names), effort, list[Any]()
 
-    def __enter__(self) -> _Measuring:
+    def __enter__(self) -> Measuring:
         ray = self._ray
         there = ray.cluster_resources()
         lacks = [name for name in self.names if device_resource_of(name) not in there]
