@@ -34,7 +34,8 @@ def graphs(draw, most_ops=7):
         elif kind == "Add":
             reads, makes = [first, second], [tensor(max(tensors[first].nbytes, tensors[second].nbytes))]
         elif kind == "Concat":
-            reads, makes = [first, second], [tensor(tensors[first].nbytes + tensors[second].nbytes)]
+            reads = draw(st.sampled_from([[first, second], [first, second], [first]]))
+            makes = [tensor(sum(tensors[read].nbytes for read in reads))]
         elif kind == "Split":
             reads, makes = [first], [tensor(draw(SIZES)), tensor(draw(SIZES))]
         elif kind == "Sum":

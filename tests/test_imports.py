@@ -31,6 +31,7 @@ LEVELS = (
     {"arenas", "rewrites"},
     {"stages", "pipelines"},
     {"formats"},
+    {"equivalence"},
     {"joint", "runtimes"},
     {"executor", "fitting"},
     {"tuning", "distributed"},
@@ -50,6 +51,7 @@ LIBRARIES = {
         "stages",
         "pipelines",
         "isolation",
+        "equivalence",
         "tuning",
         "commands",
     },
@@ -195,6 +197,20 @@ def test_the_simulator_knows_nothing_of_the_planners():
             reached.add(module)
             left += own(module)
     assert not {module for module in reached if part(module) == "pipelines"}
+
+
+def test_proofs_of_sameness_share_no_code_with_what_rewrites():
+    """Through no chain of imports: neither with the rewrites, nor with what they edit graphs and follow rows with."""
+    reached, left = set(), [module for module in MODULES if part(module) == "equivalence"]
+    assert {"equivalence.prove", "equivalence.bijection", "equivalence.read_tflite"} <= set(left)
+    while left:
+        module = left.pop()
+        if module not in reached and module in MODULES:
+            reached.add(module)
+            left += own(module)
+    assert not {module for module in reached if part(module) in ("rewrites", "stages", "joint", "fitting")}
+    assert not reached & {"graph.edit", "graph.halos", "graph.halo_maps", "graph.row_form", "formats.tflite.write"}
+    assert not {module for module in reached if module.startswith("formats.") and "write" in module}
 
 
 def test_folders_import_nothing_of_their_own():

@@ -90,9 +90,9 @@ def main() -> None:
 def _explain(error: BaseException) -> int:
     """Say in one line what is wrong, and return the exit code."""
     if isinstance(error, DownsetError):
-        return _fail(error.code, error.exit_code, str(error), getattr(error, "found", {}))
+        return _fail(error.code, error.exit_code, str(error), getattr(error, "found", {}), error.figures)
     if isinstance(error, click.ClickException):
-        return _fail("usage", 2, f"{error.format_message()} (see downset --help)")
+        return _fail("usage", 2, f"{error.format_message()} (see {_help_of(error)})")
     if isinstance(error, Stopped):  # it has been said
         _print_failure("stopped", 128 + error.number, "stopped")
         return 128 + error.number
@@ -116,13 +116,38 @@ def _explain(error: BaseException) -> int:
     return _fail("internal", 70, f"an error of downset itself ({type(error).__name__}: {brief(error, 200)}); {where}")
 
 
-def _fail(code: str, exit_code: int, message: str, found: Mapping[str, Any] = MappingProxyType({})) -> int:
-    _print_failure(code, exit_code, message, found)
+def _help_of(error: click.ClickException) -> str:
+    """How to ask for the help of the command that was typed, down to the innermost."""
+    names: list[str] = []
+    at = getattr(error, "ctx", None)
+    while at is not None and at.parent is not None:
+        names.insert(0, str(at.info_name))
+        at = at.parent
+    return " ".join(["downset", *names, "--help"])
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def _fail(
+    code: str,
+    exit_code: int,
+    message: str,
+    found: Mapping[str, Any] = _NOTHING,
+    figures: Mapping[str, Any] = _NOTHING,
+) -> int:
+    _print_failure(code, exit_code, message, found, figures)
     _complain(message)
     return exit_code
 
 
-def _print_failure(code: str, exit_code: int, message: str, found: Mapping[str, Any] = MappingProxyType({})) -> None:
+def _print_failure(
+    code: str,
+    exit_code: int,
+    message: str,
+    found: Mapping[str, Any] = _NOTHING,
+    figures: Mapping[str, Any] = _NOTHING,
+) -> None:
     """The envelope of the command that failed, where its options ask for JSON. They may be what is wrong with it, so
     they are looked for in the arguments themselves."""
     arguments = sys.argv[1:]
@@ -132,8 +157,11 @@ def _print_failure(code: str, exit_code: int, message: str, found: Mapping[str, 
     from downset.commands.envelope import print_failure
 
     kind = arguments[0] if arguments[0] in _COMMANDS else "downset"
+    error: dict[str, Any] = {"code": code, "exit_code": exit_code, "message": _one_line(message)}
+    if figures:
+        error["figures"] = dict(figures)
     try:
-        print_failure(kind, {"code": code, "exit_code": exit_code, "message": _one_line(message)}, found)
+        print_failure(kind, error, found)
         sys.stdout.flush()
     except OSError:  # nobody reads it
         abandon_stdout()

@@ -7,6 +7,8 @@ errors too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 __all__ = [
     "DownsetError",
     "InfeasibleError",
@@ -19,10 +21,15 @@ __all__ = [
 
 
 class DownsetError(Exception):
-    """Base of every error raised on purpose."""
+    """Base of every error raised on purpose. `figures`: numbers and names of the message by key, for programs; the
+    command line's JSON has them in `error`."""
 
     exit_code = 70
     code = "internal"
+
+    def __init__(self, message: str, *, figures: Mapping[str, int | str] | None = None) -> None:
+        super().__init__(message)
+        self.figures: Mapping[str, int | str] = figures or {}
 
 
 class UsageError(DownsetError):
@@ -61,7 +68,8 @@ class UnsupportedError(DownsetError):
 
 
 class LimitReached(DownsetError):
-    """A time or state limit ended the search before there was any plan to return."""
+    """Not known: a limit of time or states ended the search before there was any plan to return, or before it was known
+    whether one meets the limit asked for; or nothing here can measure what would tell."""
 
     exit_code = 6
     code = "limit"

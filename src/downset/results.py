@@ -15,6 +15,7 @@ from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
 from downset.text import abridged, format_bytes
 
 __all__ = [
+    "ROUNDING",
     "Comparison",
     "DeviceUse",
     "Figure",
@@ -22,6 +23,7 @@ __all__ = [
     "Inspection",
     "Measured",
     "OnChip",
+    "Proof",
     "ServeEvent",
     "Served",
     "Simulation",
@@ -32,10 +34,35 @@ __all__ = [
 ]
 
 
+ROUNDING = 1e-4
+"""Floats that are computed in another order may differ by so much of the largest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What two files say of each other, without running them. `proven`: the second holds the same network as the
+    first, or (`optimised`) as what ONNX Runtime's own optimisation makes of the first, which only runs compare.
+    `rewrites`: how many tensors are proven to hold parts of others, where the network is rewritten. `exact`: every
+    element is computed as before; False where sums are added up in another order. `placed`: the second carries offsets,
+    which keep apart what lives at the same time. `reason`: why there is no proof."""
+
+    proven: bool
+    exact: bool = True
+    optimised: bool = False
+    rewrites: int = 0
+    placed: bool = False
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`equal`: bit for bit; None where no runtime here could run the models. `max_abs_error`: over all outputs.
-    `largest`: the largest absolute value among the first's, `floats`: whether they all are floats."""
+    `largest`: the largest absolute value among the first's, `floats`: whether they all are floats.
+
+    `proof`: what was found without running. `runs`: on how many inputs, `varies`: whether any output differed from one
+    to the next (None: there was one input). `inside`: how many tensors that both files have were compared inside, and
+    `inside_note`: how they differ, where they do. `placed`: the outputs are also equal in TFLite Micro, with the
+    offsets of the second file in force."""
 
     equal: bool | None
     max_abs_error: float | None
@@ -43,6 +70,35 @@ class Comparison:
     note: str = ""
     largest: float = 0.0
     floats: bool = False
+    proof: Proof | None = None
+    runs: int = 1
+    varies: bool | None = None
+    inside: int = 0
+    inside_note: str = ""
+    placed: bool = False
+
+    @property
+    def proven(self) -> bool:
+        """Whether the second file is proven to hold the first's network, with nothing left to runs."""
+        return self.proof is not None and self.proof.proven and not self.proof.optimised
+
+    @property
+    def telling(self) -> bool:
+        """Whether runs could have shown a difference: outputs that never change show none."""
+        return self.varies is not False
+
+    @property
+    def exact(self) -> bool:
+        """Whether there may be no difference at all: the second is proven to compute every element as the first does,
+        in a runtime that computes operator by operator. ONNX Runtime may fuse the one otherwise than the other."""
+        return self.proven and self.proof is not None and self.proof.exact and self.runtime != "ort"
+
+    @property
+    def rounds_alike(self) -> bool:
+        """Whether the outputs are equal, or floats that differ by no more than rounding does."""
+        if self.equal or self.max_abs_error is None:
+            return bool(self.equal)
+        return self.floats and not self.exact and self.max_abs_error <= ROUNDING * max(self.largest, 1e-6)
 
     def within(self, tolerance: float) -> bool:
         """Whether the outputs are equal, or differ by no more than this anywhere."""

@@ -4,9 +4,13 @@ import random
 
 import pytest
 
+from downset.arenas.best import best
 from downset.arenas.check_records import check_placement
 from downset.arenas.exact import exact
-from downset.errors import InfeasibleError
+from downset.arenas.exact_objects import exact_objects
+from downset.arenas.gaps import height
+from downset.arenas.plan import plan_arena, plan_shared
+from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.memory.records import Record
 
 pytestmark = pytest.mark.native
@@ -42,3 +46,41 @@ def test_what_was_cut_from_a_rectangle_is_put_back(seed, scale, alignment):
 def test_two_searches_of_as_many_nodes_agree():
     records = cut(3, 40)
     assert exact(records, node_limit=500) == exact(records, node_limit=500)
+
+
+def test_a_capacity_that_is_wide_enough_ends_the_search():
+    records = cut(7, 100)
+    assert height(records, best(records).solution) == 72  # so 71 is searched
+    found = plan_arena(records, method="exact", capacity_bytes=71)
+    assert found.arena_bytes <= 71
+    assert found.evidence.states == exact(records, capacity=71).states
+    assert 10 * found.evidence.states < exact(records, node_limit=100_000).states
+    objects = plan_shared(records, method="exact", capacity_bytes=10**6)
+    assert objects.evidence.states == 0 < exact_objects(records, time_limit_s=1.0).states
+
+
+def test_what_is_reported_where_nothing_fits_in_time_is_the_best_known():
+    records = cut(4, 100)
+    stopped = exact(records, capacity=64, node_limit=5_000)
+    assert stopped.bound <= 64 < height(records, stopped.solution) < height(records, best(records).solution)
+    for method in ("exact", "best", "naive"):
+        with pytest.raises(LimitReached, match=r"best 6[5-7], bound 64") as error:
+            plan_arena(records, method=method, capacity_bytes=64, time_limit_s=0.02)
+        assert error.value.figures["limit_bytes"] == error.value.figures["least_bytes"] == 64
+        assert error.value.figures["best_bytes"] <= height(records, best(records).solution)
+
+
+@pytest.mark.parametrize("method", ["exact", "best", "naive"])
+def test_what_is_proven_not_to_fit_says_what_would(method):
+    records = [Record("a", 0, 2, 3, alignment=4), Record("b", 0, 2, 3, alignment=4)]
+    with pytest.raises(InfeasibleError, match="7") as error:
+        plan_arena(records, method=method, capacity_bytes=6)
+    assert error.value.figures == {"limit_bytes": 6, "least_bytes": 7, "best_bytes": 7}
+    with pytest.raises(InfeasibleError) as error:
+        plan_shared(records, method=method, capacity_bytes=5)
+    assert error.value.figures == {"limit_bytes": 5, "least_bytes": 6}
+
+
+def test_two_limits_are_one_too_many():
+    with pytest.raises(UsageError, match="give capacity_bytes alone"):
+        plan_arena([Record("a", 0, 1, 1)], method="exact", capacity_bytes=5, capacity=4)

@@ -115,6 +115,10 @@ def test_a_command_that_fails(here, run, kind, code, exit_code, arguments):
     if kind != "downset":
         jsonschema.validate(printed, schema(kind))
     assert (printed["kind"], printed["ok"], status) == (kind, False, exit_code)
+    figures = printed["error"].pop("figures", {})
+    assert bool(figures) == (code == "infeasible")
+    if figures:
+        assert figures["least_bytes"] > figures["limit_bytes"] > 0
     assert printed["error"] == {
         "code": code,
         "exit_code": exit_code,

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from onnx import TensorProto, helper, save
@@ -19,7 +20,7 @@ COUNT = 60_000
 def chain(tmp_path_factory):
     path = tmp_path_factory.mktemp("large") / "chain.onnx"
     names = ["x", *(f"t{step}" for step in range(COUNT))]
-    nodes = [helper.make_node("Relu", [one], [two]) for one, two in zip(names, names[1:], strict=False)]
+    nodes = [helper.make_node("Relu", [one], [two]) for one, two in pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in (names[0], names[-1])]
     save(helper.make_model(helper.make_graph(nodes, "chain", ends[:1], ends[1:])), path)
     return path

@@ -10,9 +10,10 @@ from downset.arenas.exact_objects import exact_objects
 from downset.arenas.gaps import height
 from downset.arenas.objects_fit import total_bytes
 from downset.arenas.ties import TiesName
-from downset.errors import InfeasibleError, LimitReached
+from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.memory.bounds import check_capacity, objects_bound, positional_maxima
 from downset.memory.records import Record
+from downset.methods import Chosen
 from downset.plans import Found
 
 __all__ = ["within", "within_objects"]
@@ -20,15 +21,19 @@ __all__ = ["within", "within_objects"]
 Planner = Callable[..., Found]
 
 
-def within(planner: Planner, capacity_bytes: int) -> Planner:
+def within(planner: Chosen, capacity_bytes: int) -> Planner:
     """A planner of offsets that ends at or below the capacity, or raises: InfeasibleError where it is proven that
-    nothing does, with the least that will do where that is known; LimitReached where it is not known in time."""
+    nothing does, with the least that will do where that is known; LimitReached where it is not known in time, with the
+    best placement that the planner or the search found. A planner with an option `capacity` is given it."""
+    knows = _knows_capacity(planner)
 
     def plan(records: Sequence[Record], *, ties: TiesName = "tflite", time_limit_s: float = 10.0) -> Found:
         check_capacity(records, capacity_bytes)
         begin = time.perf_counter()
-        found = planner(records, ties=ties, time_limit_s=time_limit_s)
-        if height(records, found.solution) > capacity_bytes and not found.proven:
+        found = planner(
+            records, ties=ties, time_limit_s=time_limit_s, **({"capacity": capacity_bytes} if knows else {})
+        )
+        if height(records, found.solution) > capacity_bytes and not (found.proven or knows):
             left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
             found = _better(found, exact(records, time_limit_s=left, capacity=capacity_bytes), records, height)
         return _judge(found, height(records, found.solution), capacity_bytes)
@@ -36,8 +41,9 @@ def within(planner: Planner, capacity_bytes: int) -> Planner:
     return plan
 
 
-def within_objects(planner: Planner, capacity_bytes: int) -> Planner:
+def within_objects(planner: Chosen, capacity_bytes: int) -> Planner:
     """A planner of objects whose total is at or below the capacity; raises as `within`."""
+    knows = _knows_capacity(planner)
 
     def plan(records: Sequence[Record], *, ties: TiesName = "tflite", time_limit_s: float = 10.0) -> Found:
         bound = objects_bound(records)
@@ -45,14 +51,27 @@ def within_objects(planner: Planner, capacity_bytes: int) -> Planner:
             maxima = ", ".join(map(str, positional_maxima(records)[:4]))
             raise InfeasibleError(
                 f"shared objects take {bound} bytes at least (positional maxima {maxima}, …): "
-                f"no assignment fits into {capacity_bytes}"
+                f"no assignment fits into {capacity_bytes}",
+                figures={"limit_bytes": capacity_bytes, "least_bytes": bound},
             )
-        found = planner(records, ties=ties, time_limit_s=time_limit_s)
-        if total_bytes(records, found.solution) > capacity_bytes and not found.proven:
-            found = _better(found, exact_objects(records, time_limit_s=time_limit_s), records, total_bytes)
+        begin = time.perf_counter()
+        found = planner(
+            records, ties=ties, time_limit_s=time_limit_s, **({"capacity": capacity_bytes} if knows else {})
+        )
+        if total_bytes(records, found.solution) > capacity_bytes and not (found.proven or knows):
+            left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
+            searched = exact_objects(records, time_limit_s=left, capacity=capacity_bytes)
+            found = _better(found, searched, records, total_bytes)
         return _judge(found, total_bytes(records, found.solution), capacity_bytes)
 
     return plan
+
+
+def _knows_capacity(planner: Chosen) -> bool:
+    """Whether the planner itself stops at the first plan that fits. Raises UsageError where it has a limit already."""
+    if "capacity" in planner.options:
+        raise UsageError("capacity and capacity_bytes both limit the plan; give capacity_bytes alone")
+    return "capacity" in planner.method.options
 
 
 def _better(
@@ -67,10 +86,12 @@ def _better(
 def _judge(found: Found, value: int, capacity_bytes: int) -> Found:
     if value <= capacity_bytes:
         return found
+    figures = {"limit_bytes": capacity_bytes, "least_bytes": found.bound, "best_bytes": value}
     if found.bound > capacity_bytes:
         least = f"{value} is the least" if found.bound == value else f"it takes between {found.bound} and {value}"
-        raise InfeasibleError(f"proven: nothing fits into {capacity_bytes} bytes; {least}")
+        raise InfeasibleError(f"proven: nothing fits into {capacity_bytes} bytes; {least}", figures=figures)
     raise LimitReached(
         f"nothing that fits into {capacity_bytes} bytes was found in time: best {value}, bound {found.bound}; "
-        "give the search more time"
+        "give the search more time",
+        figures=figures,
     )

@@ -6,10 +6,10 @@ the stamps are still there. A placement that loses a byte anybody still needs is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from downset.errors import InvalidPlan
-from downset.graph.core import ABSENT, Graph
+from downset.graph.core import ABSENT, Graph, Op
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, memory_model
 from downset.plans import Arena
@@ -86,7 +86,7 @@ def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[
     for op in reversed(graph.ops):  # a sum may itself be part of a later one
         if op.kind == "Sum" and model.accumulates and op.attrs.get("partial_sum") and op.outputs[0] != ABSENT:
             for tensor in op.inputs:
-                if tensor != ABSENT and offsets.get(tensor) == offsets.get(op.outputs[0]):
+                if _adds_to(graph, tensor, op) and offsets.get(tensor) == offsets.get(op.outputs[0]):
                     parts[tensor] = parts[op.outputs[0]]
                     partial.add(tensor)
     for op in graph.ops:
@@ -95,9 +95,31 @@ def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[
         made, source = op.outputs[0], op.inputs[0]
         if op.kind in model.views and source != ABSENT and offsets.get(source) == offsets.get(made) and parts[source]:
             parts[made] = parts[source]
-        elif op.kind == "Concat" and model.concat_is_view and made not in offsets:
+        elif op.kind == "Concat" and model.concat_is_view and (made not in offsets or _is_whole(graph, offsets, op)):
             parts[made] = tuple(pair for tensor in op.inputs if tensor != ABSENT for pair in parts[tensor])
     return parts, partial
+
+
+def _adds_to(graph: Graph, tensor: int, summing: Op) -> bool:
+    """Whether a tensor may be added up in the bytes of a sum: nobody else reads it, and nothing applies to it alone."""
+    if tensor == ABSENT or tensor in graph.inputs or tensor in graph.outputs:
+        return False
+    reads = [op for op in graph.ops for read in op.inputs if read == tensor]
+    activated = any(op.kind == "Sum" and op.attrs.get("activation") and tensor in op.outputs for op in graph.ops)
+    as_large = graph.tensors[tensor].nbytes == graph.tensors[summing.outputs[0]].nbytes
+    return len(reads) == 1 and reads[0] is summing and as_large and not activated
+
+
+def _is_whole(graph: Graph, offsets: Mapping[int, int], op: Op) -> bool:
+    """Whether a concatenation of one tensor lies where that tensor does."""
+    parts = [tensor for tensor in op.inputs if tensor != ABSENT]
+    made = op.outputs[0]
+    return (
+        len(parts) == 1
+        and offsets.get(parts[0]) == offsets[made]
+        and graph.tensors[parts[0]].nbytes == graph.tensors[made].nbytes
+        and not op.attrs.get("activation")
+    )
 
 
 def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryModel) -> None:

@@ -7,8 +7,10 @@ Names: a *section* is a stretch of steps in which the same records live; a *targ
     stay within.
 Complexity: exponential; anytime under the time limit. All work is measured in placements tried, the clock only ends it:
     two runs that both end before the limit give the same answer.
-Deviations: two modes share one search. With a capacity it stops at the first placement that fits. Without one it halves
-    the gap between the bound and the best height, each target for so many placements, then again with more for each.
+Deviations: two modes share one search. With a capacity it stops at the first placement that fits; where none is found
+    in three quarters of the time, the rest looks for lower placements, so that the best known is worth reporting.
+    Without one it halves the gap between the bound and the best height, each target for so many placements, then again
+    with more for each.
     Heights are multiples of what divides all sizes, alignments and pinned offsets.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from downset import native
@@ -36,6 +39,8 @@ __all__ = ["exact"]
 
 _MOST_RECORDS = 5_000
 """Above this the complete search would only recurse deeply and prove nothing: local search alone answers."""
+_CAPACITY_SHARE = 0.75
+"""Of the time and the nodes, for the capacity; the rest lowers the best placement where nothing that fits was found."""
 _FIRST_NODES = 8
 """Placements tried by record for the first targets; four times as many each time the gap has been halved away."""
 
@@ -48,15 +53,15 @@ def exact(
     capacity: int | None = None,
     node_limit: int = 1 << 60,
 ) -> Found:
-    """Offsets of least height, proven if the search ends in time; with `capacity`, any that fit it.
+    """Offsets of least height, proven if the search ends in time; with `capacity`, the first found that fit it.
 
-    Raises InfeasibleError where it is proven that nothing fits the capacity. Otherwise the best found is returned, also
-    where it is above the capacity: then nothing was proven in time.
+    Raises InfeasibleError where it is proven that nothing fits the capacity, naming the best placement known.
+    Otherwise the best found is returned, also where it is above the capacity: then nothing was proven in time.
     """
     deadline = time.perf_counter() + time_limit_s
     found = best(records, ties=ties)
     if capacity is not None and found.bound > capacity:
-        raise InfeasibleError(f"every placement needs {found.bound} bytes; the capacity is {capacity}")
+        raise _nothing_fits(found.bound, height(records, found.solution), capacity)
     enough = found.bound if capacity is None else capacity
     if height(records, found.solution) <= enough:
         return found
@@ -80,12 +85,27 @@ def _grain(records: Sequence[Record]) -> int:
 
 
 def _fit(records: Sequence[Record], found: Found, capacity: int, deadline: float, node_limit: int) -> Found:
-    offsets, outcome, nodes = _within(records, capacity, deadline, node_limit)
+    begin = time.perf_counter()
+    offsets, outcome, nodes = _within(
+        records, capacity, begin + _CAPACITY_SHARE * (deadline - begin), math.ceil(_CAPACITY_SHARE * node_limit)
+    )
+    states = found.states + nodes
+    if outcome is native.compiled.Outcome.SOLVED:
+        return Found(offsets, found.bound, height(records, offsets) == found.bound, states)
+    left = node_limit - nodes
     if outcome is native.compiled.Outcome.IMPOSSIBLE:
-        raise InfeasibleError(f"no placement fits into {capacity} bytes: the search is complete")
-    if outcome is not native.compiled.Outcome.SOLVED:
-        return Found(found.solution, found.bound, False, found.states + nodes)
-    return Found(offsets, found.bound, height(records, offsets) == found.bound, found.states + nodes)
+        found = replace(found, bound=capacity + 1)
+        left = min(left, nodes + _FIRST_NODES * len(records))  # the question is answered: what would do, in short
+    least = _least(records, replace(found, states=states), deadline, left)
+    if least.bound > capacity:
+        raise _nothing_fits(least.bound, height(records, least.solution), capacity)
+    return least
+
+
+def _nothing_fits(bound: int, best_bytes: int, capacity: int) -> InfeasibleError:
+    known = f"{best_bytes} is the least" if bound == best_bytes else f"it takes {bound} at least, {best_bytes} would do"
+    figures = {"limit_bytes": capacity, "least_bytes": bound, "best_bytes": best_bytes}
+    return InfeasibleError(f"proven: nothing fits into {capacity} bytes; {known}", figures=figures)
 
 
 def _least(records: Sequence[Record], found: Found, deadline: float, node_limit: int) -> Found:

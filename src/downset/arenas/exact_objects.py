@@ -30,12 +30,18 @@ _STATES = 5_000_000  # about half a gigabyte of remembered failures
 
 
 def exact_objects(
-    records: Sequence[Record], *, ties: TiesName = "tflite", time_limit_s: float = 10.0, state_limit: int = _STATES
+    records: Sequence[Record],
+    *,
+    ties: TiesName = "tflite",
+    time_limit_s: float = 10.0,
+    capacity: int | None = None,
+    state_limit: int = _STATES,
 ) -> Found:
-    """Objects of least total; proven unless a limit ends the search, then with the bound it had reached."""
+    """Objects of least total; proven unless a limit ends the search, then with the bound it had reached. With
+    `capacity`, the portfolio's where they fit it: then nothing is searched."""
     check_ties(ties)
     start = quick_objects(records)
-    if start.proven:
+    if start.proven or (capacity is not None and total_bytes(records, start.solution) <= capacity):
         return start
     if len(records) > _MOST_RECORDS or not small_enough(records):
         return best_objects(records)

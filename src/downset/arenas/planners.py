@@ -48,9 +48,11 @@ class ArenaOptions(TypedDict, total=False):
 class SharedOptions(TypedDict, total=False):
     """The options that single methods of shared objects have of their own."""
 
+    capacity: int | None
     state_limit: int
 
 
+# An option `capacity` in a planner's signature declares that it stops at the first plan that fits.
 ARENAS: Mapping[str, Method] = {
     "naive": Method(naive),
     "equality": Method(equality),

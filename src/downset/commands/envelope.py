@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from downset.errors import InvalidPlan
+from downset.errors import InvalidPlan, LimitReached
 from downset.text import escaped
 
-__all__ = ["SCHEMA", "OutputsDiffer", "json_option", "print_failure", "print_json"]
+__all__ = ["SCHEMA", "NotKnown", "OutputsDiffer", "json_option", "print_failure", "print_json"]
 
 SCHEMA = 1
 """Of all commands. It changes where a key means something else; keys are added without a change."""
@@ -34,6 +34,14 @@ class OutputsDiffer(InvalidPlan):
         self.found = found
 
 
+class NotKnown(LimitReached):
+    """Nothing is known of what was asked. `found`: the command's own keys, which are printed all the same."""
+
+    def __init__(self, message: str, found: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.found = found
+
+
 def json_option(kind: str) -> Callable[[_Command], _Command]:
     """The option --json of a command, as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=f"Print JSON (docs/schemas/{kind}.json).")
@@ -45,7 +53,7 @@ def print_json(kind: str, found: Mapping[str, Any]) -> None:
 
 
 def print_failure(kind: str, error: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """The envelope of a command that failed, to stdout. `error`: code, exit_code and message."""
+    """The envelope of a command that failed, to stdout. `error`: code, exit_code and message, and figures if any."""
     _print({"kind": kind, "schema": SCHEMA, "ok": False, "error": dict(error), **found})
 
 

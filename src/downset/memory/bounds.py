@@ -114,12 +114,16 @@ def check_capacity(records: Sequence[Record], capacity_bytes: int) -> None:
     pinned = max((r for r in records if r.offset is not None), key=lambda r: (r.offset or 0) + r.nbytes, default=None)
     if pinned is not None and pinned.offset is not None and pinned.offset + pinned.nbytes > capacity_bytes:
         end = pinned.offset + pinned.nbytes
-        raise InfeasibleError(f"the pinned record {pinned.id!r} ends at {end}, above the capacity of {capacity_bytes}")
+        raise InfeasibleError(
+            f"the pinned record {pinned.id!r} ends at {end}, above the capacity of {capacity_bytes}",
+            figures={"limit_bytes": capacity_bytes, "least_bytes": end},
+        )
     step, bound = max(breadths(records), key=lambda item: (item[1], -item[0]), default=(0, 0))
     if bound > capacity_bytes:
         live = [r for r in records if any(low <= step < high for low, high in r.active())]
         largest = ", ".join(repr(r.id) for r in sorted(live, key=lambda r: -r.nbytes)[:3])
         raise InfeasibleError(
             f"{bound} bytes are live at step {step} ({len(live)} records, the largest {largest}): "
-            f"no placement fits into {capacity_bytes}; it takes {bound} at least"
+            f"no placement fits into {capacity_bytes}; it takes {bound} at least",
+            figures={"limit_bytes": capacity_bytes, "least_bytes": bound, "peak_step": step},
         )

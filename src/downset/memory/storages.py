@@ -28,6 +28,10 @@ class Sharing:
     kept: list[bool] = field(default_factory=list)
     exclusive: list[bool] = field(default_factory=list)
     """Whether an operator may overwrite it: neither a graph input, nor an output, nor part of a concatenation view."""
+    open_to_sums: list[bool] = field(default_factory=list)
+    """Whether more may be added to what it holds: it is nobody's view, and what it holds is not activated."""
+    _merged: dict[int, int] = field(default_factory=dict)
+    """Storage -> the one it was merged into."""
 
     def add(self, nbytes: int, producer: int | None) -> int:
         self.nbytes.append(nbytes)
@@ -35,6 +39,7 @@ class Sharing:
         self.consumers.append([])
         self.kept.append(False)
         self.exclusive.append(producer is not None)
+        self.open_to_sums.append(True)
         return len(self.nbytes) - 1
 
     def merge(self, into: int, other: int) -> None:
@@ -42,6 +47,21 @@ class Sharing:
         self.producers[into] = sorted({*self.producers[into], *self.producers[other]})
         self.consumers[into] = sorted({*self.consumers[into], *self.consumers[other]})
         self.nbytes[other], self.producers[other], self.consumers[other] = 0, [], []
+        self._merged[other] = into
+
+    def settle(self) -> None:
+        """Every tensor whose storage was merged into another lies in that one."""
+        for tensor, held in enumerate(self.storages_of):
+            if len(held) == 1:
+                (storage,) = held
+                while storage in self._merged:
+                    storage = self._merged[storage]
+                self.storages_of[tensor] = (storage,)
+
+    def close(self, storages: Sequence[int]) -> None:
+        """No sum adds to these any more."""
+        for storage in storages:
+            self.open_to_sums[storage] = False
 
     def keep(self, tensors: Sequence[int]) -> None:
         for tensor in tensors:
@@ -71,17 +91,21 @@ def share(graph: Graph, model: MemoryModel) -> Sharing:
             held = [storage for part in parts for storage in sharing.storages_of[part]]
             if position == 0 and _is_view(graph, model, op, sharing):
                 sharing.storages_of[tensor] = sharing.storages_of[op.inputs[0]]
+                sharing.close(sharing.storages_of[tensor])
             elif _is_concatenation_view(model, op, tensor, parts, sharing):
                 sharing.storages_of[tensor] = tuple(held)
                 for storage in held:
                     sharing.exclusive[storage] = False
-            elif _accumulates(model, op, parts, sharing) and all(read_by[part] == (index,) for part in parts):
-                for part, other in zip(parts[1:], held[1:], strict=True):
+                sharing.close(held)
+            elif position == 0 and _accumulates(graph, model, index, parts, sharing, read_by):
+                for other in held[1:]:
                     sharing.merge(held[0], other)
-                    sharing.storages_of[part] = (held[0],)
                 sharing.storages_of[tensor] = (held[0],)
             else:
                 sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), index),)
+            if op.kind == "Sum" and op.attrs.get("activation"):
+                sharing.close(sharing.storages_of[tensor])
+    sharing.settle()
     sharing.keep(graph.outputs)
     if model.inputs == "to the end":
         sharing.keep(graph.inputs)
@@ -104,17 +128,35 @@ def _is_view(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool
 
 
 def _is_concatenation_view(model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing) -> bool:
-    if op.kind != "Concat" or not model.concat_is_view or tensor in sharing.outputs:
+    if op.kind != "Concat" or not model.concat_is_view or tensor in sharing.outputs or op.attrs.get("activation"):
         return False
     held = [storage for part in parts for storage in sharing.storages_of[part]]
     return len(set(held)) == len(held) and all(sharing.storages_of[part] for part in parts)
 
 
-def _accumulates(model: MemoryModel, op: Op, parts: Sequence[int], sharing: Sharing) -> bool:
-    """Whether a sum of partial results happens in the bytes of its first part."""
-    if op.kind != "Sum" or not model.accumulates or not op.attrs.get("partial_sum"):
+def _accumulates(
+    graph: Graph,
+    model: MemoryModel,
+    index: int,
+    parts: Sequence[int],
+    sharing: Sharing,
+    read_by: Sequence[Sequence[int]],
+) -> bool:
+    """Whether a sum of partial results happens in the bytes of its first part: every part is as large as the sum, is
+    read by nothing else, and is alone in its bytes. An earlier sum that already accumulates may be a part, unless it
+    ends in an activation, which must not see what is added later."""
+    op = graph.ops[index]
+    if op.kind != "Sum" or not model.accumulates or not op.attrs.get("partial_sum") or not parts:
         return False
-    return all(len(sharing.storages_of[part]) == 1 for part in parts)
+    nbytes = graph.tensors[op.outputs[0]].nbytes
+    held = [sharing.storages_of[part] for part in parts]
+    return (
+        len(set(held)) == len(parts)  # none twice
+        and all(len(storages) == 1 for storages in held)
+        and all(read_by[part] == (index,) and graph.tensors[part].nbytes == nbytes for part in parts)
+        and not set(parts) & {*graph.inputs, *graph.outputs}
+        and all(sharing.open_to_sums[storage] for (storage,) in held)
+    )
 
 
 def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list[int]:

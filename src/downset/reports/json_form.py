@@ -40,7 +40,9 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "measured": None
         if measured is None
         else {"runtime": measured.runtime, "before": measured.before, "after": measured.after},
-        "outputs": {"equal": fit.outputs.equal, "max_abs_error": fit.outputs.max_abs_error},
+        "shipped": fit.shipped,
+        "notes": list(fit.notes),
+        "outputs": comparison_json(fit.outputs),
         "output_path": fit.output_path,
         "rewrites": [
             {
@@ -95,7 +97,27 @@ def inspection_json(found: Inspection) -> dict[str, Any]:
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
     """docs/schemas/verify.json."""
-    return {"runtime": found.runtime, "equal": found.equal, "max_abs_error": found.max_abs_error}
+    proof = found.proof
+    return {
+        "runtime": found.runtime,
+        "equal": found.equal,
+        "max_abs_error": found.max_abs_error,
+        "largest_output": found.largest,
+        "inputs_tried": found.runs,
+        "outputs_vary": found.varies,
+        "tensors_inside": found.inside,
+        "inside_note": found.inside_note,
+        "equal_with_offsets": found.placed,
+        "proof": None
+        if proof is None
+        else {
+            "proven": proof.proven,
+            "exact": proof.exact,
+            "optimised": proof.optimised,
+            "rewrites": proof.rewrites,
+            "reason": proof.reason,
+        },
+    }
 
 
 def order_json(order: Order) -> dict[str, Any]:
