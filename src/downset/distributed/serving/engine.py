@@ -28,7 +28,7 @@ from downset.distributed.serving.membership import Membership
 from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.run import Frame, Run
-from downset.errors import UnsupportedError, UsageError
+from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.plans import Pipeline
 from downset.results import ServeEvent
 
@@ -194,9 +194,16 @@ class Engine:
         deployment = self._ready_for.get(left)
         self._advisor.forget()
         if deployment is None:
-            deployment = self._shards.deployment(self._planning.plan(left, self._factors()))
+            deployment = self._planned(left)
         plan_s = time.monotonic() - begun_s
         self._move_to(deployment, ServeEvent(0.0, "replanned", device, "without it", plan_s=plan_s))
+
+    def _planned(self, devices: frozenset[str]) -> Deployment:
+        """Raises InfeasibleError where there is nothing left to plan on."""
+        try:
+            return self._shards.deployment(self._planning.plan(devices, self._factors()))
+        except UsageError as error:
+            raise InfeasibleError(f"no plan is left: {error}") from None
 
     def _deployment(self) -> Deployment:
         assert self._run is not None
