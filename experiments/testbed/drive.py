@@ -21,7 +21,7 @@ import numpy as np
 
 from downset import Graph, Pipeline, load, plan_pipeline
 from downset.clusters.model import Cluster
-from downset.distributed.profiling.measure import Effort, measure_cluster
+from downset.distributed.profiling.measure import Effort, Measuring, measure_cluster
 from downset.distributed.profiling.measured import MeasuredCluster, cluster_text, measured_cluster
 from downset.distributed.profiling.probes import model_probes
 from downset.distributed.serving.cluster import cluster
@@ -38,6 +38,7 @@ from experiments.testbed.faults import faulty_run
 
 __all__ = ["wait_for_devices"]
 
+_LEAST_FRAMES = 4
 _PLANS_S = 10.0
 _JOINS_S = 150.0
 
@@ -60,6 +61,7 @@ def main() -> None:
             (out / f"{path.stem}.toml").write_text(cluster_text(known))
             for method in orders["methods"]:
                 row = {"network": path.stem, "method": method, **orders["row"]}
+                known = _timed_anew(bed, graph, known, names)
                 _keep(out, row | _run(bed, fleet, graph, known, method, orders))
             for fault, device, prepares in orders["faults"]:
                 plan = _plan(graph, measured_cluster(known), "pico", orders)  # it uses every device
@@ -67,6 +69,16 @@ def main() -> None:
                 _keep(out, row | faulty_run(bed, fleet, graph, plan, fault, device, out, prepares=prepares))
                 for name in names:
                     fleet.stop(name)
+
+
+def _timed_anew(bed: Bed, graph: Graph, known: MeasuredCluster, names: list[str]) -> MeasuredCluster:
+    """The cluster with the computing rates of now: what else runs on the machine changes them from minute to minute."""
+    bed.release()
+    with Measuring(names, Effort(least_s=0.2, batches=2)) as at:
+        bed.throttle()
+        rates = at.computing(model_probes(graph))
+    devices = (replace(device, rates=one) for device, one in zip(known.devices, rates, strict=True))
+    return replace(known, devices=tuple(devices))
 
 
 def _keep(out: Path, row: dict[str, Any]) -> None:
@@ -77,8 +89,12 @@ def _keep(out: Path, row: dict[str, Any]) -> None:
 
 
 def _plan(graph: Graph, devices: Cluster, method: str, orders: dict[str, Any]) -> Pipeline:
+    """`exact_direct` is `exact` with rows handed from device to device, without leaders."""
     ends = orders["names"][0]
-    return plan_pipeline(graph, devices, method=method, source=ends, sink=ends, time_limit_s=_PLANS_S)
+    return plan_pipeline(
+        graph, devices, method=method.removesuffix("_direct"), source=ends, sink=ends, time_limit_s=_PLANS_S,
+        topology="direct" if method.endswith("_direct") else "leader",
+    )  # fmt: skip
 
 
 def _say(line: str) -> None:
@@ -109,7 +125,8 @@ def _run(
             return _measured(bed, fleet, graph, plan, orders) | {
                 "planned_s": round(plan.period_s, 4), "simulated_s": round(simulated.sustained_period_s or 0, 4),
                 "bound_s": round(plan.evidence.bound, 4), "window": plan.schedule.window if plan.schedule else 1,
-                "stages": len(plan.stages),
+                "stages": len(plan.stages), "overlap": known.overlap,
+                "gmac_per_s": [round(device.rates.mac_per_s / 1e9, 2) for device in known.devices],
             }  # fmt: skip
     except DownsetError as error:
         return {"error": str(error)}
@@ -136,7 +153,7 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
         if report.latency_s else None, "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
         "events": [asdict(event) for event in report.events],
         "cpu_of_share": [round(one / took / share, 3) for one, share in zip(used, bed.cpu_shares, strict=True)],
-        "devices": _by_device(plan, report),
+        "by_device": _by_device(plan, report),
     }  # fmt: skip
 
 
@@ -176,7 +193,7 @@ def _streamed(pipeline: RunningPipeline, graph: Graph, window: int, most_s: floa
     times = []
     for _ in pipeline.results():
         times.append(time.monotonic())
-        if times[-1] - begun < most_s:
+        if times[-1] - begun < most_s or len(times) + window < _LEAST_FRAMES:
             pipeline.submit(frame)
     return times
 

@@ -109,6 +109,7 @@ def main() -> None:
         "--faults", action="store_true", help="instead of methods: a device dies or stalls, how it goes on"
     )
     parser.add_argument("--keep", type=Path, help="a folder for the measured clusters, the log and the rows")
+    parser.add_argument("--limit", type=float, default=3000.0, help="seconds; rows made until then are kept")
     parser.add_argument("--quick", action="store_true", help="fewer frames, nothing written")
     options = parser.parse_args()
     models, methods = options.models.split(","), options.methods.split(",")
@@ -126,12 +127,13 @@ def main() -> None:
     asked = {"faults": faults} if options.faults else {"methods": methods}
     work = Work(models, row=row, quick=options.quick, **asked)
     try:
-        rows = run(setting, work, keep=options.keep)
+        rows = run(setting, work, keep=options.keep, limit_s=options.limit)
     except TestbedError as error:
         sys.exit(f"testbed: {error}")
     for one in rows:
         print({key: one.get(key) for key in ("network", "method", "planned_s", "simulated_s", "measured_s", "error")})
     by = ("network", "method", "devices", "medium", "fault", "prepared")
+    rows = [row for row in rows if "error" not in row]
     if rows and not options.quick:
         print("written:", save_rows(REPLANS if options.faults else NAME, rows, by=by))
 

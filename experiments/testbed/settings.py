@@ -21,7 +21,7 @@ CLUSTERS = {
     8: (2.2, 2.2, 1.5, 1.5, 1.2, 1.2, 0.8, 0.8),
 }
 """GHz: all eight devices of PICO's section 6.1, and one of each."""
-METHODS = ("single", "layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact")
+METHODS = ("single", "layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact", "exact_direct")
 MODELS = {
     "vgg16": {"classifier": False},
     "yolov2": {"passthrough": False},

@@ -32,6 +32,7 @@ from downset.text import brief
 __all__ = ["Effort", "Measuring", "device_resource_of", "devices_of_cluster", "measure_cluster", "rounds_of_pairs"]
 
 _RESOURCE = "downset:"
+_FREES_S = 10.0
 Told = Callable[[str], None]
 
 
@@ -101,10 +102,11 @@ class Measuring:
         if lacks:
             known = ", ".join(devices_of_cluster()) or "no device"
             raise UsageError(f"the cluster has no device {', '.join(lacks)}; it has {known}")
-        free = ray.available_resources()
-        busy = [name for name in self.names if free.get(device_resource_of(name), 0) < 1]
-        if busy:
-            raise UsageError(f"{', '.join(busy)} works for another driver; measure when it is done")
+        until = time.monotonic() + _FREES_S  # what has ended is counted for a while
+        while busy := self._busy():
+            if time.monotonic() > until:
+                raise UsageError(f"{', '.join(busy)} works for another driver; measure when it is done")
+            time.sleep(0.2)
         remote = ray.remote(ProbedDevice)
         fetch = ray.get
         for name in self.names:
@@ -115,6 +117,10 @@ class Measuring:
             )
         self.all("ready")
         return self
+
+    def _busy(self) -> list[str]:
+        free = self._ray.available_resources()
+        return [name for name in self.names if free.get(device_resource_of(name), 0) < 1]
 
     def __exit__(self, *_: object) -> None:
         for actor in self._actors:
