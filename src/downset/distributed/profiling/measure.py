@@ -1,8 +1,9 @@
 """Measures a running cluster: one actor on each device, timed runs of probes, messages between pairs.
 
-All devices compute at the same time, as they do in a pipeline. Messages are measured as the runtime sends them: an
-object that one device made, until another one has it. Pairs that share no device are measured side by side where they
-do not share the medium. Every answer has a deadline: a device that stops ends the measurement with its name.
+All devices compute at the same time, as they do in a pipeline. Messages are measured as the runtime sends them: one
+device is asked for an object and another one to fetch it, until the driver knows that it is there. Pairs that share no
+device are measured side by side where they do not share the medium. Every answer has a deadline: a device that stops
+ends the measurement with its name.
 """
 
 from __future__ import annotations
@@ -148,13 +149,19 @@ class Measuring:
         return [device_rates(own) for own in samples]
 
     def messages(self, pairs: Sequence[tuple[int, int]], nbytes: int) -> list[float]:
-        """Seconds of one message from the first to the second of each pair, all at once."""
+        """Seconds of one message from the first to the second of each pair, all at once: from when this process asks
+        for it until it knows that it has arrived, as the runtime hands out its transfers."""
+        begun = time.monotonic()
         made = [self._actors[source].give.remote(nbytes) for source, _ in pairs]
-        ready, _ = self._ray.wait(made, num_returns=len(made), timeout=self.effort.answer_s, fetch_local=False)
-        if len(ready) < len(made):
-            raise LimitReached(f"a device did not make {nbytes} bytes within {self.effort.answer_s:g} s")
         asked = [self._actors[target].take.remote([one]) for one, (_, target) in zip(made, pairs, strict=True)]
-        return [self._answer(one, self.names[target]) for one, (_, target) in zip(asked, pairs, strict=True)]
+        left, found = {reference: number for number, reference in enumerate(asked)}, [0.0] * len(pairs)
+        while left:
+            ready, waits = self._ray.wait([*left], timeout=self.effort.answer_s)
+            for reference in ready or waits[:1]:
+                number = left.pop(reference)
+                found[number] = time.monotonic() - begun
+                self._answer(reference, self.names[pairs[number][1]])
+        return found
 
     def take_turns(self, pairs: Sequence[tuple[int, int]]) -> bool:
         """Whether large messages of these pairs take turns when all are sent at once."""

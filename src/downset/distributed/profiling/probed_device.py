@@ -68,13 +68,11 @@ class ProbedDevice:
         """An object of so many bytes, as a transfer's rows are one."""
         return np.zeros(nbytes, np.uint8)
 
-    def take(self, held: list[Any]) -> float:
-        """Seconds until the object is here. `held`: one reference."""
-        begun = time.monotonic()
+    def take(self, held: list[Any]) -> None:
+        """Fetch an object. `held`: one reference."""
         arrived = self._fetch(held[0])
         if int(arrived[-1]):
             raise ValueError("an object arrived damaged")
-        return time.monotonic() - begun
 
     def ready(self) -> dict[str, Any]:
         """A sign of life, with what the device is."""
