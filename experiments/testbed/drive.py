@@ -88,6 +88,14 @@ def _keep(out: Path, row: dict[str, Any]) -> None:
     _say(json.dumps(row))
 
 
+def _wider(plan: Pipeline, more: int) -> Pipeline:
+    """The plan with so many more frames inside, and so many more slots in every buffer."""
+    if plan.schedule is None:
+        return plan
+    buffers = tuple(replace(buffer, slots=buffer.slots + more) for buffer in plan.schedule.buffers)
+    return replace(plan, schedule=replace(plan.schedule, window=plan.schedule.window + more, buffers=buffers))
+
+
 def _plan(graph: Graph, devices: Cluster, method: str, orders: dict[str, Any]) -> Pipeline:
     """`exact_direct` is `exact` with rows handed from device to device, without leaders."""
     ends = orders["names"][0]
@@ -116,7 +124,9 @@ def _run(
     """One plan: what it counts on, and what it did."""
     devices = measured_cluster(known)
     try:
-        plan = _plan(graph, devices, method, orders)
+        plan = _plan(graph, devices, method.split("+")[0], orders)
+        if "+" in method:
+            plan = _wider(plan, int(method.split("+")[1]))
         simulated = simulate(plan, frames=200)
         bed.release()
         with ExitStack() as stack:

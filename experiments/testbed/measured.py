@@ -113,7 +113,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer frames, nothing written")
     options = parser.parse_args()
     models, methods = options.models.split(","), options.methods.split(",")
-    unknown = [name for name in models if name not in MODELS] + [name for name in methods if name not in METHODS]
+    unknown = [name for name in models if name not in MODELS] + [
+        name for name in methods if name.split("+")[0] not in METHODS
+    ]
     if unknown:
         parser.error(f"no such model or method: {', '.join(unknown)}")
     faults = [(FAULTS[0], 1, True), (FAULTS[0], 1, False), (FAULTS[1], 2, True), (FAULTS[2], 3, True)]
