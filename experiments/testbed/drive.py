@@ -30,6 +30,7 @@ from downset.distributed.serving.engine import Engine
 from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.ray_fleet import RayFleet
 from downset.distributed.serving.serve import RunningPipeline, _Inbox
+from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.simulator import simulate
 from downset.distributed.task_prices import task_seconds
 from downset.errors import DownsetError
@@ -88,14 +89,6 @@ def _keep(out: Path, row: dict[str, Any]) -> None:
     _say(json.dumps(row))
 
 
-def _wider(plan: Pipeline, more: int) -> Pipeline:
-    """The plan with so many more frames inside, and so many more slots in every buffer."""
-    if plan.schedule is None:
-        return plan
-    buffers = tuple(replace(buffer, slots=buffer.slots + more) for buffer in plan.schedule.buffers)
-    return replace(plan, schedule=replace(plan.schedule, window=plan.schedule.window + more, buffers=buffers))
-
-
 def _plan(graph: Graph, devices: Cluster, method: str, orders: dict[str, Any]) -> Pipeline:
     """`exact_direct` is `exact` with rows handed from device to device, without leaders."""
     ends = orders["names"][0]
@@ -124,9 +117,7 @@ def _run(
     """One plan: what it counts on, and what it did."""
     devices = measured_cluster(known)
     try:
-        plan = _plan(graph, devices, method.split("+")[0], orders)
-        if "+" in method:
-            plan = _wider(plan, int(method.split("+")[1]))
+        plan = _plan(graph, devices, method, orders)
         simulated = simulate(plan, frames=200)
         bed.release()
         with ExitStack() as stack:
@@ -143,7 +134,8 @@ def _run(
 
 
 def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: dict[str, Any]) -> dict[str, Any]:
-    window = plan.schedule.window if plan.schedule is not None else 1
+    inside = with_spare_frames(plan).schedule
+    window = inside.window if inside is not None else 1
     shards = Shards(graph, Path(orders["out"]) / f"shards-{graph.name}")
     inbox = _Inbox()
     engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=_JOINS_S, prepares=False)

@@ -77,6 +77,13 @@ def test_one_slow_frame_is_no_slow_device():
         assert not pace.changed()
 
 
+def test_milliseconds_are_no_slowness():
+    pace = Pace()
+    assert _run(pace, 20, 0.002) is None
+    assert _run(pace, 20, 0.02, 20) is None
+    assert _run(pace, 20, 0.03, 40) <= 5
+
+
 def test_what_is_planned_with_is_not_noticed_again_until_it_changes_back():
     pace = Pace()
     _run(pace, 20, 0.1)
