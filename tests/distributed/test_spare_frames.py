@@ -7,20 +7,37 @@ import pytest
 from downset import load_cluster, plan_pipeline
 from downset.distributed.serving.spare_frames import SPARE_FRAMES, with_spare_frames
 from downset.distributed.simulator import simulate
+from downset.plans import Buffer
 from zoo import graph
 
 
-@pytest.fixture(scope="module")
-def plan():
+@pytest.fixture(scope="module", params=["buffers", "transfers"])
+def plan(request):
+    """With a buffer for what every transfer brings, and without any."""
     cluster = load_cluster("pico_1mac")
     few = replace(cluster, devices=cluster.devices[::2])
-    return plan_pipeline(graph("squeezenet", weights=False), few, method="pico")
+    made = plan_pipeline(graph("squeezenet", weights=False), few, method="pico")
+    buffers = [
+        Buffer(task.transfer.target, 0, 0, 1, task.transfer.nbytes, 2, (number,), (number,))
+        for number, task in enumerate(made.tasks)
+        if task.transfer is not None and request.param == "buffers"
+    ]
+    return replace(made, schedule=replace(made.schedule, buffers=tuple(buffers)))
+
+
+def frame_bytes(plan, device):
+    if plan.schedule.buffers:
+        return sum(buffer.nbytes for buffer in plan.schedule.buffers if buffer.device == device)
+    ends = [(one.transfer.source, one.transfer.target, one.transfer.nbytes) for one in plan.tasks if one.transfer]
+    return sum(nbytes for source, target, nbytes in ends if device in (source, target))
 
 
 def held(plan, device):
-    """Bytes that a device needs: weights and working memory, and every slot of its buffers."""
+    """Bytes that a device needs: weights and working memory, and rows of every frame that is inside."""
     own = sum(one.total_bytes for one in plan.memory if one.device == device)
-    return own + sum(buffer.nbytes * buffer.slots for buffer in plan.schedule.buffers if buffer.device == device)
+    if plan.schedule.buffers:
+        return own + sum(one.nbytes * one.slots for one in plan.schedule.buffers if one.device == device)
+    return own + plan.schedule.window * frame_bytes(plan, device)
 
 
 def test_only_window_and_slots_change(plan):
@@ -40,8 +57,7 @@ def test_more_frames_inside_never_make_the_period_longer(plan):
 @pytest.mark.parametrize("frames", range(SPARE_FRAMES + 2))
 def test_no_device_holds_more_than_its_memory(plan, frames):
     device = max(range(len(plan.cluster.devices)), key=lambda one: held(plan, one))
-    frame_bytes = sum(buffer.nbytes for buffer in plan.schedule.buffers if buffer.device == device)
-    limit = held(plan, device) + frames * frame_bytes
+    limit = held(plan, device) + frames * frame_bytes(plan, device)
     devices = [replace(one, memory_bytes=limit if k == device else None) for k, one in enumerate(plan.cluster.devices)]
     tight = replace(plan, cluster=replace(plan.cluster, devices=tuple(devices)))
     wide = with_spare_frames(tight)

@@ -31,11 +31,26 @@ def with_spare_frames(plan: Pipeline, most: int = SPARE_FRAMES) -> Pipeline:
 
 def _room(plan: Pipeline, device: int) -> int:
     """How many frames more this device's memory has room for."""
-    assert plan.schedule is not None
-    own = [buffer for buffer in plan.schedule.buffers if buffer.device == device]
-    memory_bytes, frame_bytes = plan.cluster.devices[device].memory_bytes, sum(buffer.nbytes for buffer in own)
+    memory_bytes = plan.cluster.devices[device].memory_bytes
+    frame_bytes, held_bytes = _frame_bytes(plan, device), _held_bytes(plan, device)
     if memory_bytes is None or not frame_bytes:
         return SPARE_FRAMES
+    return max(0, (memory_bytes - held_bytes) // frame_bytes)
+
+
+def _frame_bytes(plan: Pipeline, device: int) -> int:
+    """What one frame more takes: a slot of every buffer; where a plan lists none, what the device sends and receives."""
+    assert plan.schedule is not None
+    if plan.schedule.buffers:
+        return sum(buffer.nbytes for buffer in plan.schedule.buffers if buffer.device == device)
+    moved = (task.transfer for task in plan.tasks if task.transfer is not None)
+    return sum(one.nbytes for one in moved if device in (one.source, one.target))
+
+
+def _held_bytes(plan: Pipeline, device: int) -> int:
+    """What the plan holds there: weights, working memory, the runtime, and rows of the frames in its window."""
+    assert plan.schedule is not None
     held = sum(one.total_bytes for one in plan.memory if one.device == device)
-    held += sum(buffer.nbytes * buffer.slots for buffer in own)
-    return max(0, (memory_bytes - held) // frame_bytes)
+    if plan.schedule.buffers:
+        return held + sum(one.nbytes * one.slots for one in plan.schedule.buffers if one.device == device)
+    return held + plan.schedule.window * _frame_bytes(plan, device)
