@@ -7,7 +7,7 @@ CPP := $(shell find native tests/native -name '*.[ch]pp')
 # In the builds of those who work on it a warning is an error.
 STRICT := -C cmake.define.DOWNSET_STRICT=ON
 
-.PHONY: demo test lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico
+.PHONY: demo test fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -38,6 +38,9 @@ sanitize: $(VENV)/dev.stamp  ## the native tests with sanitizers for addresses a
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 DOWNSET_SANITIZED=build/sanitize QUICK=$(QUICK) \
 		$(BIN)/python -m pytest -n 2 -p tests.native.sanitized -m native $(PYTEST_ARGS) \
 		$$(grep -rl --include='test_*.py' 'mark\.native' tests)
+
+fuzz: $(VENV)/dev.stamp  ## damaged files of every format for MINUTES=10; prints the count and the share that parses
+	$(BIN)/python -m tests.fuzz.campaign --minutes $(or $(MINUTES),10)
 
 bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's memory model to its measurements
 	$(BIN)/python -m experiments.fit.wheels
