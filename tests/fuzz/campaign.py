@@ -145,8 +145,8 @@ def case(path: Path, seed: int) -> bytes:
 
 
 def cycle(files: list[Path], seeds: range, folder: Path, keep: Path | None = None) -> Counter[tuple[str, str]]:
-    """Every model and plan once for each seed, other files every third time: how many cases of a format were `parsed`, `refused`, `failed`. Kept where they
-    failed, or raised where there is no folder for them."""
+    """Every model and plan once for each seed, other files every third time: how many cases of a format were `parsed`,
+    `refused`, `failed`. They are kept where they failed, or raised where there is no folder for them."""
     counts: Counter[tuple[str, str]] = Counter()
     whole = next(path for path in files if path.name == "branchy.onnx")
     for seed in seeds:
