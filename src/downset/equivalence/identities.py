@@ -75,7 +75,7 @@ def _same_constant(value: Value, original: Value, box: Box) -> None:
     if value.content is None:
         raise Unproven(f"{value.label!r} is no constant")
     if original.shape is not None and box == whole(original) and value.form == original.form:
-        same = value.content() == original.content() if original.content is not None else False
+        same = value.same_content(original)
     else:
         cut = array_of(original)[tuple(slice(*along) for along in box)]
         mine = array_of(value)

@@ -32,6 +32,9 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
     Raises LoadError for damaged files, and InvalidPlan where offsets that `other` carries for TFLite Micro would
     overwrite what is still needed: then the same network computes something else.
     """
+    suffixes = {Path(path).suffix.lower() for path in (original, other)}
+    if suffixes not in ({".tflite"}, {".onnx"}):
+        return Proof(False, reason="only two .tflite or two .onnx files are read for a proof")
     first, second = _read(original), _read(other)
     if second.offline is not None:
         wrong = check_placement(second.network, second.offline)

@@ -18,6 +18,7 @@ from downset.equivalence.network import ABSENT, Body, Effect, Network, Node, Val
 from downset.errors import LoadError
 from downset.formats.certificates import METADATA_KEY
 from downset.formats.onnx.data_files import stored_value
+from downset.formats.onnx.external import external_path
 from downset.formats.onnx.model_file import infer, onnx_library, read_model, read_unfixed
 
 __all__ = ["read_onnx", "with_shapes"]
@@ -112,7 +113,21 @@ class _Reader:
     def _weight(self, weight: Any) -> Value:
         form = ("constant", weight.data_type, tuple(weight.dims))
         dtype = _numpy_name(self._onnx, weight.data_type)
-        return Value(weight.name, form, lambda: self._bytes(weight), shape=tuple(weight.dims), dtype=dtype)
+        return Value(
+            weight.name, form, lambda: self._bytes(weight), shape=tuple(weight.dims), dtype=dtype,
+            stored=self._place(weight),
+        )  # fmt: skip
+
+    def _place(self, weight: Any) -> Hashable:
+        """Which bytes of which file a weight is, where it lies beside the model."""
+        if weight.data_location != weight.EXTERNAL:
+            return None
+        entries = {entry.key: entry.value for entry in weight.external_data}
+        try:
+            held = external_path(self._path, entries.get("location", ""), weight.name).stat()
+        except OSError:
+            return None  # it is read where it is needed, and missed there
+        return held.st_dev, held.st_ino, entries.get("offset", "0"), entries.get("length", "")
 
     def _sparse(self, sparse: Any) -> Value:
         form = ("sparse", sparse.values.data_type, tuple(sparse.dims))

@@ -185,7 +185,7 @@ def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list
             and storage not in found
             and sharing.exclusive[storage]
             and not sharing.kept[storage]
-            and not (model.in_place_only_reader and sharing.consumers[storage].bit_count() > 1)
+            and not (model.in_place_only_reader and len(sharing.consumers[storage]) > 1)
             and sharing.nbytes[storage] == sharing.nbytes[made[0]]
             and graph.tensors[tensor].nbytes == graph.tensors[op.outputs[0]].nbytes
         ):

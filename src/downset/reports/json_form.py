@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from downset.memory.traffic import Traffic
-from downset.plans import Evidence, Order, Pipeline
+from downset.plans import DeviceMemory, Evidence, Order, Pipeline
 from downset.reports.pipelines import device_loads, sent_bytes
 from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun
 from downset.sessions import SessionSettings, SessionTaken
@@ -187,7 +187,7 @@ def placement_json(evidence: Evidence) -> dict[str, Any]:
 
 def pipeline_json(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> dict[str, Any]:
     """docs/schemas/split.json. `compared`: plans of other methods, None where one has no plan within the limits."""
-    memory = {held.device: held.total_bytes for held in plan.memory}
+    memory = {held.device: held for held in plan.memory}
     return {
         "method": plan.evidence.method,
         "comm": plan.comm,
@@ -209,13 +209,22 @@ def pipeline_json(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> di
                 "compute_s": load.compute_s,
                 "send_s": load.send_s,
                 "receive_s": load.receive_s,
-                "memory_bytes": memory.get(number),
+                **_held(memory.get(number)),
             }
             for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True))
         ],
         "stopped": plan.stopped,
         "compare": {name: None if other is None else other.period_s for name, other in compared.items()},
         "compare_stopped": [name for name, other in compared.items() if other is not None and other.stopped],
+    }
+
+
+def _held(held: DeviceMemory | None) -> dict[str, int | None]:
+    return {
+        "memory_bytes": None if held is None else held.total_bytes,
+        "weights_bytes": None if held is None else held.weights_bytes,
+        "overhead_bytes": None if held is None else held.overhead_bytes,
+        "arena_bytes": None if held is None else held.arena_bytes,
     }
 
 
