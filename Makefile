@@ -7,7 +7,7 @@ CPP := $(shell find native tests/native -name '*.[ch]pp')
 # In the builds of those who work on it a warning is an error.
 STRICT := -C cmake.define.DOWNSET_STRICT=ON
 
-.PHONY: demo test lint native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico
+.PHONY: demo test lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -22,7 +22,7 @@ lint: $(VENV)/dev.stamp  ## formatting, lint and types
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 
 native: $(VENV)/bin/pip  ## rebuild the native module, and the stub of its types, after a change in native/
-	flock /tmp/downset-build.lock $(BIN)/pip install -q --no-build-isolation --no-deps $(STRICT) -e .
+	mkdir -p build && flock build/.lock $(BUILD) $(STRICT) -e .
 	$(BIN)/python -m nanobind.stubgen -q -m downset._native -o src/downset/_native.pyi
 	$(BIN)/ruff format -q src/downset/_native.pyi
 	$(BIN)/ruff check -q --fix src/downset/_native.pyi
@@ -60,18 +60,30 @@ bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -U pip
 
-# A CPU build of torch is enough; constraints.txt keeps pip from fetching CUDA.
-$(VENV)/demo.stamp: pyproject.toml constraints.txt $(shell find src native -type f -name '*.[pch]*') | $(VENV)/bin/pip
-	$(BIN)/pip install -q -c constraints.txt '.[demo]'
+# Packages come from locks/, by hash, and ours is built with those tools.
+INSTALL := $(BIN)/pip install -q --no-deps --require-hashes -r
+BUILD := env PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install -q --no-build-isolation --no-deps
+
+$(VENV)/demo.stamp: pyproject.toml locks/demo.txt $(shell find src native -type f -name '*.[pch]*') | $(VENV)/bin/pip
+	$(INSTALL) locks/demo.txt
+	$(BUILD) .
 	touch $@
 
-$(VENV)/dev.stamp: pyproject.toml constraints.txt CMakeLists.txt $(shell find native -type f) | $(VENV)/bin/pip
-	$(BIN)/pip install -q -c constraints.txt nanobind scikit-build-core ninja
-	$(BIN)/pip install -q -c constraints.txt torch
-	$(BIN)/pip install -q -c constraints.txt --no-build-isolation $(STRICT) -e '.[dev]'
+$(VENV)/dev.stamp: pyproject.toml locks/dev.txt locks/torch.txt CMakeLists.txt $(shell find native -type f) | $(VENV)/bin/pip
+	$(INSTALL) locks/dev.txt
+	$(INSTALL) locks/torch.txt || { echo "torch: no locked wheel for this platform; taking one by version"; \
+		$(BIN)/pip install -q --no-deps --index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch; }
+	$(BUILD) $(STRICT) -e .
 	touch $@
+
+lock: $(VENV)/bin/pip  ## renew what demo and test install; UV="--upgrade-package NAME": one package only
+	$(BIN)/pip install -q uv
+	for extra in demo dev; do \
+		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
+			--custom-compile-command "make lock" -c constraints.txt --override locks/without_torch.txt --extra $$extra \
+			$(if $(UV),$(UV),--upgrade) pyproject.toml locks/build.in $$([ $$extra = dev ] && echo locks/torch.in) \
+			-o locks/$$extra.txt || exit 1; done
 
 clean:
 	rm -rf $(VENV) build

@@ -53,8 +53,9 @@ def graphs(draw, most_ops=7):
 @st.composite
 def orders_of(draw, predecessors):
     """Any topological order, each choice drawn."""
-    from downset.lattice import ready
+    from downset.lattice import masks, ready
 
+    predecessors = masks(predecessors)
     downset, steps = 0, []
     while len(steps) < len(predecessors):
         operator = draw(st.sampled_from(list(ready(predecessors, downset))))

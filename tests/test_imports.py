@@ -31,6 +31,7 @@ LEVELS = (
     {"arenas", "rewrites"},
     {"stages", "pipelines"},
     {"formats"},
+    {"equivalence"},
     {"joint", "runtimes"},
     {"executor", "fitting"},
     {"tuning", "distributed"},
@@ -50,6 +51,7 @@ LIBRARIES = {
         "stages",
         "pipelines",
         "isolation",
+        "equivalence",
         "tuning",
         "commands",
     },
@@ -61,7 +63,8 @@ LIBRARIES = {
 
 EXECUTING = {"formats", "kernels", "executor", "runtimes", "distributed", "integrations"}
 EXTRAS = {
-    "ai_edge_litert", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "tflite_micro", "torch",
+    "ai_edge_litert", "cryptography", "executorch", "flatbuffers", "google", "onnx", "onnx_ir", "onnxruntime", "ray",
+    "tflite_micro", "torch",
 }  # fmt: skip
 """Optional libraries: imported by the executing folders only, inside functions."""
 ELSEWHERE = {"platformdirs": {"tuning"}}
@@ -184,7 +187,9 @@ def test_checks_reach_no_planner(family):
 
 def test_the_simulator_knows_nothing_of_the_planners():
     """Through no chain of imports: what it agrees with, it agrees with by itself."""
-    reached, left = set(), [module for module in MODULES if module.startswith("distributed.")]
+    runs = ("distributed.serving.", "distributed.profiling.")  # what drives real devices plans again when one is lost
+    simulates = [name for name in MODULES if name.startswith("distributed.") and not name.startswith(runs)]
+    reached, left = set(), simulates
     assert {"distributed.simulator", "distributed.plan_run", "distributed.task_prices"} <= set(left)
     while left:
         module = left.pop()
@@ -192,6 +197,20 @@ def test_the_simulator_knows_nothing_of_the_planners():
             reached.add(module)
             left += own(module)
     assert not {module for module in reached if part(module) == "pipelines"}
+
+
+def test_proofs_of_sameness_share_no_code_with_what_rewrites():
+    """Through no chain of imports: neither with the rewrites, nor with what they edit graphs and follow rows with."""
+    reached, left = set(), [module for module in MODULES if part(module) == "equivalence"]
+    assert {"equivalence.prove", "equivalence.bijection", "equivalence.read_tflite"} <= set(left)
+    while left:
+        module = left.pop()
+        if module not in reached and module in MODULES:
+            reached.add(module)
+            left += own(module)
+    assert not {module for module in reached if part(module) in ("rewrites", "stages", "joint", "fitting")}
+    assert not reached & {"graph.edit", "graph.halos", "graph.halo_maps", "graph.row_form", "formats.tflite.write"}
+    assert not {module for module in reached if module.startswith("formats.") and "write" in module}
 
 
 def test_folders_import_nothing_of_their_own():

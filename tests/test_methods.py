@@ -29,7 +29,11 @@ from downset.stages.planners import CONTRACT as STAGE_CONTRACT
 from downset.stages.planners import STAGERS, StageOptions
 from downset.stages.problem import FoundStages, StageProblem
 
-DIAMOND = OrderProblem((0, 1, 1, 6), tuple(Storage(4 - v, 1 << v, c) for v, c in enumerate((6, 8, 8, 8))), ((),) * 4, 0)
+DIAMOND = OrderProblem(
+    ((), (0,), (0,), (1, 2)),
+    tuple(Storage(4 - v, (v,), c) for v, c in enumerate(((1, 2), (3,), (3,), (3,)))),
+    ((),) * 4,
+)
 RECORDS = (Record("a", 0, 2, 8), Record("b", 1, 3, 4), Record("c", 2, 4, 8))
 UNITS = StageProblem((0, 1, 1, 6))
 CHAIN = chain_problem([(8, 3, 1, 2), (4, 3, 1, 2), (6, 1, 1, 2)], rows=6, row_bytes=2)

@@ -12,7 +12,8 @@ import argparse
 import time
 from typing import Any
 
-from downset.lattice import width
+from downset.graph.width import width
+from downset.lattice import lists
 from downset.stages.endings import stage_lattice
 from experiments.ios.networks import NETWORKS, block_predecessors, blocks_of, network, paper_units
 from experiments.rows import save_rows
@@ -41,7 +42,7 @@ def row_of(name: str, block: int) -> dict[str, Any]:
     graph = network(name)
     units = paper_units(graph)
     predecessors = block_predecessors(units, blocks_of(graph, units)[block])
-    row: dict[str, Any] = {"network": name, "block": block, "n": len(predecessors), "width": width(predecessors)}
+    row: dict[str, Any] = {"network": name, "block": block, "n": len(predecessors), "width": width(lists(predecessors))}
     row["bound"] = bound(row["n"], row["width"])
     for endings in ("ios", "all"):
         begin = time.perf_counter()

@@ -21,7 +21,8 @@ import argparse
 import time
 from typing import Any
 
-from downset.lattice import bits, width
+from downset.graph.width import width
+from downset.lattice import bits, lists
 from downset.pipelines.pieces.divided import divided_pieces
 from downset.pipelines.pieces.problem import PieceProblem, piece_problem
 from downset.pipelines.pieces.search import pieces
@@ -45,7 +46,7 @@ def layer_width(problem: PieceProblem) -> int:
         for earlier in bits(mask):
             found |= before[earlier] | (1 << number[earlier] if earlier in number else 0)
         before.append(found)
-    return width([before[v] for v in number])
+    return width(lists([before[v] for v in number]))
 
 
 def row(name: str, seconds: float) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache
 
 from downset import MEMORY_MODELS, Graph, Op, OrderProblem, Storage, load
-from downset.lattice import bits
+from downset.lattice import bits, masks
 from downset.rewrites.concat.partition import concat_partition, partition_sites
 from experiments.serenity.swiftnet import CELLS, MODEL, part
 from zoo import graph as zoo_graph
@@ -119,7 +119,7 @@ def without_concats(graph: Graph, problem: OrderProblem) -> OrderProblem:
     if problem.in_place:
         raise ValueError("operators that run in place depend on which others ran: concatenations cannot be left out")
     before: list[int] = []
-    for predecessors in problem.predecessors:  # operators come in a topological order
+    for predecessors in masks(problem.predecessors):  # operators come in a topological order
         mask = predecessors & ~dropped
         for concat in bits(predecessors & dropped):
             mask |= before[concat]
@@ -127,25 +127,21 @@ def without_concats(graph: Graph, problem: OrderProblem) -> OrderProblem:
     kept = [index for index in range(len(graph.ops)) if not dropped >> index & 1]
     place = {index: position for position, index in enumerate(kept)}
 
-    def moved(mask: int) -> int:
-        return sum(1 << place[index] for index in bits(mask & ~dropped))
+    def moved(operators: Iterable[int]) -> tuple[int, ...]:
+        return tuple(place[index] for index in operators if not dropped >> index & 1)
 
     storages = tuple(
         Storage(storage.nbytes, moved(storage.producers), moved(storage.consumers), storage.kept)
         for storage in problem.storages
     )
-    return OrderProblem(tuple(moved(before[index]) for index in kept), storages, (), problem.floor_bytes)
+    return OrderProblem(tuple(moved(bits(before[index])) for index in kept), storages, (), problem.floor_bytes)
 
 
 def _zero_copy(graph: Graph, problem: OrderProblem) -> int:
     """The concatenations that are read and have no bytes of their own, as a mask."""
     read = {tensor for op in graph.ops for tensor in op.inputs}
-    producers = 0
-    for storage in problem.storages:
-        producers |= storage.producers
-    free = (
-        op.kind == "Concat" and op.outputs[0] in read and not producers >> at & 1 for at, op in enumerate(graph.ops)
-    )
+    producers = {operator for storage in problem.storages for operator in storage.producers}
+    free = (op.kind == "Concat" and op.outputs[0] in read and at not in producers for at, op in enumerate(graph.ops))
     return sum(1 << at for at, drops in enumerate(free) if drops)
 
 

@@ -30,15 +30,16 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "orders"
 def random_problem(operators: int, window: int, seed: int) -> OrderProblem:
     """Every operator makes a tensor of 1 to 100 bytes and reads one to three of the `window` made before it."""
     generator = random.Random(f"{operators}/{window}/{seed}")
-    readers = [0] * operators
-    predecessors = [0] * operators
+    readers: list[list[int]] = [[] for _ in range(operators)]
+    predecessors: list[tuple[int, ...]] = [()] * operators
     for operator in range(1, operators):
         earlier = range(max(0, operator - window), operator)
-        for source in generator.sample(earlier, min(len(earlier), generator.randint(1, 3))):
-            readers[source] |= 1 << operator
-            predecessors[operator] |= 1 << source
+        predecessors[operator] = tuple(sorted(generator.sample(earlier, min(len(earlier), generator.randint(1, 3)))))
+        for source in predecessors[operator]:
+            readers[source].append(operator)
     storages = tuple(
-        Storage(generator.randint(1, 100), 1 << v, readers[v] or 1 << v, kept=not readers[v]) for v in range(operators)
+        Storage(generator.randint(1, 100), (v,), tuple(readers[v]) or (v,), kept=not readers[v])
+        for v in range(operators)
     )
     return OrderProblem(tuple(predecessors), storages)
 

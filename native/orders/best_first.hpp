@@ -52,8 +52,7 @@ public:
             }
             raise(peak);
             if (expanded_ >= last || (expanded_ % 16 == 0 && deadline.passed())) return Outcome::kLimit;
-            if (expanded_ % 64 == 0 &&
-                static_cast<std::int64_t>(table_.bytes() + open_.capacity() * sizeof(Entry)) > byte_limit_)
+            if (static_cast<std::int64_t>(table_.bytes() + open_.capacity() * sizeof(Entry)) > byte_limit_)
                 return outcome_ = Outcome::kOutOfMemory;
             pop();
             if (narrow_[-minus_size]) passed_ = -minus_size;

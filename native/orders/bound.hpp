@@ -18,7 +18,7 @@ namespace downset {
 class Closures {
 public:
     explicit Closures(const OrderProblem& problem)
-        : problem_(problem), above_(problem.ancestors()), below_(problem.descendants()), place_(problem.count) {}
+        : problem_(problem), place_(problem.count) {}
 
     // The least transient of v, its largest in-place candidate taken off; anything up to `enough` if it is no more.
     Bytes least(int v, Bytes enough) {
@@ -80,17 +80,32 @@ private:
         bool costs, pays;
     };
     const OrderProblem& problem_;
-    BitsTable above_, below_;
     std::vector<int> place_;
+    Ints reached_;
     std::vector<Item> items_;
     Flow flow_;
 
     int sort_places(int v) {
-        const BitsView above = above_[v], below = below_[v];
+        std::fill(place_.begin(), place_.end(), 0);
+        reach(v, problem_.lists.predecessors, kDone);
+        reach(v, problem_.successors, kLater);
+        place_[v] = kSelf;
         int members = 0;
-        for (int u = 0; u < problem_.count; ++u)
-            place_[u] = u == v ? kSelf : above.has(u) ? kDone : below.has(u) ? kLater : members++;
+        for (int& place : place_)
+            if (place == 0) place = members++;
         return members;
+    }
+    void reach(int v, const std::vector<Ints>& next, Place place) {
+        reached_.assign(1, v);
+        while (!reached_.empty()) {
+            const int u = reached_.back();
+            reached_.pop_back();
+            for (int w : next[u])
+                if (place_[w] == 0) {
+                    place_[w] = place;
+                    reached_.push_back(w);
+                }
+        }
     }
     Seen seen(const Ints& list) const {
         Seen all{};

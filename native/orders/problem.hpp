@@ -114,33 +114,21 @@ public:
     }
 
     // By operator: all that must run before it, or after it.
-    BitsTable ancestors() const {
-        BitsTable above(words, count);
-        for (int v = 0; v < count; ++v)
-            for (int w : successors[v]) {
-                above[w] |= above[v];
-                above[w].add(v);
-            }
-        return above;
-    }
-    BitsTable descendants() const {
-        BitsTable below(words, count);
-        for (int v = count - 1; v >= 0; --v)
-            for (int w : successors[v]) {
-                below[v] |= below[w];
-                below[v].add(w);
-            }
-        return below;
-    }
-
     // narrow[k]: there is exactly one downset of k operators, because an operator is comparable with all others there.
-    // Every order passes through it, so the problem falls apart at it.
+    // Every order passes through it, so the problem falls apart at it. An operator comes after all before it if each
+    // of those is read by it or sooner, and likewise for what follows. O(V + E).
     std::vector<bool> narrow() const {
-        const BitsTable above = ancestors(), below = descendants();
-        std::vector<bool> found(count + 1, false);
+        std::vector<bool> found(count + 1, false), after_all(count, false);
+        int latest = -1;
         for (int v = 0; v < count; ++v) {
-            const int before = above[v].size(), after = below[v].size();
-            if (before + after == count - 1) found[before] = found[before + 1] = true;
+            after_all[v] = latest <= v;
+            latest = std::max(latest, successors[v].empty() ? count : successors[v].front());
+        }
+        int earliest = count;
+        for (int v = count - 1; v >= 0; --v) {
+            if (after_all[v] && earliest >= v) found[v] = found[v + 1] = true;
+            const Ints& before = lists.predecessors[v];
+            earliest = std::min(earliest, before.empty() ? -1 : before.back());
         }
         return found;
     }

@@ -32,9 +32,13 @@ _COMMANDS = {
     "arena": "arena",
     "split": "split",
     "simulate": "simulate",
+    "serve": "serve",
+    "worker": "worker",
     "stage": "stage",
     "run": "run",
     "profiles": "profiles",
+    "keys": "keys",
+    "profile-cluster": "profile_cluster",
 }
 """Command name -> module in `downset.commands` that holds it, imported when it is called."""
 
@@ -57,7 +61,7 @@ class _Commands(click.RichGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        return getattr(import_module(f"downset.commands.{_COMMANDS[cmd_name]}"), cmd_name)
+        return getattr(import_module(f"downset.commands.{_COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

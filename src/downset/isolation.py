@@ -55,6 +55,7 @@ RUNNING_S = 30.0
 _NAMES = {
     "inference": "ONNX's shape inference", "checker": "ONNX's checker", "interpreter": "LiteRT", "litert": "LiteRT",
     "ort_session": "ONNX Runtime", "tflm": "TFLite Micro", "flatbuffer": "the reader of .tflite files",
+    "litert_here": "LiteRT", "ort_here": "ONNX Runtime", "tflm_here": "TFLite Micro",
 }  # fmt: skip
 _LEAST_BYTES = 1 << 28
 """Python and numpy alone take about this much address space."""
@@ -172,7 +173,7 @@ class _Worker:
             except BaseException:  # an interrupt too: nobody will ask for the answer
                 self.stop()
                 raise
-            name = _NAMES.get(module.rpartition(".")[2], module)
+            name = _NAMES.get(function, _NAMES.get(module.rpartition(".")[2], module))
             if reply is None and self.alive:
                 self.stop()
                 raise LimitReached(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from random import Random
 
 from downset.errors import LimitReached
@@ -17,16 +18,21 @@ __all__ = [
     "bits",
     "count_downsets",
     "descendants",
+    "divided",
     "downsets",
     "estimate_downsets",
+    "lists",
+    "masks",
     "ready",
     "reduction",
+    "successor_lists",
     "successors",
     "topological",
-    "width",
 ]
 
 Masks = Sequence[int]
+Lists = Sequence[Sequence[int]]
+"""By operator: others, ascending. Linear in edges, where masks are quadratic in operators."""
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -35,6 +41,31 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
+
+
+def masks(listed: Lists) -> tuple[int, ...]:
+    """The same sets as masks. O(V²) bits: what searches of few operators take, and nothing else."""
+    found = []
+    for operators in listed:
+        mask = 0
+        for operator in operators:
+            mask |= 1 << operator
+        found.append(mask)
+    return tuple(found)
+
+
+def lists(given: Masks) -> tuple[tuple[int, ...], ...]:
+    """Masks as ascending lists."""
+    return tuple(tuple(bits(mask)) for mask in given)
+
+
+def successor_lists(predecessors: Lists) -> tuple[tuple[int, ...], ...]:
+    """By operator: those that directly wait for it. O(V + E) time and memory."""
+    after: list[list[int]] = [[] for _ in predecessors]
+    for operator, before in enumerate(predecessors):
+        for earlier in before:
+            after[earlier].append(operator)
+    return tuple(map(tuple, after))
 
 
 def successors(predecessors: Masks) -> tuple[int, ...]:
@@ -127,46 +158,36 @@ def reduction(predecessors: Masks) -> tuple[int, ...]:
     return tuple(reduced)
 
 
-def width(predecessors: Masks) -> int:
-    """The most operators that are pairwise unordered (Dilworth): V minus a maximum matching of the closure.
+def divided(predecessors: Lists) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """The graph cut behind every operator that is comparable with all others, each part by itself, numbered from 0.
 
-    Augmenting paths, O(V · E) of the closure: seconds at a few thousand operators.
+    Operators must be in a topological order. Every order runs one part after the other; an antichain lies in one part;
+    there is one downset more than the sum of (downsets of a part - 1). O(V + E).
     """
-    closed = descendants(predecessors)
-    matched_to = [-1] * len(predecessors)
-
-    def augment(root: int) -> bool:
-        # An explicit stack: closures of long chains would exceed Python's recursion limit.
-        seen = 0
-        parent: dict[int, int] = {}
-        stack = [root]
-        while stack:
-            operator = stack.pop()
-            fresh = closed[operator] & ~seen
-            seen |= fresh
-            for later in bits(fresh):
-                parent[later] = operator
-                if matched_to[later] < 0:
-                    while True:
-                        operator = parent[later]
-                        previous = next((at for at in matching_of.get(operator, ()) if at != later), -1)
-                        matched_to[later] = operator
-                        matching_of[operator] = (later,)
-                        if operator == root:
-                            return True
-                        later = previous
-                stack.append(matched_to[later])
-        return False
-
-    matching_of: dict[int, tuple[int, ...]] = {}
-    return len(predecessors) - sum(augment(operator) for operator in range(len(predecessors)))
+    count = len(predecessors)
+    first_reader = [min(after, default=count) for after in successor_lists(predecessors)]
+    # Operator v comes after all before it if each of those is read no later than by v, and likewise for what follows.
+    latest, all_before = -1, []
+    for operator in range(count):
+        all_before.append(latest <= operator)
+        latest = max(latest, first_reader[operator])
+    earliest, ends = count, []
+    for operator in reversed(range(count)):
+        if all_before[operator] and earliest >= operator:
+            ends.append(operator + 1)
+        earliest = min(earliest, max(predecessors[operator], default=-1))
+    bounds = sorted({0, count, *ends})
+    return tuple(
+        tuple(tuple(earlier - low for earlier in before if earlier >= low) for before in predecessors[low:high])
+        for low, high in pairwise(bounds)
+    )
 
 
 _LARGE_BITS = 500
 _LARGE = 2.0**_LARGE_BITS
 
 
-def estimate_downsets(predecessors: Masks, *, samples: int = 100, seed: int = 0) -> int:
+def estimate_downsets(predecessors: Lists, *, samples: int = 100, seed: int = 0) -> int:
     """About how many downsets there are, from `samples` random walks up the lattice with resampling.
 
     A walk at D steps to a ready operator at random and multiplies its weight by (ready operators of D) / (maximal
@@ -174,8 +195,8 @@ def estimate_downsets(predecessors: Masks, *, samples: int = 100, seed: int = 0)
     weight estimates the size of the level without bias. O(samples · (V + E)).
     """
     random = Random(seed)
-    after = successors(predecessors)
-    initial = tuple(operator for operator, before in enumerate(predecessors) if before == 0)
+    after = successor_lists(predecessors)
+    initial = tuple(operator for operator, before in enumerate(predecessors) if not before)
     walks: list[tuple[int, tuple[int, ...], int]] = [(0, initial, 0)] * samples  # downset, ready, how many are maximal
     total, level_size, scale = 1.0, 1.0, 0
     for _ in range(len(predecessors)):
@@ -185,8 +206,8 @@ def estimate_downsets(predecessors: Masks, *, samples: int = 100, seed: int = 0)
             choice = random.randrange(len(available))
             operator = available[choice]
             following = downset | 1 << operator
-            opened = [later for later in bits(after[operator]) if predecessors[later] & ~following == 0]
-            covered = sum(1 for earlier in bits(predecessors[operator]) if after[earlier] & downset == 0)
+            opened = [v for v in after[operator] if all(following >> earlier & 1 for earlier in predecessors[v])]
+            covered = sum(not any(downset >> v & 1 for v in after[earlier]) for earlier in predecessors[operator])
             weights.append(len(available) / (tops + 1 - covered))
             moved.append((following, (*available[:choice], *available[choice + 1 :], *opened), tops + 1 - covered))
         level_size *= sum(weights) / samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,17 @@ from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
 from downset.text import abridged, format_bytes
 
 __all__ = [
+    "ROUNDING",
     "Comparison",
+    "DeviceUse",
     "Figure",
     "Fit",
     "Inspection",
     "Measured",
     "OnChip",
+    "Proof",
+    "ServeEvent",
+    "Served",
     "Simulation",
     "StageCandidate",
     "StageResult",
@@ -29,10 +34,35 @@ __all__ = [
 ]
 
 
+ROUNDING = 1e-4
+"""Floats that are computed in another order may differ by so much of the largest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What two files say of each other, without running them. `proven`: the second holds the same network as the
+    first, or (`optimised`) as what ONNX Runtime's own optimisation makes of the first, which only runs compare.
+    `rewrites`: how many tensors are proven to hold parts of others, where the network is rewritten. `exact`: every
+    element is computed as before; False where sums are added up in another order. `placed`: the second carries offsets,
+    which keep apart what lives at the same time. `reason`: why there is no proof."""
+
+    proven: bool
+    exact: bool = True
+    optimised: bool = False
+    rewrites: int = 0
+    placed: bool = False
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`equal`: bit for bit; None where no runtime here could run the models. `max_abs_error`: over all outputs.
-    `largest`: the largest absolute value among the first's, `floats`: whether they all are floats."""
+    `largest`: the largest absolute value among the first's, `floats`: whether they all are floats.
+
+    `proof`: what was found without running. `runs`: on how many inputs, `varies`: whether any output differed from one
+    to the next (None: there was one input). `inside`: how many tensors that both files have were compared inside, and
+    `inside_note`: how they differ, where they do. `placed`: the outputs are also equal in TFLite Micro, with the
+    offsets of the second file in force."""
 
     equal: bool | None
     max_abs_error: float | None
@@ -40,6 +70,35 @@ class Comparison:
     note: str = ""
     largest: float = 0.0
     floats: bool = False
+    proof: Proof | None = None
+    runs: int = 1
+    varies: bool | None = None
+    inside: int = 0
+    inside_note: str = ""
+    placed: bool = False
+
+    @property
+    def proven(self) -> bool:
+        """Whether the second file is proven to hold the first's network, with nothing left to runs."""
+        return self.proof is not None and self.proof.proven and not self.proof.optimised
+
+    @property
+    def telling(self) -> bool:
+        """Whether runs could have shown a difference: outputs that never change show none."""
+        return self.varies is not False
+
+    @property
+    def exact(self) -> bool:
+        """Whether there may be no difference at all: the second is proven to compute every element as the first does,
+        in a runtime that computes operator by operator. ONNX Runtime may fuse the one otherwise than the other."""
+        return self.proven and self.proof is not None and self.proof.exact and self.runtime != "ort"
+
+    @property
+    def rounds_alike(self) -> bool:
+        """Whether the outputs are equal, or floats that differ by no more than rounding does."""
+        if self.equal or self.max_abs_error is None:
+            return bool(self.equal)
+        return self.floats and not self.exact and self.max_abs_error <= ROUNDING * max(self.largest, 1e-6)
 
     def within(self, tolerance: float) -> bool:
         """Whether the outputs are equal, or differ by no more than this anywhere."""
@@ -156,6 +215,60 @@ class Simulation:
     def __repr__(self) -> str:
         period = "unknown" if self.period_s is None else f"{self.period_s:.6g} s"
         return f"<Simulation of {self.frames} frames, {self.completed} completed: period {period}>"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """What a device of a running pipeline did: shares of the time that it computed, sent and received, in how many
+    frames it took part, and the most memory that its process took."""
+
+    name: str
+    computing: float
+    sending: float
+    receiving: float
+    frames: int
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServeEvent:
+    """Something that happened to a running pipeline, `at_s` seconds after its start.
+
+    lost, back, slow: of a device. replanned: another plan is in use from here on; `plan_s` is what planning took and
+    `move_s` what bringing `moved_bytes` of shards to the devices and opening them took, `replayed` how many frames
+    began again."""
+
+    at_s: float
+    kind: Literal["lost", "back", "slow", "replanned"]
+    device: str
+    detail: str
+    plan_s: float = 0.0
+    move_s: float = 0.0
+    moved_bytes: int = 0
+    replayed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a running pipeline did; all measured but what is called planned. `latency_s`: percentiles 50, 90, 99 and the
+    longest, from when a frame was let in to when its result was back. `period_s`: the mean time between results, None
+    where they are too few. `planned_period_s` is of the plan in use, `first_planned_period_s` of the first one."""
+
+    frames: int
+    completed: int
+    seconds: float
+    period_s: float | None
+    planned_period_s: float
+    first_planned_period_s: float
+    latency_s: tuple[float, float, float, float] | None
+    planned_latency_s: float
+    replans: int
+    devices: tuple[DeviceUse, ...]
+    events: tuple[ServeEvent, ...]
+
+    def __repr__(self) -> str:
+        period = "unknown" if self.period_s is None else f"{self.period_s:.6g} s"
+        return f"<Served {self.completed} of {self.frames} frames: period {period}, {self.replans} plans more>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,8 @@ def test_plans_for_any_order_hold_in_every_order(graph, data):
     at = {operator: step for step, operator in enumerate(steps)}
     spans = []
     for storage in problem.storages:
-        made = [at[v] for v in range(len(steps)) if storage.producers >> v & 1] or [-1]
-        used = [at[v] for v in range(len(steps)) if storage.consumers >> v & 1] or made
+        made = [at[v] for v in storage.producers] or [-1]
+        used = [at[v] for v in storage.consumers] or made
         spans.append((min(made), len(steps) if storage.kept else max([*used, *made])))
     for one, other in combinations(range(len(spans)), 2):
         if spans[one][0] <= spans[other][1] and spans[other][0] <= spans[one][1]:

@@ -79,7 +79,11 @@ def test_fit_prints_its_schema_and_writes_only_what_was_asked(tmp_path):
     result = json.loads(done.stdout)
     jsonschema.validate(result, json.loads((SCHEMAS / "fit.json").read_text()))
     assert result["arena_bytes"] == {"before": 663552, "after": 454656, "bound": 454656, "proven": True}
-    assert result["outputs"] == {"equal": True, "max_abs_error": 0.0}
+    outputs = result["outputs"]
+    assert (outputs["equal"], outputs["max_abs_error"], outputs["outputs_vary"]) == (True, 0.0, True)
+    assert outputs["inputs_tried"] == 3 and outputs["tensors_inside"] == 63 and outputs["equal_with_offsets"]
+    assert outputs["proof"]["proven"] and outputs["proof"]["exact"] and outputs["proof"]["reason"] == ""
+    assert (result["shipped"], result["notes"]) == ("order+offsets", [])
     assert result["measured"]["runtime"] == "tflm"
     assert result["output_path"] == str(target)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fitted.tflite", "map.svg"]
@@ -87,7 +91,7 @@ def test_fit_prints_its_schema_and_writes_only_what_was_asked(tmp_path):
     verified = downset("verify", EMBEDDING, target, "--json")
     result = json.loads(verified.stdout)
     jsonschema.validate(result, json.loads((SCHEMAS / "verify.json").read_text()))
-    assert result["equal"]
+    assert result["equal"] and result["proof"]["proven"] and result["equal_with_offsets"]
 
 
 def test_fit_screen_says_what_to_do_next(tmp_path):
@@ -196,7 +200,7 @@ def test_without_the_native_module_the_error_says_how_and_python_still_works():
     code = (
         "import sys; sys.modules['downset._native'] = None\n"
         "from downset import OrderProblem, Storage, plan_order, UnsupportedError\n"
-        "problem = OrderProblem((0, 1), (Storage(3, 1, 2), Storage(2, 2, 2)))\n"
+        "problem = OrderProblem(((), (0,)), (Storage(3, (0,), (1,)), Storage(2, (1,), (1,))))\n"
         "try: plan_order(problem)\n"
         "except UnsupportedError as error: print('engine=' in str(error), 'compiler' in str(error))\n"
         "print(plan_order(problem, engine='python').peak_bytes)\n"

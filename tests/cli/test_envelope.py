@@ -57,6 +57,8 @@ SUCCEEDS = {
     "stage": ("stage", "m.onnx", *STAGE, "-q"),
     "run": ("run", "m.onnx", "--plan", "stages.json", "--runs", "1", "--check"),
     "profiles": ("profiles", "list"),
+    "keys": ("keys", "init", "--authority", "authority"),
+    "profile-cluster": ("profile-cluster", "--devices", "d0,d1", "--local", "--probe-time", "1ms", "-q"),
 }
 FAILS = [
     ("fit", "infeasible", 3, ("fit", "m.onnx", "--ram", "1", "--time-limit", "1s")),
@@ -73,6 +75,8 @@ FAILS = [
     ("stage", "usage", 2, ("stage", "m.onnx", "--runs", "1")),
     ("run", "invalid", 4, ("run", "other.onnx", "--plan", "stages.json", "--shape", "x=2,3,8,8")),
     ("profiles", "usage", 2, ("profiles", "forget")),
+    ("keys", "load", 5, ("keys", "issue", "d0", "--host", "10.0.0.5", "--authority", "none")),
+    ("profile-cluster", "usage", 2, ("profile-cluster", "--devices", "d0")),
     ("downset", "usage", 2, ("magic",)),
 ]
 

@@ -294,11 +294,11 @@ def test_budgets_arenas_and_traffic_in_serenitys_evaluation():
     assert f"at 256 KB {more} of the cells move more bytes" in said
 
 
-@pytest.mark.parametrize("command", [name for name in _COMMANDS if name != "profiles"])
+@pytest.mark.parametrize("command", [name for name in _COMMANDS if name not in ("profiles", "keys")])
 def test_options_of_commands_exist(command):
     _, lines = table("command | what it does")
     (usage,) = (line[0] for line in lines if line[0].startswith(f"`downset {command} "))
-    made = getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command)
+    made = getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command.replace("-", "_"))
     known = {option for parameter in made.params for option in parameter.opts}
     named = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", usage))
     assert named <= known

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 
 from downset.arenas.plan import plan_arena
-from downset.lattice import bits
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes, profile
 from downset.orders.exhaustive import exhaustive
 from downset.orders.plan import plan_order
@@ -26,11 +25,11 @@ from zoo.randwire_cifar import watts_strogatz
 
 
 def is_topological(predecessors, steps):
-    done = 0
+    done = set()
     for operator in steps:
-        if predecessors[operator] & ~done:
+        if not done.issuperset(predecessors[operator]):
             return False
-        done |= 1 << operator
+        done.add(operator)
     return True
 
 
@@ -57,7 +56,7 @@ def zero_copy(graph, problem):
         for index, op in enumerate(graph.ops)
         if op.kind == "Concat"
         and op.outputs[0] in read
-        and not any(storage.producers >> index & 1 for storage in problem.storages)
+        and not any(index in storage.producers for storage in problem.storages)
     }
 
 
@@ -74,15 +73,15 @@ def test_operators_still_wait_for_each_other_through_a_left_out_concatenation(gr
     problem = order_problem(graph, "serenity")
     free = zero_copy(graph, problem)
     kept = [index for index in range(len(graph.ops)) if index not in free]
-    for position, mask in enumerate(without_concats(graph, problem).predecessors):
-        waited, frontier = set(), list(bits(problem.predecessors[kept[position]]))
+    for position, before in enumerate(without_concats(graph, problem).predecessors):
+        waited, frontier = set(), list(problem.predecessors[kept[position]])
         while frontier:
             earlier = frontier.pop()
             if earlier in free:
-                frontier += bits(problem.predecessors[earlier])
+                frontier += problem.predecessors[earlier]
             else:
                 waited.add(earlier)
-        assert {kept[earlier] for earlier in bits(mask)} == waited
+        assert {kept[earlier] for earlier in before} == waited
 
 
 def test_the_arena_over_time_ends_where_the_plan_does_and_holds_what_is_live():
@@ -112,9 +111,9 @@ def test_randwire_by_nodes_keeps_its_wiring():
     assert nodes.inputs == stage.inputs
     assert nodes.outputs == stage.outputs
     earlier = watts_strogatz_of_stage(1)
-    masks = nodes.predecessors()
+    predecessors = nodes.predecessors()
     for node, sources in enumerate(earlier):
-        assert set(bits(masks[node])) == set(sources)
+        assert set(predecessors[node]) == set(sources)
 
 
 def watts_strogatz_of_stage(stage):

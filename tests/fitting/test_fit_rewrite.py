@@ -78,9 +78,8 @@ def test_sums_of_quantised_parts_are_made_only_when_asked_and_the_change_is_meas
 
 
 def test_a_rewritten_file_that_differs_is_not_shipped(tmp_path, monkeypatch):
-    """With no rounding allowed at all the same file must be refused, and what is shipped instead is equal."""
+    """A rewritten file that differs by more than rounding is refused, and what is shipped instead is equal."""
     path = tflite_model(tmp_path / "m.tflite")
-    monkeypatch.setattr(candidates, "ROUNDING", 0.0)
     monkeypatch.setattr(candidates, "compare_outputs", off_by_a_little(candidates.compare_outputs))
     result = fit(path, output=tmp_path / "f.tflite", time_limit_s=1)
     assert result.rewrites == () and result.outputs.equal
@@ -106,12 +105,13 @@ def test_it_is_said_where_litert_computes_something_else(tmp_path, monkeypatch, 
 
 
 def off_by_a_little(compare_outputs):
-    """Rewritten files (only they are held against the original in TFLite Micro first) seem to differ a little."""
+    """Rewritten files seem to differ by more than rounding: only they are held against the original in TFLite Micro
+    first."""
 
     def compared(first, second, *, runtime, **options):
         found = compare_outputs(first, second, runtime=runtime, **options)
         if runtime == "tflm":
-            return candidates.replace(found, equal=False, max_abs_error=1e-6)
+            return candidates.replace(found, equal=False, max_abs_error=1e-3 * found.largest)
         return found
 
     return compared

@@ -94,7 +94,7 @@ def test_subgraphs_are_opaque_and_what_they_capture_is_read(tmp_path):
     ]
     condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
     graph = load(save(tmp_path / "m.onnx", nodes, [floats("x", [4]), condition], [floats("y", [4])]))
-    assert graph.predecessors() == (0, 1)
+    assert graph.predecessors() == ((), (0,))
 
 
 @pytest.mark.parametrize("kind", ["BiasGelu", "FastGelu", "FusedConv", "FusedGemm", "Gelu", "QuickGelu"])

@@ -68,6 +68,8 @@ def test_no_command_opens_a_socket(tmp_path):
         ("simulate", "pipeline.json", "--frames", "10"),
         ("arena", "r.csv"),
         ("profiles", "list"),
+        ("keys", "init"),
+        ("keys", "issue", "d0", "--host", "10.0.0.5"),
     ]
     for command in commands:
         done = alone(tmp_path, "downset", *command)

@@ -20,9 +20,9 @@ from zoo import graph
 def figure_16(nodes):
     """One entry, one exit, all others independent between them; sizes such that no way is above another's budget."""
     branches = range(1, nodes - 1)
-    middle = sum(1 << v for v in branches)
-    storages = (Storage(1, 1, middle), *(Storage(1, 1 << v, 1 << nodes - 1) for v in branches))
-    return OrderProblem((0, *(1 for _ in branches), middle), (*storages, Storage(1, 1 << nodes - 1, 0, kept=True)))
+    middle = tuple(branches)
+    storages = (Storage(1, (0,), middle), *(Storage(1, (v,), (nodes - 1,)) for v in branches))
+    return OrderProblem(((), *((0,) for _ in branches), middle), (*storages, Storage(1, (nodes - 1,), (), kept=True)))
 
 
 @pytest.mark.parametrize("nodes", [4, 5, 7, 10, 12])

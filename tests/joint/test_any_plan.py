@@ -8,6 +8,7 @@ import downset as ds
 from downset.graph.fingerprint import fingerprint
 from downset.stages.prepared import prepare
 from tests.models import branchy_model
+from tests.networks import branchy
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +157,11 @@ def test_running_stages_and_being_told_what_does_not_fit(graph, tuned):
         ds.run_stages(replace(graph, source=replace(graph.source, format="built")), tuned.plan, compare=True)
     with pytest.raises(ds.InvalidPlan, match="another model"):
         ds.run_stages(graph, replace(tuned.plan, model="0" * 32))
+
+
+def test_an_order_of_another_network_is_refused(tmp_path):
+    graph = ds.load(branchy_model(tmp_path / "m.onnx"))
+    order = ds.plan_order(graph, method="kahn")
+    other = ds.load(branchy(tmp_path / "other.onnx"))
+    with pytest.raises(ds.InvalidPlan, match="is another network's"):
+        ds.report(other, order)

@@ -11,24 +11,32 @@ from downset.orders.plan import plan_order
 
 pytestmark = pytest.mark.native
 
-KEPT = Storage(4, 0b1, 0b1)
+KEPT = Storage(4, (0,), (0,))
 
 
 @pytest.mark.parametrize(
     ("problem", "says"),
     [
-        (OrderProblem((0b10, 0b01), ()), "topological order"),
-        (OrderProblem((0b1,), ()), "topological order"),
-        (OrderProblem((0b1000,), ()), "topological order"),
-        (OrderProblem((-1,), ()), "topological order"),
-        (OrderProblem((0,), (Storage(-4, 1, 1),)), "storage 0 has -4 bytes"),
-        (OrderProblem((0,), (Storage(4.5, 1, 1),)), "storage 0 has 4.5 bytes"),
-        (OrderProblem((0,), (KEPT, Storage(1 << 70, 1, 1))), "add up to"),
-        (OrderProblem((0,), (KEPT, Storage(4, 1, 1 << 9))), "storage 1 names an operator beyond the 1"),
-        (OrderProblem((0,), (Storage(4, 1, 0),)), "has no consumers and is not kept"),
-        (OrderProblem((0, 1), (Storage(4, 1, 2),), ((0,),)), "in_place speaks of 1 operators, and there are 2"),
-        (OrderProblem((0, 1), (Storage(4, 1, 2),), ((), (7,))), "of the size of storage 7"),
-        (OrderProblem((0, 1), (Storage(4, 1, 2), Storage(8, 2, 2)), ((), (0,))), "of the size of storage 0"),
+        (OrderProblem(((1,), (0,)), ()), "topological order"),
+        (OrderProblem(((0,),), ()), "topological order"),
+        (OrderProblem(((3,),), ()), "topological order"),
+        (OrderProblem(((-1,),), ()), "topological order"),
+        (OrderProblem((0, 1), ()), "operator 0 waits for 0"),
+        (OrderProblem(((), (0,), (0, 0)), ()), "each once"),
+        (OrderProblem(((),), (Storage(-4, (0,), (0,)),)), "storage 0 has -4 bytes"),
+        (OrderProblem(((),), (Storage(4.5, (0,), (0,)),)), "storage 0 has 4.5 bytes"),
+        (OrderProblem(((),), (KEPT, Storage(1 << 70, (0,), (0,)))), "add up to"),
+        (OrderProblem(((),), (KEPT, Storage(4, (0,), (9,)))), "storage 1 names"),
+        (OrderProblem(((),), (Storage(4, (0,), ()),)), "has no consumers and is not kept"),
+        (
+            OrderProblem(((), (0,)), (Storage(4, (0,), (1,)),), ((0,),)),
+            "in_place speaks of 1 operators, and there are 2",
+        ),
+        (OrderProblem(((), (0,)), (Storage(4, (0,), (1,)),), ((), (7,))), "of the size of storage 7"),
+        (
+            OrderProblem(((), (0,)), (Storage(4, (0,), (1,)), Storage(8, (1,), (1,))), ((), (0,))),
+            "of the size of storage 0",
+        ),
     ],
 )
 @pytest.mark.parametrize("engine", ["native", "python"])
@@ -39,9 +47,9 @@ def test_a_bare_problem_that_breaks_a_law_is_named(problem, says, engine):
 
 def test_lawful_bare_problems_pass():
     assert plan_order(OrderProblem((), ())).peak_bytes == 0
-    in_place = OrderProblem((0, 1), (Storage(4, 1, 2), Storage(4, 2, 0, kept=True)), ((), (0,)))
+    in_place = OrderProblem(((), (0,)), (Storage(4, (0,), (1,)), Storage(4, (1,), (), kept=True)), ((), (0,)))
     assert plan_order(in_place).peak_bytes == 4
-    given = OrderProblem((0,), (Storage(4, 0, 1), Storage(2, 1, 1)), floor_bytes=4)
+    given = OrderProblem(((),), (Storage(4, (), (0,)), Storage(2, (0,), (0,))), floor_bytes=4)
     assert plan_order(given).peak_bytes == 6
 
 

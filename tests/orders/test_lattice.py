@@ -1,7 +1,8 @@
 """The lattice against set-based definitions on small random graphs."""
 
 import math
-from itertools import combinations
+from itertools import accumulate, combinations
+from random import Random
 
 import networkx
 import pytest
@@ -10,13 +11,21 @@ from hypothesis import strategies as st
 
 from downset import lattice
 from downset.errors import LimitReached
+from downset.graph.width import width
 
 
 @st.composite
-def masks(draw, most=8):
-    """Predecessor masks of a random graph whose index order is topological, then relabelled."""
+def forward_masks(draw, most=8):
+    """Predecessor masks of a random graph whose index order is topological."""
     count = draw(st.integers(0, most))
-    forward = [draw(st.integers(0, (1 << operator) - 1)) for operator in range(count)]
+    return [draw(st.integers(0, (1 << operator) - 1)) for operator in range(count)]
+
+
+@st.composite
+def masks(draw):
+    """The same relabelled: the index order says nothing."""
+    forward = draw(forward_masks())
+    count = len(forward)
     label = draw(st.permutations(range(count)))
     relabelled = [0] * count
     for operator, before in enumerate(forward):
@@ -73,7 +82,7 @@ def test_closures_and_reduction_agree_with_networkx(predecessors):
     )
 
 
-@given(masks())
+@given(forward_masks())
 def test_width_is_the_largest_set_of_unordered_operators(predecessors):
     below = lattice.descendants(predecessors)
     largest = 0
@@ -81,7 +90,42 @@ def test_width_is_the_largest_set_of_unordered_operators(predecessors):
         for chosen in combinations(range(len(predecessors)), size):
             if all(not below[a] >> b & 1 and not below[b] >> a & 1 for a, b in combinations(chosen, 2)):
                 largest = size
-    assert lattice.width(predecessors) == largest
+    assert width(lattice.lists(predecessors)) == largest
+
+
+@given(forward_masks())
+def test_parts_are_cut_behind_every_operator_that_is_comparable_with_all_others(predecessors):
+    above, below = lattice.ancestors(predecessors), lattice.descendants(predecessors)
+    everything = (1 << len(predecessors)) - 1
+    ends = [v + 1 for v in range(len(predecessors)) if above[v] | below[v] | 1 << v == everything]
+    parts = lattice.divided(lattice.lists(predecessors))
+    assert [0, *accumulate(map(len, parts))] == sorted({0, len(predecessors), *ends})
+    assert lattice.count_downsets(predecessors) == 1 + sum(
+        lattice.count_downsets(lattice.masks(part)) - 1 for part in parts
+    )
+    assert width(lattice.lists(predecessors)) == max((width(part) for part in parts), default=0)
+
+
+@given(masks())
+def test_lists_and_masks_are_the_same_sets(predecessors):
+    assert lattice.masks(lattice.lists(predecessors)) == tuple(predecessors)
+    assert lattice.masks(lattice.successor_lists(lattice.lists(predecessors))) == lattice.successors(predecessors)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 120), st.integers(1, 40))
+def test_width_of_larger_graphs_agrees_with_a_matching_of_the_closure(seed, count, window):
+    random = Random(seed)
+    predecessors = [
+        tuple(sorted(random.sample(range(max(0, v - window), v), min(v, window, random.randint(0, 3)))))
+        for v in range(count)
+    ]
+    closure = networkx.Graph()
+    for v, above in enumerate(lattice.ancestors(lattice.masks(predecessors))):
+        closure.add_node(("entry", v))
+        closure.add_edges_from((("entry", v), ("exit", earlier)) for earlier in lattice.bits(above))
+    entries = {node for node in closure if node[0] == "entry"}
+    matched = networkx.bipartite.maximum_matching(closure, entries)
+    assert width(predecessors) == count - len(matched) // 2
 
 
 @given(masks())
@@ -107,18 +151,18 @@ def test_counting_stops_at_its_limit():
 
 @pytest.mark.parametrize("count", [1, 5, 12])
 def test_the_estimate_is_exact_where_every_walk_weighs_the_same(count):
-    independent = [0] * count
-    chain = [0] + [1 << operator for operator in range(count - 1)]
+    independent = [()] * count
+    chain = [(), *((operator,) for operator in range(count - 1))]
     assert lattice.estimate_downsets(independent, samples=3) == 2**count
     assert lattice.estimate_downsets(chain, samples=3) == count + 1
 
 
 def test_the_estimate_passes_the_largest_float():
-    independent = lattice.estimate_downsets([0] * 1500, samples=2)
+    independent = lattice.estimate_downsets([()] * 1500, samples=2)
     assert abs(math.log2(independent) - 1500) < 1e-6
 
 
 def test_the_estimate_comes_close_on_an_irregular_graph():
     predecessors = [0, 0, 1, 1, 2, 12, 4, 96, 16, 0, 512, 1536, 8, 256]
     exact = lattice.count_downsets(predecessors)
-    assert 0.7 * exact < lattice.estimate_downsets(predecessors, samples=2000) < 1.4 * exact
+    assert 0.7 * exact < lattice.estimate_downsets(lattice.lists(predecessors), samples=2000) < 1.4 * exact

@@ -49,8 +49,10 @@ def wide_problems(draw, operators=10):
                 predecessors[reader] |= producers
             kept = draw(st.integers(0, 5)) == 0
             if readers or producers or kept:
-                storages.append(Storage(draw(st.integers(0, 30)), producers, readers or producers, kept))
-    return OrderProblem(tuple(predecessors), tuple(storages))
+                storages.append(
+                    Storage(draw(st.integers(0, 30)), *lattice.lists((producers, readers or producers)), kept)
+                )
+    return OrderProblem(lattice.lists(predecessors), tuple(storages))
 
 
 @MODELS
@@ -184,12 +186,12 @@ def test_relabelling_operators_changes_no_optimum(data):
     steps = data.draw(orders_of(problem.predecessors))
     label = {operator: place for place, operator in enumerate(steps)}
 
-    def moved(mask):
-        return sum(1 << label[operator] for operator in lattice.bits(mask))
+    def moved(operators):
+        return tuple(sorted(label[operator] for operator in operators))
 
-    predecessors = [0] * len(label)
-    for operator, mask in enumerate(problem.predecessors):
-        predecessors[label[operator]] = moved(mask)
+    predecessors = [()] * len(label)
+    for operator, before in enumerate(problem.predecessors):
+        predecessors[label[operator]] = moved(before)
     storages = tuple(
         replace(storage, producers=moved(storage.producers), consumers=moved(storage.consumers))
         for storage in problem.storages
@@ -206,7 +208,7 @@ def test_every_part_of_serenity_finds_the_optimum(problem, divided, soft_budget)
 
 
 def test_serenity_out_of_time_keeps_a_true_bound():
-    problem = OrderProblem((0,) * 18, tuple(Storage(v + 1, 1 << v, 1 << v) for v in range(18)))
+    problem = OrderProblem(((),) * 18, tuple(Storage(v + 1, (v,), (v,)) for v in range(18)))
     found = serenity(problem, time_limit_s=0.02)
     assert found.bound <= 18
     verify_steps(problem.predecessors, found.solution)
@@ -217,13 +219,13 @@ def test_algorithm_1_visits_every_downset_of_independent_chains_once():
     are counted in closed form: 2^n between source and sink, and three more."""
     for branches in (1, 3, 6):
         count = branches + 2
-        middle = sum(1 << v for v in range(1, branches + 1))
-        predecessors = (0, *(1 for _ in range(branches)), middle)
-        storages = (Storage(5, 1, middle), *(Storage(v, 1 << v, 1 << count - 1) for v in range(1, branches + 1)))
+        middle = tuple(range(1, branches + 1))
+        predecessors = ((), *((0,) for _ in middle), middle)
+        storages = (Storage(5, (0,), middle), *(Storage(v, (v,), (count - 1,)) for v in middle))
         problem = OrderProblem(predecessors, storages)
         found = serenity(problem, divided=False, soft_budget=False)
         # one entry of the memo for every downset but the last: |V| levels of together 2^n + 1 zero-indegree sets
-        assert found.states == lattice.count_downsets(predecessors) - 1 == 2**branches + 1
+        assert found.states == lattice.count_downsets(lattice.masks(predecessors)) - 1 == 2**branches + 1
 
 
 @given(problem=wide_problems(operators=12), states=st.integers(0, 6))
@@ -251,13 +253,13 @@ def test_alternatives_are_other_orders_within_the_budget(data):
 
 
 def test_the_oracle_stops_rather_than_guesses():
-    problem = OrderProblem((0,) * 30, tuple(Storage(1, 1 << v, 1 << v) for v in range(30)))
+    problem = OrderProblem(((),) * 30, tuple(Storage(1, (v,), (v,)) for v in range(30)))
     with pytest.raises(LimitReached, match="use method 'optimal'"):
         exhaustive(problem, time_limit_s=0.05)
 
 
 def test_unknown_names_list_the_known_ones():
-    problem = OrderProblem((0,), (Storage(1, 1, 1),))
+    problem = OrderProblem(((),), (Storage(1, (0,), (0,)),))
     with pytest.raises(UsageError, match="choose one of file"):
         plan_order(problem, method="magic")
     with pytest.raises(UsageError, match="native or python"):

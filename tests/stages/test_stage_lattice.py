@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from downset.errors import UsageError
-from downset.lattice import bits, count_downsets, width
+from downset.graph.width import width
+from downset.lattice import bits, count_downsets, lists
 from downset.stages.endings import ENDINGS, stage_lattice
 from downset.stages.problem import groups_of
 
@@ -91,7 +92,7 @@ def test_compiled_written_and_brute_force_agree(predecessors, max_ops, max_group
 def test_independent_paths_reach_the_bound(paths, length):
     """Figure 13: d paths of c operators have C(c + 2, 2)^d pairs, the empty ending of each downset counted."""
     predecessors = tuple(0 if unit % length == 0 else 1 << (unit - 1) for unit in range(paths * length))
-    assert width(predecessors) == paths
+    assert width(lists(predecessors)) == paths
     for engine in ("native", "python"):
         lattice = stage_lattice(predecessors, engine=engine)
         assert lattice.pairs() + lattice.states() == comb(length + 2, 2) ** paths

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from downset.errors import InvalidPlan
+from downset.errors import InvalidPlan, LimitReached
 from downset.text import escaped
 
-__all__ = ["SCHEMA", "OutputsDiffer", "json_option", "print_failure", "print_json"]
+__all__ = ["SCHEMA", "NotKnown", "OutputsDiffer", "json_option", "print_failure", "print_json"]
 
 SCHEMA = 1
 """Of all commands. It changes where a key means something else; keys are added without a change."""
@@ -28,6 +28,14 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 class OutputsDiffer(InvalidPlan):
     """Outputs differ by more than is allowed. `found`: the command's own keys, which are printed all the same."""
+
+    def __init__(self, message: str, found: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+class NotKnown(LimitReached):
+    """Nothing is known of what was asked. `found`: the command's own keys, which are printed all the same."""
 
     def __init__(self, message: str, found: Mapping[str, Any]) -> None:
         super().__init__(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import rich_click as click
@@ -15,7 +16,7 @@ from downset.commands.options import (
     trust_option,
     worker_memory_option,
 )
-from downset.results import Inspection
+from downset.results import Inspection, StepNeed
 from downset.text import format_bytes, printable
 
 __all__ = ["inspect"]
@@ -44,6 +45,18 @@ def inspect(model: str, memory: str | None, shapes: tuple[str, ...], trust: bool
         _print_screen(found, console())
 
 
+_SHOWN = 1_000
+"""Operators on the screen: a table of more takes longer to draw than the network to look into."""
+
+
+def _around_peak(steps: Sequence[StepNeed]) -> tuple[Sequence[StepNeed], int]:
+    """The operators to show, the first of the most live bytes in the middle, and how many are left out."""
+    peak = max(range(len(steps)), key=lambda step: steps[step].live_bytes, default=0)
+    low = max(min(peak - _SHOWN // 2, len(steps) - _SHOWN), 0)
+    shown = steps[low : low + _SHOWN]
+    return shown, len(steps) - len(shown)
+
+
 def _print_screen(found: Inspection, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -64,7 +77,8 @@ def _print_screen(found: Inspection, out: Any) -> None:
     for column in ("step", "live bytes", "", "kind", "name"):
         table.add_column(column, justify="right" if column in ("step", "live bytes") else "left", no_wrap=True)
     peak = max(found.peak_bytes, 1)
-    for row in found.steps:
+    shown, left_out = _around_peak(found.steps)
+    for row in shown:
         bar = "█" * round(20 * row.live_bytes / peak)
         mark = " ← peak" if row.live_bytes == found.peak_bytes else ""
         room = max(out.width - 60 - len(mark), 20)
@@ -73,3 +87,5 @@ def _print_screen(found: Inspection, out: Any) -> None:
         cells = (str(row.step), format_bytes(row.live_bytes), bar, printable(row.kind), name + mark)
         table.add_row(*map(Text, cells))
     out.print(table)
+    if left_out:
+        out.print(f"{left_out:,} more operators; --json lists them all", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`downset verify`: do two model files compute the same?"""
+"""`downset verify`: do two model files hold the same network?"""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from downset.commands.envelope import OutputsDiffer, json_option, print_json
+from downset.commands.envelope import NotKnown, OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, shape_option, time_limit_option, worker_memory_option
+from downset.text import printable
 
 if TYPE_CHECKING:
     from downset.runtimes.compare import RuntimeName
@@ -24,11 +25,13 @@ __all__ = ["verify"]
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="Largest difference allowed.",
+    help="Largest absolute difference of outputs allowed. By default none where the networks are proven to compute "
+    "alike; else floats may differ by rounding, 1e-4 of the largest.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the inputs made up.")
+@click.option(
+    "--input", "inputs", multiple=True, type=click.Path(), help="Your own data: .npy, or .npz by names; repeatable."
+)
 @time_limit_option("For reading and running.", given=False)
 @worker_memory_option
 @json_option("verify")
@@ -37,24 +40,37 @@ def verify(
     second: str,
     runtime: RuntimeName | None,
     shapes: tuple[str, ...],
-    tolerance: float,
+    tolerance: float | None,
     seed: int,
+    inputs: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run FIRST and SECOND on the same seeded inputs and compare the outputs; exit 4 if they differ."""
+    """Prove that FIRST and SECOND hold the same network, and run both on the same inputs; exit 4 if they differ, 6 if
+    there is no proof and the outputs never change."""
     from downset.errors import UsageError
+    from downset.reports.comparisons import comparison_lines, difference
     from downset.reports.json_form import comparison_json
 
-    if not math.isfinite(tolerance):
+    if tolerance is not None and not math.isfinite(tolerance):
         raise UsageError(f"--tolerance {tolerance} allows no comparison; give a number from 0")
     from downset.runtimes.compare import compare
 
-    found = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed)
-    if not found.within(tolerance):
-        reason = found.note or f"largest absolute difference {found.max_abs_error:g}"
-        raise OutputsDiffer(f"{first} and {second} differ in {found.runtime}: {reason}", comparison_json(found))
+    found = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs)
+    agree = found.rounds_alike and not found.inside_note if tolerance is None else found.within(tolerance)
+    proof = found.proof
+    if not agree:
+        why = f" ({proof.reason})" if proof is not None and proof.reason else ""
+        raise OutputsDiffer(
+            f"{first} and {second} differ in {found.runtime}: {difference(found)}{why}", comparison_json(found)
+        )
+    if not found.telling and not (proof is not None and proof.proven):
+        raise NotKnown(
+            f"{first} and {second} are not proven the same ({proof.reason if proof else ''}), and their outputs are "
+            "the same for every input tried: nothing is known; give data that they answer to with --input",
+            comparison_json(found),
+        )
     if as_json:
         print_json("verify", comparison_json(found))
     else:
-        how = "equal bit for bit" if found.equal else f"within {tolerance:g} (largest {found.max_abs_error:g})"
-        console().print(f"outputs {how} in {found.runtime}", markup=False)
+        for line in comparison_lines(found):
+            console().print(printable(line), markup=False, soft_wrap=True)

@@ -10,13 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from downset.arenas.plan import plan_arena
+from downset.equivalence.prove import prove
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError
 from downset.formats.reading import load
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.plans import Arena, Rewrite, Together
-from downset.results import Comparison
-from downset.runtimes.compare import RuntimeName, compare_outputs, not_compared
+from downset.reports.comparisons import difference
+from downset.results import Comparison, Proof
+from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
+from downset.runtimes.differences import not_compared
 from downset.runtimes.targets import Target
 
 __all__ = [
@@ -32,8 +35,6 @@ __all__ = [
     "write_planned",
 ]
 
-ROUNDING = 1e-4
-"""A rewritten float network may differ by so much of the largest output: its sums are added up in another order."""
 NOT_MEASURED = "not measured: "
 """How the note begins that says why the runtime could not be asked."""
 
@@ -161,66 +162,66 @@ def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
 
 
 def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Comparison:
-    """Run both files on the same seeded inputs in the first runtime that can run the original.
+    """Prove that the chosen file holds the original's network, and run both on the same inputs; the target's own
+    runtime is asked first where the network is rewritten, for LiteRT's optimised integer kernels round by a channel's
+    place among all.
 
-    Reordering changes no bit, so a difference is an error; only ONNX Runtime's own optimisation may round differently
-    from the original, and then the reordered file must still equal the optimised one. For a rewritten file see
-    `_compare_rewritten`. Raises InvalidPlan where the outputs differ by more than that.
+    What ONNX Runtime makes of a file with its own optimisation is compared by running alone; the chosen file is held
+    against that form of it. Raises InvalidPlan where the files differ by more than rounding, where offsets are wrong,
+    and where nothing is known: no proof, and outputs that are the same for every input.
     """
     original = candidates[0]
     if chosen is original:
-        return Comparison(True, 0.0, "", "the file is shipped as it is")
-    if chosen.rewrites:
-        return _compare_rewritten(job, original, chosen)
+        return Comparison(True, 0.0, "", "the file is shipped as it is", proof=Proof(True))
+    proof = _proof(candidates, chosen)
     reasons = []
-    for name in job.target.runners:
+    for name in reversed(job.target.runners) if chosen.rewrites else job.target.runners:
         try:
-            found = _outputs_of(job, original, chosen, name)
-            optimised = next((item for item in candidates if item.name == "optimised"), None)
-            if found.equal is False and optimised is not None:
-                alone = compare_outputs(optimised.path, chosen.path, runtime=name, seed=job.seed, ordered=True)
-                if alone.equal:
-                    note = "reordering changes no bit; ONNX Runtime's optimisation with fixed sizes rounds differently"
-                    return Comparison(False, found.max_abs_error, name, note)
-            if found.equal is False:
-                raise _differs(original, chosen, found)
-            return found
-        except UnsupportedError as error:
-            reasons.append(f"{name}: {error}")
-    return not_compared("; ".join(reasons))
-
-
-def _outputs_of(job: Job, original: Candidate, chosen: Candidate, runtime: RuntimeName) -> Comparison:
-    ordered = job.target.file_order
-    return compare_outputs(
-        original.path, chosen.path, runtime=runtime, shapes=job.shapes, seed=job.seed, ordered=ordered
-    )
-
-
-def _compare_rewritten(job: Job, original: Candidate, chosen: Candidate) -> Comparison:
-    """Sums that are added up in another order round differently: floats must be equal up to that, integers to the bit
-    unless the rewriting is said to be inexact. The target's own runtime is asked first: LiteRT's optimised integer
-    kernels round by a channel's place among all. What no runtime can compare is not shipped."""
-    reasons = []
-    for name in reversed(job.target.runners):
-        try:
-            found = _outputs_of(job, original, chosen, name)
+            found = _outputs_of(job, original, chosen, name, proof)
         except UnsupportedError as error:
             reasons.append(f"{name}: {error}")
             continue
-        if found.equal:
-            return found
-        worst, largest = found.max_abs_error, found.largest
-        if worst is None:
-            raise _differs(original, chosen, found)
-        if chosen.plan is not None and chosen.plan.inexact:
-            note = f"rounded part by part: largest difference in {name} {worst:.3g} of outputs up to {largest:.3g}"
-        elif found.floats and worst <= ROUNDING * max(largest, 1e-6):
-            note = f"equal up to rounding in {name}: largest difference {worst:.2g} of outputs up to {largest:.3g}"
-        else:
-            raise _differs(original, chosen, found)
-        return replace(found, note=note)
-    raise InvalidPlan(f"the {chosen.name} file could not be compared with the original ({'; '.join(reasons)})")
+        if not job.shapes:
+            found = with_offsets(original.path, chosen.path, found, seed=job.seed)
+        return _judged(original, chosen, found)
+    if chosen.rewrites and not proof.proven:
+        raise InvalidPlan(f"the {chosen.name} file could not be compared with the original ({'; '.join(reasons)})")
+    return replace(not_compared("; ".join(reasons)), proof=proof)
+
+
+def _proof(candidates: Sequence[Candidate], chosen: Candidate) -> Proof:
+    optimised = next((item for item in candidates if item.name == "optimised"), None)
+    if optimised is None:
+        return prove(candidates[0].path, chosen.path)
+    if chosen is optimised:
+        return Proof(True, optimised=True)
+    return replace(prove(optimised.path, chosen.path), optimised=True)
+
+
+def _judged(original: Candidate, chosen: Candidate, found: Comparison) -> Comparison:
+    """The comparison, if it lets the file be shipped."""
+    inexact = chosen.plan is not None and chosen.plan.inexact
+    if not found.equal and inexact and found.max_abs_error is not None:
+        return replace(found, note="rounded part by part, as asked for")
+    if not found.rounds_alike or (found.inside_note and not inexact):
+        raise _differs(original, chosen, found)
+    proven = found.proof is not None and found.proof.proven
+    if not proven and not found.telling:
+        reason = found.proof.reason if found.proof is not None else ""
+        raise InvalidPlan(
+            f"{original.path}: the {chosen.name} file is not proven the same ({reason}), and the outputs are the same "
+            "for every input tried; nothing written"
+        )
+    return found
+
+
+def _outputs_of(
+    job: Job, original: Candidate, chosen: Candidate, runtime: RuntimeName, proof: Proof | None = None
+) -> Comparison:
+    return compare_outputs(
+        original.path, chosen.path, runtime=runtime, shapes=job.shapes, seed=job.seed,
+        ordered=job.target.file_order, proof=proof,
+    )  # fmt: skip
 
 
 def differences_elsewhere(job: Job, original: Candidate, chosen: Candidate, outputs: Comparison) -> list[str]:
@@ -242,5 +243,5 @@ def differences_elsewhere(job: Job, original: Candidate, chosen: Candidate, outp
 def _differs(original: Candidate, chosen: Candidate, found: Comparison) -> InvalidPlan:
     return InvalidPlan(
         f"{original.path}: the {chosen.name} file gave other outputs in {found.runtime} "
-        f"(largest error {found.max_abs_error}; {found.note}); nothing written"
+        f"({difference(found)}); nothing written"
     )

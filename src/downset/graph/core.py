@@ -150,19 +150,13 @@ class Graph:
                     read_by[tensor].append(index)
         return tuple(map(tuple, read_by))
 
-    def predecessors(self) -> tuple[int, ...]:
-        """By operator: the mask of the operators it directly waits for (bit i: operator i)."""
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """By operator: the operators it directly waits for, ascending, each once."""
         made_by = self.producers()
-        masks = []
-        for op in self.ops:
-            mask = 0
-            for tensor in op.inputs:
-                if tensor != ABSENT and made_by[tensor] >= 0:
-                    mask |= 1 << made_by[tensor]
-            for earlier in op.after:
-                mask |= 1 << earlier
-            masks.append(mask)
-        return tuple(masks)
+        return tuple(
+            tuple(sorted({*op.after, *(made_by[tensor] for tensor in op.inputs if tensor != ABSENT)} - {-1}))
+            for op in self.ops
+        )
 
     def constant(self, tensor: int) -> npt.NDArray[Any] | None:
         """The value of a constant tensor, or None where the tensor is no constant with a known value."""

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from downset.errors import LimitReached
 from downset.graph.core import Graph
 from downset.isolation import machine_bytes
-from downset.lattice import bits
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import Record
 from downset.memory.storages import share, takeover
@@ -43,24 +42,25 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A block of `nbytes` (already aligned): allocated when the first of the `producers` (a mask; 0: before the start)
-    runs, freed when all `consumers` (a mask) ran, unless `kept` to the end. `consumers` is never 0 unless `kept`: who
-    is read by nobody is consumed by its producers."""
+    """A block of `nbytes` (already aligned): allocated when the first of the `producers` runs (none: before the start),
+    freed when all `consumers` ran, unless `kept` to the end. Both list operators, ascending, each once. A storage
+    without `consumers` is `kept`: what is read by nobody is consumed by its producers."""
 
     nbytes: int
-    producers: int
-    consumers: int
+    producers: tuple[int, ...]
+    consumers: tuple[int, ...]
     kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OrderProblem:
-    """All that an order planner sees. `predecessors[v]` is a mask; `in_place[v]` lists the storages whose bytes v's
-    output may take over, each of the same size as what v allocates, if by then only v has still to read them.
+    """All that an order planner sees. `predecessors[v]` lists the operators that v directly waits for, ascending;
+    `in_place[v]` the storages whose bytes v's output may take over, each of the same size as what v allocates, if by
+    then only v has still to read them.
 
     `floor_bytes`: what any order needs even before its first operator (all graph inputs at once)."""
 
-    predecessors: tuple[int, ...]
+    predecessors: tuple[tuple[int, ...], ...]
     storages: tuple[Storage, ...]
     in_place: tuple[tuple[int, ...], ...] = ()
     floor_bytes: int = 0
@@ -73,11 +73,11 @@ class OrderProblem:
 
 
 def live_bytes(problem: OrderProblem, downset: int) -> int:
-    """Bytes live once exactly the operators of `downset` ran. O(storages)."""
+    """Bytes live once exactly the operators of `downset` (a mask) ran. O(storages)."""
     total = 0
     for storage in problem.storages:
-        allocated = storage.producers == 0 or storage.producers & downset
-        freed = not storage.kept and storage.consumers & ~downset == 0
+        allocated = not storage.producers or _ran(storage.producers, downset)
+        freed = not storage.kept and len(_ran(storage.consumers, downset)) == len(storage.consumers)
         if allocated and not freed:
             total += storage.nbytes
     return total
@@ -85,37 +85,45 @@ def live_bytes(problem: OrderProblem, downset: int) -> int:
 
 def transient_bytes(problem: OrderProblem, downset: int, operator: int) -> int:
     """Bytes live while `operator` runs right after exactly those of `downset`. O(storages)."""
-    bit = 1 << operator
     total = live_bytes(problem, downset)
     for storage in problem.storages:
-        if storage.producers & bit and not storage.producers & downset:
+        if operator in storage.producers and not _ran(storage.producers, downset):
             total += storage.nbytes
     for candidate in problem.candidates(operator):
         storage = problem.storages[candidate]
-        if storage.consumers & ~downset == bit:
+        if [v for v in storage.consumers if not downset >> v & 1] == [operator]:
             return total - storage.nbytes
     return total
 
 
+def _ran(operators: Sequence[int], downset: int) -> list[int]:
+    return [operator for operator in operators if downset >> operator & 1]
+
+
 def profile(problem: OrderProblem, steps: Sequence[int]) -> list[int]:
     """By step: `transient_bytes` while that operator runs. Incremental: O(steps + storages touched)."""
-    produced: list[list[Storage]] = [[] for _ in problem.predecessors]
-    consumed: list[list[Storage]] = [[] for _ in problem.predecessors]
-    for storage in problem.storages:
-        for operator in bits(storage.producers):
-            produced[operator].append(storage)
-        for operator in bits(0 if storage.kept else storage.consumers):
-            consumed[operator].append(storage)
-    live = sum(storage.nbytes for storage in problem.storages if storage.producers == 0)
-    downset, transients = 0, []
+    storages = problem.storages
+    produced: list[list[int]] = [[] for _ in problem.predecessors]
+    consumed: list[list[int]] = [[] for _ in problem.predecessors]
+    for index, storage in enumerate(storages):
+        for operator in storage.producers:
+            produced[operator].append(index)
+        for operator in storage.consumers:
+            consumed[operator].append(index)
+    allocated = [not storage.producers for storage in storages]
+    waiting = [len(storage.consumers) for storage in storages]
+    live = sum(storage.nbytes for storage in storages if not storage.producers)
+    transients = []
     for operator in steps:
-        bit = 1 << operator
-        live += sum(storage.nbytes for storage in produced[operator] if not storage.producers & downset)
-        taken = (problem.storages[candidate] for candidate in problem.candidates(operator))
-        reused = next((storage.nbytes for storage in taken if storage.consumers & ~downset == bit), 0)
+        for index in produced[operator]:
+            live += 0 if allocated[index] else storages[index].nbytes
+            allocated[index] = True
+        taken = (index for index in problem.candidates(operator) if operator in storages[index].consumers)
+        reused = next((storages[index].nbytes for index in taken if waiting[index] == 1), 0)
         transients.append(live - reused)
-        downset |= bit
-        live -= sum(storage.nbytes for storage in consumed[operator] if not storage.consumers & ~downset)
+        for index in consumed[operator]:
+            waiting[index] -= 1
+            live -= 0 if waiting[index] or storages[index].kept else storages[index].nbytes
     return transients
 
 
@@ -124,24 +132,23 @@ def peak_bytes(problem: OrderProblem, steps: Sequence[int]) -> int:
     return max([problem.floor_bytes, *profile(problem, steps)])
 
 
+_OPERATOR_BYTES = 6_000
+"""Measured: what `order` and `inspect` hold at their most, an operator, beside what does not grow with the network."""
+
+
 def _check_size(graph: Graph) -> None:
-    """Before any of it is taken: masks are as long as the number of operators, and there are a few for each."""
-    count = len(graph.ops)
-    needed, there = _MASK_BYTES * count * count, machine_bytes()
+    """Before any of it is taken."""
+    needed, there = _OPERATOR_BYTES * len(graph.ops), machine_bytes()
     if needed > there:
         raise LimitReached(
-            f"{graph.name}: planning {count:,} operators takes about {format_bytes(needed)} bytes, and this machine "
-            f"has {format_bytes(there)}; divide the network"
+            f"{graph.name}: planning {len(graph.ops):,} operators takes about {format_bytes(needed)} bytes, and this "
+            f"machine has {format_bytes(there)}; divide the network"
         )
 
 
-_MASK_BYTES = 0.4
-"""Measured: what `order` takes at its most, over the square of the number of operators."""
-
-
 def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProblem:
-    """The ordering problem of a graph under a memory model. O(operators · inputs + storages) mask steps.
-    Raises LimitReached where the masks do not fit into this machine's memory."""
+    """The ordering problem of a graph under a memory model. O(operators · inputs + storages) time and memory.
+    Raises LimitReached where they do not fit into this machine's memory."""
     _check_size(graph)
     model = memory_model(memory)
     sharing = share(graph, model)
@@ -149,9 +156,10 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
     storages: list[Storage] = []
     floor = 0
     for index, nbytes in enumerate(sharing.nbytes):
-        producers, consumers, kept = sharing.producers[index], sharing.consumers[index], sharing.kept[index]
-        floor += nbytes if producers == 0 else 0
-        if nbytes == 0 or (producers == 0 and consumers == 0 and not kept):
+        producers, consumers = tuple(sharing.producers[index]), tuple(sharing.consumers[index])
+        kept = sharing.kept[index]
+        floor += 0 if producers else nbytes
+        if nbytes == 0 or not (producers or consumers or kept):
             continue  # an input that nobody reads weighs only before the start: that is the floor
         number[index] = len(storages)
         storages.append(Storage(nbytes, producers, consumers or producers, kept))
@@ -182,11 +190,11 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
     sharing = share(graph, model)
     at = {operator: step for step, operator in enumerate(steps)}
     steps_of = [
-        (sorted(at[v] for v in bits(produced)), sorted(at[v] for v in bits(consumed)))
+        (sorted(at[v] for v in produced), sorted(at[v] for v in consumed))
         for produced, consumed in zip(sharing.producers, sharing.consumers, strict=True)
     ]
     idle = any(
-        sharing.producers[i] == 0 and not sharing.consumers[i] and not sharing.kept[i] and sharing.nbytes[i]
+        not sharing.producers[i] and not sharing.consumers[i] and not sharing.kept[i] and sharing.nbytes[i]
         for i in range(len(steps_of))
     )
     begin = -1 if idle else 0

@@ -14,13 +14,17 @@ __all__ = ["Sharing", "share", "takeover"]
 
 @dataclass(slots=True)
 class Sharing:
-    """Storages by index: aligned bytes, masks of producers (0: before the start) and consumers, kept to the end."""
+    """Storages by index: aligned bytes, producers (none: before the start) and consumers, each ascending and once, kept
+    to the end."""
 
     storages_of: list[tuple[int, ...]]
     """By tensor: none (not counted), one, or several (a zero-copy concatenation)."""
+    inputs: frozenset[int]
+    outputs: frozenset[int]
+    """Tensors of the graph's interface."""
     nbytes: list[int] = field(default_factory=list)
-    producers: list[int] = field(default_factory=list)
-    consumers: list[int] = field(default_factory=list)
+    producers: list[list[int]] = field(default_factory=list)
+    consumers: list[list[int]] = field(default_factory=list)
     kept: list[bool] = field(default_factory=list)
     exclusive: list[bool] = field(default_factory=list)
     """Whether an operator may overwrite it: neither a graph input, nor an output, nor part of a concatenation view."""
@@ -29,20 +33,20 @@ class Sharing:
     _merged: dict[int, int] = field(default_factory=dict)
     """Storage -> the one it was merged into."""
 
-    def add(self, nbytes: int, producer: int) -> int:
+    def add(self, nbytes: int, producer: int | None) -> int:
         self.nbytes.append(nbytes)
-        self.producers.append(producer)
-        self.consumers.append(0)
+        self.producers.append([] if producer is None else [producer])
+        self.consumers.append([])
         self.kept.append(False)
-        self.exclusive.append(producer != 0)
+        self.exclusive.append(producer is not None)
         self.open_to_sums.append(True)
         return len(self.nbytes) - 1
 
     def merge(self, into: int, other: int) -> None:
         """One storage for both, that lives from the first producer to the last consumer of either."""
-        self.producers[into] |= self.producers[other]
-        self.consumers[into] |= self.consumers[other]
-        self.nbytes[other] = self.producers[other] = self.consumers[other] = 0
+        self.producers[into] = sorted({*self.producers[into], *self.producers[other]})
+        self.consumers[into] = sorted({*self.consumers[into], *self.consumers[other]})
+        self.nbytes[other], self.producers[other], self.consumers[other] = 0, [], []
         self._merged[other] = into
 
     def settle(self) -> None:
@@ -66,29 +70,29 @@ class Sharing:
 
 
 def share(graph: Graph, model: MemoryModel) -> Sharing:
-    """The storages of a graph. O(operators · inputs) mask steps."""
-    sharing = Sharing([()] * len(graph.tensors))
-    read_by, outputs = graph.consumers(), frozenset(graph.outputs)
+    """The storages of a graph. O(operators · inputs)."""
+    sharing = Sharing([()] * len(graph.tensors), frozenset(graph.inputs), frozenset(graph.outputs))
+    read_by = graph.consumers()
     if model.inputs != "not counted":
         for tensor in dict.fromkeys(graph.inputs):
             if graph.tensors[tensor].role == "activation":
-                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), 0),)
+                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), None),)
     for index, op in enumerate(graph.ops):
-        bit = 1 << index
         parts = [tensor for tensor in op.inputs if tensor != ABSENT]
         for tensor in parts:
             for storage in sharing.storages_of[tensor]:
-                sharing.consumers[storage] |= bit
+                if sharing.consumers[storage][-1:] != [index]:
+                    sharing.consumers[storage].append(index)
         for position, tensor in enumerate(op.outputs):
             if tensor == ABSENT or graph.tensors[tensor].role != "activation":
                 continue
-            if tensor in outputs and not model.outputs_counted:
+            if tensor in sharing.outputs and not model.outputs_counted:
                 continue
             held = [storage for part in parts for storage in sharing.storages_of[part]]
-            if position == 0 and _is_view(graph, model, op):
+            if position == 0 and _is_view(graph, model, op, sharing):
                 sharing.storages_of[tensor] = sharing.storages_of[op.inputs[0]]
                 sharing.close(sharing.storages_of[tensor])
-            elif _is_concatenation_view(graph, model, op, tensor, parts, sharing):
+            elif _is_concatenation_view(model, op, tensor, parts, sharing):
                 sharing.storages_of[tensor] = tuple(held)
                 for storage in held:
                     sharing.exclusive[storage] = False
@@ -98,7 +102,7 @@ def share(graph: Graph, model: MemoryModel) -> Sharing:
                     sharing.merge(held[0], other)
                 sharing.storages_of[tensor] = (held[0],)
             else:
-                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), bit),)
+                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), index),)
             if op.kind == "Sum" and op.attrs.get("activation"):
                 sharing.close(sharing.storages_of[tensor])
     sharing.settle()
@@ -112,23 +116,21 @@ def _aligned_bytes(graph: Graph, model: MemoryModel, tensor: int) -> int:
     return align_up(graph.tensors[tensor].nbytes, model.alignment)
 
 
-def _is_view(graph: Graph, model: MemoryModel, op: Op) -> bool:
+def _is_view(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool:
     """Whether the first output is the same bytes as the first input."""
     if op.kind not in model.views or not op.inputs or op.inputs[0] == ABSENT:
         return False
     source, made = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if source.role != "activation" or source.nbytes != made.nbytes:
         return False
-    if model.inputs_apart and op.inputs[0] in graph.inputs:
+    if model.inputs_apart and op.inputs[0] in sharing.inputs:
         return False
     # A runtime copies where an output of the graph would alias an input of it.
-    return op.outputs[0] not in graph.outputs or not (model.outputs_apart or op.inputs[0] in graph.inputs)
+    return op.outputs[0] not in sharing.outputs or not (model.outputs_apart or op.inputs[0] in sharing.inputs)
 
 
-def _is_concatenation_view(
-    graph: Graph, model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing
-) -> bool:
-    if op.kind != "Concat" or not model.concat_is_view or tensor in graph.outputs or op.attrs.get("activation"):
+def _is_concatenation_view(model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing) -> bool:
+    if op.kind != "Concat" or not model.concat_is_view or tensor in sharing.outputs or op.attrs.get("activation"):
         return False
     held = [storage for part in parts for storage in sharing.storages_of[part]]
     return len(set(held)) == len(held) and all(sharing.storages_of[part] for part in parts)
@@ -154,7 +156,7 @@ def _accumulates(
         len(set(held)) == len(parts)  # none twice
         and all(len(storages) == 1 for storages in held)
         and all(read_by[part] == (index,) and graph.tensors[part].nbytes == nbytes for part in parts)
-        and not set(parts) & {*graph.inputs, *graph.outputs}
+        and not set(parts) & (sharing.inputs | sharing.outputs)
         and all(sharing.open_to_sums[storage] for (storage,) in held)
     )
 
@@ -167,9 +169,9 @@ def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list
     if len(op.outputs) != 1 or op.outputs[0] == ABSENT:
         return []
     made = sharing.storages_of[op.outputs[0]]
-    if len(made) != 1 or sharing.producers[made[0]].bit_count() != 1:
+    if len(made) != 1 or len(sharing.producers[made[0]]) != 1:
         return []
-    if model.outputs_apart and op.outputs[0] in graph.outputs:
+    if model.outputs_apart and op.outputs[0] in sharing.outputs:
         return []
     if at is not None and (at >= len(op.inputs) or op.inputs.count(op.inputs[at]) > 1):
         return []  # what is read elsewhere too cannot be overwritten while it is
@@ -183,7 +185,7 @@ def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list
             and storage not in found
             and sharing.exclusive[storage]
             and not sharing.kept[storage]
-            and not (model.in_place_only_reader and sharing.consumers[storage].bit_count() > 1)
+            and not (model.in_place_only_reader and len(sharing.consumers[storage]) > 1)
             and sharing.nbytes[storage] == sharing.nbytes[made[0]]
             and graph.tensors[tensor].nbytes == graph.tensors[op.outputs[0]].nbytes
         ):

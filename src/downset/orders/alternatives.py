@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from random import Random
 
-from downset.lattice import bits, successors
+from downset.lattice import successor_lists
 from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
 
@@ -30,7 +30,7 @@ def alternatives(
     deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
     random = Random(seed)
-    after = successors(problem.predecessors)
+    after = successor_lists(problem.predecessors)
     if space.peak(start) > budget_bytes or len(start) < 2:
         return []
     order = list(start)
@@ -41,8 +41,8 @@ def alternatives(
         at = random.randrange(len(order))
         operator = order[at]
         place = {other: position for position, other in enumerate(order)}
-        low = max((place[other] + 1 for other in bits(problem.predecessors[operator])), default=0)
-        high = min((place[other] - 1 for other in bits(after[operator])), default=len(order) - 1)
+        low = max((place[other] + 1 for other in problem.predecessors[operator]), default=0)
+        high = min((place[other] - 1 for other in after[operator]), default=len(order) - 1)
         if low >= high:
             continue
         to = random.randint(low, high)

@@ -11,7 +11,7 @@ Deviations: where v may run in place its largest candidate is taken off, which k
 from __future__ import annotations
 
 from downset import native
-from downset.lattice import ancestors, downsets
+from downset.lattice import ancestors, downsets, masks
 from downset.memory.liveness import OrderProblem, live_bytes
 from downset.methods import EngineName, check_engine
 from downset.orders.native_form import native_problem
@@ -28,16 +28,21 @@ def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: 
     if engine == "native":
         known = range(len(problem.predecessors))
         return native.compiled.closure_bound(native_problem(problem), known, time_limit_s)
-    above = ancestors(problem.predecessors)
+    predecessors = masks(problem.predecessors)
+    above = ancestors(predecessors)
     kept = sum(storage.nbytes for storage in problem.storages if storage.kept)
     bound = max(problem.floor_bytes, live_bytes(problem, 0), kept)
-    every = list(downsets(problem.predecessors, limit=1_000_000))
+    every = list(downsets(predecessors, limit=1_000_000))
     least = [sum(storage.nbytes for storage in problem.storages)] * len(above)
     for operator, before in enumerate(above):
         bit = 1 << operator
         reused = max((problem.storages[c].nbytes for c in problem.candidates(operator)), default=0)
         for downset in every:
             if not before & ~downset and not downset & bit:
-                own = sum(s.nbytes for s in problem.storages if s.producers & bit and not s.producers & downset)
+                own = sum(
+                    storage.nbytes
+                    for storage in problem.storages
+                    if operator in storage.producers and not any(downset >> v & 1 for v in storage.producers)
+                )
                 least[operator] = min(least[operator], live_bytes(problem, downset) + own - reused)
     return max([bound, *least])

@@ -12,17 +12,16 @@ from downset.plans import Order
 __all__ = ["verify_order", "verify_steps"]
 
 
-def verify_steps(predecessors: Sequence[int], steps: Sequence[int]) -> None:
+def verify_steps(predecessors: Sequence[Sequence[int]], steps: Sequence[int]) -> None:
     """Raise InvalidPlan unless `steps` runs every operator once, each after its predecessors."""
     if sorted(steps) != list(range(len(predecessors))):
         raise InvalidPlan(f"the order has {len(steps)} steps that are not the {len(predecessors)} operators, each once")
-    done = 0
+    done = [False] * len(steps)
     for step, operator in enumerate(steps):
-        missing = predecessors[operator] & ~done
-        if missing:
-            earlier = missing.bit_length() - 1
-            raise InvalidPlan(f"step {step}: operator {operator} runs before operator {earlier}, which it needs")
-        done |= 1 << operator
+        for earlier in predecessors[operator]:
+            if not done[earlier]:
+                raise InvalidPlan(f"step {step}: operator {operator} runs before operator {earlier}, which it needs")
+        done[operator] = True
 
 
 def verify_order(graph: Graph, order: Order) -> None:

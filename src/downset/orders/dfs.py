@@ -8,7 +8,7 @@ Deviations: none; among operators that became ready together the lowest index go
 
 from __future__ import annotations
 
-from downset.lattice import bits, successors
+from downset.lattice import successor_lists
 from downset.memory.liveness import OrderProblem
 from downset.plans import Found
 
@@ -17,15 +17,15 @@ __all__ = ["dfs"]
 
 def dfs(problem: OrderProblem) -> Found:
     """Last ready, first run."""
-    after = successors(problem.predecessors)
-    missing = [mask.bit_count() for mask in problem.predecessors]
+    after = successor_lists(problem.predecessors)
+    missing = [len(before) for before in problem.predecessors]
     stack = [operator for operator, count in enumerate(missing) if count == 0][::-1]
     steps = []
     while stack:
         operator = stack.pop()
         steps.append(operator)
         opened = []
-        for later in bits(after[operator]):
+        for later in after[operator]:
             missing[later] -= 1
             if missing[later] == 0:
                 opened.append(later)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from downset.errors import LimitReached
-from downset.lattice import ready
+from downset.lattice import masks, ready
 from downset.memory.liveness import OrderProblem, transient_bytes
 from downset.plans import Found
 
@@ -24,7 +24,7 @@ def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
     Raises LimitReached when the time is up.
     """
     deadline = time.perf_counter() + time_limit_s
-    predecessors = problem.predecessors
+    predecessors = masks(problem.predecessors)
     level: dict[int, int] = {0: problem.floor_bytes}
     came_by: dict[int, int] = {}
     states = 0

@@ -15,7 +15,7 @@ import heapq
 import time
 from collections.abc import Callable
 
-from downset.lattice import bits, successors
+from downset.lattice import bits, successor_lists
 from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
 from downset.plans import Found
@@ -56,8 +56,8 @@ def lpmf(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int,
 def bfs(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, ...]:
     """First in, first out: the ready operator whose predecessors ran earliest, compared as sorted lists of steps."""
     del deadline
-    after = successors(problem.predecessors)
-    missing = [mask.bit_count() for mask in problem.predecessors]
+    after = successor_lists(problem.predecessors)
+    missing = [len(before) for before in problem.predecessors]
     ran_at = [0] * len(missing)
     queue: list[tuple[list[int], int]] = [([], operator) for operator, count in enumerate(missing) if count == 0]
     steps: list[int] = []
@@ -65,10 +65,10 @@ def bfs(problem: OrderProblem, *, deadline: float = float("inf")) -> tuple[int, 
         _, operator = heapq.heappop(queue)
         ran_at[operator] = len(steps)
         steps.append(operator)
-        for later in bits(after[operator]):
+        for later in after[operator]:
             missing[later] -= 1
             if missing[later] == 0:
-                waited_for = sorted(ran_at[earlier] for earlier in bits(problem.predecessors[later]))
+                waited_for = sorted(ran_at[earlier] for earlier in problem.predecessors[later])
                 heapq.heappush(queue, (waited_for, later))
     return tuple(steps)
 
@@ -79,23 +79,23 @@ def dfs_by_size(problem: OrderProblem, *, deadline: float = float("inf")) -> tup
     count = len(problem.predecessors)
     touched_bytes = [0] * count
     for storage in problem.storages:
-        for operator in bits(storage.producers | storage.consumers):
+        for operator in {*storage.producers, *storage.consumers}:
             touched_bytes[operator] += storage.nbytes
 
     def rank(operator: int) -> tuple[int, int]:
         return touched_bytes[operator], operator
 
-    seen = 0
+    seen = [False] * count
     steps: list[int] = []
     stack = sorted(range(count), key=rank, reverse=True)
     while stack:
         operator = stack.pop()
         if operator < 0:  # all that ~operator waits for has been visited
             steps.append(~operator)
-        elif not seen >> operator & 1:
-            seen |= 1 << operator
+        elif not seen[operator]:
+            seen[operator] = True
             stack.append(~operator)
-            stack += sorted(bits(problem.predecessors[operator]), key=rank, reverse=True)
+            stack += sorted(problem.predecessors[operator], key=rank, reverse=True)
     return tuple(steps)
 
 

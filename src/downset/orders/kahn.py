@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from downset.lattice import bits, successors
+from downset.lattice import successor_lists
 from downset.memory.liveness import OrderProblem
 from downset.plans import Found
 
@@ -19,14 +19,14 @@ __all__ = ["kahn"]
 
 def kahn(problem: OrderProblem) -> Found:
     """Breadth-first topological order."""
-    after = successors(problem.predecessors)
-    missing = [mask.bit_count() for mask in problem.predecessors]
+    after = successor_lists(problem.predecessors)
+    missing = [len(before) for before in problem.predecessors]
     queue = deque(operator for operator, count in enumerate(missing) if count == 0)
     steps = []
     while queue:
         operator = queue.popleft()
         steps.append(operator)
-        for later in bits(after[operator]):
+        for later in after[operator]:
             missing[later] -= 1
             if missing[later] == 0:
                 queue.append(later)

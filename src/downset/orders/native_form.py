@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from downset import native
-from downset.lattice import bits
 from downset.memory.liveness import OrderProblem
 
 if TYPE_CHECKING:
@@ -15,14 +14,14 @@ __all__ = ["native_problem"]
 
 
 def native_problem(problem: OrderProblem) -> _native.OrderProblem:
-    """Checked once. Masks are lists of operators, or of storages."""
+    """Checked once."""
     storages = problem.storages
     return native.compiled.OrderProblem(
-        [list(bits(mask)) for mask in problem.predecessors],
+        problem.predecessors,
         [storage.nbytes for storage in storages],
-        [list(bits(storage.producers)) for storage in storages],
-        [list(bits(storage.consumers)) for storage in storages],
+        [storage.producers for storage in storages],
+        [storage.consumers for storage in storages],
         [storage.kept for storage in storages],
-        [list(problem.candidates(operator)) for operator in range(len(problem.predecessors))],
+        [problem.candidates(operator) for operator in range(len(problem.predecessors))],
         problem.floor_bytes,
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from downset.errors import UsageError
 from downset.graph.core import LARGEST_BYTES
 from downset.memory.liveness import OrderProblem
@@ -10,19 +13,21 @@ __all__ = ["check_problem"]
 
 
 def check_problem(problem: OrderProblem) -> None:
-    """Raise UsageError naming the first law that a bare problem breaks: operators in a topological order, masks of
-    operators that there are, whole bytes from 0 below 2**60 in all, in place at equal size only."""
+    """Raise UsageError naming the first law that a bare problem breaks: operators in a topological order, ascending
+    lists of operators that there are, whole bytes from 0 below 2**60 in all, in place at equal size only."""
     count = len(problem.predecessors)
     for operator, before in enumerate(problem.predecessors):
-        if before < 0 or before >> operator:
+        if not _ascending(before, operator):
             raise UsageError(
-                f"operator {operator} waits for one that is not before it: give them in a topological order"
+                f"operator {operator} waits for {before!r}: give operators in a topological order, and list those that "
+                "each waits for ascending, each once"
             )
     for index, storage in enumerate(problem.storages):
         if not isinstance(storage.nbytes, int) or storage.nbytes < 0:
             raise UsageError(f"storage {index} has {storage.nbytes!r} bytes; give a whole number from 0")
-        if min(storage.producers, storage.consumers) < 0 or (storage.producers | storage.consumers) >> count:
-            raise UsageError(f"storage {index} names an operator beyond the {count} there are")
+        for operators in (storage.producers, storage.consumers):
+            if not _ascending(operators, count):
+                raise UsageError(f"storage {index} names {operators!r}: list some of the {count} operators, ascending")
         if not storage.consumers and not storage.kept:
             raise UsageError(
                 f"storage {index} has no consumers and is not kept: what nobody reads, its producer consumes"
@@ -31,11 +36,18 @@ def check_problem(problem: OrderProblem) -> None:
         raise UsageError(f"the storages add up to {LARGEST_BYTES} bytes or more")
     if problem.in_place and len(problem.in_place) != count:
         raise UsageError(f"in_place speaks of {len(problem.in_place)} operators, and there are {count}")
-    made = {(storage.producers, storage.nbytes) for storage in problem.storages}
+    made = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
     for operator, candidates in enumerate(problem.in_place):
         for candidate in candidates:
             known = 0 <= candidate < len(problem.storages)
-            if not known or (1 << operator, problem.storages[candidate].nbytes) not in made:
+            if not known or ((operator,), problem.storages[candidate].nbytes) not in made:
                 raise UsageError(
                     f"operator {operator} makes nothing of the size of storage {candidate}, to take its place"
                 )
+
+
+def _ascending(operators: Sequence[int], count: int) -> bool:
+    """Whether it lists operators below `count`, ascending, each once."""
+    if not isinstance(operators, Sequence) or not all(isinstance(operator, int) for operator in operators):
+        return False
+    return all(one < other for one, other in pairwise((-1, *operators, count)))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.lattice import bits, successors
+from downset.lattice import bits, masks, successor_lists
 from downset.memory.liveness import OrderProblem, Storage
 
 __all__ = ["SearchSpace"]
 
 
 class SearchSpace:
-    """A problem with its storages indexed by the operators that touch them. Downsets are masks.
+    """A problem with its storages indexed by the operators that touch them. Downsets are masks: O(V²) bits.
 
     `backward`: the same orders read from their ends. Operator v is called count-1-v, a storage is allocated by the
     first of those that read it and freed by the last that produces it. Every downset's complement has the same bytes
@@ -26,30 +26,33 @@ class SearchSpace:
     def __init__(self, problem: OrderProblem, *, backward: bool = False) -> None:
         count = len(problem.predecessors)
         self.backward = backward
-        self._readers = [storage.consumers for storage in problem.storages]
+        readers = [storage.consumers for storage in problem.storages]
         if backward:
             problem = _reversed(problem)
-            self._readers = [_turned(mask, count) for mask in self._readers]
+            readers = [_turned(listed, count) for listed in readers]
+        self._readers = masks(readers)
         self.problem = problem
         self.count = count
         self.full = (1 << count) - 1
-        self.predecessors = problem.predecessors
-        self.successors = successors(problem.predecessors)
-        self._produced: list[list[Storage]] = [[] for _ in range(count)]
-        self._consumed: list[list[Storage]] = [[] for _ in range(count)]
+        self.predecessors = masks(problem.predecessors)
+        self.successors = masks(successor_lists(problem.predecessors))
+        # By operator: (bytes, the mask of all that produce the storage), or of all that consume it.
+        self._produced: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        self._consumed: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         for storage in problem.storages:
-            for operator in bits(storage.producers):
-                self._produced[operator].append(storage)
-            if not storage.kept:
-                for operator in bits(storage.consumers):
-                    self._consumed[operator].append(storage)
-        self.start_bytes = sum(storage.nbytes for storage in problem.storages if storage.producers == 0)
-        self.start_ready = sum(1 << v for v in range(count) if problem.predecessors[v] == 0)
+            touching = [(self._produced, storage.producers)]
+            touching += [] if storage.kept else [(self._consumed, storage.consumers)]
+            for lists, operators in touching:
+                (mask,) = masks([operators])
+                for operator in operators:
+                    lists[operator].append((storage.nbytes, mask))
+        self.start_bytes = sum(storage.nbytes for storage in problem.storages if not storage.producers)
+        self.start_ready = sum(1 << v for v in range(count) if not problem.predecessors[v])
 
     def step(self, downset: int, live: int, operator: int) -> tuple[int, int]:
         """(transient, live bytes after) of executing a ready operator where `live` bytes are live."""
         bit = 1 << operator
-        allocated = sum(s.nbytes for s in self._produced[operator] if not s.producers & downset)
+        allocated = sum(nbytes for nbytes, producers in self._produced[operator] if not producers & downset)
         transient = live + allocated
         for candidate in self.problem.candidates(operator):
             # `operator` reads it last: all others ran before it, or none of them did where time runs backwards
@@ -58,7 +61,7 @@ class SearchSpace:
                 transient -= self.problem.storages[candidate].nbytes
                 break
         after = downset | bit
-        freed = sum(s.nbytes for s in self._consumed[operator] if not s.consumers & ~after)
+        freed = sum(nbytes for nbytes, consumers in self._consumed[operator] if not consumers & ~after)
         return transient, live + allocated - freed
 
     def open(self, downset: int, ready: int, operator: int) -> int:
@@ -83,8 +86,8 @@ class SearchSpace:
         return tuple(self.count - 1 - v for v in reversed(steps)) if self.backward else tuple(steps)
 
 
-def _turned(mask: int, count: int) -> int:
-    return sum(1 << (count - 1 - v) for v in bits(mask))
+def _turned(operators: Sequence[int], count: int) -> tuple[int, ...]:
+    return tuple(count - 1 - v for v in reversed(operators))
 
 
 def _reversed(problem: OrderProblem) -> OrderProblem:
@@ -93,11 +96,11 @@ def _reversed(problem: OrderProblem) -> OrderProblem:
     storages = tuple(
         Storage(
             storage.nbytes,
-            0 if storage.kept else _turned(storage.consumers, count),
+            () if storage.kept else _turned(storage.consumers, count),
             _turned(storage.producers, count),
-            kept=storage.producers == 0,
+            kept=not storage.producers,
         )
         for storage in problem.storages
     )
-    predecessors = tuple(_turned(mask, count) for mask in reversed(successors(problem.predecessors)))
+    predecessors = tuple(_turned(after, count) for after in reversed(successor_lists(problem.predecessors)))
     return OrderProblem(predecessors, storages, tuple(reversed(problem.in_place)), problem.floor_bytes)

@@ -35,7 +35,8 @@ class AccountingOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """How plans are priced. `comm`: by resources, or as the paper's equations. `source` and `sink`: devices, None for
+    """How plans are priced. `comm`: by resources, or as the paper's equations. `topology`: how exact hands rows on;
+    every plan is priced by the rules of its own stages. `source` and `sink`: devices, None for
     outside. `window`: the most frames inside at once, None: as many as help."""
 
     comm: CommName = "resources"
@@ -52,8 +53,8 @@ def accounting_of(
     """The options of `plan_pipeline` that say how a plan is priced, checked. Raises UsageError."""
     check_comm(comm)
     check_choice("topology", topology, get_args(TopologyName))
-    if topology == "direct":
-        raise UsageError("direct hand-over is not planned yet; use topology leader")
+    if comm == "paper" and topology == "direct":
+        raise UsageError("comm paper knows no direct hand-over: its equations have leaders; use comm resources")
     if window is not None and window < 1:
         raise UsageError(f"a window holds at least one frame; given {window}")
     names = [device.name for device in cluster.devices]
@@ -64,7 +65,7 @@ def accounting_of(
         ends.append(None if name in (None, "outside") else names.index(str(name)))
     if comm == "paper" and (window is not None or ends != [None, None]):
         raise UsageError("comm paper knows no source, sink or window: its equations have none; use comm resources")
-    return Accounting("paper" if comm == "paper" else "resources", "leader", ends[0], ends[1], window)
+    return Accounting("paper" if comm == "paper" else "resources", topology, ends[0], ends[1], window)
 
 
 def judged(

@@ -28,17 +28,17 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     resource does its tasks once a round, in orders that do not deadlock; times follow from MACs, bytes and the cluster;
     the period is what the orders settle at; no device holds more than it has; bound <= period, equal if proven."""
     predecessors = graph.predecessors()
-    done = 0
+    done: set[int] = set()
     for place, stage in enumerate(plan.stages):
+        inside = done.union(stage.ops)
         for op in stage.ops:
             if not 0 <= op < len(graph.ops):
                 raise InvalidPlan(f"stage {place} names operator {op}; the model has {len(graph.ops)}")
-            missing = predecessors[op] & ~done & ~sum(1 << other for other in stage.ops)
-            if missing or done >> op & 1:
+            if op in done or not inside.issuperset(predecessors[op]):
                 raise InvalidPlan(f"stage {place}: operator {graph.ops[op].name!r} comes twice or before one it needs")
-        done |= sum(1 << op for op in stage.ops)
-    if done != (1 << len(graph.ops)) - 1:
-        missing_op = next(op for op in range(len(graph.ops)) if not done >> op & 1)
+        done.update(stage.ops)
+    if len(done) < len(graph.ops):
+        missing_op = next(op for op in range(len(graph.ops)) if op not in done)
         raise InvalidPlan(f"operator {graph.ops[missing_op].name!r} is in no stage")
     _check_shape(plan)
     rows = PlanRows(graph, plan)

@@ -22,8 +22,8 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Units [start, stop), fused, by tiles. `halo`: devices keep what they made and fetch only rows they lack (CoEdge);
-    else the leader scatters inputs and gathers outputs."""
+    """Units [start, stop), fused, by tiles. `halo`: devices keep what they made and fetch only rows they lack (CoEdge,
+    and direct hand-over); else the leader scatters inputs and gathers outputs."""
 
     start: int
     stop: int
@@ -33,8 +33,13 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class StageDraft:
+    """`leader`: -1 where rows are handed over directly. Then frames appear at the first stage's `entry`, and results
+    stay at the last one's `exit`; -1: its first device."""
+
     leader: int
     splits: tuple[Split, ...]
+    entry: int = -1
+    exit: int = -1
 
 
 Drafted = tuple[StageDraft, ...]
@@ -75,25 +80,33 @@ class FoundPipeline:
     """At a limit, before it had tried everything."""
     judged: Judged | None = None
     """The stages as the planner had them priced, where it did."""
+    space: str = ""
+    """Of which plans the bound and the proof speak, where the planner says."""
 
 
 def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:
     """Stages planned on a joined chain (`problem.joined`), on the chain it was joined from."""
     return tuple(
-        StageDraft(stage.leader, tuple(replace(s, start=cuts[s.start], stop=cuts[s.stop]) for s in stage.splits))
+        replace(stage, splits=tuple(replace(s, start=cuts[s.start], stop=cuts[s.stop]) for s in stage.splits))
         for stage in stages
     )
 
 
 def on_devices(drafts: Drafted, devices: Sequence[int]) -> Drafted:
     """Stages planned on some of the devices, numbered as among all."""
+
+    def named(device: int) -> int:
+        return devices[device] if device >= 0 else -1
+
     return tuple(
         StageDraft(
-            devices[stage.leader],
+            named(stage.leader),
             tuple(
-                replace(split, tiles=tuple(replace(tile, device=devices[tile.device]) for tile in split.tiles))
+                replace(split, tiles=tuple(replace(tile, device=named(tile.device)) for tile in split.tiles))
                 for split in stage.splits
             ),
+            named(stage.entry),
+            named(stage.exit),
         )
         for stage in drafts
     )

@@ -21,12 +21,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, Method, check_engine
 from downset.pipelines.accounting import Accounting, judged, latency_s
 from downset.pipelines.device_order import canonical, sub_cluster
+from downset.pipelines.direct.search import Limits, direct
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged, on_cuts, on_devices
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.exact_search import search
@@ -61,6 +63,11 @@ def exact(
     check_engine(engine)
     begin = time.monotonic()
     accounting = accounting or Accounting(comm=comm)
+    if accounting.topology == "direct":
+        return _direct(
+            problem, cluster, accounting, max_latency_s=max_latency_s, time_limit_s=time_limit_s, engine=engine,
+            several_blocks=several_blocks, forbidden=forbidden, strict=strict,
+        )  # fmt: skip
     comm, by_resources = accounting.comm, accounting.comm == "resources"
     coarse, cuts = _without_relays(problem, strict)
     everything = total_bound_s(problem, cluster)
@@ -157,6 +164,35 @@ def exact(
         note = "many different devices: planned as if those of like speed were alike, and bounded likewise"
     stopped = not proven and (late or not (finished or searched.rounded))
     return FoundPipeline(best[1], bound, proven, searched.states, note, stopped, kept)
+
+
+def _direct(
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, *, max_latency_s: float | None,
+    time_limit_s: float, engine: EngineName, several_blocks: bool, forbidden: frozenset[tuple[int, int, int]],
+    strict: tuple[int, ...] | None,
+) -> FoundPipeline:  # fmt: skip
+    """Stages handed over directly, or the best plan with leaders where none is better. With leaders first, in at most
+    half of the time."""
+    deadline = time.monotonic() + time_limit_s
+    led, refused = None, None
+    try:
+        led = exact(
+            problem, cluster, accounting=replace(accounting, topology="leader"), max_latency_s=max_latency_s,
+            time_limit_s=time_limit_s / 2, engine=engine, several_blocks=several_blocks, forbidden=forbidden,
+            strict=strict,
+        )  # fmt: skip
+    except (InfeasibleError, LimitReached) as error:
+        refused = error
+    limits = Limits(deadline, math.inf if max_latency_s is None else max_latency_s, forbidden)
+    known = [led.stages] if led is not None else []
+    if time.monotonic() < deadline:
+        known += rival_plans(problem, cluster, comm=accounting.comm, strict=strict)
+    found = direct(
+        problem, cluster, accounting, limits, total_bound_s=total_bound_s(problem, cluster), known=known, incumbent=led
+    )
+    if found is not None:
+        return found
+    raise LimitReached(f"no pipeline found in {time_limit_s:g} s with direct hand-over; with leaders: {refused}")
 
 
 def least_weights(problem: SplitProblem, devices: int) -> int:

@@ -31,8 +31,8 @@ def frame_tasks(
     sink: int | None = None,
 ) -> FrameTasks:  # fmt: skip
     """The tasks of stages. `source` and `sink`: devices that the frame comes from and its result goes to (None: the
-    first leader, and the last one)."""
-    first, last = _end(drafts[0]), _end(drafts[-1])
+    first leader, and the last one; without leaders as the drafts say)."""
+    first, last = _end(drafts[0], drafts[0].entry), _end(drafts[-1], drafts[-1].exit)
     listing = _Listing(problem, cluster, paper=comm == "paper")
     entry, exit_ = first if source is None else source, last if sink is None else sink
     given = [Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(0)]
@@ -48,9 +48,11 @@ def frame_tasks(
     return FrameTasks(tuple(stages), tuple(listing.tasks), tuple(listing.rounds), entry, exit_)
 
 
-def _end(draft: StageDraft) -> int:
-    """Where a stage's input comes and its output stays, unless somebody says otherwise."""
-    return draft.leader if draft.leader >= 0 else draft.splits[0].tiles[0].device
+def _end(draft: StageDraft, chosen: int) -> int:
+    """Where a stage's input comes or its output stays, unless somebody says otherwise."""
+    if draft.leader >= 0:
+        return draft.leader
+    return chosen if chosen >= 0 else draft.splits[0].tiles[0].device
 
 
 def _crossing(problem: SplitProblem, cut: int) -> list[Rows]:

@@ -140,7 +140,7 @@ def plan_pipeline(
         period_s=priced.period_s,
         latency_s=priced.latency_s,
         evidence=evidence,
-        space=_SPACE,
+        space=found.space or _SPACE,
         note=note,
         stopped=found.stopped and not evidence.proven,
     )

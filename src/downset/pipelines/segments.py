@@ -7,14 +7,14 @@ strip are A[hi] - B[lo] with two tables a segment, and all prices are built in o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ints", "Segment", "SplitOp", "SplitTensor", "price", "price_segments", "quantities"]
+__all__ = ["Ints", "Segment", "SplitOp", "SplitTensor", "price", "price_segments", "quantities", "sweeps"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -89,10 +89,17 @@ def quantities(segment: Segment, lo: int, hi: int) -> tuple[int, int, int, int]:
 
 def price_segments(problem: Chain, stop: int, into: dict[tuple[int, int], Segment]) -> None:
     """Price all segments that end at cut `stop`, one unit further back each time."""
+    for start, sweep in sweeps(problem, stop):
+        into[start, stop] = sweep.segment()
+
+
+def sweeps(problem: Chain, stop: int) -> Iterator[tuple[int, Sweep]]:
+    """(start, rows needed of every tensor) of the segments that end at cut `stop`, backwards; each is good until the
+    next is asked for."""
     read_later = {t for unit in problem.units[stop:] for op in unit for t in problem.ops[op].inputs} | problem.kept
     read_inside: set[int] = set()
     sinks: list[int] = []
-    sweep: _Sweep | None = None
+    sweep: Sweep | None = None
     for start in range(stop - 1, -1, -1):
         ops = problem.units[start]
         read_inside |= {tensor for op in ops for tensor in problem.ops[op].inputs}
@@ -100,14 +107,14 @@ def price_segments(problem: Chain, stop: int, into: dict[tuple[int, int], Segmen
         fresh = [tensor for tensor in made if tensor in read_later or tensor not in read_inside]
         sinks += fresh
         if sweep is None or fresh:  # other sinks, another frame: from the cut again
-            sweep = _Sweep(problem, sinks)
+            sweep = Sweep(problem, sinks)
             for unit in range(stop - 1, start, -1):
                 sweep.add(problem.units[unit])
         sweep.add(ops)
-        into[start, stop] = sweep.segment()
+        yield start, sweep
 
 
-class _Sweep:
+class Sweep:
     """Rows needed of every tensor, by the first and last row of a strip, growing backwards from the sinks."""
 
     def __init__(self, problem: Chain, sinks: Sequence[int]) -> None:
@@ -188,12 +195,16 @@ class _Sweep:
     def segment(self) -> Segment:
         tables = np.zeros((3, 4, self.rows + 1), np.int64)
         tables[:, 0], tables[:, 2], tables[:, 3] = self.macs, self.out, self.moved
-        for tensor, begins in self.whole.items():
-            if tensor in self.made:
-                continue
-            described = self.problem.tensors[tensor]
-            tables[2, 1] += (self.ends[tensor] - begins) * described.row_bytes
-            if tensor in self.need:
-                tables[1, 1] += self.need[tensor][0] * described.row_bytes
-                tables[0, 1] += self.need[tensor][1] * described.row_bytes
+        tables[:, 1] = self.read_bytes(tensor for tensor in self.whole if tensor not in self.made)
         return Segment(self.rows, tables[0], tables[1], tables[2])
+
+    def read_bytes(self, tensors: Iterable[int]) -> Ints:
+        """Tables (upper, lower, final) of the bytes that strips read of these tensors."""
+        tables = np.zeros((3, self.rows + 1), np.int64)
+        for tensor in tensors:
+            begins, row_bytes = self.whole[tensor], self.problem.tensors[tensor].row_bytes
+            tables[2] += (self.ends[tensor] - begins) * row_bytes
+            if tensor in self.need:
+                tables[1] += self.need[tensor][0] * row_bytes
+                tables[0] += self.need[tensor][1] * row_bytes
+        return tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from downset.reports.comparisons import comparison_lines
 from downset.reports.peak import peak_cause
 from downset.results import Fit
 from downset.text import format_bytes
@@ -38,13 +39,8 @@ def fit_lines(result: Fit) -> list[str]:
         )
     if result.not_measured:
         lines.append(f"not measured: {result.not_measured}; the figures are the plan's alone")
-    outputs = result.outputs
-    if outputs.equal is None:
-        lines.append(outputs.note)
-    elif outputs.runtime:
-        lines.append(
-            f"outputs: equal bit for bit in {outputs.runtime}" if outputs.equal else f"outputs: {outputs.note}"
-        )
+    if result.shipped != "original":
+        lines += comparison_lines(result.outputs)
     lines += _next_step(result)
     if result.output_path:
         lines.append(f"written: {result.output_path} ({result.shipped})")

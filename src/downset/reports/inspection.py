@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 
 from downset.errors import LimitReached
 from downset.graph.core import Graph
-from downset.lattice import count_downsets, estimate_downsets, width
+from downset.graph.width import width
+from downset.lattice import count_downsets, divided, estimate_downsets, masks
 from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
 from downset.results import Inspection, StepNeed
@@ -16,6 +18,8 @@ __all__ = ["inspect"]
 
 _DOWNSET_LIMIT = 100_000
 """Downsets are counted exactly up to here (about a second); beyond it the number is estimated."""
+_COUNTED_OPERATORS = 4_000
+"""In one part of the network: above it a downset takes too many bits for so many of them to be held."""
 _WALKED = 100_000
 """Operators that the random walks of the estimate add in all (a second or two)."""
 _MEMORY = {"tflite": "tflm", "onnx": "ort", "torch": "torch"}
@@ -30,12 +34,7 @@ def inspect(graph: Graph, *, memory: str | MemoryModel | None = None) -> Inspect
     """
     model = memory_model(_MEMORY.get(graph.source.format, "live") if memory is None else memory)
     problem = order_problem(graph, model)
-    try:
-        downsets, exact = count_downsets(problem.predecessors, limit=_DOWNSET_LIMIT), True
-    except LimitReached:
-        samples = min(max(_WALKED // max(len(graph.ops), 1), 10), 200)
-        estimate = estimate_downsets(problem.predecessors, samples=samples, seed=0)
-        downsets, exact = max(estimate, _DOWNSET_LIMIT + 1), False  # so many were counted
+    downsets, exact = _count(problem.predecessors)
     needs = profile(problem, range(len(graph.ops)))
     activations = [tensor for tensor in graph.tensors if tensor.role == "activation"]
     constants = [tensor for tensor in graph.tensors if tensor.role == "constant"]
@@ -58,3 +57,18 @@ def inspect(graph: Graph, *, memory: str | MemoryModel | None = None) -> Inspect
             StepNeed(step, op.kind, op.name, live) for step, (op, live) in enumerate(zip(graph.ops, needs, strict=True))
         ),
     )
+
+
+def _count(predecessors: Sequence[Sequence[int]]) -> tuple[int, bool]:
+    """Downsets, and whether they were counted: part by part, each as far as its masks are short and few."""
+    total, exact = 1, True
+    for part in divided(predecessors):
+        try:
+            if len(part) > _COUNTED_OPERATORS:
+                raise LimitReached(f"{len(part)} operators")
+            total += count_downsets(masks(part), limit=_DOWNSET_LIMIT) - 1
+        except LimitReached:
+            exact = False
+            samples = min(max(_WALKED // len(part), 10), 200)
+            total += max(estimate_downsets(part, samples=samples, seed=0) - 1, len(part))
+    return total, exact

@@ -13,7 +13,7 @@ from typing import Any
 from downset.memory.traffic import Traffic
 from downset.plans import Evidence, Order, Pipeline
 from downset.reports.pipelines import device_loads, sent_bytes
-from downset.results import Comparison, Figure, Fit, Inspection, Simulation, StageResult, StageRun
+from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun
 
 __all__ = [
     "comparison_json",
@@ -22,6 +22,7 @@ __all__ = [
     "order_json",
     "pipeline_json",
     "placement_json",
+    "served_json",
     "simulation_json",
     "stage_result_json",
     "stage_run_json",
@@ -40,7 +41,9 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         if measured is None
         else {"runtime": measured.runtime, "before": measured.before, "after": measured.after},
         "not_measured": fit.not_measured or None,
-        "outputs": {"equal": fit.outputs.equal, "max_abs_error": fit.outputs.max_abs_error},
+        "shipped": fit.shipped,
+        "notes": list(fit.notes),
+        "outputs": comparison_json(fit.outputs),
         "output_path": fit.output_path,
         "rewrites": [
             {
@@ -95,7 +98,27 @@ def inspection_json(found: Inspection) -> dict[str, Any]:
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
     """docs/schemas/verify.json."""
-    return {"runtime": found.runtime, "equal": found.equal, "max_abs_error": found.max_abs_error}
+    proof = found.proof
+    return {
+        "runtime": found.runtime,
+        "equal": found.equal,
+        "max_abs_error": found.max_abs_error,
+        "largest_output": found.largest,
+        "inputs_tried": found.runs,
+        "outputs_vary": found.varies,
+        "tensors_inside": found.inside,
+        "inside_note": found.inside_note,
+        "equal_with_offsets": found.placed,
+        "proof": None
+        if proof is None
+        else {
+            "proven": proof.proven,
+            "exact": proof.exact,
+            "optimised": proof.optimised,
+            "rewrites": proof.rewrites,
+            "reason": proof.reason,
+        },
+    }
 
 
 def order_json(order: Order) -> dict[str, Any]:
@@ -243,4 +266,23 @@ def stage_run_json(run: StageRun) -> dict[str, Any]:
         "p50_s": median(run.seconds),
         "runs": len(run.seconds),
         "max_relative_error": worst if worst is None or worst < float("inf") else None,
+    }
+
+
+def served_json(found: Served, plan: Pipeline) -> dict[str, Any]:
+    """docs/schemas/serve.json."""
+    quantiles = ("p50", "p90", "p99", "max")
+    return {
+        "frames": found.frames,
+        "completed": found.completed,
+        "seconds": found.seconds,
+        "period_s": found.period_s,
+        "planned_period_s": found.planned_period_s,
+        "first_planned_period_s": found.first_planned_period_s,
+        "latency_s": None if found.latency_s is None else dict(zip(quantiles, found.latency_s, strict=True)),
+        "planned_latency_s": found.planned_latency_s,
+        "method": plan.evidence.method,
+        "replans": found.replans,
+        "devices": [{name: getattr(use, name) for name in use.__slots__} for use in found.devices],
+        "events": [{name: getattr(event, name) for name in event.__slots__} for event in found.events],
     }

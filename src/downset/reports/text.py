@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import overload
 
-from downset.errors import UsageError
+from downset.errors import InvalidPlan, UsageError
 from downset.graph.core import Graph
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
 from downset.reports.fit import fit_lines
@@ -41,7 +41,8 @@ def report(
 
     `report(plan)` takes any plan, a fit, or what `tune_stages` returned. `report(graph, order)`, `report(graph, order,
     arena)` and `report(graph, together)` also name the operator at the peak and the tensors that live then. Names from
-    files are printable, one line each. Raises UsageError for what is no plan.
+    files are printable, one line each. Raises UsageError for what is no plan, InvalidPlan for an order of another
+    network.
     """
     if not isinstance(graph, Graph):
         if plan is not None or arena is not None:
@@ -50,6 +51,11 @@ def report(
     if isinstance(plan, Together):
         arena, plan = plan.arena, plan.order
     if isinstance(plan, Order):
+        if sorted(plan.steps) != list(range(len(graph.ops))):
+            raise InvalidPlan(
+                f"{printable(graph.name)} has {len(graph.ops)} operators, each of which an order runs once; this one, "
+                f"of {len(plan.steps)} steps, is another network's"
+            )
         head = f"{printable(graph.name)}: {len(graph.ops)} operators, memory model {plan.memory}"
         return "\n".join([head, *_order_lines(plan, arena), *_peak_lines(graph, plan)])
     if arena is not None:

@@ -1,29 +1,52 @@
-"""Runs two model files on the same seeded inputs and compares what comes out."""
+"""Whether two model files are the same network: proven from the files where that can be, and run on the same inputs.
+
+A proof says nothing about writers, offsets and runtimes, and runs say little where outputs depend on little: so both.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from downset.errors import UnsupportedError, UsageError
+from downset.equivalence.prove import prove
+from downset.errors import DownsetError, InvalidPlan, UnsupportedError, UsageError
 from downset.formats.reading import load
+from downset.graph.core import Graph
 from downset.methods import check_choice
-from downset.results import Comparison
-from downset.runtimes import litert, ort, tflm
+from downset.results import Comparison, Proof
+from downset.runtimes import ort
+from downset.runtimes.differences import compare_arrays, first_difference, vary
+from downset.runtimes.feeds import made_feeds, read_feeds
+from downset.runtimes.outputs import Computed, in_litert, in_ort, in_tflm
 
-__all__ = ["RUNTIMES", "Runtime", "RuntimeName", "compare", "compare_arrays", "compare_outputs", "not_compared"]
+__all__ = ["RUNTIMES", "Runtime", "RuntimeName", "compare", "compare_outputs", "prove_same", "with_offsets"]
 
 RuntimeName = Literal["litert", "tflm", "ort"]
 Named = str | os.PathLike[str]
 Shapes = Mapping[str, tuple[int, ...]]
-Pair = tuple[Sequence[npt.NDArray[Any]], Sequence[npt.NDArray[Any]]]
-"""The outputs of two files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """`suffixes`: of the files that it runs. `compute(path, feeds, inside=, ordered=)`: what a file computes there.
+    `looks_inside`: it tells of tensors that are no outputs."""
+
+    suffixes: tuple[str, ...]
+    compute: Callable[..., Computed]
+    looks_inside: bool = True
+
+
+RUNTIMES: Mapping[RuntimeName, Runtime] = {
+    "litert": Runtime((".tflite",), in_litert),
+    "tflm": Runtime((".tflite",), in_tflm, looks_inside=False),
+    "ort": Runtime((".onnx",), in_ort),
+}
+"""Of those that run files of one suffix the first is the default."""
 
 
 def compare(
@@ -33,13 +56,16 @@ def compare(
     runtime: RuntimeName | None = None,
     shapes: Shapes | None = None,
     seed: int = 0,
+    inputs: Sequence[Named] = (),
 ) -> Comparison:
-    """Run two model files of one format on the same inputs, drawn from `seed`, and compare their outputs.
+    """Whether `second` holds the network of `first`: proven from the files where that can be (`proof`), and run on
+    several inputs drawn from `seed`, or on the arrays in `inputs` (.npy, or .npz by the inputs' names).
 
     `runtime`: litert (default) or tflm for .tflite, ort for .onnx. `shapes` fixes inputs by name. Nothing is raised
-    where the outputs differ: see `equal`, `max_abs_error` and `within` of what is returned. Raises LoadError for a bad
-    file, UsageError for files of different formats or a runtime that does not run them, UnsupportedError where no
-    runtime does or an extra is missing.
+    where the networks differ: see `rounds_alike`, `within` and `telling` of what is returned. Raises LoadError for bad
+    files, InvalidPlan for offsets that overwrite what is needed, UsageError for files of different formats, inputs that
+    are not the network's or a runtime that does not run them, UnsupportedError where no runtime does or an extra is
+    missing.
     """
     suffixes = {Path(first).suffix.lower(), Path(second).suffix.lower()}
     if len(suffixes) > 1:
@@ -54,89 +80,85 @@ def compare(
         raise UsageError(f"{chosen} does not run {suffix} files; choose {' or '.join(able)}")
     for path in (first, second):
         load(path, shapes=shapes)  # a bad file is one line from us, not a crash of the runtime
-    return compare_outputs(first, second, runtime=chosen, shapes=shapes, seed=seed)
+    proof = prove_same(first, second, shapes=shapes)
+    ordered = proof.proven and proof.optimised
+    found = compare_outputs(
+        first, second, runtime=chosen, shapes=shapes, seed=seed, inputs=inputs, ordered=ordered, proof=proof
+    )
+    return found if runtime is not None or shapes else with_offsets(first, second, found, seed=seed, inputs=inputs)
 
 
-def not_compared(reason: str) -> Comparison:
-    return Comparison(None, None, "", f"outputs not compared: {reason}")
+def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> Proof:
+    """`prove`, and for .onnx files also whether `second` is what ONNX Runtime's own optimisation makes of `first`: what
+    `fit` writes is that file in another order."""
+    found = prove(first, second)
+    if found.proven or Path(first).suffix.lower() != ".onnx":
+        return found
+    try:
+        with _optimised(first, shapes) as path:
+            of_optimised = prove(path, second)
+    except InvalidPlan:
+        raise
+    except DownsetError:  # no ONNX Runtime here, or it refuses the file: the first answer stands
+        return found
+    return replace(of_optimised, optimised=True) if of_optimised.proven else found
 
 
-def compare_arrays(
-    first: Sequence[npt.NDArray[Any]], second: Sequence[npt.NDArray[Any]], *, runtime: str = ""
-) -> Comparison:
-    """Bitwise equality (NaN equals NaN) and the largest absolute difference. Shapes and types must agree."""
-    if len(first) != len(second):
-        return Comparison(False, None, runtime, f"{len(first)} outputs against {len(second)}")
-    equal, worst, largest = True, 0.0, 0.0
-    floats = all(one.dtype.kind == "f" for one in first)
-    for index, (one, other) in enumerate(zip(first, second, strict=True)):
-        if one.shape != other.shape or one.dtype != other.dtype:
-            return Comparison(
-                False, None, runtime, f"output {index}: {one.dtype}{one.shape} against {other.dtype}{other.shape}"
-            )
-        if one.dtype.kind in "fiub":
-            largest = max(largest, float(np.abs(one.astype(np.float64)).max(initial=0.0)))
-        if _same_bits(one, other):
-            continue
-        equal = False
-        if one.dtype.kind not in "fiub":
-            return Comparison(False, None, runtime, f"output {index}: values differ")
-        same = (one == other) | ((one != one) & (other != other))  # infinities and NaN of both differ by nothing
-        with np.errstate(invalid="ignore"):
-            difference = np.where(same, 0.0, np.abs(one.astype(np.float64) - other.astype(np.float64)))
-        if not np.isfinite(difference).all():
-            note = f"output {index}: not finite in one of them"
-            return Comparison(False, float("inf"), runtime, note, largest, floats)
-        worst = max(worst, float(difference.max(initial=0.0)))
-    return Comparison(equal, worst, runtime, "", largest, floats)
-
-
-def _same_bits(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
-    floats = one.dtype.kind == "f"
-    # -0.0 equals 0.0 and is another value
-    signs = not floats or np.array_equal(np.signbit(one) & ~np.isnan(one), np.signbit(other) & ~np.isnan(other))
-    return np.array_equal(one, other, equal_nan=floats) and signs
-
-
-def _pair_in_ort(first: Named, second: Named, shapes: Shapes | None, seed: int, *, ordered: bool) -> Pair:
-    # Both at the level a user gets without asking for the file's order; a file that is optimised already stays so.
-    one = ort.run(first, shapes=shapes, seed=seed, file_order=False)
-    return one, ort.run(second, shapes=shapes, seed=seed, file_order=ordered)
-
-
-def _pair_in_litert(first: Named, second: Named, shapes: Shapes | None, seed: int, *, ordered: bool) -> Pair:
-    del ordered  # it runs every file in its own order
-    one = litert.run(first, shapes=shapes, seed=seed, steps=3)
-    return one, litert.run(second, shapes=shapes, seed=seed, steps=3)
-
-
-def _pair_in_tflm(first: Named, second: Named, shapes: Shapes | None, seed: int, *, ordered: bool) -> Pair:
-    del shapes, ordered  # it runs every file at its own sizes and in its own order
-    return tflm.measure(first, seed=seed).outputs, tflm.measure(second, seed=seed).outputs
-
-
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """`suffixes`: of the files that it runs. `pair(first, second, shapes, seed, ordered=)`: what two files compute."""
-
-    suffixes: tuple[str, ...]
-    pair: Callable[..., Pair]
-
-
-RUNTIMES: Mapping[RuntimeName, Runtime] = {
-    "litert": Runtime((".tflite",), _pair_in_litert),
-    "tflm": Runtime((".tflite",), _pair_in_tflm),
-    "ort": Runtime((".onnx",), _pair_in_ort),
-}
-"""Of those that run files of one suffix the first is the default."""
+@contextmanager
+def _optimised(path: Named, shapes: Shapes | None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        made = Path(folder) / Path(path).name
+        ort.optimise_offline(path, made, shapes=shapes)
+        yield made
 
 
 def compare_outputs(
     first: Named, second: Named, *, runtime: RuntimeName, shapes: Shapes | None = None, seed: int = 0,
-    ordered: bool = False,
+    ordered: bool = False, inputs: Sequence[Named] = (), proof: Proof | None = None,
 ) -> Comparison:  # fmt: skip
-    """Run both files in `runtime` (litert, tflm or ort) on inputs drawn from `seed`; several steps for LiteRT, so that
-    networks with state are compared in their state too. `ordered`: ONNX Runtime runs the second file in its own order.
-    Raises UnsupportedError where the runtime cannot run them."""
+    """Run both files in `runtime` (litert, tflm or ort) on the same inputs, one after another, so that networks with
+    state are compared in their state too; also tensors inside that both have, where the runtime shows them. ONNX
+    Runtime runs the first file as it does by default, and the second too unless `ordered`: then in its own order, with
+    nothing optimised. `proof`: what is known already. Raises UnsupportedError where the runtime cannot run them."""
     check_choice("runtime", runtime, RUNTIMES)
-    return compare_arrays(*RUNTIMES[runtime].pair(first, second, shapes, seed, ordered=ordered), runtime=runtime)
+    row = RUNTIMES[runtime]
+    graphs = [load(path, shapes=shapes) for path in (first, second)]
+    feeds = read_feeds(graphs[0], inputs) if inputs else made_feeds(graphs[0], seed=seed)
+    names = _common(*graphs) if row.looks_inside else []
+    ours = row.compute(first, feeds, inside=names)
+    theirs = row.compute(second, feeds, inside=names, ordered=ordered)
+    outputs = [[value for run in computed.outputs for value in run] for computed in (ours, theirs)]
+    found = replace(compare_arrays(*outputs, runtime=runtime), proof=proof, runs=len(feeds), varies=vary(ours.outputs))
+    inside = [name for name in ours.inside if name in theirs.inside]
+    note = first_difference(ours.inside, theirs.inside, exact=found.exact)
+    return replace(found, inside=len(inside), inside_note=note)
+
+
+def with_offsets(
+    first: Named, second: Named, found: Comparison, *, seed: int = 0, inputs: Sequence[Named] = ()
+) -> Comparison:
+    """Run both files in TFLite Micro too, where the second carries offsets that were not in force yet. What differs
+    there is what is returned; TFLite Micro may lack the operators, or be missing: then nothing is added."""
+    if found.proof is None or not found.proof.placed or found.runtime == "tflm" or not found.rounds_alike:
+        return found
+    try:
+        placed = compare_outputs(first, second, runtime="tflm", seed=seed, inputs=inputs, proof=found.proof)
+    except UnsupportedError:
+        return found
+    return replace(found, placed=True) if placed.rounds_alike else placed
+
+
+def _common(first: Graph, second: Graph) -> list[str]:
+    """Names of tensors of one shape and type that operators make in both files, and that are no outputs."""
+    ours, theirs = _made(first), _made(second)
+    return [name for name, meta in ours.items() if theirs.get(name) == meta]
+
+
+def _made(graph: Graph) -> dict[str, tuple[tuple[int, ...], str]]:
+    made = (graph.tensors[tensor] for op in graph.ops for tensor in op.outputs if tensor >= 0)
+    outputs = {graph.tensors[tensor].name for tensor in graph.outputs}
+    return {
+        tensor.name: (tensor.shape, tensor.dtype)
+        for tensor in made
+        if tensor.role == "activation" and tensor.name not in outputs and tensor.dtype not in ("opaque", "string")
+    }

@@ -16,9 +16,9 @@ from downset.extras import optional_library
 from downset.isolation import isolated
 from downset.runtimes.inputs import random_array
 
-__all__ = ["Measurement", "measure"]
+__all__ = ["ARENA_BYTES", "Measurement", "count_of", "measure"]
 
-_ARENA_BYTES = 1 << 28
+ARENA_BYTES = 1 << 28
 """What the measurement offers; pages that stay untouched cost nothing."""
 
 
@@ -53,22 +53,22 @@ def run_here(path: str, seed: int, steps: int) -> dict[str, npt.NDArray[Any]]:
     """`measure` inside the worker process; TFLite Micro prints its allocations to C's stdout or stderr."""
     runtime = optional_library("tflite_micro", what="measuring in TFLite Micro", extra="tflm").runtime
     try:
-        interpreter = runtime.Interpreter.from_file(path, arena_size=_ARENA_BYTES)
+        interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
         outputs = []
         for step in range(steps):
-            for position, index in enumerate(_count(interpreter.get_input_details)):
+            for position, index in enumerate(count_of(interpreter.get_input_details)):
                 detail = interpreter.get_input_details(index)
                 value = random_array(detail["shape"], detail["dtype"], seed=seed + step, position=position)
                 interpreter.set_input(value, index)
             interpreter.invoke()
-            outputs += [np.array(interpreter.get_output(index)) for index in _count(interpreter.get_output_details)]
+            outputs += [np.array(interpreter.get_output(index)) for index in count_of(interpreter.get_output_details)]
         interpreter.print_allocations()
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(f"TFLite Micro cannot run {Path(path).name}: {error}") from None
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
-def _count(details: Any) -> range:
+def count_of(details: Any) -> range:
     """The wheel does not say how many inputs or outputs there are: ask until it refuses."""
     for index in range(1024):
         try:

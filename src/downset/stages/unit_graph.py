@@ -136,7 +136,7 @@ def unit_predecessors(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[int
     for index, before in enumerate(graph.predecessors()):
         if index in unit_of:
             here = unit_of[index]
-            for earlier in bits(before):
+            for earlier in before:
                 if earlier in unit_of and unit_of[earlier] != here:
                     masks[here] |= 1 << unit_of[earlier]
     return tuple(masks)

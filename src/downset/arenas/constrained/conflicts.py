@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from downset.errors import InvalidPlan, UsageError
-from downset.lattice import bits
+from downset.lattice import ancestors, masks
 from downset.memory.liveness import OrderProblem
 from downset.memory.records import Record
 
@@ -71,19 +71,14 @@ def any_order_conflicts(problem: OrderProblem) -> tuple[tuple[int, int], ...]:
 
     Two storages may share only if one is dead before the other is born in every such run: if all that touch the one are
     ancestors of all that make the other. O(operators² + storages²) mask steps."""
-    ancestors: list[int] = []
-    for before in problem.predecessors:
-        mask = before
-        for operator in bits(before):
-            mask |= ancestors[operator]
-        ancestors.append(mask)
+    above = ancestors(masks(problem.predecessors))
+    touched = masks([(*storage.producers, *storage.consumers) for storage in problem.storages])
 
     def always_before(one: int, other: int) -> bool:
         first, second = problem.storages[one], problem.storages[other]
-        touches = first.producers | first.consumers
         if first.kept or not second.producers:
             return False
-        return all(touches & ~ancestors[operator] == 0 for operator in bits(second.producers))
+        return all(touched[one] & ~above[operator] == 0 for operator in second.producers)
 
     count = len(problem.storages)
     return tuple(

@@ -20,7 +20,7 @@ from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.graph.kinds import kind_of
 from downset.text import brief
 
-__all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "resizes"]
+__all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "read_unfixed", "resizes"]
 
 _SHAPING = {
     "Conv": ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
@@ -38,7 +38,7 @@ def onnx_library() -> Any:
 
 def read_model(onnx: Any, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     """The file with `shapes` written into its inputs. Raises LoadError for damaged files and inputs that stay open."""
-    model = _read(onnx, path)
+    model = read_unfixed(onnx, path)
     _fix_inputs(path, model, dict(shapes))
     return model
 
@@ -47,7 +47,7 @@ def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, 
     """Raise what `load_onnx` would raise about the file itself and its inputs, without inferring the rest, and where
     `shapes` contradict the file: ONNX Runtime runs it at no other sizes than its own."""
     onnx = onnx_library()
-    model = _read(onnx, Path(path))
+    model = read_unfixed(onnx, Path(path))
     for value in model.graph.input:
         dims = value.type.tensor_type.shape.dim
         if resizes(value, (shapes or {}).get(value.name, ())):
@@ -56,7 +56,8 @@ def check_onnx(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, 
     _fix_inputs(Path(path), model, dict(shapes or {}))
 
 
-def _read(onnx: Any, path: Path) -> Any:
+def read_unfixed(onnx: Any, path: Path) -> Any:
+    """The file as it is. Raises LoadError for a damaged one."""
     from google.protobuf.message import DecodeError
 
     try:

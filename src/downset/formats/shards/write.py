@@ -14,22 +14,29 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
+from downset.formats.shards.cut import Cutter, Tile
 from downset.formats.shards.model import opsets_of, refuse, shard_model
 from downset.formats.whole_files import part_name, remove_stale_parts, settle_on_disk, write_whole
-from downset.graph.core import ABSENT, Graph, Op, Tensor
-from downset.graph.cost import row_form
-from downset.graph.edit import Edit
+from downset.graph.core import ABSENT, Graph
 from downset.graph.halos import channels_last, spatial_axis
-from downset.graph.row_form import Interval, RowForm, needed
-from downset.plans import Pipeline
-from downset.rewrites.strips import Held, strip_ops
+from downset.graph.row_form import Interval
+from downset.plans import Pipeline, Rows
 
-__all__ = ["WRITTEN", "Shard", "ShardBlock", "export_shards", "shard_graph", "write_shards"]
+__all__ = [
+    "WRITTEN",
+    "Shard",
+    "ShardBlock",
+    "axis_of",
+    "check_exportable",
+    "export_shards",
+    "shard_blocks",
+    "write_shards",
+]
 
 WRITTEN = re.compile(r"shards\.json|stage\d+_block\d+_[\w.-]+\.onnx")
 """Names of the files that an export writes, and that the next one into the same folder may remove."""
@@ -43,7 +50,10 @@ SHARDS_SCHEMA = 1
 @dataclass(frozen=True, slots=True)
 class ShardBlock:
     """Operators computed strip by strip: device `strips[i][0]` makes frame rows strips[i][1:], of `frame_rows`; a
-    tensor of H rows is cut at floor(row · H / frame_rows). Along axis 1 the rows are columns."""
+    tensor of H rows is cut at floor(row · H / frame_rows). Along axis 1 the rows are columns.
+
+    `columns`: of each strip, of `frame_columns`, where the block is cut into tiles. `halos`: a strip also gives
+    what it makes beyond its own rows, which the plan counts on."""
 
     stage: int
     block: int
@@ -51,11 +61,20 @@ class ShardBlock:
     frame_rows: int
     strips: tuple[tuple[str, int, int], ...]
     axis: int = 0
+    columns: tuple[Interval | None, ...] = ()
+    frame_columns: int = 0
+    halos: bool = False
+
+    def tile(self, number: int) -> Tile:
+        """What strip `number` is cut by."""
+        _, start, stop = self.strips[number]
+        columns = self.columns[number] if self.columns else None
+        return Tile(start, stop, self.frame_rows, columns, self.frame_columns, self.halos)
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A model file, and by tensor name the rows that it is given and that it makes."""
+    """A model file, and by tensor name the rows that it is given and that it makes; of tiles their columns too."""
 
     stage: int
     block: int
@@ -63,11 +82,18 @@ class Shard:
     file: str
     inputs: dict[str, Interval]
     outputs: dict[str, Interval]
+    input_columns: dict[str, Interval] = field(default_factory=dict)
+    output_columns: dict[str, Interval] = field(default_factory=dict)
 
 
 def export_shards(folder: str | os.PathLike[str], graph: Graph, plan: Pipeline) -> tuple[Shard, ...]:
-    """Write the shards of a plan. Raises UnsupportedError for tiles with columns, InvalidPlan for a plan of another
-    model, and as `write_shards` does."""
+    """Write the shards of a plan. Raises InvalidPlan for a plan of another model, and as `write_shards` does."""
+    return write_shards(folder, graph, shard_blocks(graph, plan))
+
+
+def shard_blocks(graph: Graph, plan: Pipeline) -> tuple[ShardBlock, ...]:
+    """The blocks of a plan of this graph, in the order in which they run. Raises InvalidPlan for a plan of another
+    model."""
     blocks = _blocks(plan)
     planned = sorted({op for block in blocks for op in block.ops})
     made = [at for at, op in enumerate(graph.ops) if any(t != ABSENT and t not in graph.constants for t in op.outputs)]
@@ -76,7 +102,7 @@ def export_shards(folder: str | os.PathLike[str], graph: Graph, plan: Pipeline) 
             f"the plan's operators are not those of this model: {len(planned)} up to number {planned[-1]}, and "
             f"{graph.name} has {len(graph.ops)}"
         )
-    return write_shards(folder, graph, blocks)
+    return tuple(blocks)
 
 
 def _blocks(plan: Pipeline) -> list[ShardBlock]:
@@ -84,10 +110,15 @@ def _blocks(plan: Pipeline) -> list[ShardBlock]:
     found = []
     for number, stage in enumerate(plan.stages):
         for place, block in enumerate(stage.blocks):
-            if any(strip.columns is not None for strip in block.strips):
-                raise UnsupportedError("tiles with columns are not exported; choose a method that cuts rows only")
             strips = tuple((names[strip.device], strip.start, strip.stop) for strip in block.strips)
-            found.append(ShardBlock(number, place, block.ops, block.frame_rows, strips, block.axis))
+            columns = tuple(strip.columns for strip in block.strips)
+            frame_columns = max((span[1] for span in columns if span is not None), default=0)
+            found.append(
+                ShardBlock(
+                    number, place, block.ops, block.frame_rows, strips, block.axis, columns, frame_columns,
+                    block.rule != "leader",
+                )
+            )  # fmt: skip
     return found
 
 
@@ -99,6 +130,18 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
     Raises UnsupportedError for graphs that are channels-last or no ONNX, or that would draw at random on several
     devices, UsageError for a folder that cannot be made.
     """
+    check_exportable(graph, blocks)
+    with _filled(Path(folder)) as beside:
+        shards = _write(beside, graph, blocks)
+        earlier = _earlier(Path(folder))
+    for name in earlier - {shard.file for shard in shards}:
+        with contextlib.suppress(OSError):
+            (Path(folder) / name).unlink(missing_ok=True)
+    return shards
+
+
+def check_exportable(graph: Graph, blocks: Sequence[ShardBlock]) -> None:
+    """Raise UnsupportedError for what shards cannot hold, as `write_shards` says."""
     if graph.source.format == "torch":
         raise UnsupportedError(
             f"{graph.name} comes from torch.export, without ONNX's attributes; write it with torch.onnx.export, and "
@@ -108,13 +151,6 @@ def write_shards(folder: str | os.PathLike[str], graph: Graph, blocks: Sequence[
         raise UnsupportedError(f"{graph.name} is channels-last; shards are ONNX, which is channels-first")
     for block in blocks:
         refuse(graph, block.ops, several=sum(start < stop for _, start, stop in block.strips) > 1)
-    with _filled(Path(folder)) as beside:
-        shards = _write(beside, graph, blocks)
-        earlier = _earlier(Path(folder))
-    for name in earlier - {shard.file for shard in shards}:
-        with contextlib.suppress(OSError):
-            (Path(folder) / name).unlink(missing_ok=True)
-    return shards
 
 
 @contextmanager
@@ -146,36 +182,45 @@ def _filled(folder: Path) -> Iterator[Path]:
 
 
 def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Shard, ...]:
-    form, opsets = row_form(graph, axis=_axis_of(blocks), strict=False), opsets_of(graph)
+    cutter, opsets = Cutter(graph, axis_of(blocks)), opsets_of(graph)
     shards: list[Shard] = []
     for block in blocks:
-        for device, start, stop in block.strips:
-            found = shard_graph(graph, form, block.ops, (start, stop), block.frame_rows)
-            if found is None:
+        for number, (device, _, _) in enumerate(block.strips):
+            part = cutter.part(block.ops, block.tile(number))
+            if part is None:
                 continue
-            part, inputs, outputs = found
             safe = re.sub(r"[^\w.-]", "_", device)
-            data = shard_model(part, opsets).SerializeToString(deterministic=True)
+            data = shard_model(part.graph, opsets).SerializeToString(deterministic=True)
             stem = f"stage{block.stage}_block{block.block}_{safe}_{hashlib.sha256(data).hexdigest()[:12]}"
             name = f"{stem}.onnx"
             if any(shard.file == name for shard in shards):  # names that differ in what files may not be called
                 name = f"{stem}_{len(shards)}.onnx"
             write_whole(folder / name, data)
-            shards.append(Shard(block.stage, block.block, device, name, inputs, outputs))
-    listed = [{field: getattr(shard, field) for field in Shard.__slots__} for shard in shards]
+            (inputs, input_columns), (outputs, output_columns) = (_spans(graph, s) for s in (part.reads, part.makes))
+            shards.append(Shard(block.stage, block.block, device, name, inputs, outputs, input_columns, output_columns))
+    listed = [{name: getattr(shard, name) for name in Shard.__slots__} for shard in shards]
     described = {
         "kind": "shards",
         "schema": SHARDS_SCHEMA,
         "inputs": [graph.tensors[tensor].name for tensor in graph.inputs],
         "outputs": [graph.tensors[tensor].name for tensor in graph.outputs],
-        "tensors": _tensors(graph, {name for shard in shards for name in (*shard.inputs, *shard.outputs)}, form.axis),
+        "tensors": _tensors(graph, {name for shard in shards for name in (*shard.inputs, *shard.outputs)}, cutter.axis),
         "shards": listed,
     }
     write_whole(folder / _INDEX, (json.dumps(described, indent=1) + "\n").encode())
     return tuple(shards)
 
 
-def _axis_of(blocks: Sequence[ShardBlock]) -> int:
+def _spans(graph: Graph, side: Sequence[Rows]) -> tuple[dict[str, Interval], dict[str, Interval]]:
+    """By tensor name: rows, and columns where they are cut."""
+    named = [(graph.tensors[rows.tensor].name, rows) for rows in side]
+    return (
+        {name: (rows.start, rows.stop) for name, rows in named},
+        {name: rows.columns for name, rows in named if rows.columns is not None},
+    )
+
+
+def axis_of(blocks: Sequence[ShardBlock]) -> int:
     """The axis that all blocks are cut along: a tensor between two has rows along one axis."""
     axes = {block.axis for block in blocks} or {0}
     if len(axes) > 1:
@@ -187,85 +232,15 @@ def _tensors(graph: Graph, names: set[str], axis: int) -> dict[str, dict[str, An
     """What the shards pass on, and the network's inputs and outputs, as a whole, by name."""
     ends = {*graph.inputs, *graph.outputs}
     return {
-        meta.name: {"shape": list(meta.shape), "dtype": meta.dtype, "rows_axis": spatial_axis(graph, index, axis)}
+        meta.name: {
+            "shape": list(meta.shape),
+            "dtype": meta.dtype,
+            "rows_axis": spatial_axis(graph, index, axis),
+            "columns_axis": spatial_axis(graph, index, 1 - axis),
+        }
         for index, meta in enumerate(graph.tensors)
         if meta.name in names or index in ends
     }
-
-
-def shard_graph(
-    graph: Graph, form: RowForm, ops: Sequence[int], strip: Interval, frame_rows: int
-) -> tuple[Graph, dict[str, Interval], dict[str, Interval]] | None:
-    """(the strip as a graph, rows of its inputs by name, rows of its outputs by name); None where it makes nothing."""
-    inside = set(ops)
-    read_later = {t for op in range(len(graph.ops)) if op not in inside for t in graph.ops[op].inputs}
-    read = {t for op in graph.ops for t in op.inputs}
-    sinks = [
-        tensor
-        for op in sorted(inside)
-        for tensor in graph.ops[op].outputs
-        if tensor != ABSENT
-        and graph.tensors[tensor].role == "activation"
-        and (tensor in read_later or tensor in graph.outputs or not read.intersection(graph.ops[op].outputs))
-    ]
-    wanted = {t: (strip[0] * form.rows[t] // frame_rows, strip[1] * form.rows[t] // frame_rows) for t in sinks}
-    wanted = {tensor: rows for tensor, rows in wanted.items() if rows[0] < rows[1]}
-    if not wanted:
-        return None
-    edit = Edit(graph)
-    made = {tensor for op in inside for tensor in graph.ops[op].outputs}
-    held: dict[int, Held] = {}
-    for tensor, rows in needed(form, ops, wanted).items():
-        if tensor not in made:
-            held[tensor] = (_given(edit, graph, tensor, rows, form.axis), rows)
-    operators, found = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix="/strip", held=held)
-    inputs = {graph.tensors[tensor].name: rows for tensor, (_, rows) in held.items()}
-    outputs = {graph.tensors[tensor].name: rows for tensor, rows in wanted.items()}
-    part = _named(
-        graph, edit, _with_constants(graph, operators), {tensor: given for tensor, (given, _) in held.items()}, found
-    )
-    return part, inputs, outputs
-
-
-def _with_constants(graph: Graph, ops: Sequence[Op]) -> list[Op]:
-    """The operators behind those that compute their constants, where a constant's value is not in the file."""
-    made_by = graph.producers()
-    needed_ops: set[int] = set()
-    waiting = [tensor for op in ops for tensor in op.inputs]
-    while waiting:
-        tensor = waiting.pop()
-        known = tensor == ABSENT or tensor >= len(graph.tensors) or tensor in graph.constants
-        if not known and graph.tensors[tensor].role == "constant" and made_by[tensor] not in needed_ops:
-            needed_ops.add(made_by[tensor])
-            waiting += graph.ops[made_by[tensor]].inputs
-    return [*(graph.ops[index] for index in sorted(needed_ops)), *ops]
-
-
-def _given(edit: Edit, graph: Graph, tensor: int, rows: Interval, axis: int) -> int:
-    meta = graph.tensors[tensor]
-    shape = list(meta.shape)
-    dimension = spatial_axis(graph, tensor, axis)
-    if dimension is not None:
-        shape[dimension] = rows[1] - rows[0]
-    return edit.add_tensor(meta.name, shape, meta)
-
-
-def _named(graph: Graph, edit: Edit, ops: list[Op], given: dict[int, int], found: dict[int, int]) -> Graph:
-    """The strip with compact indices; what it is given and makes has the names of the network's tensors."""
-    used = sorted({*given.values(), *found.values(), *(t for op in ops for t in (*op.inputs, *op.outputs))} - {ABSENT})
-    number = {old: new for new, old in enumerate(used)} | {ABSENT: ABSENT}
-    names = {index: graph.tensors[tensor].name for side in (given, found) for tensor, index in side.items()}
-    tensors = []
-    for old in used:
-        meta = edit.tensors[old]
-        tensors.append(Tensor(names.get(old, meta.name), meta.shape, meta.dtype, meta.nbytes, meta.role))
-    renumbered = tuple(
-        Op(op.name, op.kind, tuple(number[t] for t in op.inputs), tuple(number[t] for t in op.outputs), op.attrs)
-        for op in ops
-    )
-    constants = {number[old]: read for old, read in edit.constants.items() if old in number}
-    inputs, outputs = (tuple(number[t] for t in items) for items in (given.values(), found.values()))
-    return Graph(f"{graph.name} strip", tuple(tensors), renumbered, inputs, outputs, constants).check()
 
 
 def _earlier(folder: Path) -> set[str]:

@@ -24,11 +24,15 @@ def resolve_shapes(path: str | os.PathLike[str], inputs: Mapping[int, tuple[int,
     return [tuple(int(extent) for extent in arrays[f"shape_{index}"]) for index in range(len(arrays))]
 
 
-def open_interpreter(path: str) -> Any:
+def open_interpreter(path: str, *, preserve: bool = False) -> Any:
+    """Reference kernels, no delegates, one thread. `preserve`: every tensor is kept, for who wants to look."""
     litert = optional_library("ai_edge_litert.interpreter", what="running .tflite files", extra="tflite")
     try:
         return litert.Interpreter(
-            path, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, num_threads=1
+            path,
+            experimental_op_resolver_type=litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+            num_threads=1,
+            experimental_preserve_all_tensors=preserve,
         )
     except (ValueError, RuntimeError) as error:
         raise UnsupportedError(f"LiteRT cannot load {Path(path).name}: {error}") from None

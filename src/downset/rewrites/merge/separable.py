@@ -19,7 +19,7 @@ from downset.errors import UsageError
 from downset.graph.core import Graph, Op
 from downset.graph.edit import Edit
 from downset.graph.kinds import kind_of
-from downset.lattice import ancestors
+from downset.lattice import ancestors, masks
 from downset.rewrites.merge.convolutions import not_plain, unlike
 from downset.rewrites.merge.outputs import CHANNELS, arranged, deliver, ordered_by_hand, private_reader
 from downset.rewrites.merge.window import common_window, joined_conv, windows
@@ -56,7 +56,7 @@ def mergeable_separables(graph: Graph, ops: Sequence[int]) -> str | None:
     reason = unlike(graph, depthwise) or unlike(graph, ops)
     if reason:
         return reason
-    above = ancestors(graph.predecessors())
+    above = ancestors(masks(graph.predecessors()))
     inside = sum(1 << index for index in (*depthwise, *ops))
     for chain in chains:
         if above[chain.depthwise] & inside:

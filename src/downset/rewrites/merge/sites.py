@@ -8,7 +8,7 @@ from typing import Any
 
 from downset.errors import UsageError
 from downset.graph.core import Graph
-from downset.lattice import ancestors, bits
+from downset.lattice import ancestors, bits, masks
 from downset.rewrites.merge.convolutions import merge_convs, mergeable, merged_macs, not_plain, other_attrs
 from downset.rewrites.merge.places import numbered, origins, without_numbers
 from downset.rewrites.merge.pools import (
@@ -88,7 +88,7 @@ def merge_sites(graph: Graph) -> list[MergeSite]:
     By their first operator. Separable convolutions that wait for each other are split by how many of the class come one
     after another before them: each set is then independent. Polynomial: classes by key, no search over subsets.
     """
-    above = ancestors(graph.predecessors())
+    above = ancestors(masks(graph.predecessors()))
     found: dict[tuple[str, tuple[int, ...]], None] = {}
     for kind, members, kernel in _alike(graph):
         for level in _levels(members, above) if kind == "separables" else [members]:

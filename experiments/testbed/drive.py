@@ -1,0 +1,177 @@
+"""The driver inside the testbed: measures the cluster, plans by each method, runs the plans, writes rows.
+
+    python -m experiments.testbed.drive ORDERS.json        # started by experiments.testbed.measured
+
+It runs where device 0 is, unlimited: frames come from there and results go back there (`source` and `sink`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from downset import Graph, Pipeline, load, plan_pipeline
+from downset.distributed.profiling.measure import Effort, measure_cluster
+from downset.distributed.profiling.measured import MeasuredCluster, cluster_text, measured_cluster
+from downset.distributed.profiling.probes import model_probes
+from downset.distributed.serving.cluster import cluster
+from downset.distributed.serving.deployment import Shards
+from downset.distributed.serving.engine import Engine
+from downset.distributed.serving.planning import Planning
+from downset.distributed.serving.ray_fleet import RayFleet
+from downset.distributed.serving.serve import RunningPipeline, _Inbox
+from downset.distributed.simulator import simulate
+from downset.distributed.task_prices import task_seconds
+from downset.errors import DownsetError
+from experiments.testbed.bed import Bed
+
+_PLANS_S = 10.0
+_JOINS_S = 150.0
+
+
+def main() -> None:
+    orders = json.loads(Path(sys.argv[1]).read_text())
+    bed = Bed(orders["prefix"], tuple(orders["cpu_shares"]))
+    names, out = orders["names"], Path(orders["out"])
+    with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
+        _wait_for(fleet, names)
+        for model in orders["models"]:
+            path = Path(model)
+            graph = load(path)
+            bed.release()
+            measured = measure_cluster(
+                names, model_probes(graph), effort=Effort(**orders["effort"]), what=path.stem, told=_say,
+                ready=bed.throttle,
+            )  # fmt: skip
+            known = replace(measured, kind=orders["medium"])
+            (out / f"{path.stem}.toml").write_text(cluster_text(known))
+            for method in orders["methods"]:
+                row = {"network": path.stem, "method": method, **orders["row"]}
+                row |= _run(bed, fleet, graph, known, method, orders)
+                row["load"] = round(os.getloadavg()[0], 2)
+                with (out / "rows.jsonl").open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                _say(json.dumps(row))
+
+
+def _say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
+def _wait_for(fleet: RayFleet, names: list[str]) -> None:
+    until = time.monotonic() + _JOINS_S
+    while lacks := set(names) - set(fleet.present()):
+        if time.monotonic() > until:
+            raise SystemExit(f"did not join: {sorted(lacks)}")
+        time.sleep(0.5)
+
+
+def _run(
+    bed: Bed, fleet: RayFleet, graph: Graph, known: MeasuredCluster, method: str, orders: dict[str, Any]
+) -> dict[str, Any]:
+    """One plan: what it counts on, and what it did."""
+    devices = measured_cluster(known)
+    try:
+        plan = plan_pipeline(
+            graph, devices, method=method, source=orders["names"][0], sink=orders["names"][0], time_limit_s=_PLANS_S,
+        )  # fmt: skip
+        simulated = simulate(plan, frames=200)
+        bed.release()
+        with ExitStack() as stack:
+            for name in orders["names"]:
+                stack.callback(fleet.stop, name)
+            return _measured(bed, fleet, graph, plan, orders) | {
+                "planned_s": round(plan.period_s, 4), "simulated_s": round(simulated.sustained_period_s or 0, 4),
+                "bound_s": round(plan.evidence.bound, 4), "window": plan.schedule.window if plan.schedule else 1,
+                "stages": len(plan.stages),
+            }  # fmt: skip
+    except DownsetError as error:
+        return {"error": str(error)}
+
+
+def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: dict[str, Any]) -> dict[str, Any]:
+    shards = Shards(graph, Path(orders["out"]) / f"shards-{graph.name}")
+    inbox = _Inbox()
+    engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=_JOINS_S, prepares=False)
+    engine.start()
+    with RunningPipeline(graph, plan, engine, inbox, ExitStack()) as pipeline:
+        pipeline.wait_ready()
+        bed.throttle()
+        used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]
+        begun = time.monotonic()
+        frames = _frames(graph, orders["least_frames"], orders["most_s"])
+        times = [time.monotonic() for _ in pipeline.run(frames)]
+        report = pipeline.report()
+        took = time.monotonic() - begun
+        used = [bed.used_s(device) - before for device, before in enumerate(used)]
+        bed.release()
+    window = plan.schedule.window if plan.schedule is not None else 1
+    return {
+        "frames": len(times), "measured_s": _period_s(times, window), "latency_s": round(report.latency_s[0], 3)
+        if report.latency_s else None, "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
+        "events": [asdict(event) for event in report.events],
+        "cpu_of_share": [round(one / took / share, 3) for one, share in zip(used, bed.cpu_shares, strict=True)],
+        "devices": _by_device(plan, report),
+    }  # fmt: skip
+
+
+def _by_device(plan: Pipeline, report: Any) -> list[dict[str, Any]]:
+    """Planned against measured, in seconds a frame."""
+    planned = [{"computing": 0.0, "sending": 0.0, "receiving": 0.0} for _ in plan.cluster.devices]
+    for task in plan.tasks:
+        seconds = task_seconds(plan, task)
+        if task.transfer is None:
+            planned[task.device]["computing"] += seconds
+        else:
+            planned[task.transfer.source]["sending"] += seconds
+            planned[task.transfer.target]["receiving"] += seconds
+    macs = [[0, 0] for _ in plan.cluster.devices]
+    for stage in plan.stages:
+        for block in stage.blocks:
+            for strip in block.strips:
+                macs[strip.device][0] += strip.macs
+                macs[strip.device][1] += strip.redundant_macs
+    found = []
+    for number, use in enumerate(report.devices):
+        row: dict[str, Any] = {"name": use.name, "rss_mb": round(use.rss_bytes / 1e6, 1)}
+        row["redundancy"] = round(macs[number][1] / macs[number][0], 4) if macs[number][0] else 0.0
+        for what in ("computing", "sending", "receiving"):
+            row[f"planned_{what}_s"] = round(planned[number][what], 4)
+            row[f"{what}_s"] = round(getattr(use, what) * report.seconds / max(report.completed, 1), 4)
+        found.append(row)
+    return found
+
+
+def _frames(graph: Graph, least: int, most_s: float) -> Any:
+    random, begun = np.random.default_rng(0), time.monotonic()
+    meta = graph.tensors[graph.inputs[0]]
+    frame = random.standard_normal(meta.shape).astype(np.float32)
+    number = 0
+    while number < least or time.monotonic() - begun < most_s / 2:
+        if time.monotonic() - begun > most_s:
+            return
+        yield frame
+        number += 1
+
+
+def _period_s(times: list[float], window: int) -> float | None:
+    """Median over thirds of the run behind its first window: the mean time between two results."""
+    first = min(max(window, len(times) // 5), max(len(times) - 4, 0))
+    kept = times[first:]
+    if len(kept) < 3:
+        return None
+    cuts = np.array_split(np.diff(kept), 3)
+    return round(statistics.median(float(part.mean()) for part in cuts if len(part)), 4)
+
+
+if __name__ == "__main__":
+    main()

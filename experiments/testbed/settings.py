@@ -1,0 +1,58 @@
+"""What the measured experiments run: devices, networks, models and methods, with the paper's speed ratios."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import onnx
+
+from zoo import ZOO
+
+__all__ = ["CLUSTERS", "METHODS", "MODELS", "RATE_MBPS", "Setting", "device_names", "write_model"]
+
+RATE_MBPS = 50.0
+SHARE_PER_GHZ = 0.08
+"""Of one core. A core of the build machines computes about 50 GMAC/s in ONNX Runtime: a gigahertz of the paper is then
+about 4 GMAC/s, as in the cluster file pico_4mac, and eight devices take nine tenths of a core together."""
+CLUSTERS = {
+    4: (2.2, 1.5, 1.2, 0.8),
+    8: (2.2, 2.2, 1.5, 1.5, 1.2, 1.2, 0.8, 0.8),
+}
+"""GHz: all eight devices of PICO's section 6.1, and one of each."""
+METHODS = ("single", "layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact")
+MODELS = {
+    "vgg16": {"classifier": False, "image": 112},
+    "yolov2": {"passthrough": False, "image": 224},
+    "resnet34": {"image": 112},
+    "inception_v3": {"image": 149},
+}
+"""Half the paper's image sides: MACs and bytes of activations are a quarter, so that what computing and sending have to
+each other is the paper's, and a frame takes a quarter of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A testbed. `ghz`: by device."""
+
+    ghz: tuple[float, ...]
+    medium: Literal["links", "shared"]
+    rate_mbps: float = RATE_MBPS
+    share_per_ghz: float = SHARE_PER_GHZ
+
+    @property
+    def cpu_shares(self) -> tuple[float, ...]:
+        return tuple(one * self.share_per_ghz for one in self.ghz)
+
+
+def device_names(ghz: tuple[float, ...]) -> tuple[str, ...]:
+    """As the paper calls them, numbered."""
+    return tuple(f"d{number}@{one:g}" for number, one in enumerate(ghz))
+
+
+def write_model(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.onnx"
+    if not path.exists():
+        onnx.save(ZOO[name](**MODELS[name]), str(path))
+    return path

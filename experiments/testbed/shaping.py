@@ -1,0 +1,101 @@
+"""What the testbed's shapers and shares really give, against what they were told.
+
+    python -m experiments.testbed.shaping [--quick]
+
+Flows are plain TCP between disjoint pairs of devices: on links they do not meet, in a shared cell they share one rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from experiments.rows import save_rows
+from experiments.testbed.bed import Bed, TestbedError, open_bed
+
+NAME = "testbed_shaping"
+ROOT = Path(__file__).resolve().parents[2]
+_PORT = 7000
+
+
+def flows_mbps(bed: Bed, pairs: list[tuple[int, int]], nbytes: int) -> list[float]:
+    """Mbit/s of flows that run at the same time, one for each pair (from, to)."""
+    receivers = []
+    for number, (_, to) in enumerate(pairs):
+        receivers.append(_start(bed, to, "receive", bed.address(to), str(_PORT + number)))
+    for receiver in receivers:
+        assert receiver.stdout is not None
+        receiver.stdout.readline()
+    senders = [
+        _start(bed, sender, "send", bed.address(to), str(_PORT + number), str(nbytes))
+        for number, (sender, to) in enumerate(pairs)
+    ]
+    found = []
+    for receiver in receivers:
+        said, _ = receiver.communicate(timeout=300)
+        taken, seconds = said.split()
+        if int(taken) != nbytes:
+            raise TestbedError(f"{taken.decode()} of {nbytes} bytes came")
+        found.append(int(taken) * 8 / float(seconds) / 1e6)
+    for sender in senders:
+        sender.communicate(timeout=60)
+    return found
+
+
+def shares(bed: Bed, seconds: float) -> list[float]:
+    """Of one core, what a busy process gets on each device while all are busy."""
+    bed.throttle()
+    running = [_start(bed, device, "spin", str(seconds)) for device in range(len(bed.cpu_shares))]
+    found = []
+    for process in running:
+        said, _ = process.communicate(timeout=300)
+        used, clock = map(float, said.split())
+        found.append(used / clock)
+    bed.release()
+    return found
+
+
+def _start(bed: Bed, device: int, *words: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "experiments.testbed.traffic", *words]
+    return bed.start(device, command, env={**os.environ, "PYTHONPATH": str(ROOT)}, output=subprocess.PIPE)
+
+
+def rows(*, quick: bool) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    mediums: tuple[Literal["links", "shared"], ...] = ("links", "shared")
+    for medium in mediums:
+        for rate in (50.0,) if quick else (10.0, 50.0):
+            with open_bed([0.1] * 4, rate_mbps=rate, medium=medium) as bed:
+                for pairs in ([(0, 1)], [(0, 1), (2, 3)]):
+                    got = flows_mbps(bed, pairs, int(rate * 1e6 / 8 * (1 if quick else 4)))
+                    row = {"what": "rate", "medium": medium, "told_mbps": rate, "flows": len(pairs)}
+                    row |= {"mbps": [round(one, 2) for one in got], "together_mbps": round(sum(got), 2)}
+                    row |= {"dropped_packets": bed.dropped_packets(), "load": round(os.getloadavg()[0], 2)}
+                    found.append(row)
+    told = [0.22, 0.22, 0.15, 0.15, 0.12, 0.12, 0.08, 0.08]
+    with open_bed(told, rate_mbps=50.0, medium="shared") as bed:
+        got = shares(bed, 2.0 if quick else 6.0)
+    found.append({"what": "share", "told": told, "got": [round(one, 3) for one in got], "load": os.getloadavg()[0]})
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="shorter flows, nothing written")
+    options = parser.parse_args()
+    try:
+        table = rows(quick=options.quick)
+    except TestbedError as error:
+        sys.exit(f"testbed: {error}")
+    for row in table:
+        print(row)
+    if not options.quick:
+        print("written:", save_rows(NAME, table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Takes a testbed down: its processes, control groups and namespaces. Runs as a process that outlives the maker.
+
+python -m experiments.testbed.take_down PREFIX    # when its standard input ends
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["CPU", "NETNS", "names_of", "take_down"]
+
+CPU = Path("/sys/fs/cgroup/cpu")
+NETNS = Path("/run/netns")
+_PATIENCE_S = 20.0
+
+
+def names_of(process: int) -> str:
+    """What the names of all that a process makes begin with."""
+    return f"dsbed{process}-"
+
+
+def take_down(prefix: str) -> None:
+    """Kill what runs in the namespaces and groups of this prefix, and remove them. Nothing to do is no error."""
+    spaces = [path.name for path in NETNS.glob(f"{prefix}*")] if NETNS.is_dir() else []
+    groups = [CPU.parent / controller / prefix for controller in ("cpu", "cpuacct")]
+    until = time.monotonic() + _PATIENCE_S
+    while processes := _inside(spaces, groups):
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        if time.monotonic() > until:
+            break
+        time.sleep(0.05)
+    for space in spaces:
+        subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+    for group in groups:
+        for folder in (*group.glob("*/"), group):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _inside(spaces: list[str], groups: list[Path]) -> set[int]:
+    found: set[int] = set()
+    for space in spaces:
+        listed = subprocess.run(["ip", "netns", "pids", space], check=False, capture_output=True, text=True)
+        found.update(map(int, listed.stdout.split()))
+    for group in groups:
+        for file in group.glob("**/cgroup.procs"):
+            with contextlib.suppress(OSError):
+                found.update(map(int, file.read_text().split()))
+    return found - {os.getpid()}
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.buffer.read()  # until the maker closes it or is gone
+    take_down(sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

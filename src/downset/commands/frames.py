@@ -1,0 +1,154 @@
+"""Frames from files and results to files, for `downset serve`. Neither is held in memory as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LoadError, UsageError
+from downset.formats.whole_files import check_output, copy_whole, part_name
+from downset.graph.core import Graph
+from downset.text import brief, format_bytes
+
+__all__ = ["Frames", "Results", "read_frames"]
+
+Array = npt.NDArray[Any]
+
+
+class Frames:
+    """`source`: one array a frame along its first axis, or the files of a folder, in the order of their names."""
+
+    def __init__(self, source: Array | list[Path], shape: tuple[int, ...]) -> None:
+        self._source, self._shape = source, shape
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self._source, np.ndarray):
+            for frame in self._source:
+                yield np.ascontiguousarray(frame).reshape(self._shape)
+        else:
+            for path in self._source:
+                yield _opened(path)
+
+
+def read_frames(source: str, graph: Graph) -> Frames:
+    """The frames in a .npy file of shape [frames, *input], or [frames, *input without its batch of 1], or in the .npy
+    and .npz files of a folder. Raises LoadError for what cannot be read, UsageError for frames of another shape, type
+    or number."""
+    path = Path(source)
+    if path.is_dir():
+        files = sorted(entry for entry in path.iterdir() if entry.suffix in (".npy", ".npz"))
+        if not files:
+            raise UsageError(f"folder {source} has no .npy or .npz file: numpy.save writes a frame")
+        return Frames(files, ())
+    if len(graph.inputs) != 1:
+        names = ", ".join(graph.tensors[tensor].name for tensor in graph.inputs)
+        raise UsageError(f"the network has inputs {names}: give a folder of .npz files with these names")
+    array, meta = _opened(path, mapped=True), graph.tensors[graph.inputs[0]]
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{source} is a .npz file, one frame: give the folder that it lies in")
+    without_batch = meta.shape[1:] if meta.shape[:1] == (1,) else meta.shape
+    if array.shape[1:] not in (meta.shape, without_batch) or str(array.dtype) != meta.dtype:
+        raise UsageError(
+            f"{source} is {array.dtype} {list(array.shape)}; the input {meta.name!r} takes {meta.dtype} frames: "
+            f"[frames, {', '.join(map(str, meta.shape))}]"
+        )
+    if not len(array):
+        raise UsageError(f"{source} has no frames")
+    return Frames(array, meta.shape)
+
+
+def _opened(path: Path, *, mapped: bool = False) -> Any:
+    try:
+        found = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found as archive:
+            return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
+    except Exception as error:  # numpy reads the header as text of Python: a damaged one raises anything
+        raise LoadError(f"cannot read {path}: {brief(error, 120) or type(error).__name__}") from None
+
+
+class Results:
+    """Results on their way into a file, written when the context's work is `finish`ed and never in part.
+
+    .npy holds the one output of all frames, [frames, *output]; .npz one such array for each output. The file of a
+    pipeline that failed holds what was finished."""
+
+    def __init__(self, path: str, graph: Graph, frames: int) -> None:
+        check_output(path)
+        self._path, self._frames, self._count = Path(path), frames, 0
+        self._metas = [graph.tensors[tensor] for tensor in graph.outputs]
+        if self._path.suffix not in (".npy", ".npz") or (self._path.suffix == ".npy" and len(self._metas) > 1):
+            wanted = ".npz" if len(self._metas) > 1 else ".npy or .npz"
+            raise UsageError(f"output {path}: the network has {len(self._metas)} outputs, name a {wanted} file")
+        self._parts: dict[str, tuple[Path, Array]] = {}
+
+    def __enter__(self) -> Results:
+        try:
+            for meta in self._metas:
+                part = self._path.absolute().with_name(part_name())
+                held = np.lib.format.open_memmap(part, "w+", meta.dtype, (self._frames, *meta.shape))
+                self._parts[meta.name] = (part, held)
+        except OSError as error:
+            self.__exit__()
+            sizes = format_bytes(sum(meta.nbytes for meta in self._metas) * self._frames)
+            raise UsageError(f"cannot write {self._path}: {error.strerror or error}; it takes {sizes} bytes") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for part, _held in self._parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink()
+        self._parts.clear()
+
+    def add(self, outputs: Mapping[str, Array]) -> None:
+        """The outputs of the next frame."""
+        for name, (_, held) in self._parts.items():
+            held[self._count] = outputs[name]
+        self._count += 1
+
+    def finish(self) -> None:
+        """Put the file in its place; nothing where no frame was finished. Raises UsageError where the disk is full."""
+        if not self._count:
+            return
+        if self._path.suffix == ".npy" and self._count == self._frames:
+            (part, held), *_ = self._parts.values()
+            _flush(held)
+            copy_whole(part, self._path)
+            return
+        beside = self._path.absolute().with_name(part_name())
+        try:
+            self._pack(beside)
+            copy_whole(beside, self._path)
+        except OSError as error:
+            raise UsageError(f"cannot write {self._path}: {error.strerror or error}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+
+    def _pack(self, beside: Path) -> None:
+        if self._path.suffix == ".npy":
+            ((_, held),) = self._parts.values()
+            with beside.open("wb") as file:
+                np.save(file, held[: self._count], allow_pickle=False)
+            return
+        with zipfile.ZipFile(beside, "w") as archive:
+            for name, (_, held) in self._parts.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, held[: self._count], allow_pickle=False)
+
+
+def _flush(held: Array) -> None:
+    if isinstance(held, np.memmap):
+        held.flush()

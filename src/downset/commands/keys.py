@@ -1,0 +1,89 @@
+"""`downset keys`: certificates and the token of a cluster of devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import console
+
+__all__ = ["keys"]
+
+_authority = click.option(
+    "--authority",
+    type=click.Path(),
+    default="downset-keys",
+    show_default=True,
+    help="The authority's folder. Keep it off the devices.",
+)
+
+
+@click.group()
+def keys() -> None:
+    """Make the certificates and the token without which nothing joins a cluster."""
+
+
+@keys.command("init")
+@_authority
+@click.option("--days", type=click.IntRange(1, 36_500), default=3650, show_default=True, help="How long it is valid.")
+@json_option("keys")
+def init(authority: str, days: int, as_json: bool) -> None:
+    """Make an authority and a token, in a new folder."""
+    from downset.distributed.keys import make_authority
+
+    made = make_authority(authority, days=days)
+    if as_json:
+        _print_made(made)
+        return
+    _say(f"{made}: an authority and a token. For every device and for the driver:")
+    _say(f"  downset keys issue NAME --host ADDRESS --authority {made}")
+
+
+@keys.command("issue")
+@click.argument("name")
+@click.option(
+    "--host", "hosts", multiple=True, required=True, metavar="ADDRESS",
+    help="Under which other nodes reach this device, address or name; repeatable.",
+)  # fmt: skip
+@_authority
+@click.option("--days", type=click.IntRange(1, 36_500), default=825, show_default=True, help="How long it is valid.")
+@click.option("-o", "--output", type=click.Path(), help="The folder to make; default: AUTHORITY/NAME.")
+@json_option("keys")
+def issue(
+    name: str, hosts: tuple[str, ...], authority: str, days: int, output: str | None, as_json: bool
+) -> None:  # fmt: skip
+    """Make the folder of keys that the device NAME needs."""
+    from downset.distributed.keys import issue_keys
+
+    made = issue_keys(authority, name, hosts=hosts, folder=output, days=days)
+    if as_json:
+        _print_made(made)
+        return
+    _say(f"{made}: the keys of {name}. Copy this folder to the device (it keeps its modes with scp -p or rsync -a):")
+    _say(f"  scp -pr {made} {hosts[0]}:")
+
+
+@keys.command("token")
+@_authority
+@json_option("keys")
+def token(authority: str, as_json: bool) -> None:
+    """Change the token: in the authority's folder, and in the device folders inside it."""
+    from downset.distributed.keys import new_token
+
+    written = new_token(authority)
+    if as_json:
+        print_json("keys", {"folder": authority, "files": [str(file) for file in written]})
+        return
+    for file in written:
+        _say(f"written: {file}")
+    _say("Copy each token to its device, and start every worker and the driver anew: running ones keep the old token.")
+
+
+def _print_made(folder: Path) -> None:
+    print_json("keys", {"folder": str(folder), "files": [str(file) for file in sorted(folder.iterdir())]})
+
+
+def _say(line: str) -> None:
+    console().print(line, markup=False, soft_wrap=True)

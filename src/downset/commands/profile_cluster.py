@@ -1,0 +1,118 @@
+"""`downset profile-cluster`: the rates of devices and links, measured on the running cluster, as planners read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import SECONDS, console, parse_shapes
+
+if TYPE_CHECKING:
+    from downset.distributed.profiling.joined import Head
+    from downset.distributed.profiling.measured import MeasuredCluster
+
+__all__ = ["profile_cluster"]
+
+
+@click.command("profile-cluster")
+@click.option(
+    "--devices", required=True, metavar="NAME,NAME,...", help="The devices to measure, by their workers' names."
+)
+@click.option("--local", is_flag=True, help="Start them on this machine, on loopback.")
+@click.option("--head", metavar="HOST:PORT", help="Where this machine listens for the workers; as they were given it.")
+@click.option(
+    "--keys", "keys_folder", type=click.Path(), help="The folder of keys of this machine (downset keys issue)."
+)
+@click.option("--model", type=click.Path(), help="Time this model's own operators; default: those of small networks.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@click.option(
+    "--probe-time", "least_s", type=SECONDS, default="300ms", show_default=True,
+    help="How long each of three batches of runs of a probe takes at least.",
+)  # fmt: skip
+@click.option("--wait", "joins_s", type=SECONDS, default="2min", show_default=True, help="For devices to join.")
+@click.option("-o", "--output", type=click.Path(), help="The cluster file to write; without it, it is printed.")
+@json_option("profile-cluster")
+@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+def profile_cluster(
+    devices: str, output: str | None, as_json: bool, quiet: bool, least_s: float, joins_s: float, **options: Any
+) -> None:  # fmt: skip
+    """Measure a running cluster: rates by kind of operator, links with their latencies, memory of the runtime."""
+    from downset.distributed.profiling.joined import joined_cluster
+    from downset.distributed.profiling.measure import Effort, measure_cluster
+    from downset.distributed.profiling.measured import cluster_text
+    from downset.distributed.profiling.probes import model_probes, standard_probes
+    from downset.formats.reading import load
+    from downset.formats.whole_files import check_output, write_whole
+
+    names = tuple(name.strip() for name in devices.split(",") if name.strip())
+    head, model = _head(options["head"], options["keys_folder"], local=options["local"]), options["model"]
+    if output is not None:
+        check_output(output, source=model)
+    probes = standard_probes() if model is None else model_probes(load(model, shapes=parse_shapes(options["shapes"])))
+    talk = console(stderr=True, quiet=quiet)
+
+    def told(line: str) -> None:
+        talk.print(line, markup=False, soft_wrap=True)
+
+    with joined_cluster(head, names, local=options["local"], joins_s=joins_s, told=told):
+        measured = measure_cluster(
+            names, probes, effort=Effort(least_s=least_s), told=told,
+            what="standard probes" if model is None else f"operators of {model}",
+        )  # fmt: skip
+    text = cluster_text(measured)
+    if output is not None:
+        write_whole(output, text.encode())
+    if as_json:
+        print_json("profile-cluster", _json_form(measured, output))
+    elif output is None:
+        click.echo(text, nl=False)
+    else:
+        told(f"written: {output}; plan with downset split MODEL --cluster {output}")
+
+
+def _head(address: str | None, keys_folder: str | None, *, local: bool) -> Head:
+    """Where the head listens. Off loopback it has keys, or there is none."""
+    from downset.distributed.keys import open_keys
+    from downset.distributed.profiling.joined import Head
+    from downset.errors import UsageError
+
+    if local:
+        if address is not None or keys_folder is not None:
+            raise UsageError("--local starts the devices on loopback, without keys: leave --head and --keys out")
+        return Head()
+    if address is None or keys_folder is None:
+        raise UsageError("give --head HOST:PORT and --keys DIR for a cluster of devices, or --local")
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"--head {address!r} is not HOST:PORT, for example 192.168.1.10:6379")
+    return Head(host, int(port), open_keys(keys_folder))
+
+
+def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
+    common = measured.common
+    names = [device.name for device in measured.devices]
+    return {
+        "path": output,
+        "measured_at": measured.at,
+        "what": measured.what,
+        "network": {
+            "kind": measured.kind, "duplex": measured.duplex, "bytes_per_s": common.bytes_per_s,
+            "latency_s": common.latency_s, "spread": common.spread,
+            "links": [
+                {"between": [names[end] for end in pair], "bytes_per_s": link.bytes_per_s, "latency_s": link.latency_s,
+                 "spread": link.spread}
+                for pair, link in sorted(measured.links.items())
+            ],
+        },
+        "devices": [
+            {
+                "name": device.name, "mac_per_s": device.rates.mac_per_s, "alpha_of": dict(device.rates.alpha_of),
+                "bytes_per_s": device.rates.bytes_per_s, "spread": device.rates.spread,
+                "samples": device.rates.samples, "memory_bytes": device.memory_bytes,
+                "runtime_bytes": device.runtime_bytes, "threads": device.threads,
+            }
+            for device in measured.devices
+        ],
+    }  # fmt: skip

@@ -1,0 +1,201 @@
+"""`downset serve`: run a model on the devices of a cluster, frame after frame."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import (
+    SECONDS,
+    console,
+    parse_shapes,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
+from downset.errors import UsageError
+
+if TYPE_CHECKING:
+    from downset.distributed.serving.serve import RunningPipeline
+    from downset.graph.core import Graph
+    from downset.plans import Pipeline
+    from downset.results import Served
+
+__all__ = ["serve"]
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option("--cluster", "cluster_file", help="A TOML file, or one that comes along; not needed with --plan.")
+@click.option("--plan", "plan_file", type=click.Path(), help="Of `downset split -o`; default: planned now.")
+@click.option("--input", "source", type=click.Path(), help="frames.npy, or a folder of one .npy or .npz file a frame.")
+@click.option("-o", "--output", type=click.Path(), help="Where results go: .npy, or .npz for several outputs.")
+@click.option("--local", is_flag=True, help="Start the devices on this machine: the default without --head.")
+@click.option("--head", metavar="HOST:PORT", help="Listen there for `downset worker` on the devices.")
+@click.option("--keys", type=click.Path(), help="This machine's folder of keys, which --head needs.")
+@click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Of ONNX Runtime on each device.")
+@click.option("--wait", "gather_s", type=SECONDS, default="60s", show_default=True, help="For devices to join.")
+@click.option("--spares/--no-spares", default=True, help="Plan for losses ahead, and place shards for them.")
+@time_limit_option("For planning.")
+@worker_memory_option
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
+@click.option("-v", "--verbose", is_flag=True, help="Log every frame, stage and device to stderr.")
+@trust_option
+@json_option("serve")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
+def serve(
+    model: str, cluster_file: str | None, plan_file: str | None, source: str | None, output: str | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Run MODEL over the devices of a cluster: frames in, results out in their order, through losses of devices."""
+    from downset.commands.frames import Results, read_frames
+    from downset.distributed.serving.serve import serve as run
+    from downset.formats.onnx.data_files import weights_beside
+    from downset.formats.reading import load
+    from downset.formats.whole_files import check_output
+    from downset.reports.json_form import served_json
+    from downset.reports.serving import served_lines
+
+    if options["local"] and options["head"] is not None:
+        raise UsageError("--local starts the devices on this machine, --head waits for them: give one")
+    if source is None:
+        raise UsageError("--input says which frames: a .npy file with a frame a row, or a folder of .npy files")
+    graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
+    if output is not None:
+        check_output(output, source=[model, source, *(map(str, weights_beside(graph)))])
+    frames = read_frames(source, graph)
+    plan = _plan(graph, cluster_file, plan_file, options["time_limit"])
+    local = options["head"] is None
+    with ExitStack() as stack:
+        stack.enter_context(_stopped_in_order())
+        stack.enter_context(_logging(verbose=options["verbose"], quiet=options["quiet"]))
+        results = stack.enter_context(Results(output, graph, len(frames))) if output is not None else None
+        pipeline = stack.enter_context(
+            run(
+                graph, plan, head=options["head"], keys=options["keys"], threads=options["threads"],
+                gather_s=options["gather_s"], prepares=options["spares"],
+            )
+        )  # fmt: skip
+        _run(pipeline, frames, results, quiet=options["quiet"])
+        found = pipeline.report()
+    if as_json:
+        print_json("serve", served_json(found, plan))
+        return
+    out = console()
+    _print_table(found, out)
+    for line in served_lines(found, local=local):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_limit_s: float) -> Pipeline:
+    """The plan in the file, whose devices the cluster has, or one made now."""
+    from downset.clusters.toml_file import load_cluster
+    from downset.formats.plan_json import read_plan
+    from downset.pipelines.plan import plan_pipeline
+    from downset.plans import Pipeline
+
+    if plan_file is None:
+        if cluster_file is None:
+            raise UsageError("--cluster says which devices there are, or --plan what they do: give one")
+        return plan_pipeline(graph, load_cluster(cluster_file), time_limit_s=time_limit_s)
+    plan = read_plan(plan_file)
+    if not isinstance(plan, Pipeline):
+        raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
+    if cluster_file is not None:
+        known = [device.name for device in load_cluster(cluster_file).devices]
+        lacking = [device.name for device in plan.cluster.devices if device.name not in known]
+        if lacking:
+            raise UsageError(
+                f"{plan_file} names device {lacking[0]!r}, which {cluster_file} lacks; it has {', '.join(known)}"
+            )
+    return plan
+
+
+def _run(pipeline: RunningPipeline, frames: Any, results: Any, *, quiet: bool) -> None:
+    """All frames through the pipeline, with progress on a terminal. What was finished is written where it fails."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    talk = console(stderr=True, quiet=quiet)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=talk, transient=True, disable=quiet or not talk.is_terminal) as bar:
+        task, shown_s = bar.add_task("frames", total=len(frames)), 0.0
+        try:
+            for outputs in pipeline.run(frames):
+                if results is not None:
+                    results.add(outputs)
+                if time.monotonic() - shown_s > 0.5:
+                    shown_s = time.monotonic()
+                    bar.update(task, completed=pipeline.report().completed, description=_rate(pipeline.report()))
+        except Exception:
+            if results is not None:
+                results.finish()
+            raise
+    if results is not None:
+        results.finish()
+
+
+def _rate(found: Served) -> str:
+    measured = "-" if not found.period_s else f"{1 / found.period_s:.2f}"
+    latency = "-" if found.latency_s is None else f"p50 {found.latency_s[0]:.3f} s, p99 {found.latency_s[2]:.3f} s"
+    planned = 1 / found.planned_period_s if found.planned_period_s else float("inf")
+    return f"{measured} frames/s (planned {planned:.2f}), {latency}, planned again {found.replans} times"
+
+
+def _print_table(found: Served, out: Any) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from downset.text import printable
+
+    table = Table("device", "computing", "sending", "receiving", "frames", "memory")
+    for use in found.devices:
+        shares = (f"{share:.0%}" for share in (use.computing, use.sending, use.receiving))
+        table.add_row(escape(printable(use.name)), *shares, str(use.frames), f"{use.rss_bytes / 1e6:.0f} MB")
+    out.print(table)
+
+
+@contextmanager
+def _stopped_in_order() -> Iterator[None]:
+    """A signal ends the pipeline and its nodes, which takes longer than what the command line grants native code."""
+    from downset.process import Stopped
+
+    def stop(number: int, frame: object) -> None:
+        del frame
+        for other in numbers:
+            signal.signal(other, signal.SIG_IGN)  # it is being done
+        raise Stopped(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    wakeup = signal.set_wakeup_fd(-1)
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+
+
+@contextmanager
+def _logging(*, verbose: bool, quiet: bool) -> Iterator[None]:
+    import logging
+    import sys
+
+    log, handler = logging.getLogger("downset.serving"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    before = log.level, log.propagate
+    log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING)
+    log.propagate = False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]

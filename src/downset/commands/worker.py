@@ -1,0 +1,48 @@
+"""`downset worker`: this machine as a device of pipelines, for whatever driver starts a head."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from downset.commands.options import BYTES, console
+
+__all__ = ["worker"]
+
+
+@click.command()
+@click.option("--head", required=True, metavar="HOST:PORT", help="Where `downset serve --head` listens.")
+@click.option("--name", required=True, help="This device's name in the cluster file.")
+@click.option("--keys", required=True, type=click.Path(), help="The folder that `downset keys issue` made for it.")
+@click.option("--address", help="Of this machine, as others reach it; default: that of its route to the head.")
+@click.option(
+    "--object-store", type=BYTES, default="256MB", show_default=True, help="Shared memory for rows on their way."
+)
+@click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Of ONNX Runtime; default: one for each core.")
+@click.option(
+    "--shards", type=click.Path(), help="Where shards are kept; default: downset/shards in the user's cache folder."
+)
+@click.option("--once", is_flag=True, help="End when the first head has ended, instead of waiting for the next.")
+@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+def worker(head: str, name: str, keys: str, quiet: bool, **options: Any) -> None:
+    """Serve as device NAME until stopped: join the head whenever one is there."""
+    from downset.distributed.keys import open_keys, ray_environment
+    from downset.distributed.serving.worker import WorkerOptions, work
+
+    talk = console(stderr=True, quiet=quiet)
+    environment = ray_environment(open_keys(keys))
+    work(
+        WorkerOptions(
+            head, name, environment, options["address"], options["object_store"], options["threads"],
+            Path(options["shards"]) if options["shards"] is not None else _kept(), once=options["once"],
+        ),
+        told=lambda line: talk.print(line, markup=False, soft_wrap=True),
+    )  # fmt: skip
+
+
+def _kept() -> Path:
+    cache = os.environ.get("DOWNSET_CACHE")
+    return (Path(cache) if cache else Path.home() / ".cache" / "downset") / "shards"

@@ -1,0 +1,341 @@
+"""Keys of a cluster: an authority, a certificate for each device, the token that all share, and what Ray is told.
+
+TLS keeps strangers out and the traffic closed; the token decides who may give the cluster work. Whoever holds the token
+and a certificate can make every device run code: Ray has no rights below that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from downset.errors import LoadError, UsageError
+from downset.extras import optional_library
+from downset.formats.whole_files import part_name, write_whole
+
+__all__ = [
+    "DeviceKeys",
+    "issue_keys",
+    "make_authority",
+    "new_token",
+    "open_keys",
+    "ray_environment",
+    "token_environment",
+    "write_token",
+]
+
+_CERTIFICATE, _KEY = "authority.crt", "authority.key"
+_DEVICE_CERTIFICATE, _DEVICE_KEY = "device.crt", "device.key"
+_TOKEN = "token"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_LOOPBACK = ("localhost", "127.0.0.1")
+"""Ray's processes on one machine also meet there."""
+_BEFORE = timedelta(days=1)
+"""Certificates are valid from a day before: a board without a clock is behind until it has asked for the time."""
+_FOREIGN = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE", "RAY_USE_TLS")
+"""Variables that would win over, or switch off, what is given here."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKeys:
+    """The folder of one device, whose files have been found right, and the name in its certificate."""
+
+    folder: Path
+    name: str
+    expires: datetime
+
+    @property
+    def token(self) -> Path:
+        return self.folder / _TOKEN
+
+
+def make_authority(folder: str | os.PathLike[str], *, days: int = 3650) -> Path:
+    """Make the folder with a new authority (certificate and key) and a new token; files have mode 600, the folder 700.
+
+    The folder comes into being whole or not at all. Raises UsageError where it exists already."""
+    x509, _, _ = _cryptography()
+    key = _new_key()
+    name = _subject(f"downset authority {secrets.token_hex(4)}")
+    certificate = (
+        _certificate(name, name, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+    )
+    with _made(Path(folder)) as beside:
+        _write(beside / _KEY, _pem_of_key(key))
+        _write(beside / _CERTIFICATE, _signed(certificate, key))
+        _write(beside / _TOKEN, secrets.token_hex(32).encode())
+    return Path(folder)
+
+
+def issue_keys(
+    authority: str | os.PathLike[str],
+    name: str,
+    *,
+    hosts: Sequence[str],
+    folder: str | os.PathLike[str] | None = None,
+    days: int = 825,
+) -> Path:
+    """Make the folder that a device needs: its certificate and key, the authority's certificate, and the token.
+
+    `hosts`: the addresses or host names under which other nodes reach the device, which TLS holds its certificate to.
+    `folder`: AUTHORITY/NAME if not given. Raises UsageError for names and hosts that cannot be, LoadError for an
+    authority that is damaged or that others can read."""
+    x509, _, _ = _cryptography()
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no device name: letters, digits, _ . and -, at most 63")
+    if not hosts:
+        raise UsageError(f"{name}: give at least one address or host name under which other nodes reach it")
+    source = Path(authority)
+    _check_private(source, (_CERTIFICATE, _KEY, _TOKEN))
+    issuer, issuer_key = _read_certificate(source / _CERTIFICATE), _read_key(source / _KEY)
+    if issuer.public_key() != issuer_key.public_key():
+        raise LoadError(f"{source / _KEY} is not the key of {source / _CERTIFICATE}")
+    key = _new_key()
+    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    names = [_host(host) for host in dict.fromkeys((*hosts, *_LOOPBACK))]
+    certificate = (
+        _certificate(_subject(name), issuer.subject, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
+            critical=False,
+        )
+    )
+    target = source / name if folder is None else Path(folder)
+    with _made(target) as beside:
+        _write(beside / _DEVICE_KEY, _pem_of_key(key))
+        _write(beside / _DEVICE_CERTIFICATE, _signed(certificate, issuer_key))
+        _write(beside / _CERTIFICATE, (source / _CERTIFICATE).read_bytes())
+        _write(beside / _TOKEN, (source / _TOKEN).read_bytes())
+    return target
+
+
+def new_token(authority: str | os.PathLike[str]) -> list[Path]:
+    """Replace the token of an authority, and of the device folders inside it; return the files written.
+
+    Nodes keep the token that they started with: the new one counts once every node has its file and is started anew."""
+    source = Path(authority)
+    _check_private(source, (_CERTIFICATE, _KEY, _TOKEN))
+    token = secrets.token_hex(32).encode()
+    files = [source / _TOKEN, *sorted(path for path in source.glob(f"*/{_TOKEN}") if path.parent.is_dir())]
+    for file in files:
+        write_whole(file, token)
+        file.chmod(0o600)
+    return files
+
+
+def write_token(file: Path) -> None:
+    """Write a new token into a new file of mode 600."""
+    _write(file, secrets.token_hex(32).encode())
+
+
+def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
+    """The keys of a device, checked: nobody else can read them, the certificate is of this key and signed by this
+    authority, it is valid today, and there is a token. Raises LoadError that says which of these does not hold."""
+    place = Path(folder)
+    _check_private(place, (_DEVICE_CERTIFICATE, _DEVICE_KEY, _CERTIFICATE, _TOKEN))
+    certificate, key = _read_certificate(place / _DEVICE_CERTIFICATE), _read_key(place / _DEVICE_KEY)
+    issuer = _read_certificate(place / _CERTIFICATE)
+    if certificate.public_key() != key.public_key():
+        raise LoadError(f"{place / _DEVICE_KEY} is not the key of {place / _DEVICE_CERTIFICATE}; issue them anew")
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except Exception:
+        raise LoadError(
+            f"{place / _DEVICE_CERTIFICATE} was not issued by {place / _CERTIFICATE}; all devices need keys of one "
+            "authority"
+        ) from None
+    now = datetime.now(UTC)
+    for what in (certificate, issuer):
+        if not what.not_valid_before_utc <= now <= what.not_valid_after_utc:
+            raise LoadError(
+                f"{place}: a certificate is valid from {what.not_valid_before_utc:%Y-%m-%d} to "
+                f"{what.not_valid_after_utc:%Y-%m-%d}, and this machine's clock says {now:%Y-%m-%d}"
+            )
+    if not re.fullmatch(rb"[0-9a-f]{64}", (place / _TOKEN).read_bytes().strip()):
+        raise LoadError(f"{place / _TOKEN} holds no token of downset keys")
+    _, _, oid = _cryptography()
+    name = certificate.subject.get_attributes_for_oid(oid.COMMON_NAME)[0].value
+    return DeviceKeys(place.absolute(), str(name), certificate.not_valid_after_utc)
+
+
+def ray_environment(keys: DeviceKeys, *, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables under which every process of a node runs: TLS both ways with these keys, and the token.
+
+    Raises UsageError where `inherited` has a variable of Ray's that would win over these."""
+    return token_environment(keys.token, inherited=inherited) | {
+        "RAY_USE_TLS": "1",
+        "RAY_TLS_SERVER_CERT": str(keys.folder / _DEVICE_CERTIFICATE),
+        "RAY_TLS_SERVER_KEY": str(keys.folder / _DEVICE_KEY),
+        "RAY_TLS_CA_CERT": str(keys.folder / _CERTIFICATE),
+    }
+
+
+def token_environment(token: Path, *, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables of nodes on loopback: a token and no TLS. Raises UsageError as `ray_environment`, and LoadError
+    where others can read the file."""
+    for name in _FOREIGN:
+        if name in inherited:
+            raise UsageError(f"{name} is set in the environment and would win over {token.parent}; unset it")
+    _check_private(token.parent, (token.name,))
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token.absolute()),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def _check_private(folder: Path, names: Sequence[str]) -> None:
+    """Raise LoadError for files that are missing, that belong to somebody else, or that others can read or write."""
+    for path in (folder, *(folder / name for name in names)):
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise LoadError(f"cannot read {path}: {error.strerror}; downset keys makes such folders") from None
+        folder_expected = path == folder
+        if stat.S_ISDIR(found.st_mode) != folder_expected:
+            raise LoadError(f"{path} is {'no' if folder_expected else 'a'} folder")
+        if found.st_uid != os.geteuid():
+            raise LoadError(f"{path} belongs to another user; keys belong to the user who runs downset")
+        forbidden = 0o022 if folder_expected else 0o077
+        if found.st_mode & forbidden:
+            mode = "go-w" if folder_expected else "600"
+            raise LoadError(f"{path} is open to other users (mode {found.st_mode & 0o777:o}); chmod {mode} {path}")
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[Path]:
+    """A new folder of mode 700 beside `folder`, which takes its name at the end, or is removed."""
+    if folder.exists() or folder.is_symlink():
+        raise UsageError(f"{folder} is there already; keys are never written over: name another folder or remove it")
+    beside = folder.with_name(part_name())
+    try:
+        beside.mkdir(mode=0o700)
+        beside.chmod(0o700)
+        yield beside
+        beside.rename(folder)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(beside)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A new file that was never readable by others."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(opened, "wb") as file:
+        os.fchmod(opened, 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(opened)
+
+
+def _cryptography() -> tuple[Any, Any, Any]:
+    """(x509, serialization, NameOID) of `cryptography`."""
+    x509 = optional_library("cryptography.x509", what="making or checking keys", extra="cluster")
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.x509.oid import NameOID
+
+    return x509, serialization, NameOID
+
+
+def _new_key() -> Any:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _subject(name: str) -> Any:
+    x509, _, oid = _cryptography()
+    return x509.Name([x509.NameAttribute(oid.COMMON_NAME, name)])
+
+
+def _certificate(subject: Any, issuer: Any, public_key: Any, days: int) -> Any:
+    x509, _, _ = _cryptography()
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BEFORE)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> Any:
+    x509, _, _ = _cryptography()
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> Any:
+    from ipaddress import ip_address
+
+    x509, _, _ = _cryptography()
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        pass
+    if not re.fullmatch(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)*", host):
+        raise UsageError(f"{host!r} is neither an address nor a host name") from None
+    return x509.DNSName(host)
+
+
+def _signed(certificate: Any, key: Any) -> bytes:
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    pem: bytes = certificate.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return pem
+
+
+def _pem_of_key(key: Any) -> bytes:
+    _, serialization, _ = _cryptography()
+    pem: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return pem
+
+
+def _read_certificate(path: Path) -> Any:
+    x509, _, _ = _cryptography()
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise LoadError(f"{path} is no certificate") from None
+
+
+def _read_key(path: Path) -> Any:
+    _, serialization, _ = _cryptography()
+    try:
+        return serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError):
+        raise LoadError(f"{path} is no private key") from None

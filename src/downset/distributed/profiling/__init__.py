@@ -1,0 +1,1 @@
+"""Clusters measured: the rates of devices and links, as the planners count them."""

@@ -1,0 +1,202 @@
+"""Measures a running cluster: one actor on each device, timed runs of probes, messages between pairs.
+
+All devices compute at the same time, as they do in a pipeline. Messages are measured as the runtime sends them: an
+object that one device made, until another one has it. Pairs that share no device are measured side by side where they
+do not share the medium. Every answer has a deadline: a device that stops ends the measurement with its name.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from downset.clusters.model import Duplex
+from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
+from downset.distributed.profiling.probed_device import ProbedDevice
+from downset.distributed.profiling.probes import Probe
+from downset.distributed.profiling.regression import (
+    ComputeSample,
+    DeviceRates,
+    LinkRates,
+    device_rates,
+    link_rates,
+    shares_one_medium,
+)
+from downset.errors import LimitReached, UnsupportedError, UsageError
+from downset.extras import optional_library
+from downset.text import brief
+
+__all__ = ["Effort", "device_resource_of", "devices_of_cluster", "measure_cluster", "rounds_of_pairs"]
+
+_RESOURCE = "downset:"
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """`least_s`: of a batch of runs of a probe; `batches` of them. `sizes`: bytes of messages, each `messages` times.
+    `answer_s`: the longest that a device may take for one of these."""
+
+    least_s: float = 0.3
+    batches: int = 3
+    sizes: tuple[int, ...] = (16 << 10, 128 << 10, 512 << 10, 2 << 20)
+    messages: int = 4
+    answer_s: float = 120.0
+
+
+def device_resource_of(name: str) -> str:
+    """The custom resource of Ray's that a device's node has."""
+    return f"{_RESOURCE}{name}"
+
+
+def devices_of_cluster() -> tuple[str, ...]:
+    """Names of the devices of the cluster that this process has joined, in alphabetical order."""
+    ray = optional_library("ray", what="measuring a cluster", extra="cluster")
+    names = (name.removeprefix(_RESOURCE) for name in ray.cluster_resources() if name.startswith(_RESOURCE))
+    return tuple(sorted(names))
+
+
+def measure_cluster(
+    names: Sequence[str], probes: Sequence[Probe], *, effort: Effort | None = None, what: str = "standard probes",
+    told: Told = lambda _: None, ready: Callable[[], None] = lambda: None,
+) -> MeasuredCluster:  # fmt: skip
+    """Measure these devices of the cluster that this process has joined; `told` hears what is being done, and `ready`
+    is called when all devices have answered and nothing is measured yet.
+
+    Raises UsageError for devices that the cluster lacks or that are busy, LimitReached for one that does not answer."""
+    if len(set(names)) < len(names) or not names:
+        raise UsageError("name the devices to measure, each once")
+    with _Measuring(names, effort or Effort()) as at:
+        ready()
+        told(f"{len(names)} devices are there; memory of their runtimes")
+        runtimes = at.all("runtime_bytes")
+        told(f"computing: {len(probes)} probes on all devices at once")
+        rates = at.computing(probes)
+        told("messages between devices")
+        kind, duplex, common, links = at.network(told)
+        described = at.all("ready")
+        devices = tuple(
+            MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]))
+            for name, one, runtime, about in zip(names, rates, runtimes, described, strict=True)
+        )
+    return MeasuredCluster(devices, kind, duplex, common, links, time.time(), what)
+
+
+class _Measuring:
+    """The actors, one a device, while they are there."""
+
+    def __init__(self, names: Sequence[str], effort: Effort) -> None:
+        self._ray = optional_library("ray", what="measuring a cluster", extra="cluster")
+        self.names, self.effort, self._actors = tuple(names), effort, list[Any]()
+
+    def __enter__(self) -> _Measuring:
+        ray = self._ray
+        there = ray.cluster_resources()
+        lacks = [name for name in self.names if device_resource_of(name) not in there]
+        if lacks:
+            known = ", ".join(devices_of_cluster()) or "no device"
+            raise UsageError(f"the cluster has no device {', '.join(lacks)}; it has {known}")
+        free = ray.available_resources()
+        busy = [name for name in self.names if free.get(device_resource_of(name), 0) < 1]
+        if busy:
+            raise UsageError(f"{', '.join(busy)} works for another driver; measure when it is done")
+        remote = ray.remote(ProbedDevice)
+        fetch = ray.get
+        for name in self.names:
+            self._actors.append(
+                remote.options(
+                    resources={device_resource_of(name): 1}, num_cpus=0, max_restarts=0, max_concurrency=4
+                ).remote(fetch=fetch)
+            )
+        self.all("ready")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+    def all(self, method: str, *given: Any, **options: Any) -> list[Any]:
+        """What this method returns on every device, all at once."""
+        asked = [getattr(actor, method).remote(*given, **options) for actor in self._actors]
+        return [self._answer(reference, name) for reference, name in zip(asked, self.names, strict=True)]
+
+    def _answer(self, reference: Any, name: str) -> Any:
+        try:
+            return self._ray.get(reference, timeout=self.effort.answer_s)
+        except self._ray.exceptions.GetTimeoutError:
+            raise LimitReached(f"device {name} did not answer within {self.effort.answer_s:g} s") from None
+        except self._ray.exceptions.RayError as error:
+            raise UnsupportedError(f"device {name}: {brief(str(error).splitlines()[-1])}") from None
+
+    def computing(self, probes: Sequence[Probe]) -> list[DeviceRates]:
+        samples: list[list[ComputeSample]] = [[] for _ in self.names]
+        for probe in probes:
+            timed = self.all("seconds", probe.model, least_s=self.effort.least_s, batches=self.effort.batches)
+            for own, seconds in zip(samples, timed, strict=True):
+                own += [ComputeSample(probe.macs_of, probe.moved_bytes, one) for one in seconds]
+        return [device_rates(own) for own in samples]
+
+    def messages(self, pairs: Sequence[tuple[int, int]], nbytes: int) -> list[float]:
+        """Seconds of one message from the first to the second of each pair, all at once."""
+        made = [self._actors[source].give.remote(nbytes) for source, _ in pairs]
+        ready, _ = self._ray.wait(made, num_returns=len(made), timeout=self.effort.answer_s, fetch_local=False)
+        if len(ready) < len(made):
+            raise LimitReached(f"a device did not make {nbytes} bytes within {self.effort.answer_s:g} s")
+        asked = [self._actors[target].take.remote([one]) for one, (_, target) in zip(made, pairs, strict=True)]
+        return [self._answer(one, self.names[target]) for one, (_, target) in zip(asked, pairs, strict=True)]
+
+    def together(self, pairs: Sequence[tuple[int, int]]) -> tuple[list[float], list[float]]:
+        """(seconds of the largest message of each pair alone, of each while all pairs send)."""
+        nbytes = max(self.effort.sizes)
+        for pair in pairs:
+            self.messages([pair], min(self.effort.sizes))  # the first one between two devices opens their connection
+        turns = [([self.messages([pair], nbytes)[0] for pair in pairs], self.messages(pairs, nbytes)) for _ in range(3)]
+        alone, both = (
+            [statistics.median(column) for column in zip(*side, strict=True)] for side in zip(*turns, strict=True)
+        )
+        return alone, both
+
+    def network(self, told: Told) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
+        count = len(self.names)
+        if count < 2:
+            return "links", "full", LinkRates(1e12, 0.0), {}
+        back_and_forth = self.together([(0, 1), (1, 0)])
+        duplex: Duplex = "half" if shares_one_medium(*back_and_forth) else "full"
+        shared = count >= 4 and shares_one_medium(*self.together([(0, 1), (2, 3)]))
+        told(f"messages: {'one shared medium' if shared else f'links, {duplex} duplex'}; {count} devices")
+        samples: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        for rounds in rounds_of_pairs(count):
+            groups = [[pair] for pair in rounds] if shared else [rounds]
+            for pairs in groups:
+                samples.update(zip(pairs, self._sizes(pairs), strict=True))
+            if shared:
+                break  # each device once: the medium is the same for all
+        common = link_rates([sample for found in samples.values() for sample in found])
+        links = {} if shared else {pair: link_rates(found) for pair, found in sorted(samples.items())}
+        return "shared" if shared else "links", "half" if shared else duplex, common, links
+
+    def _sizes(self, pairs: Sequence[tuple[int, int]]) -> list[list[tuple[int, float]]]:
+        """(bytes, median seconds) of every size, by pair, both ways in turn."""
+        found: list[list[tuple[int, float]]] = [[] for _ in pairs]
+        self.messages(pairs, min(self.effort.sizes))
+        for nbytes in self.effort.sizes:
+            taken = []
+            for number in range(self.effort.messages):
+                ways = [(one, other) if number % 2 else (other, one) for one, other in pairs]
+                taken.append(self.messages(ways, nbytes))
+            for own, seconds in zip(found, zip(*taken, strict=True), strict=True):
+                own.append((nbytes, statistics.median(seconds)))
+        return found
+
+
+def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:
+    """All pairs of so many devices, in rounds whose pairs share no device: as games of a tournament."""
+    seats: list[int | None] = [*range(count), *([None] if count % 2 else [])]
+    half = len(seats) // 2
+    for _ in range(len(seats) - 1):
+        games = zip(seats[:half], reversed(seats[half:]), strict=True)
+        yield [(min(a, b), max(a, b)) for a, b in games if a is not None and b is not None]
+        seats = [seats[0], seats[-1], *seats[1:-1]]

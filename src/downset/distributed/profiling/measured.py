@@ -1,0 +1,107 @@
+"""A measured cluster, and the TOML file of it that planners read. Spread and date stand beside every figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from downset.clusters.model import Cluster, Device, Duplex, Link, Network
+from downset.distributed.profiling.regression import DeviceRates, LinkRates
+
+__all__ = ["MeasuredCluster", "MeasuredDevice", "cluster_text", "measured_cluster"]
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredDevice:
+    """`memory_bytes`: all that the device has. `runtime_bytes`: what Ray and our process take before any model."""
+
+    name: str
+    rates: DeviceRates
+    memory_bytes: int
+    runtime_bytes: int
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCluster:
+    """`common`: the line through the messages of all pairs; `links`: of each pair alone, empty where they share a
+    medium. `at`: seconds since 1970, UTC."""
+
+    devices: tuple[MeasuredDevice, ...]
+    kind: Literal["links", "shared"]
+    duplex: Duplex
+    common: LinkRates
+    links: Mapping[Pair, LinkRates] = field(default_factory=dict)
+    at: float = 0.0
+    what: str = "standard probes"
+
+
+def measured_cluster(measured: MeasuredCluster) -> Cluster:
+    """As planners take it: devices compute while they transfer, as the runtime does."""
+    devices = tuple(
+        Device(
+            device.name, device.rates.mac_per_s, alpha_of=dict(device.rates.alpha_of),
+            bytes_per_s=device.rates.bytes_per_s or device.rates.mac_per_s * 1e3, memory_bytes=device.memory_bytes,
+            runtime_bytes=device.runtime_bytes,
+        )
+        for device in measured.devices
+    )  # fmt: skip
+    links = tuple(Link(pair, one.bytes_per_s, one.latency_s) for pair, one in sorted(measured.links.items()))
+    common = measured.common
+    return Cluster(
+        devices,
+        Network(measured.kind, common.bytes_per_s, common.latency_s, overlap=True, links=links, duplex=measured.duplex),
+    )
+
+
+def cluster_text(measured: MeasuredCluster) -> str:
+    """The file's text; `parse_cluster` reads it back as `measured_cluster`, to six digits."""
+    return "\n".join(_lines(measured)) + "\n"
+
+
+def _lines(measured: MeasuredCluster) -> Iterator[str]:
+    when = f"{datetime.fromtimestamp(measured.at, UTC):%Y-%m-%d %H:%M} UTC"
+    cluster = measured_cluster(measured)
+    yield f"# Measured {when} by downset profile-cluster ({' '.join(measured.what.split())})."
+    yield "# spread: the median of |predicted - measured| / measured, over that many measurements."
+    yield "[network]"
+    yield f'kind = "{measured.kind}"'
+    yield f"rate_mbps = {_mbps(measured.common)}  {_spread(measured.common)}"
+    yield f"latency_ms = {measured.common.latency_s * 1e3:.6g}  # of every message"
+    yield "overlap = true"
+    yield f'duplex = "{measured.duplex}"'
+    for described, device in zip(measured.devices, cluster.devices, strict=True):
+        yield "\n[[device]]"
+        yield f"name = {_quoted(device.name)}"
+        yield f"mac_per_s = {device.mac_per_s:.6g}  {_spread(described.rates)}, {described.threads} threads"
+        known = "" if described.rates.bytes_per_s else "  # no time of their own was seen"
+        yield f"bytes_per_s = {device.bytes_per_s:.6g}{known}"
+        if device.alpha_of:
+            kinds = ", ".join(f"{_quoted(kind)} = {alpha:.6g}" for kind, alpha in sorted(device.alpha_of.items()))
+            yield f"alpha_of = {{ {kinds} }}"
+        yield f"memory = {device.memory_bytes}"
+        yield f"runtime_memory = {max(1, device.runtime_bytes)}"
+    for (one, other), link in sorted(measured.links.items()):
+        yield "\n[[link]]"
+        names = [_quoted(measured.devices[end].name) for end in (one, other)]
+        yield f"between = [{', '.join(names)}]"
+        yield f"rate_mbps = {_mbps(link)}  {_spread(link)}"
+        yield f"latency_ms = {link.latency_s * 1e3:.6g}"
+
+
+def _quoted(text: str) -> str:
+    """A basic string of TOML: JSON's, but for characters beyond the first plane and DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def _mbps(link: LinkRates) -> str:
+    return f"{link.bytes_per_s * 8 / 1e6:.6g}"
+
+
+def _spread(found: DeviceRates | LinkRates) -> str:
+    return f"# spread {found.spread:.1%} of {found.samples}"

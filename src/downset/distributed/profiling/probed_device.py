@@ -1,0 +1,94 @@
+"""What runs on a device while it is measured. A plain class without Ray: `measure` makes an actor of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from downset.extras import optional_library
+
+__all__ = ["ProbedDevice"]
+
+
+class ProbedDevice:
+    """`threads`: of each session of ONNX Runtime. `fetch`: what turns a reference into its array."""
+
+    def __init__(self, *, threads: int = 0, fetch: Callable[[Any], Any] = lambda held: held) -> None:
+        self._threads = threads or int(os.environ.get("DOWNSET_THREADS", "0")) or os.cpu_count() or 1
+        self._fetch = fetch
+
+    def runtime_bytes(self) -> int:
+        """Memory of all processes of this node's session, what they share counted once: what is gone before any model
+        is there. Of processes that cannot be looked into, the resident memory."""
+        return sum(_held_bytes(process) for process in _session_processes())
+
+    def seconds(self, model: bytes, *, least_s: float, batches: int) -> list[float]:
+        """Seconds of a run, by batch of runs that takes `least_s` at least, after one that is not counted."""
+        library = optional_library("onnxruntime", what="running probes", extra="cluster")
+        options = library.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        session = library.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        feeds = {given.name: _values(given) for given in session.get_inputs()}
+        session.run(None, feeds)
+        found = []
+        for _ in range(batches):
+            runs, begun = 0, time.monotonic()
+            while (taken := time.monotonic() - begun) < least_s or not runs:
+                session.run(None, feeds)
+                runs += 1
+            found.append(taken / runs)
+        return found
+
+    def give(self, nbytes: int) -> Any:
+        """An object of so many bytes, as a transfer's rows are one."""
+        return np.zeros(nbytes, np.uint8)
+
+    def take(self, held: list[Any]) -> float:
+        """Seconds until the object is here. `held`: one reference."""
+        begun = time.monotonic()
+        arrived = self._fetch(held[0])
+        if int(arrived[-1]):
+            raise ValueError("an object arrived damaged")
+        return time.monotonic() - begun
+
+    def ready(self) -> dict[str, Any]:
+        """A sign of life, with what the device is."""
+        pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        return {"threads": self._threads, "pid": os.getpid(), "memory_bytes": pages * page}
+
+
+def _values(given: Any) -> Any:
+    kinds = {
+        "tensor(float)": np.float32,
+        "tensor(int64)": np.int64,
+        "tensor(uint8)": np.uint8,
+        "tensor(bool)": np.bool_,
+    }
+    return np.full(given.shape, 0.5, kinds.get(given.type, np.float32))
+
+
+def _session_processes() -> list[int]:
+    session, found = os.getsid(os.getppid()), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[3]) == session:
+                found.append(int(entry.name))
+    return sorted({*found, os.getpid()})
+
+
+def _held_bytes(process: int) -> int:
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+    except (OSError, ValueError, IndexError):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
+        return 0

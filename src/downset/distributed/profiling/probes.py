@@ -1,0 +1,148 @@
+"""What devices are timed with: short runs of operators as ONNX models, with their MACs by kind and the bytes they move.
+
+Weights are constants of one value each, made on the device: a model is a few kilobytes whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.extras import optional_library
+from downset.formats.reading import load
+from downset.formats.shards.cut import Cutter, Tile
+from downset.formats.shards.model import opsets_of, shard_model
+from downset.graph.core import ABSENT, Graph
+from downset.graph.cost import longest_axis, op_macs, row_form
+
+__all__ = ["Probe", "model_probes", "standard_probes"]
+
+_SMALL = 256
+"""Elements of constants that stay in the model: shapes, pads, scales."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """`model`: ONNX, serialised. `macs_of`: by kind of operator. `moved_bytes`: read and written by the others."""
+
+    model: bytes
+    macs_of: Mapping[str, int]
+    moved_bytes: int
+
+
+def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 4)) -> tuple[Probe, ...]:
+    """The network's own operators in about that many runs of like MACs, each whole and as one strip of so many `parts`.
+
+    Raises UnsupportedError where none of them can be a shard."""
+    axis = longest_axis(graph)
+    form, cutter = row_form(graph, axis=axis, strict=False), Cutter(graph, axis)
+    costs = [op_macs(graph, op) for op in graph.ops]
+    goal = max(1, sum(costs) // segments)
+    runs: list[list[int]] = [[]]
+    for index, op in enumerate(graph.ops):
+        if all(tensor == ABSENT or tensor in graph.constants for tensor in op.outputs):
+            continue
+        if sum(costs[other] for other in runs[-1]) >= goal:
+            runs.append([])
+        runs[-1].append(index)
+    opsets, found = opsets_of(graph), []
+    for run in runs:
+        rows = max((form.ops[index].rows for index in run), default=1)
+        for part in parts:
+            if part > 1 and rows < 2 * part:
+                continue
+            low = (part // 2) * rows // part
+            cut = cutter.part(run, Tile(low, low + rows // part, rows))
+            if cut is not None:
+                found.append(_probe(cut.graph, shard_model(cut.graph, opsets)))
+    if not any(probe.macs_of for probe in found):
+        raise UnsupportedError(f"{graph.name}: no operator of it can be timed on its own; profile without --model")
+    return tuple(found)
+
+
+def standard_probes() -> tuple[Probe, ...]:
+    """Convolutions, matrix products and operators without MACs of the shapes of small networks."""
+    return tuple(_standard())
+
+
+def _standard() -> Iterator[Probe]:
+    onnx = optional_library("onnx", what="making probes", extra="cluster")
+    helper = onnx.helper
+    for channels, out, size, kernel in (
+        (3, 32, 112, 3), (32, 64, 56, 3), (64, 64, 56, 3), (128, 128, 28, 3), (256, 256, 14, 3), (64, 128, 56, 1),
+        (128, 256, 28, 1), (256, 512, 14, 1),
+    ):  # fmt: skip
+        node = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[kernel // 2] * 4)
+        yield _built([node], (1, channels, size, size), {"w": (out, channels, kernel, kernel), "b": (out,)})
+    for channels, size in ((64, 56), (256, 28)):
+        node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=channels)
+        yield _built([node], (1, channels, size, size), {"w": (channels, 1, 3, 3)})
+    for columns, rows in ((1024, 1024), (4096, 1000)):
+        yield _built([helper.make_node("Gemm", ["x", "w"], ["y"])], (1, columns), {"w": (columns, rows)})
+    yield _built([helper.make_node("MatMul", ["x", "w"], ["y"])], (1, 196, 256), {"w": (256, 256)})
+    for shape in ((1, 64, 56, 56), (1, 128, 28, 28)):
+        yield _built([helper.make_node("Relu", ["x"], ["y"])], shape, {})
+        yield _built([helper.make_node("Add", ["x", "x"], ["y"])], shape, {})
+        pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[2, 2])
+        yield _built([pool], shape, {})
+
+
+def _built(nodes: Sequence[Any], shape: tuple[int, ...], weights: Mapping[str, tuple[int, ...]]) -> Probe:
+    import numpy as np
+    import onnx
+
+    given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    constants = [onnx.numpy_helper.from_array(np.zeros(of, np.float32), name) for name, of in weights.items()]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "probe", [given], [made], constants),
+        opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8,
+    )  # fmt: skip
+    model = onnx.shape_inference.infer_shapes(model)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "probe.onnx"
+        onnx.save(model, str(path))
+        return _probe(load(path), model)
+
+
+def _probe(part: Graph, model: Any) -> Probe:
+    macs_of: dict[str, int] = {}
+    moved = 0
+    for op in part.ops:
+        cost = op_macs(part, op)
+        if cost:
+            macs_of[op.kind] = macs_of.get(op.kind, 0) + cost
+        elif op.kind != "Constant":
+            ends = (*dict.fromkeys(op.inputs), *op.outputs)
+            moved += sum(part.tensors[t].nbytes for t in ends if t != ABSENT and part.tensors[t].role == "activation")
+    return Probe(_without_weights(model), macs_of, moved)
+
+
+def _without_weights(model: Any) -> bytes:
+    """The model with large constants made by ConstantOfShape, which ONNX Runtime folds when it opens a session."""
+    import numpy as np
+    import onnx
+
+    light = onnx.ModelProto()
+    light.CopyFrom(model)
+    kept, nodes = [], []
+    for tensor in light.graph.initializer:
+        elements = int(np.prod(tensor.dims)) if tensor.dims else 1
+        if elements <= _SMALL or tensor.data_type != onnx.TensorProto.FLOAT:
+            kept.append(tensor)
+            continue
+        shape = f"{tensor.name}/shape"
+        kept.append(onnx.numpy_helper.from_array(np.array(tensor.dims, np.int64), shape))
+        value = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [0.01])
+        nodes.append(onnx.helper.make_node("ConstantOfShape", [shape], [tensor.name], value=value))
+    nodes += light.graph.node
+    del light.graph.initializer[:]
+    del light.graph.node[:]
+    light.graph.initializer.extend(kept)
+    light.graph.node.extend(nodes)
+    data: bytes = light.SerializeToString(deterministic=True)
+    return data

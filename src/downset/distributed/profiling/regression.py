@@ -1,0 +1,135 @@
+"""From timings to rates: devices' alphas by regression, links' rates and latencies. Pure; nothing is measured here.
+
+Source. PICO (section 3.2.2, eq. 7): computing time = alpha · MACs / capacity, alpha from a regression; section 6.1: a
+    link's rate as the ratio of the difference in size and the difference in response time of two messages.
+Names. The capacity ϑ times 1/alpha of a kind of operator is its rate here; `mac_per_s` is the rate of the kind that
+    most MACs were measured of, whose alpha is 1.
+Complexity. 2^k least squares of k columns over all samples; k is the number of kinds, and one for bytes.
+Deviations. The paper has one alpha a device and no bytes; operators without MACs cost it nothing. Its difference of two
+    response times drops what every message costs whatever its size: here a line through several sizes gives both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UsageError
+
+__all__ = ["ComputeSample", "DeviceRates", "LinkRates", "device_rates", "link_rates", "shares_one_medium"]
+
+Array = npt.NDArray[np.float64]
+_MOST_KINDS = 12
+_FASTEST = 1e-18
+"""Seconds a unit of work where none can be seen: of a link that is faster than the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeSample:
+    """A run of some operators: their MACs by kind, the bytes that those without MACs read and write, and the time."""
+
+    macs_of: Mapping[str, int]
+    moved_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """`alpha_of`: of kinds other than the main one, whose rate is `mac_per_s`. `bytes_per_s` is None where operators
+    without MACs took no time of their own. `spread`: median of |predicted - measured| / measured over the samples."""
+
+    mac_per_s: float
+    alpha_of: Mapping[str, float] = field(default_factory=dict)
+    bytes_per_s: float | None = None
+    spread: float = 0.0
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRates:
+    """A message of n bytes takes latency_s + n / bytes_per_s. `spread` as in `DeviceRates`."""
+
+    bytes_per_s: float
+    latency_s: float
+    spread: float = 0.0
+    samples: int = 0
+
+
+def device_rates(samples: Sequence[ComputeSample]) -> DeviceRates:
+    """The rates under which these samples take the time that they took, as nearly as non-negative rates can.
+
+    Residuals weigh by 1 / sqrt(seconds): the sum of all predictions comes near the sum of all times, which is what a
+    plan adds up. Raises UsageError without a sample that has MACs."""
+    kinds = sorted({kind for sample in samples for kind, macs in sample.macs_of.items() if macs})
+    if not kinds or any(not 0 < sample.seconds < math.inf for sample in samples):
+        raise UsageError("a device's rate needs samples with MACs, each with a time above 0")
+    if len(kinds) > _MOST_KINDS:
+        raise UsageError(f"{len(kinds)} kinds of operators with MACs; the regression takes {_MOST_KINDS}")
+    seconds = np.array([sample.seconds for sample in samples])
+    columns = [[float(sample.macs_of.get(kind, 0)) for sample in samples] for kind in kinds]
+    columns.append([float(sample.moved_bytes) for sample in samples])
+    work = np.array(columns).T
+    each = _non_negative(work, seconds, 1 / np.sqrt(seconds))
+    known = {kind: one for kind, one in zip(kinds, each, strict=False) if one > 0}
+    if not known:
+        raise UsageError("no rate explains these samples: operators with MACs took no time beside those without")
+    total = {kind: sum(sample.macs_of.get(kind, 0) for sample in samples) for kind in known}
+    main = max(known, key=lambda kind: (total[kind], kind))
+    alpha_of = {kind: one / known[main] for kind, one in known.items() if kind != main}
+    byte_s = each[-1]
+    return DeviceRates(
+        1 / known[main], alpha_of, 1 / byte_s if byte_s > 0 else None, _spread(work @ each, seconds), len(samples)
+    )
+
+
+def link_rates(samples: Sequence[tuple[int, float]]) -> LinkRates:
+    """The line through (bytes, seconds), residuals relative to the seconds: small messages give the latency, large ones
+    the rate. Raises UsageError for fewer than two sizes."""
+    if len({nbytes for nbytes, _ in samples}) < 2 or any(not 0 < seconds < math.inf for _, seconds in samples):
+        raise UsageError("a link's rate and latency need messages of at least two sizes, each with a time above 0")
+    seconds = np.array([seconds for _, seconds in samples])
+    work = np.array([[1.0, float(nbytes)] for nbytes, _ in samples])
+    latency_s, byte_s = _non_negative(work, seconds, 1 / seconds)
+    spread = _spread(work @ np.array([latency_s, byte_s]), seconds)
+    return LinkRates(1 / max(byte_s, _FASTEST), latency_s, spread, len(samples))
+
+
+def shares_one_medium(alone_s: Sequence[float], together_s: Sequence[float]) -> bool:
+    """Whether messages between disjoint pairs of devices take turns: `alone_s` by pair, one after another, and
+    `together_s` when all pairs send at once. Of a shared medium the slowest takes as long as all alone together; it is
+    one where the slowest is nearer to that than to the slowest alone. Raises UsageError for fewer pairs than two."""
+    if len(alone_s) < 2 or len(alone_s) != len(together_s):
+        raise UsageError("whether pairs of devices share a medium shows with two disjoint pairs or more")
+    apart, shared = max(alone_s), sum(alone_s)
+    return max(together_s) > math.sqrt(apart * shared)
+
+
+def _spread(predicted: Array, measured: Array) -> float:
+    return float(np.median(np.abs(predicted - measured) / measured))
+
+
+def _non_negative(work: Array, seconds: Array, weights: Array) -> list[float]:
+    """Least squares with no negative coefficient: the best over all sets of columns whose own least squares has none.
+
+    The optimum is among them, for on the set of its positive coefficients it is the plain least squares."""
+    rows, target = work * weights[:, None], seconds * weights
+    best, least = [0.0] * work.shape[1], float(target @ target)
+    columns = [column for column in range(work.shape[1]) if rows[:, column].any()]
+    for count in range(1, len(columns) + 1):
+        for chosen in combinations(columns, count):
+            part = rows[:, chosen]
+            scale = np.linalg.norm(part, axis=0)
+            found, _, rank, _ = np.linalg.lstsq(part / scale, target, rcond=None)
+            if rank < count or (found < 0).any():
+                continue
+            residual = target - (part / scale) @ found
+            if float(residual @ residual) < least * (1 - 1e-12):
+                least, best = float(residual @ residual), [0.0] * work.shape[1]
+                for column, value in zip(chosen, found / scale, strict=True):
+                    best[column] = float(value)
+    return best

@@ -1,0 +1,101 @@
+"""Plans made beside a running pipeline, on a thread of their own: for what may happen, and for what has changed.
+
+Ahead: for each device in use, the plan without it, so that a loss waits for no planning and its shards can be placed
+before. On request: whether another plan is worth changing to.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from downset.distributed.serving.deployment import Deployment, Shards
+from downset.distributed.serving.planning import Planning
+from downset.errors import DownsetError
+from downset.plans import Pipeline
+
+__all__ = ["Advice", "Advisor"]
+
+_WORTH = 0.9
+"""A plan is changed to where its period is at most this share of the one in use: changing has a price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`devices`: whom the deployment is for. `better`: it is worth changing to now; else it is for the case that only
+    these are left. None of both: nothing is better; `factors` are known all the same."""
+
+    devices: frozenset[str]
+    deployment: Deployment | None
+    better: bool
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+
+class Advisor:
+    """`tell` gets every advice, on this thread. A new question ends the work on the one before."""
+
+    def __init__(self, planning: Planning, shards: Shards, tell: Callable[[Advice], None]) -> None:
+        self._planning, self._shards, self._tell = planning, shards, tell
+        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._latest = 0
+        threading.Thread(target=self._work, name="downset-plans", daemon=True).start()
+
+    def stop(self) -> None:
+        self._latest += 1
+        self._asked.put(None)
+
+    def forget(self) -> None:
+        """What was asked so far is of no use any more."""
+        self._latest += 1
+
+    def prepare(self, deployment: Deployment, devices: Collection[str], factors: Mapping[str, float]) -> None:
+        """Plan for the loss of each device that the deployment uses."""
+        number, alive, known = self._number(), frozenset(devices), dict(factors)
+        self._asked.put(lambda: self._prepare(number, deployment, alive, known))
+
+    def consider(self, plan: Pipeline, devices: Collection[str], factors: Mapping[str, float]) -> None:
+        """Look for a plan that is worth changing to."""
+        number, alive, known = self._number(), frozenset(devices), dict(factors)
+        self._asked.put(lambda: self._consider(number, plan, alive, known))
+
+    def _number(self) -> int:
+        self._latest += 1
+        return self._latest
+
+    def _work(self) -> None:
+        while (job := self._asked.get()) is not None:
+            job()
+
+    def _prepare(
+        self, number: int, deployment: Deployment, devices: frozenset[str], factors: Mapping[str, float]
+    ) -> None:
+        for device in deployment.programs:
+            left = devices - {device}
+            found = self._deployment(number, left, factors)
+            if number != self._latest:
+                return
+            if found is not None:
+                self._tell(Advice(left, found, better=False))
+
+    def _deployment(self, number: int, devices: frozenset[str], factors: Mapping[str, float]) -> Deployment | None:
+        """None where there is no plan for them: that is said when it comes to it."""
+        if number != self._latest:
+            return None
+        try:
+            return self._shards.deployment(self._planning.plan(devices, factors))
+        except DownsetError:
+            return None
+
+    def _consider(self, number: int, plan: Pipeline, devices: frozenset[str], factors: Mapping[str, Any]) -> None:
+        try:
+            found = self._planning.plan(devices, factors)
+            period_s = self._planning.period_s(plan, factors)
+            worth = self._planning.period_s(found, factors) <= _WORTH * period_s
+        except DownsetError:
+            worth = False
+        deployment = self._deployment(number, devices, factors) if worth else None
+        if number == self._latest:
+            self._tell(Advice(devices, deployment, deployment is not None, factors))

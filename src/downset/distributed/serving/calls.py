@@ -1,0 +1,86 @@
+"""Calls of devices whose answers come back to the engine's thread, one after another."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from typing import Any
+
+from downset.distributed.serving.fleet import DeviceLost, Fleet
+from downset.distributed.serving.health import Health
+
+__all__ = ["Calls", "Events"]
+
+Events = queue.SimpleQueue[Callable[[], None]]
+"""What is to be done on the engine's thread."""
+
+
+def _always() -> bool:
+    return True
+
+
+class Calls:
+    """Every answer is a sign of life. What a device answers that was started again since is ignored.
+
+    `lost` is told who is to blame for an answer that does not come, `failed` of every other error."""
+
+    def __init__(
+        self, fleet: Fleet, events: Events, health: Health, *, lost: Callable[[str, str], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:  # fmt: skip
+        self._fleet, self._events, self._health = fleet, events, health
+        self._lost, self._failed = lost, failed
+        self._life: dict[str, int] = {}
+
+    def start(self, device: str) -> None:
+        """Start a device's process; what an earlier one answers is ignored from now on."""
+        self._life[device] = self._life.get(device, 0) + 1
+        self._fleet.start(device)
+
+    def stop(self, device: str) -> None:
+        self._life[device] = self._life.get(device, 0) + 1
+        self._fleet.stop(device)
+
+    def reference(self, value: Any) -> Any:
+        return self._fleet.put(value)
+
+    def send(self, device: str, *arguments: Any) -> Any:
+        """A reference to what the device will have sent; None where it has been stopped."""
+        try:
+            return self._fleet.send(device, *arguments)
+        except DeviceLost as error:
+            life, reason = self._life.get(device, 0), error.reason
+            self._events.put(lambda: self._lost(device, reason) if life == self._life.get(device, 0) else None)
+            return None
+
+    def call(
+        self, device: str, method: str, *arguments: Any, then: Callable[[Any], None],
+        wanted: Callable[[], bool] = _always, sender: str = "", refused: Callable[[BaseException], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`then` gets the answer while it is `wanted`. `sender`: who is to blame where what the device fetches is gone.
+        `refused` gets the device's own errors, instead of `failed`."""
+        life = self._life.get(device, 0)
+
+        def answered(value: Any, error: BaseException | None) -> None:
+            when = time.monotonic()
+            self._events.put(lambda: handle(value, error, when))
+
+        def handle(value: Any, error: BaseException | None, when: float) -> None:
+            if life != self._life.get(device, 0):
+                return
+            if isinstance(error, DeviceLost):
+                if error.device or wanted():
+                    self._lost(error.device or sender, error.reason)
+                return
+            self._health.heard(device, when)
+            if error is not None:
+                if wanted():
+                    (refused or self._failed)(error)
+            elif wanted():
+                then(value)
+
+        try:
+            self._fleet.call(device, method, *arguments, then=answered)
+        except DeviceLost as error:
+            answered(None, error)

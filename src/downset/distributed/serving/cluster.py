@@ -1,0 +1,79 @@
+"""A cluster that this process has started and joined: Ray's head here, and the devices' nodes here or elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from downset.distributed.keys import open_keys, ray_environment, token_environment, write_token
+from downset.distributed.serving.nodes import (
+    LEAST_STORE_BYTES,
+    LOCAL_ADDRESS,
+    NodeOptions,
+    free_port,
+    start_node,
+    working_folder,
+)
+from downset.distributed.serving.ray_fleet import RayFleet
+from downset.errors import UsageError
+
+__all__ = ["cluster", "host_and_port"]
+
+
+@contextmanager
+def cluster(
+    devices: Sequence[str], *, head: str | None = None, keys: str | os.PathLike[str] | None = None,
+    store_bytes: int = LEAST_STORE_BYTES, threads: int = 0,
+) -> Iterator[RayFleet]:  # fmt: skip
+    """Start Ray's head and join it; everything that was started ends with the context, or with this process.
+
+    `head`: HOST:PORT to listen on, for the devices that `downset worker` runs on; `keys`: the folder that `downset keys
+    issue` made for this machine. Without a head each of `devices` is a node of its own on this machine, on loopback,
+    with a token of its own and one thread. `threads`: of ONNX Runtime on each device, 0: as many as it has cores.
+
+    Raises UsageError where the port is in use, there is no memory for an object store of `store_bytes`, or a head has
+    no keys; LoadError for keys that are not right."""
+    local = head is None
+    if not local and keys is None:
+        raise UsageError("off this machine nothing runs without keys: make them with `downset keys`, give --keys")
+    with ExitStack() as stack:
+        folder = working_folder()
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        environment = _environment(folder, keys)
+        address, port = (LOCAL_ADDRESS, 0) if head is None else host_and_port(head)
+        port = free_port(address, port)
+        node = start_node(
+            NodeOptions(
+                address, folder, port=port, object_store_bytes=store_bytes, environment=environment, remove_folder=True
+            )
+        )
+        stack.callback(node.stop)
+        for number, name in enumerate(devices if local else ()):
+            own = folder / f"d{number}"
+            there = {**environment, "DOWNSET_SHARDS": str(own / "shards"), "DOWNSET_THREADS": str(threads or 1)}
+            joins = NodeOptions(
+                address, own, head=f"{address}:{port}", device=name, object_store_bytes=store_bytes, environment=there
+            )
+            stack.callback(start_node(joins).stop)
+        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads)
+        stack.callback(fleet.close)
+        fleet.connect(node)
+        yield fleet
+
+
+def _environment(folder: Path, keys: str | os.PathLike[str] | None) -> Mapping[str, str]:
+    if keys is not None:
+        return ray_environment(open_keys(keys))
+    write_token(folder / "token")
+    return token_environment(folder / "token")
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """The parts of HOST:PORT. Raises UsageError for anything else."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UsageError(f"{text!r} is not HOST:PORT")
+    return host, int(port)

@@ -1,0 +1,156 @@
+"""A plan as programs and shards: what each device computes, sends and receives, and the models that it needs for that.
+
+Shards lie in a folder, named by the hash of their content, and are made once: plans that share a strip share its shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from downset.distributed.serving.program import Computation, DeviceProgram, Form
+from downset.errors import UnsupportedError
+from downset.formats.shards.cut import Cutter, Tile
+from downset.formats.shards.model import opsets_of, shard_model
+from downset.formats.shards.write import axis_of, check_exportable, shard_blocks
+from downset.formats.whole_files import write_whole
+from downset.graph.core import Graph
+from downset.graph.halos import spatial_axis
+from downset.plans import Pipeline, Rows
+
+__all__ = ["Deployment", "Shards", "store_bytes"]
+
+_STORE_SLACK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """`programs`: by device that has work, as JSON. `shards`: by device, those it needs. `computed`: by task, its
+    shard."""
+
+    plan: Pipeline
+    programs: Mapping[str, bytes]
+    shards: Mapping[str, tuple[str, ...]]
+    computed: Mapping[int, str]
+
+
+class Shards:
+    """The shards of one network that were made so far; for several threads."""
+
+    def __init__(self, graph: Graph, folder: Path) -> None:
+        self._graph, self._folder = graph, folder
+        self._cutters: dict[int, Cutter] = {}
+        self._made: dict[tuple[int, tuple[int, ...], Tile], Computation] = {}
+        self._opsets = opsets_of(graph)
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def data(self, shard: str) -> bytes:
+        """An ONNX model."""
+        return self._path(shard).read_bytes()
+
+    def nbytes(self, shard: str) -> int:
+        return self._path(shard).stat().st_size
+
+    def _path(self, shard: str) -> Path:
+        return self._folder / f"{shard}.onnx"
+
+    def deployment(self, plan: Pipeline) -> Deployment:
+        """Make what a plan of this network needs. Raises InvalidPlan for a plan of another one, UnsupportedError for
+        what shards cannot hold."""
+        graph = self._graph
+        blocks = shard_blocks(graph, plan)
+        check_exportable(graph, blocks)
+        axis = axis_of(blocks)
+        computed = {
+            (block.stage, block.block, number): self._computation(axis, block.ops, block.tile(number))
+            for block in blocks
+            for number in range(len(block.strips))
+        }
+        made = {rows.tensor for work in computed.values() for rows in work.makes}
+        missing = [graph.tensors[t].name for t in graph.outputs if t not in made]
+        if missing:
+            raise UnsupportedError(
+                f"{graph.name}: no operator computes output {missing[0]!r}; serve needs one that does"
+            )
+        programs = {
+            device.name: _program(graph, plan, axis, number, computed)
+            for number, device in enumerate(plan.cluster.devices)
+        }
+        working = {name: program for name, program in programs.items() if program.tasks()}
+        return Deployment(
+            plan,
+            {name: msgspec.json.encode(program) for name, program in working.items()},
+            {name: program.shards() for name, program in working.items()},
+            {task: work.shard for program in working.values() for task, work in program.computations.items()},
+        )
+
+    def _computation(self, axis: int, ops: tuple[int, ...], tile: Tile) -> Computation:
+        key = (axis, ops, tile)
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._make(axis, ops, tile)
+            return self._made[key]
+
+    def _make(self, axis: int, ops: tuple[int, ...], tile: Tile) -> Computation:
+        if axis not in self._cutters:
+            self._cutters[axis] = Cutter(self._graph, axis)
+        part = self._cutters[axis].part(ops, tile)
+        if part is None:
+            return Computation("", (), ())
+        data = shard_model(part.graph, self._opsets).SerializeToString(deterministic=True)
+        name = hashlib.sha256(data).hexdigest()
+        if not self._path(name).exists():
+            write_whole(self._path(name), data)
+        return Computation(name, part.reads, part.makes)
+
+
+def _program(
+    graph: Graph, plan: Pipeline, axis: int, device: int, computed: Mapping[tuple[int, int, int], Computation]
+) -> DeviceProgram:
+    computations, sends, receives = {}, {}, {}
+    for number, task in enumerate(plan.tasks):
+        if task.transfer is None:
+            if task.device == device:
+                computations[number] = computed[task.stage, task.block, task.strip]
+            continue
+        if task.transfer.source == device:
+            sends[number] = task.transfer.rows
+        if task.transfer.target == device:
+            receives[number] = task.transfer.rows
+    enters = tuple(_whole(graph, tensor, axis) for tensor in graph.inputs) if plan.entry == device else ()
+    results = tuple(_whole(graph, tensor, axis) for tensor in graph.outputs) if plan.exit == device else ()
+    used = {rows.tensor for work in computations.values() for rows in (*work.reads, *work.makes)}
+    used |= {rows.tensor for moved in (*sends.values(), *receives.values(), enters, results) for rows in moved}
+    name = plan.cluster.devices[device].name
+    forms = {tensor: _form(graph, tensor, axis) for tensor in sorted(used)}
+    return DeviceProgram(name, forms, computations, sends, receives, enters, results)
+
+
+def _form(graph: Graph, tensor: int, axis: int) -> Form:
+    meta = graph.tensors[tensor]
+    rows, columns = (spatial_axis(graph, tensor, one) for one in (axis, 1 - axis))
+    return Form(meta.name, meta.shape, meta.dtype, rows, columns)
+
+
+def _whole(graph: Graph, tensor: int, axis: int) -> Rows:
+    along = spatial_axis(graph, tensor, axis)
+    return Rows(tensor, 0, 1 if along is None else graph.tensors[tensor].shape[along])
+
+
+def store_bytes(graph: Graph, plan: Pipeline) -> list[int]:
+    """By device: what its object store holds at most, of frames that enter and leave and rows on their way."""
+    window = plan.schedule.window if plan.schedule is not None else 1
+    totals = [0] * len(plan.cluster.devices)
+    for task in plan.tasks:
+        if task.transfer is not None:
+            for end in (task.transfer.source, task.transfer.target):
+                totals[end] += task.transfer.nbytes
+    totals[plan.entry] += sum(graph.tensors[tensor].nbytes for tensor in graph.inputs)
+    totals[plan.exit] += sum(graph.tensors[tensor].nbytes for tensor in graph.outputs)
+    return [total * (window + 2) + _STORE_SLACK_BYTES for total in totals]

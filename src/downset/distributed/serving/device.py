@@ -1,0 +1,240 @@
+"""What runs on a device: its shards in ONNX Runtime, the rows it holds, and the answers to its driver.
+
+A plain class without Ray: `members` makes an actor of it. Its methods take and return arrays and plain data. Methods of
+different kinds run at the same time on threads of their own: one computes, others send, receive and answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import resource
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from downset.distributed.serving.program import DeviceProgram
+from downset.distributed.serving.row_store import RowStore
+from downset.errors import UnsupportedError
+from downset.extras import optional_library
+from downset.plans import Rows
+from downset.text import brief, format_bytes
+
+__all__ = ["DRIVER_SILENCE_S", "Device", "versions"]
+
+DRIVER_SILENCE_S = 8.0
+"""A device that has not heard of its driver for so long ends itself: nobody else would stop it."""
+_SPARE_DISK_BYTES = 64 << 20
+Array = npt.NDArray[Any]
+_RowsOf = Callable[[DeviceProgram], tuple[Rows, ...]]
+Fetch = Callable[[Any, Callable[[], bool]], Any]
+"""(reference, whether it is still wanted) -> arrays; None where they are wanted no more."""
+
+
+def _as_it_is(held: Any, wanted: Callable[[], bool]) -> Any:
+    return held if wanted() else None
+
+
+def versions() -> dict[str, str]:
+    """What driver and devices must have in common: shards of one ONNX Runtime need not run in another."""
+    from importlib.metadata import version
+
+    runtime = optional_library("onnxruntime", what="running shards", extra="cluster")
+    return {"downset": version("downset"), "onnxruntime": str(runtime.__version__)}
+
+
+class Device:
+    """`threads`: of each session of ONNX Runtime; 0: as many as the device has cores. `fetch`: what turns references
+    into arrays."""
+
+    def __init__(
+        self, name: str, *, threads: int = 0, fetch: Fetch = _as_it_is, watched: bool = False,
+        folder: str | None = None,
+    ) -> None:  # fmt: skip
+        self._name, self._fetch = name, fetch
+        self._threads = threads or int(os.environ.get("DOWNSET_THREADS", "0")) or os.cpu_count() or 1
+        chosen = folder or os.environ.get("DOWNSET_SHARDS")
+        self._folder = Path(chosen or tempfile.mkdtemp(prefix="downset-shards-"))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._sessions: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._run = -1
+        self._program: DeviceProgram | None = None
+        self._readers: dict[int, int] = {}
+        self._frames: dict[int, RowStore] = {}
+        self._done: dict[int, int] = {}
+        self._heard = time.monotonic()
+        if watched:
+            threading.Thread(target=self._watch, name="downset-watches-driver", daemon=True).start()
+
+    def describe(self) -> dict[str, Any]:
+        """Versions, process, cores, and the shards that are on its disk."""
+        shards = sorted(path.stem for path in self._folder.glob("*.onnx"))
+        return {
+            **versions(), "python": platform.python_version(), "pid": os.getpid(), "cores": os.cpu_count() or 1,
+            "threads": self._threads, "shards": shards,
+        }  # fmt: skip
+
+    def ping(self) -> dict[str, Any]:
+        """A sign of life, with the process's memory."""
+        self._heard = time.monotonic()
+        return {"rss_bytes": _rss_bytes(), "most_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+    def keep(self, shard: str, data: bytes) -> None:
+        """Write a shard to the disk, under the hash of its content. Raises UnsupportedError where it has another
+        content, or the disk is full."""
+        self._heard = time.monotonic()
+        if hashlib.sha256(data).hexdigest() != shard:
+            raise UnsupportedError(f"device {self._name!r}: a shard arrived damaged")
+        path = self._folder / f"{shard}.onnx"
+        if path.exists():
+            return
+        free = shutil.disk_usage(self._folder).free
+        if free < len(data) + _SPARE_DISK_BYTES:
+            raise UnsupportedError(
+                f"device {self._name!r}: the disk of {self._folder} is full: a shard takes {format_bytes(len(data))} "
+                f"bytes and {format_bytes(free)} are left"
+            )
+        part = path.with_suffix(f".part{os.getpid()}-{threading.get_ident()}")
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise UnsupportedError(f"device {self._name!r}: cannot keep a shard: {error.strerror or error}") from None
+
+    def begin(self, run: int, program: bytes) -> float:
+        """Open the sessions of a program and forget everything of earlier runs; the seconds that took."""
+        begun = time.monotonic()
+        self._heard = begun
+        decoded = msgspec.json.decode(program, type=DeviceProgram)
+        wanted = decoded.shards()
+        with self._lock:
+            self._run, self._program, self._frames, self._done = run, None, {}, {}
+            self._sessions = {shard: session for shard, session in self._sessions.items() if shard in wanted}
+        for shard in wanted:
+            if shard not in self._sessions:
+                self._sessions[shard] = self._session(shard)
+            self._heard = time.monotonic()
+        with self._lock:
+            if self._run == run:
+                self._program, self._readers = decoded, decoded.readers()
+        return time.monotonic() - begun
+
+    def _session(self, shard: str) -> Any:
+        library = optional_library("onnxruntime", what="running shards", extra="cluster")
+        library.set_default_logger_severity(4)
+        options = library.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            path = str(self._folder / f"{shard}.onnx")
+            return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its exceptions share no base of their own
+            raise UnsupportedError(f"device {self._name!r}: ONNX Runtime cannot load a shard: {brief(error)}") from None
+
+    def enter(self, run: int, frame: int, held: list[Any]) -> dict[str, float]:
+        """A frame's inputs arrive."""
+        return self._take(run, frame, held, lambda program: program.enters)
+
+    def receive(self, run: int, frame: int, task: int, held: list[Any]) -> dict[str, float]:
+        """The rows of a transfer arrive. `held`: one reference to what `send` returned."""
+        return self._take(run, frame, held, lambda program: program.receives[task])
+
+    def _take(self, run: int, frame: int, held: list[Any], rows_of: _RowsOf) -> dict[str, float]:
+        """Raises InvalidPlan for arrays of other rows than the program's."""
+        self._heard = begun = time.monotonic()
+        arrays = self._fetch(held[0], lambda: run == self._run)
+        seconds = time.monotonic() - begun
+        found = self._at(run, frame)
+        if found is not None and arrays is not None:
+            program, store = found
+            with self._lock:
+                for rows, array in zip(rows_of(program), arrays, strict=True):
+                    store.put(rows, array)
+                self._count(frame)
+        return {"seconds": seconds}
+
+    def compute(self, run: int, frame: int, task: int) -> dict[str, float]:
+        """Compute a strip from the rows that are here."""
+        self._heard = begun = time.monotonic()
+        found = self._at(run, frame)
+        if found is not None:
+            program, store = found
+            work = program.computations[task]
+            with self._lock:
+                given = {program.forms[rows.tensor].name: store.rows(rows) for rows in work.reads}
+            made: list[Array] = []
+            if work.shard:
+                names = [program.forms[rows.tensor].name for rows in work.makes]
+                made = self._sessions[work.shard].run(names, given)
+            with self._lock:
+                for rows, array in zip(work.makes if work.shard else (), made, strict=True):
+                    store.put(rows, np.asarray(array))
+                store.read(list(dict.fromkeys(rows.tensor for rows in work.reads)))
+                self._count(frame)
+        return {"seconds": time.monotonic() - begun}
+
+    def send(self, run: int, frame: int, task: int) -> list[Array]:
+        """The rows of a transfer, as one object: contiguous arrays in the order of the plan's rows."""
+        return self._give(run, frame, lambda program: program.sends[task])
+
+    def result(self, run: int, frame: int) -> list[Array]:
+        """The network's outputs of a frame."""
+        return self._give(run, frame, lambda program: program.results)
+
+    def _give(self, run: int, frame: int, rows_of: _RowsOf) -> list[Array]:
+        self._heard = time.monotonic()
+        found = self._at(run, frame)
+        if found is None:
+            return []
+        program, store = found
+        wanted = rows_of(program)
+        with self._lock:
+            arrays = [store.rows(rows) for rows in wanted]
+            store.read(list(dict.fromkeys(rows.tensor for rows in wanted)))
+            self._count(frame)
+        return arrays
+
+    def _count(self, frame: int) -> None:
+        """One more task of a frame is done; after the last one the frame is forgotten."""
+        self._done[frame] = self._done.get(frame, 0) + 1
+        if self._program is not None and self._done[frame] == self._program.tasks():
+            del self._done[frame]
+            self._frames.pop(frame, None)
+
+    def _at(self, run: int, frame: int) -> tuple[DeviceProgram, RowStore] | None:
+        """The program and the frame's rows; None where the run is over, whose tasks may still arrive."""
+        with self._lock:
+            if run != self._run or self._program is None:
+                return None
+            if frame not in self._frames:
+                self._frames[frame] = RowStore(self._program.forms, self._readers)
+            return self._program, self._frames[frame]
+
+    def _watch(self) -> None:
+        """Sessions are opened, and large shards received, in the time of a few pings."""
+        while time.monotonic() - self._heard < DRIVER_SILENCE_S:
+            time.sleep(0.5)
+        print(f"device {self._name}: nothing heard of the driver for {DRIVER_SILENCE_S:g} s; ended", file=sys.stderr)
+        os._exit(3)
+
+
+def _rss_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0

@@ -1,0 +1,319 @@
+"""Drives a pipeline on its devices: gives out work, notices what is lost, plans again and replays.
+
+One thread handles all events, so nothing here is locked. A run is the time between two plans: answers to an earlier run
+are ignored, so no frame is delivered twice. A frame is kept until its result is back, so none is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import numpy.typing as npt
+
+from downset.distributed.serving.advisor import Advice, Advisor
+from downset.distributed.serving.calls import Calls, Events
+from downset.distributed.serving.carrier import Carrier
+from downset.distributed.serving.deployment import Deployment, Shards
+from downset.distributed.serving.fleet import Fleet
+from downset.distributed.serving.health import PING_S, Health, Pace
+from downset.distributed.serving.membership import Membership
+from downset.distributed.serving.planning import Planning
+from downset.distributed.serving.record import ServeRecord
+from downset.distributed.serving.run import Frame, Run
+from downset.errors import UnsupportedError, UsageError
+from downset.plans import Pipeline
+from downset.results import ServeEvent
+
+__all__ = ["Engine", "Outlet"]
+
+Array = npt.NDArray[Any]
+_log = logging.getLogger("downset.serving")
+_TICK_S = 0.25
+
+
+class Outlet(Protocol):
+    """Where results go, in the order of the frames. Called on the engine's thread."""
+
+    def deliver(self, outputs: list[Array]) -> None:
+        """The next result."""
+
+    def ready(self) -> None:
+        """The devices are there and have what they need."""
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing more will be delivered."""
+
+
+@dataclass(slots=True)
+class _Move:
+    """On the way to another plan: `waits` for these devices to have their shards and programs."""
+
+    number: int
+    deployment: Deployment
+    waits: set[str]
+    event: ServeEvent | None
+    begun_s: float
+    bytes: int = 0
+    over: bool = False
+
+
+class Engine:
+    """`gather_s`: how long devices may take to join at first. `prepares`: whether plans for the loss of each device are
+    made ahead and their shards placed."""
+
+    def __init__(
+        self, fleet: Fleet, shards: Shards, plan: Pipeline, planning: Planning, outlet: Outlet, *,
+        gather_s: float = 60.0, prepares: bool = True,
+    ) -> None:  # fmt: skip
+        self._fleet, self._shards, self._planning, self._outlet = fleet, shards, planning, outlet
+        self._plan, self._prepares, self._gather_s = plan, prepares, gather_s
+        self._begun_s = time.monotonic()
+        self.record = ServeRecord(plan, self._begun_s)
+        self._events: Events = queue.SimpleQueue()
+        self._health, self._pace = Health(), Pace()
+        self._calls = Calls(fleet, self._events, self._health, lost=self._lose, failed=self._fail)
+        self._carrier = Carrier(self._calls, shards)
+        names = [device.name for device in plan.cluster.devices]
+        self._members = Membership(names, self._calls, self._health, joined=self._joined, refused=self._refused)
+        self._advisor = Advisor(planning, shards, lambda advice: self._events.put(lambda: self._advised(advice)))
+        self._move: _Move | None = None
+        self._run: Run | None = None
+        self._better: Deployment | None = None
+        self._ready_for: dict[frozenset[str], Deployment] = {}
+        self._waiting: deque[Frame] = deque()
+        self._held: dict[int, list[Array]] = {}
+        self._submitted = self._delivered = self._runs = 0
+        self._ended = False
+        self._thread = threading.Thread(target=self._loop, name="downset-serves", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="downset-watches", daemon=True)
+
+    def start(self) -> None:
+        """Devices join, the first plan is placed, and `Outlet.ready` is called."""
+        self._thread.start()
+        self._watcher.start()
+
+    def submit(self, inputs: tuple[Array, ...]) -> None:
+        """The next frame: the network's inputs in their order."""
+        self._events.put(lambda: self._submit(inputs))
+
+    def stop(self) -> None:
+        """Stop at once; nothing is delivered afterwards."""
+        self._events.put(self._end)
+        self._thread.join(10.0)
+
+    def _end(self) -> None:
+        self._ended = True
+
+    def _submit(self, inputs: tuple[Array, ...]) -> None:
+        self._waiting.append(Frame(self._submitted, inputs))
+        self._submitted += 1
+
+    def _loop(self) -> None:
+        tick_s = 0.0
+        try:
+            while not self._ended:
+                try:
+                    self._events.get(timeout=max(0.0, tick_s - time.monotonic()))()
+                    while not self._events.empty():
+                        self._events.get_nowait()()
+                except queue.Empty:
+                    pass
+                if time.monotonic() >= tick_s:
+                    self._tick(time.monotonic())
+                    tick_s = time.monotonic() + _TICK_S
+                self._go_on()
+        except Exception as error:  # whoever waits for results is told, whatever it is
+            self._outlet.fail(error)
+        self._ended = True
+        self._advisor.stop()
+
+    def _watch(self) -> None:
+        """Asks for signs of life and for nodes, on a thread of its own: planning may keep the engine's busy."""
+        while not self._ended:
+            try:
+                present = self._fleet.present()
+            except Exception as error:  # Ray's own, where the head is gone, and two workers of one name
+                self._events.put(partial(self._fail, error))
+                return
+            self._events.put(partial(self._present, present))
+            time.sleep(PING_S)
+
+    def _present(self, nodes: Any) -> None:
+        self._members.present(nodes, time.monotonic())
+        self._members.ping(lambda device, value: self.record.memory(device, int(value["most_rss_bytes"])))
+
+    def _tick(self, now: float) -> None:
+        for device, reason in self._health.lost(now) + ([] if self._run is None else self._run.overdue(now)):
+            self._lose(device, reason)
+        missing = self._members.missing()
+        if self._runs == 0 and missing and now - self._begun_s > self._gather_s:
+            raise UsageError(
+                f"the plan names {missing[0]!r}, and no such device joined within {self._gather_s:g} s; start "
+                f"`downset worker --name {missing[0]}` there, or plan without it"
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        raise error
+
+    # Devices.
+
+    def _joined(self, device: str, told: Mapping[str, Any]) -> None:
+        self._carrier.has(device, told["shards"])
+        if self._runs:
+            self._note("back", device, "used from the next plan on")
+            self._consider()
+        elif not self._members.missing():
+            self._move_to(self._shards.deployment(self._plan), None)
+
+    def _refused(self, error: BaseException) -> None:
+        if not self._runs:
+            raise error
+        _log.warning("%s", error)
+
+    def _lose(self, device: str, reason: str) -> None:
+        begun_s = time.monotonic()
+        if not self._members.lose(device, begun_s):
+            return
+        self._pace.forget(device)
+        self._note("lost", device, reason)
+        if not self._runs:
+            raise UnsupportedError(f"device {device!r} was lost before the first frame: {reason}")
+        used = self._move.deployment if self._move is not None else self._deployment()
+        if device not in used.programs:
+            self._consider()
+            return
+        left = frozenset(self._members.alive)
+        deployment = self._ready_for.get(left)
+        self._advisor.forget()
+        if deployment is None:
+            deployment = self._shards.deployment(self._planning.plan(left, self._factors()))
+        plan_s = time.monotonic() - begun_s
+        self._move_to(deployment, ServeEvent(0.0, "replanned", device, "without it", plan_s=plan_s))
+
+    def _deployment(self) -> Deployment:
+        assert self._run is not None
+        return self._run.deployment
+
+    def _factors(self) -> dict[str, float]:
+        return {name: factor for name, factor in self._pace.factor.items() if name in self._members.alive}
+
+    def _note(self, kind: Literal["lost", "back", "slow"], device: str, detail: str) -> None:
+        _log.warning("device %s %s: %s", device, kind, detail)
+        self.record.event(ServeEvent(self.record.since_start_s(time.monotonic()), kind, device, detail))
+
+    # Plans.
+
+    def _consider(self) -> None:
+        """Devices or their speeds have changed: another plan may be better."""
+        self._ready_for.clear()
+        if self._move is None and self._run is not None:
+            self._advisor.consider(self._run.deployment.plan, self._members.alive, self._factors())
+
+    def _advised(self, advice: Advice) -> None:
+        if advice.devices - self._members.alive or self._run is None or self._move is not None:
+            return
+        if advice.deployment is None:
+            self._prepare()
+            return
+        if advice.better:
+            self._better = advice.deployment
+        else:
+            self._ready_for[advice.devices] = advice.deployment
+        for device, shards in advice.deployment.shards.items():
+            self._carrier.place(device, shards)
+
+    def _prepare(self) -> None:
+        if self._prepares:
+            self._advisor.prepare(self._deployment(), self._members.alive, self._factors())
+
+    def _move_to(self, deployment: Deployment, event: ServeEvent | None) -> None:
+        """End the run, bring every device its shards and its program, and begin a run of the other plan. Frames without
+        a result begin again."""
+        if self._move is not None:
+            self._move.over = True
+        replayed = 0
+        if self._run is not None:
+            self._run.over = True
+            again = [] if self._move is not None else self._run.frames()
+            replayed = len(again)
+            self._waiting.extendleft(reversed(again))
+        self._health.idle()
+        self._better = None
+        self._ready_for.clear()
+        self._runs += 1
+        event = None if event is None else replace(event, replayed=replayed)
+        move = self._move = _Move(self._runs, deployment, set(deployment.programs), event, time.monotonic())
+        for device in deployment.programs:
+            self._equip(move, device)
+
+    def _equip(self, move: _Move, device: str) -> None:
+        def carried(nbytes: int) -> None:
+            move.bytes += nbytes
+            self._calls.call(
+                device, "begin", move.number, move.deployment.programs[device], wanted=lambda: not move.over,
+                then=lambda _: self._equipped(move, device),
+            )  # fmt: skip
+
+        self._carrier.bring(device, move.deployment.shards[device], then=carried, wanted=lambda: not move.over)
+
+    def _equipped(self, move: _Move, device: str) -> None:
+        move.waits.discard(device)
+        if move.waits:
+            return
+        now = time.monotonic()
+        self._run = Run(
+            move.number, move.deployment, self._calls, self.record, self._health, self._pace, self._finished
+        )
+        self._move = None
+        if move.event is None:
+            self.record.start(now)
+            self._outlet.ready()
+        else:
+            event = replace(
+                move.event, at_s=self.record.since_start_s(now), move_s=now - move.begun_s, moved_bytes=move.bytes
+            )
+            self.record.planned(move.deployment.plan)
+            self.record.event(event)
+            _log.warning(
+                "planned again: %.2f s; %d bytes of shards moved, and opened, in %.2f s; %d frames begin again",
+                event.plan_s, event.moved_bytes, event.move_s, event.replayed,
+            )  # fmt: skip
+        self._prepare()
+
+    # Frames.
+
+    def _go_on(self) -> None:
+        if self._run is None or self._move is not None:
+            return
+        if self._better is None:
+            while self._waiting and self._run.room():
+                self._run.enter(self._waiting.popleft())
+        elif not self._run.frames():
+            self._move_to(self._better, ServeEvent(0.0, "replanned", "", "a faster plan for the devices as they are"))
+            return
+        self._run.go_on()
+
+    def _finished(self, frame: Frame, outputs: list[Array]) -> None:
+        self._held[frame.index] = outputs
+        while self._delivered in self._held:
+            self._outlet.deliver(self._held.pop(self._delivered))
+            self._delivered += 1
+        self._check_pace()
+
+    def _check_pace(self) -> None:
+        changed = self._pace.changed()
+        if not changed:
+            return
+        self._pace.accept(changed)
+        for device, factor in changed.items():
+            self._note("slow", device, f"takes {factor:.2g} times as long as at first")
+        if self._better is None:
+            self._consider()

@@ -1,0 +1,170 @@
+"""Ray's nodes as child processes: started, waited for, and stopped with everything that belongs to them.
+
+A node is `ray start --block` under `node_guard`. A device's node has the custom resource `downset:NAME`, which pins the
+device's actor to it. Nodes have no dashboard, no log monitor and no prestarted worker, and every node needs a token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from downset.errors import UsageError
+from downset.extras import optional_library
+from downset.text import format_bytes
+
+__all__ = [
+    "LEAST_STORE_BYTES", "LOCAL_ADDRESS", "Node", "NodeOptions", "common_environment", "device_resource", "free_port",
+    "start_node", "working_folder",
+]  # fmt: skip
+
+LOCAL_ADDRESS = "127.0.0.2"
+"""Loopback by a name that Ray takes as it is: it replaces 127.0.0.1 by the machine's address, and hangs."""
+LEAST_STORE_BYTES = 80 << 20
+"""Ray refuses object stores below 75 MiB."""
+_SOCKET_ROOM = 16
+"""Characters of a folder for temporary files that leave room for the names of Ray's sockets, limited to 107."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """`address`: of this node. `head`: HOST:PORT of the head that it joins; None: it is the head, and `port` its port.
+    `device`: whose actor it runs, None at the head. `environment`: token, certificates and what else differs."""
+
+    address: str
+    folder: Path
+    head: str | None = None
+    port: int = 0
+    device: str | None = None
+    object_store_bytes: int = LEAST_STORE_BYTES
+    environment: Mapping[str, str] = field(default_factory=dict)
+    remove_folder: bool = False
+
+
+class Node:
+    """A running node. `stop` is called once at the latest when the starter ends; the guard sees to it otherwise."""
+
+    def __init__(self, process: subprocess.Popen[bytes], options: NodeOptions, log: Path) -> None:
+        self._process, self.options, self._log = process, options, log
+
+    @property
+    def session(self) -> int:
+        """The number of the session that all processes of this node belong to."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def said(self) -> str:
+        """The last line that Ray wrote that speaks of an error, else its last line."""
+        try:
+            lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        except OSError:
+            return ""
+        errors = [line for line in lines if "error" in line.lower() or "unable" in line.lower()]
+        return (errors or lines or [""])[-1][-300:]
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether the node has ended within the time."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End every process of the node; returns when they are gone."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        if not self.wait(10.0):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def device_resource(name: str) -> str:
+    """The custom resource of a device's node."""
+    return f"downset:{name}"
+
+
+def common_environment() -> dict[str, str]:
+    """What every process of a cluster runs under, the driver's too: set before Ray is imported there."""
+    return {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_max_direct_call_object_size": "4096",  # larger results stay where they were made until somebody reads them
+        "OMP_NUM_THREADS": "1",
+        "ORT_DISABLE_TELEMETRY": "1",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "10",  # a worker whose head is gone waits for the next one
+    }
+
+
+def working_folder() -> Path:
+    """A new folder for Ray's files, of a name short enough for its sockets."""
+    where = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="ds-", dir=where if len(where) <= _SOCKET_ROOM else "/tmp"))
+
+
+def free_port(address: str, port: int = 0) -> int:
+    """`port`, or some free port where it is 0. Raises UsageError where the address or port cannot be listened on."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address, port))
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen on {address}:{port}: {error.strerror or error}; another driver may run there, or give "
+                "another port"
+            ) from None
+        return int(listener.getsockname()[1])
+
+
+def start_node(options: NodeOptions) -> Node:
+    """Start a node; it is up when Ray says so. Raises UsageError where there is no memory for the object store, or no
+    token."""
+    optional_library("ray", what="running pipelines on devices", extra="cluster")
+    if options.environment.get("RAY_AUTH_MODE") != "token":
+        raise UsageError("a node without a token would take orders from everybody: give --keys, or run with --local")
+    _check_store(options.object_store_bytes)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+    command += ["--node-ip-address", options.address, "--num-cpus", "0", "--num-gpus", "0", "--log-style", "record"]
+    command += ["--object-store-memory", str(options.object_store_bytes), "--include-log-monitor", "false"]
+    command += ["--resources", json.dumps({device_resource(options.device): 1} if options.device else {})]
+    if options.head is None:
+        command += ["--head", "--port", str(options.port), "--include-dashboard", "false"]
+    else:
+        command += ["--address", options.head]
+    command += ["--temp-dir", str(options.folder / "r")]
+    log = options.folder / f"{options.device or 'head'}.log"
+    guard = str(Path(__file__).with_name("node_guard.py"))
+    removed = str(options.folder) if options.remove_folder else ""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard, removed, *command],
+            stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True, cwd=options.folder,
+            env={**os.environ, **common_environment(), **options.environment},
+        )  # fmt: skip
+    return Node(process, options, log)
+
+
+def _check_store(wanted_bytes: int) -> None:
+    """Ray keeps objects in shared memory; without room there it takes the disk, which is slower than most networks."""
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage("/dev/shm").free
+        if free < wanted_bytes:
+            raise UsageError(
+                f"no memory for the object store: it takes {format_bytes(wanted_bytes)} bytes and /dev/shm has "
+                f"{format_bytes(free)} left; make room there, or plan with a smaller window"
+            )

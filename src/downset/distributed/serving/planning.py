@@ -1,0 +1,73 @@
+"""Plans for the devices that are left, at the speeds that they have now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from downset.clusters.model import Cluster, Device
+from downset.distributed.simulator import simulate
+from downset.errors import DownsetError, UsageError
+from downset.graph.core import Graph
+from downset.pipelines.device_order import sub_cluster
+from downset.pipelines.plan import plan_pipeline
+from downset.pipelines.planners import PIPELINERS
+from downset.plans import Pipeline
+
+__all__ = ["Planning", "slowed"]
+
+_SIMULATED_FRAMES = 100
+
+
+class Planning:
+    """Plans again as a plan was made: by its method (exact, where that has no name here), topology, source and sink."""
+
+    def __init__(self, graph: Graph, plan: Pipeline, *, time_limit_s: float = 0.5) -> None:
+        self._graph, self._plan, self._time_limit_s = graph, plan, time_limit_s
+
+    def plan(self, devices: Collection[str], factors: Mapping[str, float]) -> Pipeline:
+        """A plan for these devices of the plan's cluster, each of which takes `factors` times as long (1 if not named);
+        the plan itself where nothing has changed. Raises UsageError where the source, the sink or every device is
+        missing, and what planning raises, with the names of the missing."""
+        plan, whole = self._plan, self._plan.cluster
+        left = [number for number, device in enumerate(whole.devices) if device.name in devices]
+        lost = [device.name for device in whole.devices if device.name not in devices]
+        if not lost and all(factor == 1 for factor in factors.values()):
+            return plan
+        if not left:
+            raise UsageError(f"no device is left without {', '.join(lost)}: there is nothing to plan on")
+        for what, name in (("source", plan.source), ("sink", plan.sink)):
+            if name in lost:
+                raise UsageError(f"{name!r} is the plan's {what}: without it there is nothing to plan")
+        method = plan.evidence.method if plan.evidence.method in PIPELINERS else "exact"
+        try:
+            return plan_pipeline(
+                self._graph, slowed(sub_cluster(whole, left), factors), method=method, comm=plan.comm,
+                topology=plan.topology, source=_named(plan.source), sink=_named(plan.sink),
+                time_limit_s=self._time_limit_s,
+            )  # fmt: skip
+        except DownsetError as error:
+            raise type(error)(f"without {', '.join(lost)}: {error}" if lost else str(error)) from None
+
+    def period_s(self, plan: Pipeline, factors: Mapping[str, float]) -> float:
+        """The period that a plan keeps where its devices take `factors` times as long as in the cluster as it was
+        given; simulated."""
+        names = [device.name for device in plan.cluster.devices]
+        whole = self._plan.cluster
+        given = sub_cluster(whole, [[device.name for device in whole.devices].index(name) for name in names])
+        found = simulate(replace(plan, cluster=slowed(given, factors)), frames=_SIMULATED_FRAMES)
+        return found.sustained_period_s or plan.period_s
+
+
+def slowed(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
+    """The cluster whose devices take `factors` times as long for computing."""
+    return replace(cluster, devices=tuple(_slowed(device, factors.get(device.name, 1.0)) for device in cluster.devices))
+
+
+def _slowed(device: Device, factor: float) -> Device:
+    bytes_per_s = None if device.bytes_per_s is None else device.bytes_per_s / factor
+    return replace(device, mac_per_s=device.mac_per_s / factor, bytes_per_s=bytes_per_s)
+
+
+def _named(end: str) -> str | None:
+    return None if end == "outside" else end

@@ -1,0 +1,68 @@
+"""What one device has to know of a plan: its shards, what it sends and receives, how tensors are cut.
+
+A device never sees the plan, the cluster or the model: shards are named by hashes of their content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from downset.plans import Rows
+
+__all__ = ["Computation", "DeviceProgram", "Form"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A tensor of the network: `rows_axis` is the dimension that rows are cut along and `columns_axis` that of columns,
+    None where it has none."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    rows_axis: int | None
+    columns_axis: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """A strip: the shard that computes it, empty where it makes nothing; the rows of its inputs and outputs."""
+
+    shard: str
+    reads: tuple[Rows, ...]
+    makes: tuple[Rows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProgram:
+    """The tasks of one device by their numbers in the plan. `enters`: rows of the network's inputs that frames bring,
+    `results`: the network's outputs that stay here, both empty on most devices. `forms`: by tensor."""
+
+    device: str
+    forms: Mapping[int, Form]
+    computations: Mapping[int, Computation]
+    sends: Mapping[int, tuple[Rows, ...]] = field(default_factory=dict)
+    receives: Mapping[int, tuple[Rows, ...]] = field(default_factory=dict)
+    enters: tuple[Rows, ...] = ()
+    results: tuple[Rows, ...] = ()
+
+    def shards(self) -> tuple[str, ...]:
+        """The shards that it needs, each once."""
+        return tuple(dict.fromkeys(c.shard for c in self.computations.values() if c.shard))
+
+    def tasks(self) -> int:
+        """How many tasks of a frame the device has, its entry and its result counted."""
+        ends = bool(self.enters) + bool(self.results)
+        return len(self.computations) + len(self.sends) + len(self.receives) + ends
+
+    def readers(self) -> dict[int, int]:
+        """By tensor: how many of the device's tasks of a frame read it."""
+        read = [{rows.tensor for rows in c.reads} for c in self.computations.values()]
+        read += [{rows.tensor for rows in sent} for sent in self.sends.values()]
+        read.append({rows.tensor for rows in self.results})
+        counts: dict[int, int] = {}
+        for tensors in read:
+            for tensor in tensors:
+                counts[tensor] = counts.get(tensor, 0) + 1
+        return counts

@@ -1,0 +1,180 @@
+"""Devices as Ray actors: one on each node that has the device's resource. No retries and no restarts of Ray's own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from downset.distributed.serving.device import Device
+from downset.distributed.serving.fleet import DeviceLost, Then
+from downset.distributed.serving.nodes import Node, common_environment, device_resource
+from downset.errors import DownsetError, UnsupportedError, UsageError
+from downset.extras import optional_library
+from downset.text import brief
+
+__all__ = ["RayDevice", "RayFleet"]
+
+GROUPS = {"compute": 1, "send": 2, "receive": 4, "control": 2, "setup": 1}
+"""Threads of a device by what they do: computations one after another, all else beside them."""
+_GROUP_OF = {
+    "compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive", "keep": "setup",
+    "begin": "setup",
+}  # fmt: skip
+_CONNECTS_S = 60.0
+_LOOKS_S = 0.5
+"""How often a device that waits for rows looks whether they are still wanted."""
+_RESOURCE = device_resource("")
+
+
+def _fetched(reference: Any, wanted: Callable[[], bool]) -> Any:
+    """What a reference stands for; None where nobody wants it any more, or it does not come."""
+    ray = optional_library("ray", what="running pipelines on devices", extra="cluster")
+    while wanted():
+        with contextlib.suppress(ray.exceptions.GetTimeoutError):
+            return ray.get(reference, timeout=_LOOKS_S)
+    return None
+
+
+class RayDevice(Device):
+    """A device in Ray's worker process, which ends itself when its driver is silent."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        super().__init__(name, threads=threads, fetch=_fetched, watched=True)
+
+
+class RayFleet:
+    """The driver's connection to a cluster. One at a time in a process: Ray's connection is the process's own."""
+
+    def __init__(self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0) -> None:
+        self._changed = {**common_environment(), **environment}
+        self._before = {name: os.environ.get(name) for name in self._changed}
+        os.environ.update(self._changed)
+        self._ray: Any = optional_library("ray", what="running pipelines on devices", extra="cluster")
+        self._read_settings()
+        self._threads = threads
+        self._actors: dict[str, Any] = {}
+        if self._ray.is_initialized():
+            raise UsageError("Ray is in use in this process already; end that pipeline first")
+        self._head, self._address = head, address
+
+    @staticmethod
+    def _read_settings() -> None:
+        """Ray reads its environment once, when it is imported; it may have been, with another cluster's token."""
+        core = optional_library("ray._raylet", what="running pipelines on devices", extra="cluster")
+        core.Config.initialize("")
+        core.AuthenticationTokenLoader.instance().reset_cache()
+
+    def connect(self, node: Node | None = None) -> None:
+        """Connect to the head. Raises UnsupportedError where it does not answer, or `node`, the head's, has ended."""
+        until = time.monotonic() + _CONNECTS_S
+        while True:
+            try:
+                self._ray.init(
+                    address=self._head, _node_ip_address=self._address, namespace="downset", log_to_driver=False,
+                    configure_logging=False, logging_level=logging.ERROR,
+                )  # fmt: skip
+                return
+            except (ConnectionError, RuntimeError, OSError, TimeoutError) as error:
+                with contextlib.suppress(Exception):
+                    self._ray.shutdown()
+                if node is not None and not node.running:
+                    raise UnsupportedError(f"Ray's head node ended: {node.said()}") from None
+                if time.monotonic() > until:
+                    raise UnsupportedError(f"no answer from Ray's head at {self._head}: {brief(error)}") from None
+                time.sleep(0.2)
+
+    def close(self) -> None:
+        """Disconnect; the actors of this driver end with it."""
+        with contextlib.suppress(Exception):  # the head may be gone
+            self._ray.shutdown()
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Ray's nodes that are alive."""
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def present(self) -> Collection[str]:
+        """Raises UsageError where two nodes have one name."""
+        names = [
+            resource.removeprefix(_RESOURCE)
+            for node in self.nodes()
+            for resource in node["Resources"]
+            if resource.startswith(_RESOURCE)
+        ]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UsageError(f"two workers are called {twice[0]!r}: give each a name of its own")
+        return set(names)
+
+    def store_bytes(self) -> dict[str, int]:
+        """By device: the size of its object store."""
+        return {
+            resource.removeprefix(_RESOURCE): int(node["Resources"].get("object_store_memory", 0))
+            for node in self.nodes()
+            for resource in node["Resources"]
+            if resource.startswith(_RESOURCE)
+        }
+
+    def start(self, device: str) -> None:
+        self.stop(device)
+        actor = self._ray.remote(concurrency_groups=GROUPS)(RayDevice)
+        self._actors[device] = actor.options(
+            num_cpus=0, resources={device_resource(device): 1}, max_restarts=0, max_task_retries=0
+        ).remote(device, self._threads)
+
+    def stop(self, device: str) -> None:
+        actor = self._actors.pop(device, None)
+        if actor is not None:
+            with contextlib.suppress(Exception):  # it may have ended by itself
+                self._ray.kill(actor, no_restart=True)
+
+    def call(self, device: str, method: str, *arguments: Any, then: Then) -> None:
+        try:
+            reference = self._method(device, method).remote(*arguments)
+        except Exception as error:  # Ray's own, raised where an actor is known to be dead
+            then(None, self._explained(device, error))
+            return
+        reference.future().add_done_callback(lambda future: self._answer(device, future, then))
+
+    def send(self, device: str, *arguments: Any) -> Any:
+        return self._method(device, "send").remote(*arguments)
+
+    def put(self, value: Any) -> Any:
+        return self._ray.put(value)
+
+    def _method(self, device: str, method: str) -> Any:
+        if device not in self._actors:
+            raise DeviceLost(device, "it has been stopped")
+        return getattr(self._actors[device], method).options(concurrency_group=_GROUP_OF.get(method, "control"))
+
+    def _answer(self, device: str, future: Any, then: Then) -> None:
+        error = future.exception()
+        if error is None:
+            then(future.result(), None)
+        else:
+            then(None, self._explained(device, error))
+
+    def _explained(self, device: str, error: BaseException) -> BaseException:
+        """Our own errors as they are; those of Ray by the device that is to blame, which may be another one: where a
+        method ran and what it fetched is gone, the sender is."""
+        exceptions = self._ray.exceptions
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, DownsetError):
+            return cause
+        if isinstance(error, DownsetError):
+            return error
+        if isinstance(error, exceptions.RayActorError):
+            return DeviceLost(device, "its process has ended")
+        if isinstance(cause, exceptions.RayActorError | exceptions.ObjectLostError):
+            return DeviceLost("", "what it sent is gone")
+        if isinstance(error, exceptions.RayTaskError):
+            return UnsupportedError(f"device {device!r} failed: {brief(cause or error)}")
+        return DeviceLost(device, brief(error))

@@ -1,0 +1,123 @@
+"""Rows of a frame's tensors on one device: held until the last of the device's tasks has read them.
+
+Complexity: a read copies nothing where one array holds all the rows asked for, else each of them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.distributed.serving.program import Form
+from downset.errors import InvalidPlan
+from downset.plans import Rows
+
+__all__ = ["RowStore"]
+
+Array = npt.NDArray[Any]
+_Span = tuple[int, int]
+
+
+class RowStore:
+    """The rows of one frame. `readers`: by tensor, how many tasks will read it (`DeviceProgram.readers`); a tensor that
+    none reads is not kept."""
+
+    def __init__(self, forms: Mapping[int, Form], readers: Mapping[int, int]) -> None:
+        self._forms = forms
+        self._left = dict(readers)
+        self._held: dict[int, list[tuple[Rows, Array]]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is held; what several arrays share counts in each."""
+        return sum(array.nbytes for held in self._held.values() for _, array in held)
+
+    def put(self, rows: Rows, array: Array) -> None:
+        """Hold rows of a tensor, as an array of exactly their shape and type; it is not copied. Raises InvalidPlan for
+        another."""
+        form = self._forms[rows.tensor]
+        expected = _shape(form, rows)
+        if array.shape != expected or str(array.dtype) != form.dtype:
+            raise InvalidPlan(
+                f"{form.name!r}, rows {rows.start} to {rows.stop}: expected {form.dtype} {list(expected)}, got "
+                f"{array.dtype} {list(array.shape)}"
+            )
+        if self._left.get(rows.tensor, 0) > 0:
+            self._held.setdefault(rows.tensor, []).append((rows, array))
+
+    def rows(self, wanted: Rows) -> Array:
+        """These rows, contiguous. Raises InvalidPlan where some are not held."""
+        form = self._forms[wanted.tensor]
+        held = self._held.get(wanted.tensor, ())
+        for rows, array in held:
+            if _within(wanted, rows, form):
+                return np.ascontiguousarray(array[_cut(form, rows, wanted)])
+        made = np.empty(_shape(form, wanted), form.dtype)
+        known = np.zeros(_extents(form, wanted), bool)
+        for rows, array in held:
+            common = _common(wanted, rows, form)
+            if common is not None:
+                made[_cut(form, wanted, common)] = array[_cut(form, rows, common)]
+                known[_place(form, wanted, common)] = True
+        if not known.all():
+            raise InvalidPlan(f"{form.name!r}: the plan brings rows {wanted.start} to {wanted.stop} in part only")
+        return made
+
+    def read(self, tensors: Sequence[int]) -> None:
+        """One task is done with these tensors; what was read for the last time is dropped."""
+        for tensor in tensors:
+            self._left[tensor] -= 1
+            if not self._left[tensor]:
+                self._held.pop(tensor, None)
+
+
+def _columns(form: Form, rows: Rows) -> _Span:
+    if form.columns_axis is None:
+        return 0, 1
+    return rows.columns if rows.columns is not None else (0, form.shape[form.columns_axis])
+
+
+def _extents(form: Form, rows: Rows) -> tuple[int, int]:
+    low, high = _columns(form, rows)
+    return rows.stop - rows.start, high - low
+
+
+def _shape(form: Form, rows: Rows) -> tuple[int, ...]:
+    shape = list(form.shape)
+    if form.rows_axis is not None:
+        shape[form.rows_axis] = rows.stop - rows.start
+    if form.columns_axis is not None:
+        low, high = _columns(form, rows)
+        shape[form.columns_axis] = high - low
+    return tuple(shape)
+
+
+def _within(inner: Rows, outer: Rows, form: Form) -> bool:
+    one, two = _columns(form, inner), _columns(form, outer)
+    return outer.start <= inner.start and inner.stop <= outer.stop and two[0] <= one[0] and one[1] <= two[1]
+
+
+def _common(one: Rows, two: Rows, form: Form) -> Rows | None:
+    start, stop = max(one.start, two.start), min(one.stop, two.stop)
+    sides = _columns(form, one), _columns(form, two)
+    low, high = max(sides[0][0], sides[1][0]), min(sides[0][1], sides[1][1])
+    return Rows(one.tensor, start, stop, (low, high)) if start < stop and low < high else None
+
+
+def _cut(form: Form, outer: Rows, inner: Rows) -> tuple[slice, ...]:
+    """Where `inner` lies in an array that holds `outer`."""
+    place = [slice(None)] * len(form.shape)
+    if form.rows_axis is not None:
+        place[form.rows_axis] = slice(inner.start - outer.start, inner.stop - outer.start)
+    if form.columns_axis is not None:
+        low, (first, last) = _columns(form, outer)[0], _columns(form, inner)
+        place[form.columns_axis] = slice(first - low, last - low)
+    return tuple(place)
+
+
+def _place(form: Form, outer: Rows, inner: Rows) -> tuple[slice, slice]:
+    low, (first, last) = _columns(form, outer)[0], _columns(form, inner)
+    return slice(inner.start - outer.start, inner.stop - outer.start), slice(first - low, last - low)

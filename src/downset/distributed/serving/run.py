@@ -1,0 +1,177 @@
+"""A run: frames through the devices of one deployment, until it ends or another one replaces it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from downset.distributed.serving.calls import Calls
+from downset.distributed.serving.deployment import Deployment
+from downset.distributed.serving.dispatch import Dispatch, Instance
+from downset.distributed.serving.health import Health, Pace
+from downset.distributed.serving.record import ServeRecord
+from downset.distributed.serving.work import work_of
+from downset.plans import Task
+
+__all__ = ["Frame", "Run"]
+
+Array = npt.NDArray[Any]
+_log = logging.getLogger("downset.serving")
+_ENTERING = 2
+"""Frames at most that are on their way to the entry, or wait there to be let in."""
+_RETURNING = 4
+"""Results at most that are on their way back where another frame is let in."""
+_TRANSFER_FACTOR = 20.0
+_LEAST_TRANSFER_DEADLINE_S = 30.0
+"""A network that others use too may take long; nobody is dead for that."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """`index`: counted from 0 as frames were submitted. `inputs`: kept until the result is back."""
+
+    index: int
+    inputs: tuple[Array, ...]
+    let_in_s: float = 0.0
+
+
+class Run:
+    """`finished` gets a frame and its outputs. Frames have numbers of their own here, from 0."""
+
+    def __init__(
+        self, number: int, deployment: Deployment, calls: Calls, record: ServeRecord, health: Health, pace: Pace,
+        finished: Callable[[Frame, list[Array]], None],
+    ) -> None:  # fmt: skip
+        self.number, self.deployment, self.over = number, deployment, False
+        self._calls, self._record, self._health, self._pace = calls, record, health, pace
+        self._finished = finished
+        self._plan = deployment.plan
+        self._work = work_of(self._plan)
+        self._dispatch = Dispatch(self._work)
+        self._names = [device.name for device in self._plan.cluster.devices]
+        self._entering: deque[int] = deque()
+        self._here: set[int] = set()
+        self._frames: dict[int, Frame] = {}
+        self._count = self._returning = 0
+        self._moving: dict[Instance, float] = {}
+
+    def frames(self) -> list[Frame]:
+        """Those that have no result yet, in their order."""
+        return [self._frames[number] for number in sorted(self._frames)]
+
+    def room(self) -> bool:
+        """Whether another frame can be sent to the entry."""
+        return len(self._entering) < _ENTERING
+
+    def enter(self, frame: Frame) -> None:
+        number = self._count
+        self._count += 1
+        self._frames[number] = frame
+        self._entering.append(number)
+        held = [self._calls.reference(list(frame.inputs))]
+        self._calls.call(
+            self._names[self._plan.entry], "enter", self.number, number, held, wanted=self._wanted,
+            then=lambda _: self._entered(number),
+        )  # fmt: skip
+
+    def _wanted(self) -> bool:
+        return not self.over
+
+    def _entered(self, number: int) -> None:
+        self._here.add(number)
+
+    def go_on(self) -> None:
+        """Let in and give out all that can be."""
+        while (
+            self._entering and self._entering[0] in self._here and self._dispatch.has_room
+            and self._returning < _RETURNING
+        ):  # fmt: skip
+            number = self._entering.popleft()
+            self._here.discard(number)
+            admitted = self._dispatch.admit()
+            assert admitted == number
+            self._frames[number].let_in_s = time.monotonic()
+        for instance in self._dispatch.begin():
+            task = self._plan.tasks[instance.task]
+            if task.transfer is None:
+                self._compute(instance, task)
+            else:
+                self._transfer(instance, task)
+
+    def _compute(self, instance: Instance, task: Task) -> None:
+        device = self._names[task.device]
+        strip = self._shard(instance)
+        expected_s = max(self._work.planned_s[instance.task], self._pace.expected_s(device, strip))
+        self._health.begun(device, instance, expected_s, time.monotonic())
+        self._calls.call(
+            device, "compute", self.number, instance.frame, instance.task, wanted=self._wanted,
+            then=lambda value: self._computed(instance, task, float(value["seconds"])),
+        )  # fmt: skip
+
+    def _shard(self, instance: Instance) -> str:
+        """What says which computation it is, in this plan and in others."""
+        return self.deployment.computed.get(instance.task, "")
+
+    def _computed(self, instance: Instance, task: Task, seconds: float) -> None:
+        device = self._names[task.device]
+        self._health.done(device, time.monotonic())
+        self._record.computed(device, seconds)
+        self._pace.took(device, self._shard(instance), self._frames[instance.frame].index, seconds)
+        _log.debug(
+            "frame %d, stage %d, block %d, device %s: computed in %.4f s",
+            self._frames[instance.frame].index, task.stage, task.block, device, seconds,
+        )  # fmt: skip
+        self._done(instance)
+
+    def _transfer(self, instance: Instance, task: Task) -> None:
+        assert task.transfer is not None
+        source, target = self._names[task.transfer.source], self._names[task.transfer.target]
+        self._moving[instance] = time.monotonic()
+        sent = self._calls.send(source, self.number, instance.frame, instance.task)
+        if sent is not None:
+            self._calls.call(
+                target, "receive", self.number, instance.frame, instance.task, [sent], wanted=self._wanted,
+                sender=source, then=lambda value: self._moved(instance, task, float(value["seconds"])),
+            )  # fmt: skip
+
+    def _moved(self, instance: Instance, task: Task, seconds: float) -> None:
+        assert task.transfer is not None
+        source, target = self._names[task.transfer.source], self._names[task.transfer.target]
+        self._record.moved(source, target, seconds, time.monotonic())
+        self._moving.pop(instance, None)
+        _log.debug(
+            "frame %d, stage %d, device %s to %s: %d bytes in %.4f s",
+            self._frames[instance.frame].index, task.stage, source, target, task.transfer.nbytes, seconds,
+        )  # fmt: skip
+        self._done(instance)
+
+    def _done(self, instance: Instance) -> None:
+        if self._dispatch.done(instance):
+            self._returning += 1
+            self._pace.left(self._frames[instance.frame].index)
+            self._calls.call(
+                self._names[self._plan.exit], "result", self.number, instance.frame, wanted=self._wanted,
+                then=lambda value: self._returned(instance.frame, value),
+            )  # fmt: skip
+
+    def _returned(self, number: int, outputs: list[Array]) -> None:
+        self._returning -= 1
+        frame, now = self._frames.pop(number), time.monotonic()
+        self._record.left(tuple(self.deployment.programs), now - frame.let_in_s, now)
+        self._finished(frame, outputs)
+
+    def overdue(self, now: float) -> list[tuple[str, str]]:
+        """(device, why) of those that are to blame for a transfer that does not end."""
+        found = []
+        for instance, begun in self._moving.items():
+            transfer = self._plan.tasks[instance.task].transfer
+            allowed = max(_LEAST_TRANSFER_DEADLINE_S, _TRANSFER_FACTOR * self._work.planned_s[instance.task])
+            if transfer is not None and now - begun > allowed:
+                found.append((self._names[transfer.source], f"a transfer of it took more than {allowed:.0f} s"))
+        return found

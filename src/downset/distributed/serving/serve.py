@@ -1,0 +1,242 @@
+"""A model served by the devices of a cluster: frames in, outputs out in the order of the frames."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.distributed.serving.cluster import cluster
+from downset.distributed.serving.deployment import Shards, store_bytes
+from downset.distributed.serving.engine import Engine
+from downset.distributed.serving.nodes import LEAST_STORE_BYTES
+from downset.distributed.serving.planning import Planning
+from downset.errors import UsageError
+from downset.formats.reading import load
+from downset.graph.core import Graph
+from downset.joint.check import verify
+from downset.plans import Pipeline
+from downset.results import Served
+from downset.text import format_bytes
+
+__all__ = ["RunningPipeline", "serve"]
+
+Array = npt.NDArray[Any]
+Frame = Array | Sequence[Array] | Mapping[str, Array]
+_SPARE_FRAMES = 8
+
+
+class _Inbox:
+    """Results as they come, in the order of the frames: what the engine's thread and the user's share."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.results: deque[list[Array]] = deque()
+        self.is_ready = False
+        self.error: BaseException | None = None
+
+    def deliver(self, outputs: list[Array]) -> None:
+        with self.changed:
+            self.results.append(outputs)
+            self.changed.notify_all()
+
+    def ready(self) -> None:
+        with self.changed:
+            self.is_ready = True
+            self.changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            self.error = error
+            self.changed.notify_all()
+
+
+class RunningPipeline:
+    """A pipeline that runs until it is closed. `submit` and the iterator may be used from two threads."""
+
+    def __init__(self, graph: Graph, plan: Pipeline, engine: Engine, inbox: _Inbox, closes: ExitStack) -> None:
+        self._graph, self._engine, self._inbox, self._closes = graph, engine, inbox, closes
+        window = 1 if plan.schedule is None else plan.schedule.window
+        self.capacity = 2 * window + _SPARE_FRAMES
+        """How many frames may be submitted whose results have not been taken: what bounds memory here."""
+        self._submitted = self._taken = 0
+        self._reader: int | None = None
+        self._closed = False
+
+    def __enter__(self) -> RunningPipeline:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # fmt: skip
+        self.close()
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
+        return self.results()
+
+    def submit(self, frame: Frame) -> int:
+        """Hand over a frame: an array, or one for each input, by name or in their order; its number, from 0.
+
+        Waits while `capacity` frames are on their way. Raises UsageError for arrays of another shape or type than the
+        network's inputs, and where nobody takes the results that it would wait for; and what ended the pipeline."""
+        inputs = _inputs(self._graph, frame)
+        inbox = self._inbox
+        with inbox.changed:
+            while self._submitted - self._taken >= self.capacity:
+                self._check()
+                alone = self._reader in (None, threading.get_ident())
+                if alone and len(inbox.results) == self._submitted - self._taken:
+                    raise UsageError(
+                        f"{self.capacity} results wait to be taken: take them from the iterator between two calls of "
+                        "submit, or hand an iterable of frames to `run`"
+                    )
+                inbox.changed.wait(0.5)
+            self._check()
+            self._submitted += 1
+            number = self._submitted - 1
+        self._engine.submit(inputs)
+        return number
+
+    def results(self) -> Iterator[dict[str, Array]]:
+        """The outputs of the frames by name, in the order of the frames; ends when all that were submitted are out.
+
+        Raises what ended the pipeline, after all results that were finished before."""
+        self._reader = threading.get_ident()
+        while True:
+            with self._inbox.changed:
+                while not self._inbox.results:
+                    if self._taken == self._submitted:
+                        return
+                    self._check()
+                    self._inbox.changed.wait(0.5)
+                found = self._take()
+            yield found
+
+    def run(self, frames: Iterable[Frame]) -> Iterator[dict[str, Array]]:
+        """The outputs of these frames, in their order; frames are asked for as they are needed."""
+        self._reader = threading.get_ident()
+        for frame in frames:
+            with self._inbox.changed:
+                while self._submitted - self._taken >= self.capacity and not self._inbox.results:
+                    self._check()
+                    self._inbox.changed.wait(0.5)
+                found = [self._take() for _ in range(len(self._inbox.results))]
+            yield from found
+            self.submit(frame)
+        yield from self.results()
+
+    def _take(self) -> dict[str, Array]:
+        self._taken += 1
+        outputs = self._inbox.results.popleft()
+        self._inbox.changed.notify_all()
+        return {self._graph.tensors[t].name: value for t, value in zip(self._graph.outputs, outputs, strict=True)}
+
+    def _check(self) -> None:
+        if self._inbox.error is not None:
+            raise self._inbox.error
+        if self._closed:
+            raise UsageError("the pipeline is closed")
+
+    def wait_ready(self) -> None:
+        """Wait until the devices are there and have their shards. Raises what prevents that."""
+        with self._inbox.changed:
+            while not self._inbox.is_ready:
+                self._check()
+                self._inbox.changed.wait(0.5)
+
+    def report(self) -> Served:
+        """What happened so far."""
+        return self._engine.record.served(self._submitted, time.monotonic())
+
+    def close(self) -> None:
+        """Stop, and end every process that was started for it."""
+        if not self._closed:
+            self._closed = True
+            with self._inbox.changed:
+                self._inbox.changed.notify_all()
+            self._engine.stop()
+            self._closes.close()
+
+
+def serve(
+    model: str | os.PathLike[str] | Graph,
+    plan: Pipeline,
+    *,
+    head: str | None = None,
+    keys: str | os.PathLike[str] | None = None,
+    threads: int = 0,
+    gather_s: float = 60.0,
+    prepares: bool = True,
+) -> RunningPipeline:
+    """Run a model on the devices of a plan; use it as a context, so that everything ends with it.
+
+    `head`: HOST:PORT that Ray's head listens on, which is started here; `downset worker` runs on every device of the
+    plan's cluster, and `keys` is this machine's folder of keys. None: each device is a node of its own on this machine,
+    on loopback. `threads`: of ONNX Runtime on each device (0: as many as it has cores; one where all are on this
+    machine). `prepares`: plans for the loss of each device are made ahead and their shards placed.
+
+    Raises UsageError where a device of the plan does not join within `gather_s` seconds, a port is in use or there is
+    no memory for the object store; InvalidPlan where the plan is another model's, UnsupportedError for plans and models
+    that shards cannot hold."""
+    graph = model if isinstance(model, Graph) else load(model)
+    verify(graph, plan)
+    with ExitStack() as stack:
+        shards = Shards(graph, Path(stack.enter_context(TemporaryDirectory(prefix="downset-shards-"))))
+        shards.deployment(plan)  # what cannot be exported is said before anything is started
+        stores = dict(zip(_names(plan), store_bytes(graph, plan), strict=True))
+        need = max(LEAST_STORE_BYTES, *stores.values())
+        fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
+        inbox = _Inbox()
+        engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=gather_s, prepares=prepares)
+        engine.start()
+        pipeline = RunningPipeline(graph, plan, engine, inbox, stack.pop_all())
+    try:
+        pipeline.wait_ready()
+        if head is not None:
+            _check_stores(fleet.store_bytes(), stores)
+    except BaseException:
+        pipeline.close()
+        raise
+    return pipeline
+
+
+def _names(plan: Pipeline) -> list[str]:
+    return [device.name for device in plan.cluster.devices]
+
+
+def _check_stores(has: Mapping[str, int], needs: Mapping[str, int]) -> None:
+    for device, need in needs.items():
+        if device in has and has[device] < need:
+            raise UsageError(
+                f"device {device!r} gives its object store {format_bytes(has[device])} bytes, and the plan needs "
+                f"{format_bytes(need)} there; start its worker with --object-store {format_bytes(need)}"
+            )
+
+
+def _inputs(graph: Graph, frame: Frame) -> tuple[Array, ...]:
+    """The frame's arrays in the order of the network's inputs."""
+    metas = [graph.tensors[tensor] for tensor in graph.inputs]
+    if isinstance(frame, Mapping):
+        missing = [meta.name for meta in metas if meta.name not in frame]
+        if missing or len(frame) != len(metas):
+            raise UsageError(f"a frame has {', '.join(map(repr, frame))}; the inputs are {[m.name for m in metas]}")
+        arrays = [frame[meta.name] for meta in metas]
+    else:
+        arrays = [frame] if isinstance(frame, np.ndarray) else list(frame)
+    if len(arrays) != len(metas):
+        raise UsageError(f"a frame has {len(arrays)} arrays, and the network {len(metas)} inputs")
+    for meta, array in zip(metas, arrays, strict=True):
+        if not isinstance(array, np.ndarray) or array.shape != meta.shape or str(array.dtype) != meta.dtype:
+            given = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise UsageError(f"input {meta.name!r} is {meta.dtype} {list(meta.shape)}; the frame has {given}")
+    return tuple(np.ascontiguousarray(array) for array in arrays)

@@ -1,0 +1,84 @@
+"""A plan as lists by task, resource and buffer: what `dispatch` decides from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from downset.distributed.task_prices import resources_of, task_seconds
+from downset.errors import UnsupportedError
+from downset.plans import Pipeline, Resource
+
+__all__ = ["Work", "work_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`place[t]`: (rounds behind, position) of task t in the cyclic order of the first resource that it occupies; tasks
+    come in the order of (frame + rounds behind, position). `held[t]`: the resources that it occupies, by number, of
+    `resources`. `written[t]` and `read[t]`: buffers. `slots[b]`: how many frames buffer b has room for. `readers[b]`:
+    how many tasks read it; 0: it is given back when its frame leaves. `planned_s`: what the plan counts for a task."""
+
+    window: int
+    after: tuple[tuple[int, ...], ...]
+    followers: tuple[tuple[int, ...], ...]
+    place: tuple[tuple[int, int], ...]
+    transfers: tuple[bool, ...]
+    resources: int
+    held: tuple[tuple[int, ...], ...]
+    written: tuple[tuple[int, ...], ...]
+    read: tuple[tuple[int, ...], ...]
+    slots: tuple[int, ...]
+    readers: tuple[int, ...]
+    planned_s: tuple[float, ...]
+
+
+def work_of(plan: Pipeline) -> Work:
+    """Raises UnsupportedError for plans by the paper's equations, which leave transfers between stages out."""
+    if plan.schedule is None:
+        raise UnsupportedError(
+            "a plan of comm=paper lists no transfers between stages and no orders; plan with comm=resources to run it"
+        )
+    tasks, schedule = plan.tasks, plan.schedule
+    after = tuple(tuple(dict.fromkeys(task.after)) for task in tasks)
+    followers: list[list[int]] = [[] for _ in tasks]
+    for index, before in enumerate(after):
+        for other in before:
+            followers[other].append(index)
+    number: dict[tuple[Resource, bool], int] = {}
+    held = []
+    for task in tasks:
+        transfers = task.transfer is not None
+        own = [(resource, transfers) for resource in dict.fromkeys(resources_of(plan, task))]
+        held.append(tuple(number.setdefault(key, len(number)) for key in own))
+    placed = {order.resource: {turn.task: k for k, turn in enumerate(order.turns)} for order in schedule.orders}
+    behind = {turn.task: turn.behind for order in schedule.orders for turn in order.turns}
+    place = []
+    for index, task in enumerate(tasks):
+        first = next((placed[r] for r in resources_of(plan, task) if r in placed), {})
+        place.append((behind.get(index, 0), first.get(index, index)))
+    written: list[list[int]] = [[] for _ in tasks]
+    read: list[list[int]] = [[] for _ in tasks]
+    for buffer, described in enumerate(schedule.buffers):
+        _list(written, described.writers, buffer)
+        _list(read, described.readers, buffer)
+    return Work(
+        window=schedule.window,
+        after=after,
+        followers=tuple(map(tuple, followers)),
+        place=tuple(place),
+        transfers=tuple(task.transfer is not None for task in tasks),
+        resources=len(number),
+        held=tuple(held),
+        written=tuple(map(tuple, written)),
+        read=tuple(map(tuple, read)),
+        slots=tuple(described.slots for described in schedule.buffers),
+        readers=tuple(len(set(described.readers)) for described in schedule.buffers),
+        planned_s=tuple(min(task_seconds(plan, task), math.inf) for task in tasks),
+    )
+
+
+def _list(by_task: list[list[int]], tasks: Sequence[int], buffer: int) -> None:
+    for index in dict.fromkeys(tasks):
+        by_task[index].append(buffer)

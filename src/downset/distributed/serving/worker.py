@@ -1,0 +1,103 @@
+"""A device's node on its own machine: it joins the head whenever one is there, and waits for the next one then."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from downset.distributed.serving.cluster import host_and_port
+from downset.distributed.serving.nodes import Node, NodeOptions, start_node, working_folder
+from downset.errors import UnsupportedError, UsageError
+
+__all__ = ["WorkerOptions", "work"]
+
+_LOOKS_S = 1.0
+_ENDED_EARLY_S = 20.0
+_EARLY_ENDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """`environment`: certificates and token. `address`: of this machine; None: that of its route to the head. `shards`:
+    the folder that keeps them. `once`: end with the first head."""
+
+    head: str
+    name: str
+    environment: Mapping[str, str]
+    address: str | None
+    object_store_bytes: int
+    threads: int
+    shards: Path
+    once: bool = False
+
+
+def work(options: WorkerOptions, *, told: Callable[[str], None]) -> None:
+    """Serve until stopped, or until the head is gone where that is enough. `told` hears what happens.
+
+    Raises UsageError for a head that is not HOST:PORT or has no address, UnsupportedError where the node ends again and
+    again soon after its start."""
+    host, port = host_and_port(options.head)
+    early, waits = 0, False
+    while True:
+        address = options.address or _own_address(host, port)
+        if not _answers(host, port):
+            if not waits:
+                told(f"{options.name}: waiting for the head at {options.head}")
+            waits = True
+            time.sleep(_LOOKS_S)
+            continue
+        waits, begun_s = False, time.monotonic()
+        said = _serve_once(options, address, host, port, told)
+        early = early + 1 if time.monotonic() - begun_s < _ENDED_EARLY_S else 0
+        if early >= _EARLY_ENDS:
+            raise UnsupportedError(f"Ray's node ended {early} times soon after its start: {said}")
+        if options.once:
+            return
+
+
+def _serve_once(
+    options: WorkerOptions, address: str, host: str, port: int, told: Callable[[str], None]
+) -> str:  # fmt: skip
+    """Until the node ends; what Ray said last."""
+    folder = working_folder()
+    own = {"DOWNSET_THREADS": str(options.threads), "DOWNSET_SHARDS": str(options.shards.absolute())}
+    node: Node | None = None
+    try:
+        node = start_node(
+            NodeOptions(
+                address, folder, head=f"{host}:{port}", device=options.name, environment={**options.environment, **own},
+                object_store_bytes=options.object_store_bytes, remove_folder=True,
+            )
+        )  # fmt: skip
+        told(f"{options.name}: joins the head at {options.head} from {address}")
+        while not node.wait(_LOOKS_S):
+            pass
+        said = node.said()
+        told(f"{options.name}: left the head ({said})")
+        return said
+    finally:
+        if node is not None:
+            node.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _answers(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2.0):
+        return True
+    return False
+
+
+def _own_address(host: str, port: int) -> str:
+    """This machine's address on the way to the head. Nothing is sent for that."""
+    try:
+        kind, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+            probe.connect(where)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise UsageError(f"this machine does not reach the head {host!r}: {error.strerror or error}") from None

@@ -1,0 +1,247 @@
+"""Two networks are the same where their operators and tensors correspond one to one: the correspondence is found here,
+and then checked as a whole by code that does not trust how it was found.
+
+Every value has one producer, and inputs and outputs have positions. So the correspondence of all that the outputs need
+follows from the outputs, backwards, without a choice. Operators that no output needs are paired by what they compute.
+Constants correspond by content: a constant that one file stores twice may be stored once in the other.
+Complexity: linear in operators, tensors and bytes of constants.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from downset.equivalence.effects import order_difference
+from downset.equivalence.network import ABSENT, Body, Network
+
+__all__ = ["Bijection", "check_bijection", "find_bijection"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bijection:
+    """By operator of the first network the operator of the second, and the same of values."""
+
+    nodes: Mapping[int, int] = field(default_factory=dict)
+    values: Mapping[int, int] = field(default_factory=dict)
+
+
+def find_bijection(first: Network, second: Network) -> Bijection:
+    """The only correspondence that can hold, as far as it goes. It may be wrong: `check_bijection` says."""
+    pairing = _Pairing(first, second)
+    for one, other in zip(first.bodies, second.bodies, strict=False):
+        pairing.bodies(one, other)
+    pairing.follow()
+    pairing.unread()
+    return Bijection(pairing.nodes, pairing.values)
+
+
+class _Pairing:
+    def __init__(self, first: Network, second: Network) -> None:
+        self.first, self.second = first, second
+        self.nodes: dict[int, int] = {}
+        self.values: dict[int, int] = {}
+        self.taken: set[int] = set()
+        self.left: deque[tuple[int, int]] = deque()
+        self.made_by = [_producers(network) for network in (first, second)]
+
+    def bodies(self, one: Body, other: Body) -> None:
+        self.left.extend(zip(one.inputs, other.inputs, strict=False))
+        self.left.extend(zip(one.outputs, other.outputs, strict=False))
+
+    def follow(self) -> None:
+        """Pair whatever follows from the pairs found so far."""
+        while self.left:
+            one, other = self.left.popleft()
+            if ABSENT in (one, other) or one in self.values:
+                continue
+            self.values[one] = other
+            maker, counterpart = self.made_by[0].get(one), self.made_by[1].get(other)
+            if maker is not None and counterpart is not None:
+                self.pair(maker, counterpart)
+
+    def pair(self, one: int, other: int) -> None:
+        if one in self.nodes or other in self.taken:
+            return
+        self.nodes[one] = other
+        self.taken.add(other)
+        ours, theirs = self.first.nodes[one], self.second.nodes[other]
+        for mine, its in ((ours.outputs, theirs.outputs), (ours.inputs, theirs.inputs)):
+            self.left.extend(zip(mine, its, strict=False))
+        for mine_inside, its_inside in zip(ours.bodies, theirs.bodies, strict=False):
+            self.bodies(mine_inside, its_inside)
+
+    def unread(self) -> None:
+        """Pair the operators that no output needs: those whose results nobody reads first, by what they compute."""
+        waiting: dict[Hashable, deque[int]] = defaultdict(deque)
+        colours = [_Colours(self.first), _Colours(self.second)]
+        for node in _sinks(self.second, self.taken):
+            waiting[colours[1].of_node(node)].append(node)
+        for node in _sinks(self.first, set(self.nodes)):
+            alike = waiting[colours[0].of_node(node)]
+            if alike:
+                self.pair(node, alike.popleft())
+                self.follow()
+
+
+def _producers(network: Network) -> dict[int, int]:
+    return {value: at for at, node in enumerate(network.nodes) for value in node.outputs if value != ABSENT}
+
+
+def _sinks(network: Network, known: set[int]) -> list[int]:
+    read = {value for node in network.nodes for value in (*node.inputs, *node.captured)}
+    return [at for at, node in enumerate(network.nodes) if at not in known and not read & set(node.outputs)]
+
+
+class _Colours:
+    """What an operator computes, as a digest of all that it depends on. It only proposes pairs."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._value: dict[int, bytes] = {}
+        self._node: dict[int, bytes] = {}
+        self._made_by = _producers(network)
+
+    def of_node(self, node: int) -> bytes:
+        stack = [node]
+        while stack:
+            at = stack[-1]
+            makers = [self._made_by[value] for value in self._network.nodes[at].inputs if value in self._made_by]
+            waits = [maker for maker in makers if maker not in self._node and maker != at]
+            if at in self._node or not waits or len(stack) > len(self._network.nodes):
+                stack.pop()
+                self._node.setdefault(at, self._digest(at))
+            else:
+                stack += waits
+        return self._node[node]
+
+    def _digest(self, at: int) -> bytes:
+        node = self._network.nodes[at]
+        parts = [node.kind, repr(sorted(node.settings.items()))]
+        return _digest([*(part.encode() for part in parts), *map(self._of_value, node.inputs)])
+
+    def _of_value(self, value: int) -> bytes:
+        if value == ABSENT:
+            return b"absent"
+        maker = self._made_by.get(value)
+        if maker is not None:
+            place = self._network.nodes[maker].outputs.index(value)
+            return _digest([self._node.get(maker, b""), str(place).encode()])
+        if value not in self._value:
+            known = self._network.values[value]
+            self._value[value] = _digest([repr(known.form).encode(), known.content() if known.content else b""])
+        return self._value[value]
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()
+
+
+def check_bijection(first: Network, second: Network, found: Bijection) -> str | None:
+    """The first way in which the two networks do not correspond under `found`; None: they are the same.
+
+    Checked: everything corresponds one to one; kinds, settings, forms and contents agree; what reads what agrees, in
+    bodies too; both files run every operator after those that it needs; effects happen in the same order.
+    """
+    check = _Check(first, second, found)
+    return check.whole() or order_difference(first, second, found.nodes, found.values)
+
+
+class _Check:
+    def __init__(self, first: Network, second: Network, found: Bijection) -> None:
+        self.first, self.second, self.found = first, second, found
+        self.alike: set[tuple[int, int]] = set()
+
+    def whole(self) -> str | None:
+        first, second, nodes = self.first, self.second, self.found.nodes
+        if first.settings != second.settings:
+            return f"they differ in {_first_key(first.settings, second.settings)}"
+        if first.named.keys() != second.named.keys():
+            return f"they differ in the name {_first_key(first.named, second.named)!r}"
+        if len(first.nodes) != len(second.nodes):
+            return f"one has {len(first.nodes)} operators, the other {len(second.nodes)}"
+        for at in range(len(first.nodes)):
+            if at not in nodes:
+                return f"{_named(first, at)} has no counterpart"
+        if sorted(nodes.values()) != list(range(len(second.nodes))):
+            return "operators do not correspond one to one"
+        counterparts = list(self.found.values.items())
+        varying = [other for one, other in counterparts if first.values[one].content is None]
+        if len(set(varying)) != len(varying):
+            return "tensors do not correspond one to one"
+        return (
+            self._named()
+            or self._bodies(first.bodies, second.bodies, "the file")
+            or next((said for at in range(len(first.nodes)) if (said := self._node(at))), None)
+        )
+
+    def _named(self) -> str | None:
+        for name, value in self.first.named.items():
+            said = self._value(value, self.second.named[name], name)
+            if said:
+                return said
+        return None
+
+    def _bodies(self, ours: tuple[Body, ...], theirs: tuple[Body, ...], where: str) -> str | None:
+        if len(ours) != len(theirs):
+            return f"{where} holds {len(ours)} graphs, in the other {len(theirs)}"
+        for one, other in zip(ours, theirs, strict=True):
+            if {self.found.nodes[at] for at in one.nodes} != set(other.nodes):
+                return f"operators of the graph {one.label!r} belong to another one in the other file"
+            for what, mine, its in (("inputs", one.inputs, other.inputs), ("outputs", one.outputs, other.outputs)):
+                said = self._values(mine, its, f"the {what} of {one.label!r}")
+                if said:
+                    return said
+        return None
+
+    def _node(self, at: int) -> str | None:
+        one, other = self.first.nodes[at], self.second.nodes[self.found.nodes[at]]
+        where = _named(self.first, at)
+        if one.kind != other.kind:
+            return f"{where} is {other.kind} {other.label!r} in the other"
+        if one.settings != other.settings:
+            return f"{where} has another {_first_key(one.settings, other.settings)}"
+        return (
+            self._values(one.inputs, other.inputs, f"the inputs of {where}")
+            or self._values(one.outputs, other.outputs, f"the outputs of {where}")
+            or self._bodies(one.bodies, other.bodies, where)
+        )
+
+    def _values(self, ours: tuple[int, ...], theirs: tuple[int, ...], where: str) -> str | None:
+        if len(ours) != len(theirs):
+            return f"{where}: {len(ours)} against {len(theirs)}"
+        return next((said for pair in zip(ours, theirs, strict=True) if (said := self._value(*pair, where))), None)
+
+    def _value(self, one: int, other: int, where: str) -> str | None:
+        if (one, other) in self.alike:
+            return None
+        if ABSENT in (one, other):
+            return None if one == other else f"{where}: one is absent"
+        ours, theirs = self.first.values[one], self.second.values[other]
+        if (ours.content is None) != (theirs.content is None) or ours.keeps != theirs.keeps:
+            return f"{where}: {ours.label!r} is a constant or a state in one file only"
+        if ours.form != theirs.form:
+            return f"{where}: {ours.label!r} has another type, shape or quantization"
+        if ours.content is None or theirs.content is None:
+            if self.found.values.get(one) != other:
+                return f"{where}: in the other file {theirs.label!r} takes the place of {ours.label!r}"
+        elif ours.content() != theirs.content():
+            return f"{where}: the constant {ours.label!r} has other values"
+        self.alike.add((one, other))
+        return None
+
+
+def _named(network: Network, at: int) -> str:
+    return f"{network.nodes[at].kind} {network.nodes[at].label!r}"
+
+
+def _first_key(one: Mapping[str, object], other: Mapping[str, object]) -> str:
+    missing = object()
+    keys = [*one, *(key for key in other if key not in one)]
+    return next(key for key in keys if one.get(key, missing) != other.get(key, missing))

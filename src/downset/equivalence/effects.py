@@ -1,0 +1,77 @@
+"""Whether two files run their operators in an order that means the same: producers first, effects in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from downset.equivalence.network import ABSENT, Body, Effect, Network, Node
+
+__all__ = ["EVERYTHING", "order_difference"]
+
+EVERYTHING = "*"
+"""The resource that every effect touches: who writes it stays before or behind all of them."""
+
+
+def order_difference(
+    first: Network, second: Network, nodes: Mapping[int, int], values: Mapping[int, int]
+) -> str | None:
+    """What is wrong with the orders, or None. `nodes` and `values` correspond; operators of the first network without a
+    counterpart have no effects."""
+    for network in (first, second):
+        said = _too_early(network)
+        if said:
+            return said
+    ours, theirs = _histories(first, nodes, values), _histories(second, None, None)
+    for resource in ours.keys() | theirs.keys():
+        if ours.get(resource) != theirs.get(resource):
+            return f"operators that keep or use {resource} run in another order"
+    return None
+
+
+def _too_early(network: Network) -> str | None:
+    """An operator that runs before what it needs."""
+    made = {value for node in network.nodes for value in node.outputs} - {ABSENT}
+    for _, body in _bodies(network, None):
+        own = {value for at in body.nodes for value in network.nodes[at].outputs}
+        there = (made - own) | set(body.inputs)
+        for at in body.nodes:
+            node = network.nodes[at]
+            if any(value in made and value not in there for value in (*node.inputs, *node.captured)):
+                return f"in {network.label} {node.kind} {node.label!r} runs before what makes its input"
+            there.update(node.outputs)
+    return None
+
+
+def _bodies(network: Network, nodes: Mapping[int, int] | None) -> Iterator[tuple[object, Body]]:
+    """Every graph, under the number that it has in the second network."""
+    yield from enumerate(network.bodies)
+    for at, node in enumerate(network.nodes):
+        for place, body in enumerate(node.bodies):
+            yield (at if nodes is None else nodes.get(at), place), body
+
+
+def _histories(
+    network: Network, nodes: Mapping[int, int] | None, values: Mapping[int, int] | None
+) -> dict[object, list[object]]:
+    """By graph and resource: who writes it in which order, and who reads it between. Numbers are the second
+    network's."""
+    found: dict[object, list[object]] = {}
+    for graph, body in _bodies(network, nodes):
+        for at in body.nodes:
+            who = at if nodes is None else nodes.get(at)
+            for resource, writes in _effects(network.nodes[at]):
+                known = resource if values is None or isinstance(resource, str) else values.get(resource)
+                history = found.setdefault((graph, known), [set()])
+                if writes:
+                    history += [who, set()]
+                else:
+                    readers = history[-1]
+                    assert isinstance(readers, set)
+                    readers.add(who)
+    return found
+
+
+def _effects(node: Node) -> Iterator[Effect]:
+    yield from node.effects
+    if node.effects and all(resource != EVERYTHING for resource, _ in node.effects):
+        yield EVERYTHING, False

@@ -1,0 +1,69 @@
+"""What two files are compared in: everything that a file says about what it computes, in one form for all formats.
+
+It is read from the file itself, not from the `Graph` that planning works on: a graph leaves out what planning does not
+need. Indices are identity. What a `form` or `settings` holds is compared by equality alone, so floats are held as
+bytes: -0.0 is not 0.0, and NaN is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["ABSENT", "Body", "Effect", "Network", "Node", "Value"]
+
+ABSENT = -1
+"""In `Node.inputs` and `Node.outputs`: an optional one that is not there."""
+
+Effect = tuple[int | str, bool]
+"""What an operator touches beside its inputs and outputs, and whether it writes it. A number is a value of the network
+that keeps its content from run to run; a string is a resource of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor. `label`: its name, for people. `form`: element type, shape and quantization as far as the file states
+    them and they matter. `content`: the bytes of a constant, read when they are compared. `keeps`: it is a state."""
+
+    label: str
+    form: Hashable = ()
+    content: Callable[[], bytes] | None = None
+    keeps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operator. `kind`: its name, with domain and version. `settings`: all that the file says of it beside its
+    tensors. `bodies`: graphs that it holds; `captured`: what these read of the graphs around them."""
+
+    label: str
+    kind: str
+    settings: Mapping[str, Hashable]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    bodies: tuple[Body, ...] = ()
+    captured: tuple[int, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A graph: its interface, and its operators in the order of the file."""
+
+    label: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """`bodies`: the graphs of the file that no operator holds, the main one first. `settings`: what holds for all of it
+    (versions of operator sets, functions). `named`: values that the world outside knows by a name."""
+
+    label: str
+    values: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    bodies: tuple[Body, ...]
+    settings: Mapping[str, Hashable] = field(default_factory=dict)
+    named: Mapping[str, int] = field(default_factory=dict)

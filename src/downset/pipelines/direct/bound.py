@@ -1,0 +1,256 @@
+"""The least period that no pipeline of row strips goes below, handed over directly or through leaders.
+
+Source: ours. Devices of neighbouring stages are apart, so every row that a strip reads comes over the network and
+every row that it alone makes for others leaves over it: computing + fetching + sending of each device is at most P,
+which devices meet that take rows greedily (`reach`). On a shared network the medium carries every fetched byte.
+Names: state → multiset of devices used so far; label → what is left to the stages behind, of it.
+Two spaces: stages of one fused block; and of any number of blocks, of which only sums over a stage are known.
+A guide asks the same of equal strips, and that the devices of a stage have time to send what those behind fetch with
+their halos: it bounds nothing, and what it finds is near to what neighbours make of each other.
+Complexity: a period is tried in O(cuts² · (rows + pairs of disjoint multisets)); some twenty are tried.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.clusters.model import Cluster
+from downset.pipelines.accounting import Accounting
+from downset.pipelines.device_order import Canonical, canonical, rounded
+from downset.pipelines.direct.reach import Batch, batch_of, reached
+from downset.pipelines.direct.sums import EqualStrips, SegmentSums, least_fetched_s, sums_suffice
+from downset.pipelines.direct.tables import ENTRY, EXIT, DeviceType, device_types, read_masks, segment_bytes
+from downset.pipelines.problem import SplitProblem
+
+__all__ = ["Asked", "DirectSpace", "Relaxed", "Stages", "direct_space", "least_period"]
+
+_STATES = 700
+"""Multisets of devices; of more, devices of like speed count as all as fast as the fastest."""
+_SLACK = 1e-11
+"""Above a period that is tried: rounding never makes a bound too high."""
+
+Stages = tuple[tuple[int, int, tuple[int, ...]], ...]
+"""(first cut, last cut, devices of each type)."""
+Asked = Literal["one block", "any blocks", "guide"]
+
+
+@dataclass(frozen=True)
+class DirectSpace:
+    """What a period is asked of. `types[t]`: devices (of the cluster) taken as alike."""
+
+    cuts: int
+    types: tuple[tuple[int, ...], ...]
+    batches: tuple[Batch, ...]
+    pairs: Pairs
+    sums: SegmentSums
+    guide: EqualStrips
+    medium_s: npt.NDArray[np.float64] | None
+    """By start, stop and multiset: seconds of the medium at least, where it is shared."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return self.pairs.counts
+
+    def stages(self, period: float, asked: Asked) -> Stages | None:
+        """Stages whose every device is within the period, as far as is asked; None: no plan is."""
+        return _Chain(self, period * (1 + _SLACK), asked).stages()
+
+
+def direct_space(
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, *,
+    forbidden: frozenset[tuple[int, int, int]] = frozenset(),
+) -> DirectSpace:  # fmt: skip
+    form = canonical(cluster)
+    if form.sets() > _STATES:
+        form = rounded(form, _STATES, faster=True)
+    types = _members(form)
+    kinds = device_types(cluster, types)
+    read = read_masks(problem)
+    batches = _batches(problem, cluster, kinds, read, accounting, forbidden)
+    pairs = pairs_of([len(members) for members in types])
+    guide = EqualStrips(problem, cluster, kinds, accounting)
+    shared = cluster.network.kind == "shared"
+    medium_s = least_fetched_s(problem, cluster, guide.many, accounting) if shared else None
+    sums = SegmentSums(problem, cluster, kinds, read, accounting)
+    return DirectSpace(problem.cuts, types, batches, pairs, sums, guide, medium_s)
+
+
+def _batches(
+    problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], read: dict[int, npt.NDArray[np.bool_]],
+    accounting: Accounting, forbidden: frozenset[tuple[int, int, int]],
+) -> tuple[Batch, ...]:  # fmt: skip
+    """All segments, those together whose devices may have the same roles."""
+    source, sink = accounting.source, accounting.sink
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for start in range(problem.cuts):
+        for stop in range(start + 1, problem.cuts + 1):
+            groups.setdefault(ENTRY * (start == 0) | EXIT * (stop == problem.cuts), []).append((start, stop))
+    batches = []
+    for ends, segments in sorted(groups.items()):
+        roles, needed = {0: [True] * len(kinds)}, [0]
+        for role, device in ((ENTRY, source), (EXIT, sink)):
+            if ends & role:
+                may = [device is None or device in kind.devices for kind in kinds]
+                roles |= {
+                    other | role: [a and b for a, b in zip(may, old, strict=True)] for other, old in roles.items()
+                }
+                needed = [mask | role for mask in needed] + ([] if device is None else needed)
+        tables = [
+            segment_bytes(problem, *segment, read, frame_is_held=source is not None, results_are_held=sink is not None)
+            for segment in segments
+        ]
+        batches.append(batch_of(cluster, kinds, segments, tables, roles, needed, forbidden))
+    return tuple(batches)
+
+
+def _members(form: Canonical) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(form.order[place] for place, kind in enumerate(form.type) if kind == one)
+        for one in sorted(set(form.type))
+    )
+
+
+class _Chain:
+    """Which multisets of devices get to which cut within a period. The label is the more the better: the guide's are
+    the seconds that a state's last stage can send; on a shared network, those that the medium was busy, negative."""
+
+    def __init__(self, space: DirectSpace, period: float, asked: Asked) -> None:
+        self.space, self.period, self.asked = space, period, asked
+        self.shared = space.medium_s is not None
+        self.least_label = -period if self.shared else -_SLACK * period
+
+    def stages(self) -> Stages | None:
+        cuts, pairs = self.space.cuts, self.space.pairs
+        tables = self.tables()
+        labels = np.full((cuts + 1, pairs.states), -math.inf)
+        labels[0, 0] = 0.0 if self.shared else math.inf
+        for stop in range(1, cuts + 1):
+            reached = self.labels(labels, tables, stop, pairs.before, pairs.added)
+            labels[stop] = np.maximum.reduceat(reached.max(axis=0), pairs.firsts)
+        if labels[cuts].max() == -math.inf:
+            return None
+        return self.traced(labels, tables)
+
+    def labels(
+        self, labels: npt.NDArray[np.float64], tables: _Tables, stop: int, before: npt.NDArray[np.int64],
+        added: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float64]:  # fmt: skip
+        """By start and pair of states: the label behind a stage of the devices `added`; minus infinity: none."""
+        left = labels[:stop][:, before] - tables.needs[:stop, stop][:, added]
+        fits = (left >= self.least_label) & tables.able[:stop, stop][:, added]
+        return np.where(fits, left if self.shared else tables.offers[:stop, stop][:, added], -math.inf)
+
+    def tables(self) -> _Tables:
+        space = self.space
+        shape = (space.cuts + 1, space.cuts + 1, space.pairs.states)
+        able, offers, needs = np.zeros(shape, bool), np.full(shape, math.inf), np.zeros(shape)
+        for batch in space.batches:
+            starts, stops = np.array(batch.segments).T
+            can = reached(batch, space.counts, self.period)
+            if self.asked == "any blocks":
+                units = (stops - starts == 1)[:, None]
+                can = np.where(units, can, sums_suffice(space.sums, batch.segments, self.period))
+            can[:, 0] = False
+            able[starts, stops] = can
+        if self.asked == "guide":
+            offers, needs, enough = space.guide.sending_s(self.period)
+            able &= enough
+        if space.medium_s is not None:
+            needs = space.guide.fetched_s() if self.asked == "guide" else space.medium_s.copy()
+        if space.medium_s is not None and self.asked == "any blocks":
+            for (start, stop), seconds in space.sums.medium_s().items():
+                if stop - start > 1:
+                    needs[start, stop] = seconds
+        return _Tables(able, offers, needs)
+
+    def traced(self, labels: npt.NDArray[np.float64], tables: _Tables) -> Stages:
+        """The stages that lead to the best state behind the last cut, of equals the first."""
+        pairs = self.space.pairs
+        stop, state = self.space.cuts, int(labels[self.space.cuts].argmax())
+        ends = [*pairs.firsts[1:], len(pairs.before)]
+        stages: list[tuple[int, int, tuple[int, ...]]] = []
+        while stop:
+            own = slice(pairs.firsts[state], ends[state])
+            before, added = pairs.before[own], pairs.added[own]
+            reached = self.labels(labels, tables, stop, before, added)
+            start, place = (int(one) for one in np.argwhere(reached == labels[stop, state])[0])
+            stages.insert(0, (start, stop, pairs.members(int(added[place]))))
+            stop, state = start, int(before[place])
+        return tuple(stages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """By start, stop and multiset: whether it computes the segment; what it can send; what it makes those before send,
+    or how long it keeps the medium busy."""
+
+    able: npt.NDArray[np.bool_]
+    offers: npt.NDArray[np.float64]
+    needs: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Disjoint multisets `before` and `added`, by what they are together (`firsts`: where each of these begins)."""
+
+    counts: tuple[int, ...]
+    states: int
+    before: npt.NDArray[np.int64]
+    added: npt.NDArray[np.int64]
+    firsts: npt.NDArray[np.int64]
+
+    def members(self, state: int) -> tuple[int, ...]:
+        shape = tuple(count + 1 for count in self.counts)
+        return tuple(int(one) for one in np.unravel_index(state, shape))
+
+
+def pairs_of(counts: Sequence[int]) -> Pairs:
+    shape = tuple(count + 1 for count in counts)
+    states = math.prod(shape)
+    sets = np.array(np.unravel_index(np.arange(states), shape)).T
+    before, added = [], []
+    for state in range(states):
+        parts = np.flatnonzero((sets <= sets[state]).all(axis=1))
+        before.append(parts)
+        added.append(state - parts)  # numbers of multisets add up as the multisets do
+    firsts = np.concatenate(([0], np.cumsum([len(part) for part in before])[:-1]))
+    return Pairs(tuple(counts), states, np.concatenate(before), np.concatenate(added), firsts)
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """No plan of the space has a period of `bound_s` or less that is below it. `tried`: periods asked with stages
+    within them, the shortest last."""
+
+    bound_s: float
+    tried: tuple[tuple[float, Stages], ...]
+    finished: bool
+    asked: int
+
+
+def least_period(
+    ask: Callable[[float], Stages | None], *, at_least_s: float, at_most_s: float, close: float, deadline: float
+) -> Relaxed:
+    """Bisection down to a bound that is `close` to a period with stages within it, or until the deadline (of
+    `time.monotonic`). Between `at_least_s`, a bound already, and `at_most_s`, which some plan has."""
+    low, high, asked = at_least_s, at_most_s, 0
+    tried: list[tuple[float, Stages]] = []
+    while low < high * (1 - close):
+        if time.monotonic() > deadline:
+            return Relaxed(low, tuple(tried), False, asked)
+        middle = math.sqrt(low * high) if low > 0 and high > 2 * low else (low + high) / 2
+        found = ask(middle)
+        asked += 1
+        if found is None:
+            low = middle
+        else:
+            high = middle
+            tried.append((middle, found))
+    return Relaxed(low, tuple(tried), True, asked)

@@ -1,0 +1,145 @@
+"""How far down the rows of every segment a set of devices gets within a period, all segments and sets at once.
+
+Names: states → multisets of device types; reach → the row behind the last one that a set can compute, from the top,
+every device as far as it can go (greedy: limits only loosen with a lower first row, so farther is never worse).
+Rows of all segments lie one behind the other: a row is a place in one array.
+Complexity: O(types · rows · log rows) and O(states) for each segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.clusters.model import Cluster
+from downset.pipelines.direct.tables import DeviceType, Limit, SegmentBytes, limits_of
+
+__all__ = ["Batch", "batch_of", "reached"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """One limit of all segments of a batch. `upper` never falls within a segment."""
+
+    upper: Floats
+    lower: Floats
+    final: Floats
+    fixed: Floats
+    idle: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Segments between the same kinds of ends. `limits[role][type]`: of a device that scatters the frame (ENTRY),
+    gathers the results (EXIT), both or neither; None where no device of the type may. `needed`: roles that some device
+    must have."""
+
+    segments: tuple[tuple[int, int], ...]
+    first: Ints
+    rows: Ints
+    segment_of: Ints
+    limits: dict[int, list[list[_Limits] | None]]
+    banned: npt.NDArray[np.bool_]
+    needed: tuple[int, ...]
+
+
+def batch_of(
+    cluster: Cluster, kinds: Sequence[DeviceType], segments: Sequence[tuple[int, int]], tables: Sequence[SegmentBytes],
+    roles: Mapping[int, Sequence[bool]], needed: Sequence[int], banned: frozenset[tuple[int, int, int]],
+) -> Batch:  # fmt: skip
+    """`roles`: by role, which types have a device that may have it. `banned`: (start, stop, device) that no
+    stage may be."""
+    rows = np.array([table.rows for table in tables], np.int64)
+    first = np.concatenate(([0], np.cumsum(rows + 1)))[:-1].astype(np.int64)
+    segment_of = np.repeat(np.arange(len(tables)), rows + 1)
+    limits: dict[int, list[list[_Limits] | None]] = {}
+    for role, may in roles.items():
+        limits[role] = [
+            _joined([limits_of(cluster, kind, table, role) for table in tables], falls=role > 0) if allowed else None
+            for kind, allowed in zip(kinds, may, strict=True)
+        ]
+    out = np.array(
+        [[all((*ends, device) in banned for device in kind.devices) for ends in segments] for kind in kinds], bool
+    )
+    return Batch(tuple(segments), first, rows, segment_of, limits, out, tuple(needed))
+
+
+def _joined(found: Sequence[Sequence[Limit]], *, falls: bool) -> list[_Limits]:
+    joined = []
+    for many in zip(*found, strict=True):
+        uppers = [one.upper for one in many]
+        if falls:  # the last row within a limit is the last one from which on the least is within it
+            uppers = [np.append(np.minimum.accumulate(one[-2::-1])[::-1], one[-1]) for one in uppers]
+        joined.append(
+            _Limits(
+                np.concatenate(uppers), np.concatenate([one.lower for one in many]),
+                np.concatenate([one.final for one in many]), np.array([one.fixed for one in many]),
+                np.array([one.idle for one in many]),
+            )
+        )  # fmt: skip
+    return joined
+
+
+def reached(batch: Batch, counts: Sequence[int], period: float) -> npt.NDArray[np.bool_]:
+    """By segment and state: whether the set computes the segment within the period."""
+    steps = {role: [_step(batch, kind, role, period) for kind in range(len(counts))] for role in batch.limits}
+    top = batch.first[:, None]
+    layers = {mask: (top if mask == 0 else np.full_like(top, -1)) for mask in sorted(batch.limits)}
+    for kind, count in enumerate(counts):
+        grown = [layers]
+        for _ in range(count):
+            grown.append(_one_more(grown[-1], {role: steps[role][kind] for role in steps}))
+        layers = {
+            mask: np.stack([level[mask] for level in grown], axis=2).reshape(len(batch.segments), -1) for mask in layers
+        }
+    end = (batch.first + batch.rows)[:, None]
+    return np.asarray(np.logical_or.reduce([layers[mask] == end for mask in batch.needed]))
+
+
+def _one_more(layers: dict[int, Ints], steps: dict[int, Ints | None]) -> dict[int, Ints]:
+    """One more device, which may take a role that none has yet."""
+    found = {}
+    for mask in layers:
+        best = np.full_like(layers[0], -1)
+        for role, step in steps.items():
+            if step is not None and mask & role == role:
+                at = layers[mask & ~role]
+                best = np.maximum(best, np.where(at >= 0, step[at], -1))
+        found[mask] = best
+    return found
+
+
+def _step(batch: Batch, kind: int, role: int, period: float) -> Ints | None:
+    """By row: how far one device gets from there; -1 where it cannot have the role at all."""
+    limits = batch.limits[role][kind]
+    if limits is None:
+        return None
+    places = np.arange(len(batch.segment_of))
+    end = (batch.first + batch.rows)[batch.segment_of]
+    rooms = [(period - limit.fixed)[batch.segment_of] for limit in limits]
+    ceilings = [limit.lower + room for limit, room in zip(limits, rooms, strict=True)]
+    low, high = places.copy(), np.maximum(end - 1, places)
+    for _ in range(int(batch.rows.max()).bit_length() + 1):
+        middle = (low + high + 1) // 2
+        fits = np.logical_and.reduce(
+            [limit.upper[middle] <= ceiling for limit, ceiling in zip(limits, ceilings, strict=True)]
+        )
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+        high = np.maximum(low, high)
+    whole = np.logical_and.reduce([limit.final <= room for limit, room in zip(limits, rooms, strict=True)])
+    found = np.where(whole & (places < end), end, low)
+    found = np.where(batch.banned[kind][batch.segment_of], places, found)
+    if role:
+        idle = np.logical_and.reduce([(period >= limit.idle)[batch.segment_of] for limit in limits])
+        found = np.where(idle | (found > places), found, -1)
+        # A strip that begins higher may reach farther: those above may be computed twice.
+        base = batch.segment_of * (len(places) + 1)
+        found = np.maximum.accumulate(found + base) - base
+        found = np.where(found >= 0, np.maximum(found, places), -1)
+    return found.astype(np.int64)

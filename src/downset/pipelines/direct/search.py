@@ -1,0 +1,169 @@
+"""Pipelines whose stages hand rows over directly, of least period: bounded first, worked out where bounds leave a plan.
+
+Source: ours.
+Names: incumbent → a plan known before, here the best with leaders (which no baseline is below).
+Bounds are of all plans of row strips (`bound`); plans begin as what the bounds' search and its guide found, and as the
+strips of the leaders' plan and of every baseline, handed over directly. Each descends (`descent`) by its loads, those
+of the least load first; what is left is scheduled, and the least period is taken.
+Complexity: three bisections of some twenty periods; for each beginning as many prices as the descent takes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from downset.clusters.model import Cluster
+from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.device_order import Canonical, canonical
+from downset.pipelines.direct.bound import Asked, DirectSpace, Relaxed, direct_space, least_period
+from downset.pipelines.direct.descent import descended
+from downset.pipelines.direct.priced import DirectDrafts, directly
+from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
+from downset.pipelines.problem import SplitProblem
+
+__all__ = ["Limits", "direct"]
+
+_CLOSE = 1e-9
+_NEAR = 1e-4
+"""Bounds are this close at first, and closer where a plan is."""
+_STRIPS = "stages of consecutive units on devices apart, row strips from the fastest device down, "
+_SPACES = {
+    "one block": _STRIPS + "one fused block a stage, with leaders or handed over directly",
+    "any blocks": _STRIPS + "any number of blocks, with leaders or handed over directly",
+    "all": "all pipelines",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`deadline` of `time.monotonic`. `forbidden`: (start, stop, device) that no stage may be."""
+
+    deadline: float
+    max_latency_s: float = math.inf
+    forbidden: frozenset[tuple[int, int, int]] = frozenset()
+
+
+def direct(
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, limits: Limits, *, total_bound_s: float,
+    known: Iterable[Drafted], incumbent: FoundPipeline | None,
+) -> FoundPipeline | None:  # fmt: skip
+    """The best plan found until the deadline, no worse than the incumbent; None where there is none within the limits.
+    `known`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: no plan is below it."""
+    best = _Best(problem, cluster, accounting, limits)
+    if incumbent is not None:
+        best.offer(incumbent.stages, incumbent.judged)
+    space = direct_space(problem, cluster, accounting, forbidden=limits.forbidden)
+    bounds = _Bounds(space, total_bound_s, limits.deadline)
+    priced = DirectDrafts(problem, cluster, accounting, canonical(cluster).order, limits.forbidden)
+    top = priced.alone_s()
+    for asked in ("any blocks", "one block"):
+        bounds.ask(asked, min(best.period_s, top), _NEAR)
+    guide = least_period(
+        lambda period: space.stages(period, "guide"), at_least_s=bounds.of["one block"].bound_s, at_most_s=top,
+        close=_NEAR, deadline=limits.deadline,
+    )  # fmt: skip
+    for drafts in _beginnings(priced, space, [guide, bounds.of["one block"]], known):
+        if priced.loads(drafts).bound_s < best.period_s:
+            best.offer(drafts)
+        if time.monotonic() > limits.deadline:
+            break
+        at_least = bounds.of["any blocks"].bound_s
+        improved = descended(drafts, priced, at_least_s=at_least, deadline=limits.deadline)
+        if improved != drafts:
+            best.offer(improved)
+        if best.period_s <= at_least * (1 + _NEAR):
+            break
+    return best.proven_by(bounds, canonical(cluster))
+
+
+def _beginnings(
+    priced: DirectDrafts, space: DirectSpace, relaxed: Iterable[Relaxed], known: Iterable[Drafted]
+) -> Iterator[Drafted]:
+    """Drafts to begin with, each once, those of the least load first."""
+    found: dict[Drafted, None] = {}
+    for _, stages in (one for many in relaxed for one in many.tried):
+        drafts = priced.draft(space.types, stages)
+        if drafts is not None:
+            found.setdefault(drafts)
+    for other in known:
+        drafts = directly(other)
+        if drafts is not None and priced.allowed(drafts):
+            found.setdefault(drafts)
+    yield from sorted(found, key=lambda drafts: priced.loads(drafts).bound_s)
+
+
+@dataclass
+class _Bounds:
+    """What is known of the least period, by the plans it speaks of."""
+
+    space: DirectSpace
+    total_s: float
+    deadline: float
+    of: dict[str, Relaxed] = field(default_factory=dict)
+    states: int = 0
+
+    def ask(self, asked: Asked, at_most_s: float, close: float) -> None:
+        before = self.of.get(asked)
+        at_least = max(self.total_s, before.bound_s if before else 0.0)
+        found = least_period(
+            lambda period: self.space.stages(period, asked), at_least_s=min(at_least, at_most_s), at_most_s=at_most_s,
+            close=close, deadline=self.deadline,
+        )  # fmt: skip
+        self.states += found.asked * self.space.pairs.states
+        tried = before.tried if before else ()
+        self.of[asked] = Relaxed(found.bound_s, (*tried, *found.tried), found.finished, found.asked)
+
+
+@dataclass
+class _Best:
+    """The plan of least period so far, within the limits."""
+
+    problem: SplitProblem
+    cluster: Cluster
+    accounting: Accounting
+    limits: Limits
+    drafts: Drafted = ()
+    kept: Judged | None = None
+    period_s: float = math.inf
+
+    def offer(self, drafts: Drafted, known: Judged | None = None) -> None:
+        found = known or judged(
+            self.problem, self.cluster, drafts, self.accounting, below_s=self.period_s, deadline=self.limits.deadline
+        )
+        if found is not None and found.latency_s <= self.limits.max_latency_s and found.period_s < self.period_s:
+            self.drafts, self.kept, self.period_s = drafts, found, found.period_s
+
+    def proven_by(self, bounds: _Bounds, form: Canonical) -> FoundPipeline | None:
+        """The plan with the bound of the least space that it is in, or of a larger one that it meets."""
+        if self.kept is None:
+            return None
+        spaces = _spaces(self.drafts, form)
+        for asked in spaces:
+            reached = bounds.of[asked].bound_s
+            if reached >= self.period_s * (1 - 2 * _NEAR):
+                bounds.ask(asked, self.period_s, _CLOSE / 4)
+        known = {asked: bounds.of[asked].bound_s for asked in spaces}
+        met = [asked for asked, bound in known.items() if bound >= self.period_s * (1 - _CLOSE)]
+        space = met[-1] if met else (spaces[0] if spaces else "all")
+        bound = known.get(space, bounds.total_s)
+        stopped = not met and time.monotonic() > self.limits.deadline
+        return FoundPipeline(
+            self.drafts, min(bound, self.period_s), bool(met), bounds.states, "", stopped, self.kept, _SPACES[space]
+        )
+
+
+def _spaces(drafts: Drafted, form: Canonical) -> list[Asked]:
+    """The spaces that a plan is in, the smallest first."""
+    place = {device: form.type[k] for k, device in enumerate(form.order)}
+    for split in (split for stage in drafts for split in stage.splits):
+        if any(tile.columns is not None for tile in split.tiles):
+            return []
+        rows = sorted(split.tiles, key=lambda tile: tile.start)
+        if any(place[one.device] > place[two.device] for one, two in pairwise(rows)):
+            return []
+    found: list[Asked] = ["any blocks"]
+    return ["one block", *found] if all(len(stage.splits) == 1 for stage in drafts) else found

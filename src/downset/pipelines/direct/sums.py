@@ -1,0 +1,245 @@
+"""What the devices of a stage compute and move together: at least, in any blocks, and as equal strips of one block.
+
+Names: n strips → upper, lower and final tables of a segment summed over n strips, one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.clusters.model import Cluster
+from downset.pipelines.accounting import Accounting
+from downset.pipelines.direct.tables import DeviceType
+from downset.pipelines.problem import Segment, SplitProblem
+from downset.pipelines.segments import sweeps
+from downset.pipelines.strips import equal_rows
+
+__all__ = ["EqualStrips", "SegmentSums", "least_fetched_s", "sums_suffice"]
+
+Masks = dict[int, npt.NDArray[np.bool_]]
+
+
+class SegmentSums:
+    """By segment: MACs that somebody reads (with the bytes moved by operators without MACs, where every device takes a
+    byte in the time of a MAC), bytes that come from other stages, bytes that go to others. Of the first stage nothing
+    comes, of the last nothing goes: it may be there already."""
+
+    def __init__(
+        self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], read: Masks, accounting: Accounting
+    ) -> None:
+        self.network, self.kinds = cluster.network, kinds
+        alike = all(device.moved_per_s == device.peak_speed for device in cluster.devices)
+        self.work: dict[tuple[int, int], float] = {}
+        self.came: dict[tuple[int, int], float] = {}
+        self.goes: dict[tuple[int, int], float] = {}
+        macs = problem.least_macs_before()
+        moved = np.concatenate(
+            ([0.0], np.cumsum([_least_moved(problem, unit, read) * alike for unit in problem.units]))
+        )
+        readers = _readers(problem, read)
+        frame = set(problem.crossing(0)) if accounting.source is not None else set()
+        held = problem.kept if accounting.sink is not None else frozenset()
+        for start in range(problem.cuts):
+            for stop in range(start + 1, problem.cuts + 1):
+                self.work[start, stop] = float(macs[stop] - macs[start] + moved[stop] - moved[start])
+                self.came[start, stop] = _came(problem, readers, start, stop, frame) if start else 0.0
+                self.goes[start, stop] = _goes(problem, readers, start, stop, held) if stop < problem.cuts else 0.0
+
+    def medium_s(self) -> dict[tuple[int, int], float]:
+        return {ends: nbytes / self.network.bytes_per_s for ends, nbytes in self.came.items()}
+
+
+def _least_moved(problem: SplitProblem, unit: Sequence[int], read: Masks) -> float:
+    """Bytes that operators without MACs read and write for rows that somebody reads."""
+    total = 0
+    for op in unit:
+        described = problem.ops[op]
+        if described.macs_per_row:
+            continue
+        rows = _rows_made(problem, op, read)
+        total += int(rows.sum()) * sum(problem.tensors[tensor].row_bytes for tensor in described.outputs)
+        for position, tensor in enumerate(described.inputs):
+            total += int(_rows_read(problem, op, position, rows).sum()) * problem.tensors[tensor].row_bytes
+    return float(total)
+
+
+def _rows_made(problem: SplitProblem, op: int, read: Masks) -> npt.NDArray[np.bool_]:
+    described = problem.ops[op]
+    rows = np.logical_or.reduce([read[tensor] for tensor in described.outputs])
+    return np.full_like(rows, True) if described.whole and rows.any() else rows
+
+
+def _rows_read(problem: SplitProblem, op: int, position: int, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    described = problem.ops[op]
+    found = np.zeros(problem.tensors[described.inputs[position]].rows, bool)
+    at = np.flatnonzero(rows)
+    first, last = described.first[position][at], described.last[position][at + 1]
+    for low, high in zip(first.tolist(), last.tolist(), strict=True):
+        found[low:high] = True
+    return found
+
+
+def _readers(problem: SplitProblem, read: Masks) -> dict[int, list[tuple[int, npt.NDArray[np.bool_]]]]:
+    """By tensor: (unit, rows that it reads)."""
+    found: dict[int, list[tuple[int, npt.NDArray[np.bool_]]]] = {}
+    for place, unit in enumerate(problem.units):
+        for op in unit:
+            rows = _rows_made(problem, op, read)
+            for position, tensor in enumerate(problem.ops[op].inputs):
+                found.setdefault(tensor, []).append((place, _rows_read(problem, op, position, rows)))
+    return found
+
+
+def _came(
+    problem: SplitProblem, readers: dict[int, list[tuple[int, npt.NDArray[np.bool_]]]], start: int, stop: int,
+    left_out: set[int],
+) -> float:  # fmt: skip
+    total = 0
+    for tensor in problem.crossing(start):
+        inside = [rows for unit, rows in readers.get(tensor, ()) if start <= unit < stop]
+        if inside and tensor not in left_out:
+            total += int(np.logical_or.reduce(inside).sum()) * problem.tensors[tensor].row_bytes
+    return float(total)
+
+
+def _goes(
+    problem: SplitProblem, readers: dict[int, list[tuple[int, npt.NDArray[np.bool_]]]], start: int, stop: int,
+    held: frozenset[int],
+) -> float:  # fmt: skip
+    total = 0
+    made = {tensor for unit in problem.units[start:stop] for op in unit for tensor in problem.ops[op].outputs}
+    for tensor in problem.crossing(stop):
+        if tensor not in made:
+            continue
+        after = [rows for unit, rows in readers.get(tensor, ()) if unit >= stop]
+        if tensor in problem.kept and tensor not in held:
+            total += problem.tensors[tensor].nbytes
+        elif after:
+            total += int(np.logical_or.reduce(after).sum()) * problem.tensors[tensor].row_bytes
+    return float(total)
+
+
+def sums_suffice(sums: SegmentSums, segments: Sequence[tuple[int, int]], period: float) -> npt.NDArray[np.bool_]:
+    """By segment and multiset of devices: whether their time is enough for the sums."""
+    counts = [len(kind.devices) for kind in sums.kinds]
+    states = np.array(list(product(*(range(count + 1) for count in counts))), np.int64)
+    work, came, goes = (
+        np.array([table[ends] for ends in segments])[:, None] for table in (sums.work, sums.came, sums.goes)
+    )
+    speeds = [kind.mac_per_s for kind in sums.kinds]
+    whole = states @ np.array(speeds) * period  # MACs of all devices computing all the time
+    per_byte = min(kind.per_byte for kind in sums.kinds)
+    if sums.network.overlap:
+        enough = work <= whole
+        if sums.network.kind == "links":
+            ports = states.sum(axis=1) * period
+            full = any(kind.full_duplex for kind in sums.kinds)
+            moved = np.maximum(came, goes) if full else came + goes
+            enough &= per_byte * moved <= ports
+        return np.asarray(enough)
+    left, capacity = per_byte * (came + goes), np.broadcast_to(whole, (len(segments), len(states))).copy()
+    for kind in sorted(range(len(counts)), key=lambda one: speeds[one]):  # the slowest lose least by moving
+        taken = np.minimum(left, states[:, kind] * period)
+        left = left - taken
+        capacity -= taken * speeds[kind]
+    return np.asarray((left <= 1e-12 * period) & (work <= capacity))
+
+
+def least_fetched_s(
+    problem: SplitProblem, cluster: Cluster, many: npt.NDArray[np.int64], accounting: Accounting
+) -> npt.NDArray[np.float64]:
+    """By start, stop and multiset (of so many devices): seconds of a medium for what its strips fetch, or fewer or more
+    strips of those that can be."""
+    most, cuts = int(many.max()), problem.cuts
+    fetched = np.zeros((cuts + 1, cuts + 1, most + 1))
+    frame = set(problem.crossing(0)) if accounting.source is not None else set()
+    for start in range(1, cuts):
+        for stop in range(start + 1, cuts + 1):
+            if not frame.intersection(
+                t for unit in problem.units[start:stop] for op in unit for t in problem.ops[op].inputs
+            ):
+                fetched[start, stop] = _least_of_strips(problem.segment(start, stop), most)
+    least = np.minimum.accumulate(fetched[..., ::-1], axis=2)[..., ::-1]  # as many strips, or more
+    least = np.maximum.accumulate(np.where(np.isfinite(least), least, -np.inf), axis=2)  # some devices without rows
+    return np.asarray(least[..., many] / cluster.network.bytes_per_s)
+
+
+def _least_of_strips(segment: Segment, most: int) -> npt.NDArray[np.float64]:
+    """By number of strips, none empty: the fewest bytes in; infinite for more strips than rows."""
+    upper, lower, final = (table[1].astype(np.float64) for table in (segment.upper, segment.lower, segment.final))
+    found = np.full(most + 1, np.inf)
+    found[0], found[1:2] = 0.0, final[0]
+    if segment.rows > 1:
+        halos, last = np.sort((upper - lower)[1:-1]), (upper + final)[1:-1].min()
+        halos = np.concatenate(([0.0], np.cumsum(halos)))[: min(most, segment.rows) - 1]
+        found[2 : len(halos) + 2] = last - lower[0] + halos
+    return found
+
+
+class EqualStrips:
+    """By start, stop and number of strips of equal height: what they compute, what they fetch, and what of it the last
+    unit before made, which its stage sends. A guide to plans, no bound."""
+
+    def __init__(
+        self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], accounting: Accounting
+    ) -> None:
+        self.network, self.kinds = cluster.network, kinds
+        counts = [len(kind.devices) for kind in kinds]
+        self.sets = np.array(list(product(*(range(count + 1) for count in counts))), np.int64)
+        self.many = self.sets.sum(axis=1)
+        most, cuts = int(self.many.max()), problem.cuts
+        self.work, self.fetched, self.sent = (np.zeros((cuts + 1, cuts + 1, most + 1)) for _ in range(3))
+        alike = all(device.moved_per_s == device.peak_speed for device in cluster.devices)
+        for stop in range(1, cuts + 1):
+            for start, sweep in sweeps(problem, stop):
+                segment = problem.segment(start, stop)
+                work, moved = (np.stack([t[q] for t in (segment.upper, segment.lower, segment.final)]) for q in (0, 3))
+                self.work[start, stop] = _of_equal_strips(work + moved * alike, most)
+                read = [tensor for tensor in sweep.whole if tensor not in sweep.made]
+                self.fetched[start, stop] = _of_equal_strips(sweep.read_bytes(read), most)
+                if start:
+                    before = {tensor for op in problem.units[start - 1] for tensor in problem.ops[op].outputs}
+                    self.sent[start, stop] = _of_equal_strips(sweep.read_bytes(before.intersection(read)), most)
+                elif accounting.source is None:  # the entry has its rows, and sends what the others receive
+                    self.fetched[start, stop] *= 2 * (1 - 1 / np.maximum(np.arange(most + 1), 1))
+
+    def fetched_s(self) -> npt.NDArray[np.float64]:
+        """By start, stop and multiset: seconds of a medium."""
+        least = np.where(np.isfinite(self.fetched), self.fetched, 0.0)
+        return np.asarray(least[..., self.many] / self.network.bytes_per_s)
+
+    def sending_s(
+        self, period: float
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """By start, stop and multiset, each of its devices with a strip: seconds that they have to send; seconds that
+        those before must send; whether there are so many strips, and time to compute them."""
+        per_byte = min(kind.per_byte for kind in self.kinds)
+        work, fetched, sent = (table[..., self.many] for table in (self.work, self.fetched, self.sent))
+        exists = np.isfinite(work)
+        needs = np.where(exists, sent, 0.0) * per_byte
+        offers = np.broadcast_to(self.many * period, work.shape).copy()
+        if not (self.network.overlap and any(kind.full_duplex for kind in self.kinds)):
+            offers -= np.where(exists, fetched, 0.0) * per_byte
+        if not self.network.overlap:
+            left = np.where(exists, work, 0.0)
+            for kind in sorted(range(len(self.kinds)), key=lambda one: -self.kinds[one].mac_per_s):
+                speed = self.kinds[kind].mac_per_s  # the fastest spend least on it
+                taken = np.minimum(left, self.sets[:, kind] * period * speed)
+                offers -= taken / speed
+                left = left - taken
+            exists &= left <= 1e-9 * np.where(exists, work, 0.0)
+        return offers, needs, exists
+
+
+def _of_equal_strips(tables: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.float64]:
+    upper, lower, final = tables.astype(np.float64)
+    rows, found = len(upper) - 1, np.full(most + 1, np.inf)
+    found[0] = 0.0
+    for strips in range(1, min(most, rows) + 1):
+        bounds = np.array(equal_rows(rows, strips))
+        found[strips] = upper[bounds[1:-1]].sum() - lower[bounds[:-2]].sum() + final[bounds[-2]]
+    return found

@@ -1,0 +1,82 @@
+"""How two sequences of arrays differ: to the bit, in the largest absolute difference, and in what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.results import ROUNDING, Comparison
+
+__all__ = ["compare_arrays", "first_difference", "not_compared", "vary"]
+
+Array = npt.NDArray[Any]
+
+
+def not_compared(reason: str) -> Comparison:
+    return Comparison(None, None, "", f"outputs not compared: {reason}")
+
+
+def compare_arrays(first: Sequence[Array], second: Sequence[Array], *, runtime: str = "") -> Comparison:
+    """Bitwise equality (NaN equals NaN) and the largest absolute difference. Shapes and types must agree."""
+    if len(first) != len(second):
+        return Comparison(False, None, runtime, f"{len(first)} outputs against {len(second)}")
+    equal, worst, largest = True, 0.0, 0.0
+    floats = all(one.dtype.kind == "f" for one in first)
+    for index, (one, other) in enumerate(zip(first, second, strict=True)):
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return Comparison(
+                False, None, runtime, f"output {index}: {one.dtype}{one.shape} against {other.dtype}{other.shape}"
+            )
+        if one.dtype.kind in "fiub":
+            finite = one.astype(np.float64)
+            largest = max(largest, float(np.abs(finite[np.isfinite(finite)]).max(initial=0.0)))
+        if same_bits(one, other):
+            continue
+        equal = False
+        if one.dtype.kind not in "fiub":
+            return Comparison(False, None, runtime, f"output {index}: values differ")
+        same = (one == other) | ((one != one) & (other != other))  # infinities and NaN of both differ by nothing
+        with np.errstate(invalid="ignore"):
+            difference = np.where(same, 0.0, np.abs(one.astype(np.float64) - other.astype(np.float64)))
+        if not np.isfinite(difference).all():
+            note = f"output {index}: not finite in one of them"
+            return Comparison(False, float("inf"), runtime, note, largest, floats)
+        worst = max(worst, float(difference.max(initial=0.0)))
+    return Comparison(equal, worst, runtime, "", largest, floats)
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    floats = one.dtype.kind == "f"
+    # -0.0 equals 0.0 and is another value
+    signs = not floats or np.array_equal(np.signbit(one) & ~np.isnan(one), np.signbit(other) & ~np.isnan(other))
+    return np.array_equal(one, other, equal_nan=floats) and signs
+
+
+def first_difference(first: Mapping[str, Array], second: Mapping[str, Array], *, exact: bool) -> str:
+    """What is said of the first tensor, in the order of the first mapping, that differs; "" where none does. Floats may
+    differ by rounding unless `exact`. What has another shape or type is another tensor of the same name."""
+    for name, one in first.items():
+        other = second.get(name)
+        if other is None or one.shape != other.shape or one.dtype != other.dtype or same_bits(one, other):
+            continue
+        found = compare_arrays([one], [other])
+        worst = found.max_abs_error
+        if worst is None:
+            return f"{name!r}: values differ"
+        if exact or not found.floats or worst > ROUNDING * max(found.largest, 1e-6):
+            return f"{name!r} differs by up to {worst:.3g} of values up to {found.largest:.3g}"
+    return ""
+
+
+def vary(runs: Sequence[Sequence[Array]]) -> bool | None:
+    """Whether any output differs from run to run; None where there was one run, or nothing that could differ."""
+    if len(runs) < 2 or not runs[0]:
+        return None
+    return any(
+        not (one.shape == other.shape and same_bits(one, other))
+        for later in runs[1:]
+        for one, other in zip(runs[0], later, strict=True)
+    )

@@ -1,0 +1,163 @@
+"""What two networks are both run on: several inputs of natural range, the same in every runtime, or the user's own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import LoadError, UnsupportedError, UsageError
+from downset.graph.core import Graph, Tensor
+from downset.runtimes.inputs import random_array
+from downset.text import brief
+
+__all__ = ["RUNS", "Feeds", "made_feeds", "read_array", "read_feeds", "saved", "unpacked"]
+
+_LONG = 2048
+
+Array = npt.NDArray[Any]
+Feeds = Sequence[Mapping[str, Array]]
+"""For each run in turn what every input is given, by its name."""
+
+RUNS = 3
+"""How many inputs are made up: noise, something smooth, and noise again within the range of the quantization."""
+
+
+def made_feeds(graph: Graph, *, seed: int) -> Feeds:
+    """Inputs drawn from the seed. The first are `random_array`'s; the second vary smoothly, as images and recordings
+    do; the third are noise again. Where the network quantizes an input, the last two fill the range that it keeps.
+
+    Raises UnsupportedError for an input whose values cannot be made up.
+    """
+    if seed < 0:
+        raise UsageError(f"a seed is at least 0; given {seed}")
+    runs: list[dict[str, Array]] = []
+    for run in range(RUNS):
+        fed = {}
+        for place, tensor in enumerate(graph.inputs):
+            meta = graph.tensors[tensor]
+            position = zlib.crc32(meta.name.encode()) if graph.source.format == "onnx" else place
+            fed[meta.name] = _made(meta, _range(graph, tensor), run, seed, position)
+        runs.append(fed)
+    return runs
+
+
+def _made(meta: Tensor, limits: tuple[float, float] | None, run: int, seed: int, position: int) -> Array:
+    dtype = _numpy_type(meta)
+    noise = random_array(meta.shape, dtype, seed=seed + run, position=position)
+    if run == 0 or noise.dtype.kind not in "fiu" or (noise.dtype.kind in "iu" and noise.dtype.itemsize > 2):
+        return noise
+    if noise.dtype.kind in "iu":
+        low, high = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
+    else:
+        low, high = limits or (0.0, 1.0)
+    if run == 1:
+        return _scaled(_waves(meta.shape, np.random.default_rng([seed, position, 1])), low, high, dtype)
+    if noise.dtype.kind in "iu" or limits is None:
+        return noise
+    share = np.random.default_rng([seed, position, 2]).random(meta.shape)
+    return _scaled(share, low, high, dtype)
+
+
+def _numpy_type(meta: Tensor) -> Any:
+    if meta.dtype == "string":
+        return np.dtype(str)
+    try:
+        return np.dtype(meta.dtype)
+    except TypeError:
+        raise UnsupportedError(f"input {meta.name!r} of type {meta.dtype} cannot be made up") from None
+
+
+def _waves(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Shares from 0 to 1 that vary slowly along every axis; along long ones, as of sound, as a tone does."""
+    total = np.zeros(shape)
+    for axis, extent in enumerate(shape):
+        if extent > 1:
+            periods = random.uniform(0.5, 2.0) if extent <= _LONG else extent / random.uniform(20.0, 200.0)
+            along = np.linspace(0.0, 1.0, extent) * periods + random.random()
+            total = total + np.sin(2 * np.pi * along).reshape([-1 if at == axis else 1 for at in range(len(shape))])
+    spread = float(np.ptp(total)) if total.size else 0.0
+    return (total - total.min()) / spread if spread else np.full(shape, random.random())
+
+
+def _scaled(share: Array, low: float, high: float, dtype: Any) -> Array:
+    value = low + share * (high - low)
+    return np.asarray(np.round(value) if np.dtype(dtype).kind in "iu" else value, dtype)
+
+
+def _range(graph: Graph, tensor: int) -> tuple[float, float] | None:
+    """What a float input keeps of its range where the first that reads it quantizes it."""
+    for op in graph.ops:
+        if tensor in op.inputs and op.kind == "QuantizeLinear":
+            made = graph.tensors[op.outputs[0]]
+            if made.quantization is None or made.dtype not in ("int8", "uint8", "int16"):
+                return None
+            limits = np.iinfo(made.dtype)
+            scale, zero = made.quantization["scale"][0], made.quantization["zero_point"][0]
+            return (limits.min - zero) * scale, (limits.max - zero) * scale
+    return None
+
+
+def read_feeds(graph: Graph, paths: Sequence[str | os.PathLike[str]]) -> Feeds:
+    """The user's own data, a run for each file: .npy for the only input of a network, .npz with an array for each
+    input by its name. Raises UsageError where names, shapes or types are not the network's, LoadError for bad files."""
+    return [_read_run(graph, Path(path)) for path in paths]
+
+
+def _read_run(graph: Graph, path: Path) -> dict[str, Array]:
+    names = [graph.tensors[tensor].name for tensor in graph.inputs]
+    found = read_array(path)
+    if isinstance(found, np.ndarray):
+        if len(names) != 1:
+            listed = ", ".join(names)
+            raise UsageError(f"{path} holds one array, but the inputs are {listed}; give an .npz with their names")
+        found = {names[0]: found}
+    if set(found) != set(names):
+        raise UsageError(f"{path} holds {', '.join(found) or 'nothing'}, but the inputs are {', '.join(names)}")
+    for tensor in graph.inputs:
+        meta, value = graph.tensors[tensor], found[graph.tensors[tensor].name]
+        if tuple(value.shape) != meta.shape or value.dtype != _numpy_type(meta):
+            raise UsageError(
+                f"{path}: {meta.name!r} is {value.dtype}{list(value.shape)}, the network takes "
+                f"{meta.dtype}{list(meta.shape)}"
+            )
+    return {name: found[name] for name in names}
+
+
+def read_array(path: str | os.PathLike[str]) -> Any:
+    """An array of a .npy file, or the arrays of an .npz file by name. Nothing in them is executed. Raises LoadError."""
+    try:
+        found = np.load(path, allow_pickle=False)
+        return found if isinstance(found, np.ndarray) else dict(found)
+    except LoadError:
+        raise
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
+    except Exception as error:  # numpy reads the header as text of Python: a damaged one raises anything
+        reason = "it holds Python objects, not numbers" if "pickle" in str(error) else brief(error, 120)
+        raise LoadError(f"cannot read {path}: {reason or type(error).__name__}") from None
+
+
+@contextmanager
+def saved(feeds: Feeds) -> Iterator[dict[str, Any]]:
+    """Arguments that tell a worker process where these feeds lie (`unpacked` reads them there)."""
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        file = Path(folder) / "feeds.npz"
+        arrays: dict[str, Any] = {}
+        for run, fed in enumerate(feeds):
+            arrays |= {f"{run}_{at}": value for at, value in enumerate(fed.values())}
+        np.savez(file, **arrays)
+        yield {"feeds": str(file), "names": [list(fed) for fed in feeds]}
+
+
+def unpacked(feeds: str, names: Sequence[Sequence[str]]) -> Feeds:
+    """`saved` undone."""
+    with np.load(feeds, allow_pickle=False) as given:
+        return [{name: given[f"{run}_{at}"] for at, name in enumerate(inputs)} for run, inputs in enumerate(names)]

@@ -1,0 +1,178 @@
+"""What a file computes in a runtime, on given inputs: its outputs in every run, and tensors inside it in the first.
+
+Each function asks a process of its own. Tensors inside are seen in LiteRT, which then keeps them all, and in ONNX
+Runtime, where they are made outputs. TFLite Micro is asked for outputs alone: it can keep all tensors too, but then it
+leaves the offsets aside that a file carries, and it is these that are to be tested.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import UnsupportedError
+from downset.extras import optional_library
+from downset.formats.onnx.data_files import link_weights
+from downset.formats.tflite.interpreter import open_interpreter
+from downset.isolation import isolated
+from downset.runtimes.feeds import Feeds, saved, unpacked
+from downset.runtimes.tflm import ARENA_BYTES, count_of
+from downset.text import brief
+
+__all__ = ["Computed", "in_litert", "in_ort", "in_tflm"]
+
+Array = npt.NDArray[Any]
+Named = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """`outputs`: of each run, in the file's order. `inside`: other tensors by name, of the first run."""
+
+    outputs: Sequence[Sequence[Array]]
+    inside: Mapping[str, Array]
+
+
+def in_litert(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
+    """Run after run in one interpreter, so that what a network keeps from run to run counts too. Reference kernels and
+    no delegates: the order of the file is the order of execution."""
+    del ordered  # it runs every file in its own order
+    return _asked("litert_here", path, feeds, inside, {})
+
+
+def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
+    """Run after run in one interpreter."""
+    del inside, ordered
+    return _asked("tflm_here", path, feeds, (), {})
+
+
+def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
+    """On one thread. `ordered`: as the file says, nothing optimised; otherwise as ONNX Runtime does by default, with
+    all of its optimisations."""
+    return _asked("ort_here", path, feeds, inside, {"ordered": ordered})
+
+
+def _asked(function: str, path: Named, feeds: Feeds, inside: Sequence[str], more: Mapping[str, Any]) -> Computed:
+    with saved(feeds) as where:
+        arguments = {"path": os.fspath(path), **where, "inside": list(inside), **more}
+        arrays, _ = isolated("downset.runtimes.outputs", function, arguments)
+    count = int(arrays.pop("count"))
+    outputs = [[arrays[f"output_{run}_{at}"] for at in range(count)] for run in range(len(feeds))]
+    return Computed(
+        outputs, {name: arrays[f"inside_{at}"] for at, name in enumerate(inside) if f"inside_{at}" in arrays}
+    )
+
+
+def _packed(outputs: Sequence[Sequence[Array]], inside: Mapping[int, Array]) -> dict[str, Array]:
+    found = {f"output_{run}_{at}": value for run, values in enumerate(outputs) for at, value in enumerate(values)}
+    count = {"count": np.asarray(len(outputs[0]) if outputs else 0)}
+    return found | {f"inside_{at}": value for at, value in inside.items()} | count
+
+
+def litert_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
+    """`in_litert` inside the worker process. Inputs are given by position: names may be told twice."""
+    runs = unpacked(feeds, names)
+    interpreter = open_interpreter(path, preserve=bool(inside))
+    try:
+        details = interpreter.get_input_details()
+        for detail, value in zip(details, runs[0].values(), strict=True):
+            if tuple(detail["shape"]) != value.shape:
+                interpreter.resize_tensor_input(detail["index"], value.shape)
+        interpreter.allocate_tensors()
+        outputs: list[list[Array]] = []
+        kept: dict[int, Array] = {}
+        for run in runs:
+            for detail, value in zip(details, run.values(), strict=True):
+                interpreter.set_tensor(detail["index"], value)
+            interpreter.invoke()
+            outputs.append([np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()])
+            if not kept and inside:
+                wanted = {name: at for at, name in enumerate(inside)}
+                for detail in interpreter.get_tensor_details():
+                    if detail["name"] in wanted:
+                        kept[wanted[detail["name"]]] = np.array(interpreter.get_tensor(detail["index"]))
+    except (ValueError, RuntimeError) as error:
+        raise UnsupportedError(f"LiteRT cannot run {Path(path).name}: {error}") from None
+    return _packed(outputs, kept)
+
+
+def tflm_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
+    """`in_tflm` inside the worker process."""
+    del inside
+    runtime = optional_library("tflite_micro", what="running in TFLite Micro", extra="tflm").runtime
+    outputs = []
+    try:
+        interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
+        for run in unpacked(feeds, names):
+            for index, value in enumerate(run.values()):
+                interpreter.set_input(value, index)
+            interpreter.invoke()
+            found = [np.array(interpreter.get_output(index)) for index in count_of(interpreter.get_output_details)]
+            outputs.append(found)
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedError(f"TFLite Micro cannot run {Path(path).name}: {error}") from None
+    return _packed(outputs, {})
+
+
+def ort_here(path: str, feeds: str, names: list[list[str]], inside: list[str], ordered: bool) -> dict[str, Array]:
+    """`in_ort` inside the worker process."""
+    library = optional_library("onnxruntime", what="running .onnx files", extra="ort")
+    library.set_default_logger_severity(4)
+    runs = unpacked(feeds, names)
+    session = _session(library, path, ordered)
+    outputs = [_run(session, run, None) for run in runs]
+    kept: dict[int, Array] = {}
+    if inside:
+        del session
+        with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+            opened = _with_outputs(Path(path), Path(folder), inside)
+            values = _run(_session(library, str(opened), ordered), runs[0], inside)
+        kept = dict(enumerate(values))
+    return _packed(outputs, kept)
+
+
+def _session(library: Any, path: str, ordered: bool) -> Any:
+    options = library.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    if ordered:
+        options.graph_optimization_level = library.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.execution_order = library.ExecutionOrder.PRIORITY_BASED
+    try:
+        return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions share no base of their own
+        raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
+
+
+def _with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
+    """A copy whose inner tensors of these names are outputs too; ONNX Runtime infers their types."""
+    onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
+    model = onnx.load(str(path), load_external_data=False)
+    for name in names:
+        model.graph.output.add().name = name
+    link_weights(path, folder)
+    (folder / path.name).write_bytes(model.SerializeToString())
+    return folder / path.name
+
+
+def _run(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
+    known = {value.name for value in session.get_inputs()}
+    asked = list(names) if names is not None else [value.name for value in session.get_outputs()]
+    try:
+        found = session.run(asked, {name: value for name, value in feeds.items() if name in known})
+    except Exception as error:  # its exceptions share no base of their own
+        raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
+    return [_plain(name, value) for name, value in zip(asked, found, strict=True)]
+
+
+def _plain(name: str, value: Any) -> Array:
+    """An output as an array without Python objects, which are not passed on between processes."""
+    if not isinstance(value, np.ndarray):
+        raise UnsupportedError(f"output {name!r} is no tensor: sequences and maps are not compared")
+    return value.astype(str) if value.dtype == object else value

@@ -1,0 +1,44 @@
+"""Memory grows with the operators of a network, not with their square."""
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+from onnx import TensorProto, helper, save
+
+PEAK = """
+import resource, subprocess, sys
+done = subprocess.run([sys.executable, "-m", "downset", *sys.argv[1:]], stdout=subprocess.PIPE)
+print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+"""
+COUNT = 60_000
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "chain.onnx"
+    names = ["x", *(f"t{step}" for step in range(COUNT))]
+    nodes = [helper.make_node("Relu", [one], [two]) for one, two in pairwise(names)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in (names[0], names[-1])]
+    save(helper.make_model(helper.make_graph(nodes, "chain", ends[:1], ends[1:])), path)
+    return path
+
+
+@pytest.mark.parametrize("command", ["order", "inspect"])
+def test_a_long_network_takes_memory_by_operators(chain, command):
+    """Masks of all operators would take 1.4 GB here; what is held is a few kilobytes an operator."""
+    done = subprocess.run([sys.executable, "-c", PEAK, command, str(chain)], capture_output=True, text=True, check=True)
+    code, peak_mib = map(int, done.stdout.split())
+    assert code == 0
+    assert peak_mib < 600
+
+
+def test_the_screen_shows_the_operators_around_the_peak_and_json_all(chain):
+    run = [sys.executable, "-m", "downset", "inspect", str(chain)]
+    screen = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert f"{COUNT - 1000:,} more operators; --json lists them all" in screen
+    assert "← peak" in screen
+    found = json.loads(subprocess.run([*run, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert len(found["steps"]) == COUNT

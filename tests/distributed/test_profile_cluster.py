@@ -1,0 +1,72 @@
+"""A local cluster measured through the command line: what is written is what planners read; nothing is left running."""
+
+import json
+import os
+
+import pytest
+
+from downset import load_cluster
+from downset.distributed.keys import issue_keys, make_authority
+from downset.distributed.profiling.measure import Effort, measure_cluster
+from downset.errors import UsageError
+
+
+def rays_variables():
+    return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+
+
+def left_running():
+    """Processes whose environment names a folder of ours."""
+    import contextlib
+    from pathlib import Path
+
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes()
+            if b"downset:d" in words and (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                found.append(words)
+    return found
+
+
+def test_a_local_cluster_is_measured(run, tmp_path):
+    before = rays_variables()
+    file = tmp_path / "measured.toml"
+    status, out, err = run(
+        "profile-cluster", "--devices", "d7,d8", "--local", "--probe-time", "5ms", "-o", file, "--json"
+    )
+    assert status == 0, err
+    found, cluster = json.loads(out), load_cluster(file)
+    assert [device.name for device in cluster.devices] == ["d7", "d8"]
+    assert cluster.network.overlap
+    for stated, device in zip(found["devices"], cluster.devices, strict=True):
+        assert device.mac_per_s == pytest.approx(stated["mac_per_s"], rel=1e-5)
+        assert set(device.alpha_of) == {"Gemm", "MatMul"}  # convolutions had most MACs
+        assert 1e8 < device.mac_per_s < 1e13
+        assert stated["samples"] == 3 * 19
+        assert 50e6 < device.runtime_bytes < 2e9
+        assert device.memory_bytes > device.runtime_bytes
+    bytes_per_s, latency_s = cluster.link(0, 1)
+    assert 1e6 < bytes_per_s < 1e12
+    assert 0 < latency_s < 1
+    assert "# Measured 20" in file.read_text()
+    assert rays_variables() == before
+    assert not any(b"downset:d7" in words or b"downset:d8" in words for words in left_running())
+
+
+def test_a_cluster_off_loopback_needs_keys(fails, tmp_path):
+    fails(2, "profile-cluster", "--devices", "d0", "--head", "10.0.0.1:6379", says="--keys DIR")
+    fails(2, "profile-cluster", "--devices", "d0", says="--keys DIR")
+    keys = issue_keys(make_authority(tmp_path / "authority"), "driver", hosts=["10.0.0.1"])
+    fails(2, "profile-cluster", "--devices", "d0", "--head", "10.0.0.1", "--keys", keys, says="is not HOST:PORT")
+    fails(2, "profile-cluster", "--devices", "d0", "--local", "--keys", keys, says="leave --head and --keys out")
+    (keys / "token").chmod(0o644)
+    fails(5, "profile-cluster", "--devices", "d0", "--head", "10.0.0.1:6379", "--keys", keys, says="is open to other")
+    (keys / "token").unlink()
+    fails(5, "profile-cluster", "--devices", "d0", "--head", "10.0.0.1:6379", "--keys", keys, says="cannot read")
+
+
+def test_devices_are_named_once():
+    for names in ([], ["d0", "d0"]):
+        with pytest.raises(UsageError, match="each once"):
+            measure_cluster(names, [], effort=Effort())

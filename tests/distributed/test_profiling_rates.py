@@ -1,0 +1,159 @@
+"""Rates from timings: what was put into synthetic timings comes out, and a measured cluster reads back as written.
+
+The oracle of the regression is the generator of the timings; that of its constraint is a search over a grid.
+"""
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from downset.clusters.toml_file import parse_cluster
+from downset.distributed.profiling.measure import rounds_of_pairs
+from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice, cluster_text, measured_cluster
+from downset.distributed.profiling.regression import (
+    ComputeSample,
+    DeviceRates,
+    LinkRates,
+    device_rates,
+    link_rates,
+    shares_one_medium,
+)
+from downset.errors import UsageError
+
+rates = st.floats(1e6, 1e12)
+
+
+def timed(work, mac_per_s, bytes_per_s, noise=lambda: 1.0):
+    """Samples of a device whose rates by kind are known. `work`: (MACs by kind, bytes)."""
+    return [
+        ComputeSample(
+            macs, moved, noise() * (sum(count / mac_per_s[kind] for kind, count in macs.items()) + moved / bytes_per_s)
+        )
+        for macs, moved in work
+    ]
+
+
+@given(conv=rates, gemm=rates, moved=rates, seed=st.integers(0, 10_000))
+def test_the_rates_that_made_the_times_are_found(conv, gemm, moved, seed):
+    draw = random.Random(seed)
+    work = [
+        ({"Conv": draw.randrange(1, 10**9), "Gemm": draw.randrange(10**8)}, draw.randrange(10**8)) for _ in range(6)
+    ]
+    work += [({"Conv": 10**8}, 0), ({"Gemm": 10**8}, 0), ({}, 10**8)]
+    found = device_rates(timed(work, {"Conv": conv, "Gemm": gemm}, moved))
+    of = {kind: found.mac_per_s / found.alpha_of.get(kind, 1.0) for kind in ("Conv", "Gemm")}
+    assert of["Conv"] == pytest.approx(conv, rel=1e-3)
+    assert of["Gemm"] == pytest.approx(gemm, rel=1e-3)
+    assert found.bytes_per_s == pytest.approx(moved, rel=1e-3)
+    assert found.spread < 1e-3
+    assert len(found.alpha_of) == 1
+    assert found.samples == 9
+
+
+def test_noise_moves_the_rates_little_and_shows_in_the_spread():
+    draw = random.Random(1)
+    work = [({"Conv": draw.randrange(10**6, 10**9)}, draw.randrange(10**7)) for _ in range(400)]
+    found = device_rates(timed(work, {"Conv": 2e9}, 1e9, lambda: draw.uniform(0.8, 1.2)))
+    assert found.mac_per_s == pytest.approx(2e9, rel=0.03)
+    assert found.spread == pytest.approx(0.1, abs=0.03)
+
+
+def test_predictions_add_up_to_the_time_that_was_taken():
+    """Of one kind alone: a plan adds predictions up, so the sum matters and not each."""
+    samples = [ComputeSample({"Conv": macs}, 0, seconds) for macs, seconds in ((10, 3.0), (100, 7.0), (1000, 91.0))]
+    found = device_rates(samples)
+    assert sum(sample.macs_of["Conv"] / found.mac_per_s for sample in samples) == pytest.approx(101.0, rel=0.2)
+
+
+def test_no_rate_is_negative_and_none_is_better():
+    """Times that fall with the bytes would have a negative price of a byte: the best without one, by a grid search."""
+    samples = [ComputeSample({"Conv": 1000 + 10 * k}, 100 * (10 - k), 1.0 + 0.3 * k) for k in range(10)]
+    found = device_rates(samples)
+    assert found.bytes_per_s is None or found.bytes_per_s > 0
+
+    def loss(per_mac, per_byte):
+        return sum(
+            (s.seconds - per_mac * s.macs_of["Conv"] - per_byte * s.moved_bytes) ** 2 / s.seconds for s in samples
+        )
+
+    ours = loss(1 / found.mac_per_s, 1 / found.bytes_per_s if found.bytes_per_s else 0.0)
+    grid = itertools.product(np.linspace(0, 4e-3, 81), np.linspace(0, 2e-3, 41))
+    assert ours <= min(loss(*one) for one in grid) * (1 + 1e-9)
+
+
+@given(latency=st.floats(1e-4, 0.1), rate=st.floats(1e5, 1e9))
+def test_a_link_gives_its_rate_and_its_latency(latency, rate):
+    found = link_rates([(n, latency + n / rate) for n in (16_384, 131_072, 524_288, 2_097_152)])
+    assert found.latency_s == pytest.approx(latency, rel=1e-3)
+    assert found.bytes_per_s == pytest.approx(rate, rel=1e-3)
+
+
+def test_the_papers_quotient_drops_what_every_message_costs():
+    """Section 6.1: two messages' difference in size over that in time. 100 kB take twice what that predicts."""
+    latency, rate = 0.016, 6.25e6
+    sizes = (100_000, 2_000_000)
+    seconds = [latency + n / rate for n in sizes]
+    quotient = (sizes[1] - sizes[0]) / (seconds[1] - seconds[0])
+    assert quotient == pytest.approx(rate)
+    assert seconds[0] / (sizes[0] / quotient) == pytest.approx(2.0)
+    found = link_rates(list(zip(sizes, seconds, strict=True)))
+    assert found.latency_s + sizes[0] / found.bytes_per_s == pytest.approx(seconds[0])
+
+
+@given(
+    alone=st.lists(st.floats(0.1, 0.2), min_size=2, max_size=4), noise=st.floats(0.9, 1.1), data=st.data(),
+)  # fmt: skip
+def test_a_shared_medium_shows(alone, noise, data):
+    assert shares_one_medium(alone, [noise * sum(alone)] * len(alone))
+    assert not shares_one_medium(alone, [noise * one for one in alone])
+
+
+def test_what_cannot_be_fitted_is_refused():
+    for samples in ([], [ComputeSample({}, 10, 1.0)], [ComputeSample({"Conv": 1}, 0, 0.0)]):
+        with pytest.raises(UsageError):
+            device_rates(samples)
+    for messages in ([], [(100, 1.0), (100, 2.0)], [(1, 1.0), (2, math.inf)]):
+        with pytest.raises(UsageError):
+            link_rates(messages)
+    with pytest.raises(UsageError):
+        shares_one_medium([1.0], [1.0])
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_rounds_hold_every_pair_once_and_no_device_twice(count):
+    rounds = list(rounds_of_pairs(count))
+    for pairs in rounds:
+        ends = [end for pair in pairs for end in pair]
+        assert len(ends) == len(set(ends))
+    every = sorted(pair for pairs in rounds for pair in pairs)
+    assert every == list(itertools.combinations(range(count), 2))
+
+
+@given(
+    name=st.text(min_size=1, max_size=8), mac_per_s=rates, alpha=st.floats(0.1, 50), moved=st.none() | rates,
+    rate=st.floats(1e4, 1e9), latency=st.floats(0, 0.1), shared=st.booleans(),
+)  # fmt: skip
+def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, latency, shared):
+    one = DeviceRates(mac_per_s, {"Gemm": alpha}, moved, 0.034, 57)
+    link = LinkRates(rate, latency, 0.01, 8)
+    measured = MeasuredCluster(
+        (MeasuredDevice(name, one, 2 << 30, 300 << 20), MeasuredDevice(name + "'", one, 1 << 30, 0)),
+        "shared" if shared else "links", "full", link, {} if shared else {(0, 1): link}, 1.7e9, "probes of\nm.onnx",
+    )  # fmt: skip
+    text = cluster_text(measured)
+    assert "2023-11-14" in text
+    assert "spread 3.4% of 57" in text
+    read, meant = parse_cluster(text), measured_cluster(measured)
+    assert [device.name for device in read.devices] == [device.name for device in meant.devices]
+    for ours, theirs in zip(read.devices, meant.devices, strict=True):
+        assert ours.speed == pytest.approx(theirs.speed, rel=1e-5)
+        assert ours.alpha_of == pytest.approx(theirs.alpha_of, rel=1e-5)
+        assert ours.moved_per_s == pytest.approx(theirs.moved_per_s, rel=1e-5)
+        assert ours.memory_bytes == theirs.memory_bytes
+    assert read.network.kind == meant.network.kind and read.network.overlap
+    assert read.link(0, 1) == pytest.approx(meant.link(0, 1), rel=1e-5)

@@ -1,0 +1,181 @@
+"""Runs that mean something: several inputs, tensors inside, and the word where outputs show nothing."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from ai_edge_litert.tools import flatbuffer_utils
+from onnx import TensorProto, helper
+
+from downset.equivalence.prove import prove
+from downset.fitting.fit import fit
+from downset.formats.reading import load
+from downset.runtimes.compare import compare, compare_outputs
+from downset.runtimes.feeds import RUNS, made_feeds
+from downset.runtimes.inputs import random_array
+from tests.equivalence.mutants import Mutant
+from tests.models import constant, installed_model
+from tests.networks import branchy
+from tests.tflite_net import TfliteNet
+
+SWIFTNET = Path(__file__).resolve().parents[3] / "shared" / "models" / "swiftnet_hpd_vwwc224_uint8.tflite"
+
+
+def constant_answers(path):
+    """Convolutions whose result is multiplied by a scale so small that every answer is the zero point."""
+    net = TfliteNet(4, dtype="int8")
+    y = net.conv(net.conv(net.input(2), 4, 3, relu=True), 4)
+    last = net.op("CONV_2D", (y, *net.weights((3, 1, 1, 4), 0)), 3, "Conv2DOptions", strideW=1, strideH=1)
+    net.main.tensors[last].quantization.scale = np.asarray([1e4], np.float32)
+    return net.save(path, [last])
+
+
+def overwritten(path, changed, count):
+    """Random bytes for the weights of the first `count` convolutions."""
+    model = flatbuffer_utils.read_model(str(path))
+    random, left = np.random.default_rng(1), count
+    conv = flatbuffer_utils.BuiltinOperator.CONV_2D
+    for operator in model.subgraphs[0].operators:
+        code = model.operatorCodes[operator.opcodeIndex]
+        if max(code.builtinCode, code.deprecatedBuiltinCode) == conv and left:
+            buffer = model.buffers[model.subgraphs[0].tensors[operator.inputs[1]].buffer]
+            buffer.data = random.integers(0, 256, len(buffer.data), dtype=np.uint8)
+            left -= 1
+    assert left == 0
+    return Mutant("weights", model).save(changed)
+
+
+def test_overwritten_weights_are_found_where_outputs_show_nothing(tmp_path, run, fails):
+    path = constant_answers(tmp_path / "m.tflite")
+    other = overwritten(path, tmp_path / "w.tflite", 2)
+    found = compare(path, other)
+    assert found.equal and found.varies is False and not found.proven
+    assert "has other values" in found.proof.reason
+    assert "differs by up to" in found.inside_note
+    fails(4, "verify", path, other, says="the outputs agree, but inside")
+    status, out, _ = run("verify", path, path)
+    assert status == 0
+    assert "proven the same network" in out
+    assert "the outputs are the same for every input tried" in out
+    # TFLite Micro shows no tensors inside: with no proof and no outputs that answer, nothing is known.
+    fails(6, "verify", path, other, "--runtime", "tflm", says="nothing is known")
+
+
+def test_swiftnet_with_weights_overwritten_is_found(tmp_path, fails):
+    """Its answer to any random input is [1, 255]."""
+    path = SWIFTNET if SWIFTNET.exists() else constant_answers(tmp_path / "m.tflite")
+    other = overwritten(path, tmp_path / "w.tflite", 19 if SWIFTNET.exists() else 3)
+    assert not prove(path, other).proven
+    fails(4, "verify", path, other, says="has other values")
+
+
+def test_a_fit_that_is_neither_proven_nor_shown_by_runs_is_not_shipped(tmp_path, monkeypatch):
+    from downset.errors import InvalidPlan
+    from downset.fitting import candidates
+    from downset.results import Proof
+
+    net = TfliteNet(5, dtype="int8", size=8)
+    x = net.input(2)
+    wide = [net.conv(x, 16) for _ in range(3)]  # one after another would need less
+    y = net.concat([net.conv(each, 2) for each in wide])
+    last = net.op("CONV_2D", (y, *net.weights((3, 1, 1, 6), 0)), 3, "Conv2DOptions", strideW=1, strideH=1)
+    net.main.tensors[last].quantization.scale = np.asarray([1e4], np.float32)
+    path = net.save(tmp_path / "m.tflite", [last])
+    found = fit(path, time_limit_s=1)
+    assert found.shipped != "original" and found.outputs.proven and not found.outputs.telling
+    monkeypatch.setattr(candidates, "prove", lambda *_: Proof(False, reason="so it is said"))
+    with pytest.raises(InvalidPlan, match=r"not proven the same \(so it is said\), and the outputs are the same"):
+        fit(path, time_limit_s=1)
+
+
+def chain(path, kinds):
+    """x * 0, and then operators that keep zero: outputs never change."""
+    nodes = [helper.make_node("Mul", ["x", "zero"], ["t0"], name="mul")]
+    nodes += [helper.make_node(kind, [f"t{at}"], [f"t{at + 1}"], name=f"{kind}{at}") for at, kind in enumerate(kinds)]
+    nodes[-1].output[0] = "y"
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])]
+    graph = helper.make_graph(nodes, "chain", inputs, outputs, [constant("zero", np.zeros(1, np.float32))])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def test_nothing_is_known_where_neither_files_nor_runs_tell(tmp_path, fails):
+    one, other = chain(tmp_path / "a.onnx", ["Abs", "Sin"]), chain(tmp_path / "b.onnx", ["Abs", "Tan"])
+    fails(6, "verify", one, other, says="not proven the same")
+
+
+def test_own_data_is_run_and_named_data_is_checked(tmp_path, run, fails):
+    path = branchy(tmp_path / "m.onnx")
+    image = np.full((1, 6, 9, 9), 0.25, np.float32)
+    np.save(tmp_path / "x.npy", image)
+    np.savez(tmp_path / "x.npz", x=image + 1)
+    np.savez(tmp_path / "wrong.npz", image=image)
+    np.save(tmp_path / "small.npy", image[:, :, 1:])
+    status, out, _ = run("verify", path, path, "--input", tmp_path / "x.npy", "--input", tmp_path / "x.npz", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found["inputs_tried"] == 2 and found["outputs_vary"] and found["tensors_inside"] > 5
+    fails(2, "verify", path, path, "--input", tmp_path / "wrong.npz", says="the inputs are x")
+    fails(2, "verify", path, path, "--input", tmp_path / "small.npy", says="the network takes float32[1, 6, 9, 9]")
+    fails(5, "verify", path, path, "--input", tmp_path / "none.npy", says="cannot read")
+
+
+def test_verify_and_fit_say_the_same_of_what_onnx_runtime_rounds(tmp_path, run):
+    """The fitted file runs in its own order, the original as ONNX Runtime does by default: the test runs both."""
+    path = branchy(tmp_path / "m.onnx")
+    result = fit(path, output=tmp_path / "f.onnx", time_limit_s=2, rewrite="off")
+    assert result.shipped != "original"
+    feeds = made_feeds(load(path), seed=0)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    theirs = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    assert options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    ours = onnxruntime.InferenceSession(str(tmp_path / "f.onnx"), options, providers=["CPUExecutionProvider"])
+    pairs = [
+        (one, other) for run in feeds for one, other in zip(ours.run(None, run), theirs.run(None, run), strict=True)
+    ]
+    worst = max(float(np.abs(one.astype(float) - other.astype(float)).max()) for one, other in pairs)
+    found = compare(path, tmp_path / "f.onnx")
+    assert result.outputs.max_abs_error == found.max_abs_error == worst
+    assert found.proof.proven and found.proof.optimised and found.rounds_alike
+    status, out, _ = run("verify", path, tmp_path / "f.onnx")
+    assert status == 0
+    assert "ONNX Runtime's own optimisation of it is compared by running" in out
+    if worst:
+        assert f"largest difference {worst:.2g}" in out
+
+
+def test_a_difference_beyond_rounding_is_one(tmp_path, fails):
+    path = branchy(tmp_path / "m.onnx")
+    model = onnx.load(str(path))
+    weight = onnx.numpy_helper.to_array(model.graph.initializer[0]) * np.float32(1.01)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, model.graph.initializer[0].name))
+    onnx.save(model, str(tmp_path / "o.onnx"))
+    assert not compare(path, tmp_path / "o.onnx").rounds_alike
+    fails(4, "verify", path, tmp_path / "o.onnx", says="differ in ort")
+
+
+def test_tensors_inside_are_compared_in_litert_and_state_over_steps(tmp_path):
+    streaming = installed_model("pymicro-wakeword", "okay_nabu.tflite")
+    found = compare_outputs(streaming, streaming, runtime="litert")
+    assert found.equal and found.runs == RUNS and found.inside > 20
+    assert compare_outputs(streaming, streaming, runtime="tflm").inside == 0
+
+
+def test_inputs_are_of_natural_range_and_repeatable():
+    graph = load(installed_model("pymicro-wakeword", "okay_nabu.tflite"))
+    (name,) = (graph.tensors[tensor].name for tensor in graph.inputs)
+    feeds, again, other = (made_feeds(graph, seed=seed) for seed in (0, 0, 1))
+    shape = graph.tensors[graph.inputs[0]].shape
+    np.testing.assert_array_equal(feeds[0][name], random_array(shape, "int8", seed=0, position=0))
+    for one, same in zip(feeds, again, strict=True):
+        np.testing.assert_array_equal(one[name], same[name])
+    assert all(run[name].dtype == np.int8 for run in feeds)
+    assert any((one[name] != two[name]).any() for one, two in zip(feeds, other, strict=True))
+    steps = np.abs(np.diff(feeds[1][name].astype(float), axis=-1)).mean()
+    assert steps < np.abs(np.diff(feeds[0][name].astype(float), axis=-1)).mean() / 2

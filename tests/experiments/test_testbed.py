@@ -1,0 +1,136 @@
+"""The testbed shapes what it says it shapes, and leaves nothing behind; where it cannot be made it says why in a line.
+
+Where this machine cannot make one (no root, no control groups), the tests hold it to refusing, and to doing nothing.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.testbed import bed as beds
+from experiments.testbed import shaping
+from experiments.testbed.bed import TestbedError, missing, open_bed
+from experiments.testbed.take_down import CPU, NETNS, names_of, take_down
+
+ROOT = Path(__file__).resolve().parents[2]
+LACKS = missing()
+MBPS = 8.0
+"""So slow that any machine could send it many times over."""
+
+
+def left(process):
+    groups = [CPU.parent / controller / names_of(process) for controller in ("cpu", "cpuacct")]
+    return [*NETNS.glob(f"{names_of(process)}*"), *(group for group in groups if group.exists())]
+
+
+def outside():
+    """What of the machine's own network a testbed must not change."""
+    names = sorted(path.name for path in Path("/sys/class/net").iterdir())
+    return names, Path("/proc/net/route").read_text()
+
+
+def built_or_refused(run, cpu_shares, **options):
+    """`run(bed)` inside a testbed; where this machine lacks something, that is what it is refused for."""
+    before = outside()
+    if LACKS is not None:
+        with pytest.raises(TestbedError) as refused, open_bed(cpu_shares, **options):
+            pass
+        assert str(refused.value) == LACKS
+        assert LACKS.count("\n") == 0
+    else:
+        with open_bed(cpu_shares, **options) as bed:
+            assert outside() == before
+            run(bed)
+    assert not left(os.getpid())
+    assert outside() == before
+
+
+def test_without_root_it_refuses_in_a_line_and_does_nothing(monkeypatch):
+    done = []
+    monkeypatch.setattr(beds.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(beds.subprocess, "run", lambda *words, **_: done.append(words))
+    monkeypatch.setattr(beds.subprocess, "Popen", lambda *words, **_: done.append(words))
+    monkeypatch.setattr(sys, "argv", ["shaping", "--quick"])
+    with pytest.raises(SystemExit) as end:
+        shaping.main()
+    said = str(end.value)
+    assert "run it as root" in said
+    assert "\n" not in said
+    assert not done
+
+
+def test_a_link_has_its_rate_and_disjoint_links_do_not_meet():
+    def run(bed):
+        got = shaping.flows_mbps(bed, [(0, 1), (2, 3)], 1_000_000)
+        assert all(one <= 1.1 * MBPS for one in got), got
+        assert sum(got) > 1.2 * MBPS, got
+
+    built_or_refused(run, [0.5] * 4, rate_mbps=MBPS, medium="links")
+
+
+def test_a_cell_has_one_rate_for_all():
+    def run(bed):
+        got = shaping.flows_mbps(bed, [(0, 1), (2, 3)], 1_000_000)
+        assert min(got) <= 0.6 * MBPS, got  # both flows have passed when the last one ends
+
+    built_or_refused(run, [0.5] * 4, rate_mbps=MBPS, medium="shared")
+
+
+def test_a_device_has_no_more_than_its_share():
+    def run(bed):
+        got = shaping.shares(bed, 1.5)
+        assert all(one <= 1.25 * share for one, share in zip(got, bed.cpu_shares, strict=True)), got
+
+    built_or_refused(run, [0.3, 0.1], rate_mbps=MBPS, medium="shared")
+
+
+def test_impossible_beds_are_refused():
+    for shares, rate, medium in (
+        ([0.5, 2.0], 50, "links"),
+        ([0.5, 0.5], [50, 20], "shared"),
+        ([0.5], [50, 20], "links"),
+    ):
+        with pytest.raises(TestbedError), open_bed(shares, rate_mbps=rate, medium=medium):
+            pass
+        assert not left(os.getpid())
+
+
+MAKES = """
+import sys, time
+from experiments.testbed.bed import TestbedError, open_bed
+try:
+    with open_bed([0.5, 0.5], rate_mbps=8, medium="links") as bed:
+        print(bed.start(1, ["sleep", "600"]).pid, flush=True)
+        time.sleep(600)
+except TestbedError as error:
+    print(error, flush=True)
+"""
+
+
+def test_a_maker_that_is_killed_leaves_nothing():
+    maker = subprocess.Popen([sys.executable, "-c", MAKES], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    said = maker.stdout.readline().strip()
+    if LACKS is not None:
+        assert said == LACKS
+        maker.wait(30)
+        return
+    inside = int(said)
+    assert left(maker.pid)
+    maker.send_signal(signal.SIGKILL)
+    maker.wait(30)
+    for _ in range(300):
+        if not left(maker.pid):
+            break
+        time.sleep(0.1)
+    assert not left(maker.pid)
+    stat = Path(f"/proc/{inside}/stat")  # its parent is gone: it is gone too, or waits to be buried
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_taking_down_what_is_not_there_is_no_error():
+    take_down("dsbed0-nothing")

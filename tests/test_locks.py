@@ -1,0 +1,44 @@
+"""What `make demo` and `make test` install is locked: every package that pyproject.toml asks for, within its limits."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def asked_for(extra):
+    """The requirements of an extra, those of the extras it names included."""
+    found = {}
+    for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]:
+        wanted = Requirement(text)
+        if wanted.name == "downset":
+            for other in wanted.extras:
+                found |= asked_for(other)
+        else:
+            found.setdefault(wanted.name, []).append(wanted.specifier)
+    return found
+
+
+def locked(name):
+    """By package: (version, how many hashes), for every pinned line."""
+    found = {}
+    for block in re.split(r"\n(?=[a-z0-9])", (ROOT / "locks" / f"{name}.txt").read_text()):
+        pinned = re.match(r"([a-z0-9._-]+)==(\S+)", block)
+        if pinned:
+            found.setdefault(pinned[1], []).append((pinned[2], block.count("--hash=sha256:")))
+    return found
+
+
+@pytest.mark.parametrize("extra", ["demo", "dev"])
+def test_every_requirement_is_pinned_within_its_limits_and_has_hashes(extra):
+    pins = locked(extra) | locked("torch")
+    assert all(count for versions in pins.values() for _, count in versions)
+    for name, limits in asked_for(extra).items():
+        assert name in pins, f"{name} is not in locks/{extra}.txt: run `make lock`"
+        for version, _ in pins[name]:
+            assert all(limit.contains(version, prereleases=True) for limit in limits), f"{name}: run `make lock`"
