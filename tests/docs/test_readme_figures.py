@@ -172,6 +172,10 @@ def test_stages_on_a_cpu():
     recorded = {titles[row["network"]]: row for row in rows("ios_cpu")}
     named = [*re.findall(r"([A-Z][\w-]*(?: V\d)?) \d\.\d+x", won), *re.split(r", | and ", kept.strip(" ."))]
     assert sorted(named) == sorted(recorded) == sorted(titles.values())
+    nasnet = recorded["NASNet-A"]["why"]
+    assert re.search(r"greedy, was faster than sequential in 16 of 21 fresh .* 1\.043x", nasnet)
+    assert "greedy won 16 of 21 rounds by 1.043x" in won
+    assert sum("too far to tell" in row["why"] for row in recorded.values()) == 2
     for title, row in recorded.items():
         assert (title in kept) == (row["chosen"] == "sequential"), title
         if row["chosen"] != "sequential":
