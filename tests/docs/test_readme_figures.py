@@ -46,10 +46,6 @@ FITTED = {
     "SwiftNet cast to int8": "shared: swiftnet_as_int8.tflite",
     "NASNet-A Mobile int8": "shared: nasnet_mobile_keras_rand_int8.tflite",
     "okay_nabu streaming": "pymicro-wakeword: okay_nabu.tflite",
-    "swift-f0": "swift-f0: model.onnx",
-    "basic-pitch .onnx": "basic-pitch: nmp.onnx",
-    "PP-OCRv6 detector": "rapidocr: PP-OCRv6_det_small.onnx",
-    "DenseNet-121": "onnx: light_densenet121.onnx",
 }
 
 
@@ -65,6 +61,46 @@ def test_fitted_models():
         assert (proven == "yes") == row["arena_bytes"]["proven"], name
         assert ("TFLite Micro" in name) == (row["target"] == "tflm"), name
         assert ("rewritten" in name) == bool(row.get("rewrites")), name
+
+
+SESSIONS = {
+    "swift-f0": ("swift-f0: model.onnx", ""),
+    "basic-pitch": ("basic-pitch: nmp.onnx", ""),
+    "PP-OCRv6 detector": ("rapidocr: PP-OCRv6_det_small.onnx", ""),
+    "PP-OCRv6 recogniser": ("rapidocr: PP-OCRv6_rec_small.onnx", ""),
+    "PP-OCR classifier": ("rapidocr: ch_ppocr_mobile_v2.0_cls_mobile.onnx", ""),
+    "SwiftNet": ("zoo: swiftnet_hpd", ""),
+    "SwiftNet, `--slower 1.1x`": ("zoo: swiftnet_hpd", "slower 1.1"),
+    "MobileNet v2 in strips": ("zoo: mobilenet_v2", "max_recompute 0.1"),
+    "MobileNet v2 in strips, `--slower 1.1x`": ("zoo: mobilenet_v2", "max_recompute 0.1, slower 1.1"),
+    "DenseNet-121": ("zoo: densenet121", ""),
+    "DARTS": ("zoo: darts", ""),
+    "SqueezeNet 1.0": ("zoo: squeezenet1_0", ""),
+}
+
+
+def sessions_row(row):
+    """The cells of a recorded row as the README shows them, without its name."""
+    first, alone, last = row["rows"][0], row["rows"][1], row["rows"][-1]
+    held = " → ".join(f"{one['held_bytes']:,}" for one in (first, alone, last))
+    used = " → ".join(f"{one['in_use_bytes']:,}" for one in (first, last))
+    grown = " → ".join(f"{one['process_bytes'] / (1 << 20):.1f}" for one in (first, last))
+    spent = " → ".join(f"{1000 * one['median_s']:.1f}" for one in (first, last))
+    ratio = f"{last['ratio']:.2f}x, {last['ratio_low']:.2f} to {last['ratio_high']:.2f}"
+    return [f"{row['shipped']}, {row['settings']}", held, used, grown, f"{spent} ({ratio})"]
+
+
+def test_sessions_of_onnx_runtime():
+    """Five of them are real models, and the program that was written for each gave the bytes of its claim."""
+    recorded = {(row["model"], row["how"]): row for row in rows("ort_sessions")}
+    _, lines = table("ONNX Runtime, one thread")
+    assert [line[0] for line in lines] == list(SESSIONS)
+    for name, *cells in lines:
+        row = recorded[SESSIONS[name]]
+        assert cells == sessions_row(row), name
+        assert row["reproduced"], name
+        assert all(row["printed"][figure] == row["rows"][-1][figure] for figure in ("in_use_bytes", "held_bytes"))
+    assert len([model for model, _ in recorded if not model.startswith("zoo")]) >= 5
 
 
 ORDERED = {

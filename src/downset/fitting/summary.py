@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job, Planned
@@ -14,9 +15,10 @@ from downset.plans import Arena
 from downset.reports.peak import peak_cause
 from downset.results import Comparison, Figure, Fit, Measured, OnChip
 from downset.runtimes.targets import TARGETS
+from downset.sessions import SessionTaken
 from downset.text import format_bytes
 
-__all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise"]
+__all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise", "with_sessions"]
 
 BLOCK_BYTES = 1024
 """What moves at a time between the chip and the memory beside it, in the simulation."""
@@ -50,7 +52,8 @@ def summarise(
     measured = None
     first = candidates[0].measured
     if first is not None and chosen.measured is not None:
-        details = {item.name: item.measured for item in candidates if item.measured is not None}
+        details = {item.label: item.measured for item in candidates if item.measured is not None}
+        details[chosen.label] = chosen.measured
         measured = Measured(job.target.name, first["total_bytes"], chosen.measured["total_bytes"], details)
     return Fit(
         str(job.path),
@@ -70,6 +73,15 @@ def summarise(
     )
 
 
+def with_sessions(
+    result: Fit, chosen: Candidate, rows: tuple[SessionTaken, ...], front: tuple[SessionTaken, ...]
+) -> Fit:
+    """The same with what sessions took, and the settings of the one that is shipped."""
+    if result.measured is None:
+        return result
+    return replace(result, session=chosen.settings, measured=replace(result.measured, rows=rows, front=front))
+
+
 def _bodies(graph: Graph) -> list[str]:
     """What to say of networks with operators that run bodies of their own (If, Loop, Scan)."""
     running = [op for op in graph.ops if kind_of(op.kind).category == "control flow"]
@@ -83,7 +95,7 @@ def _bodies(graph: Graph) -> list[str]:
 
 
 def _why_not_measured(job: Job, measured: Measured | None, notes: Sequence[str]) -> str:
-    if measured is not None or job.target.measure is None:
+    if measured is not None or (job.target.measure is None and job.target.sessions is None):
         return ""
     return next((note.removeprefix(NOT_MEASURED) for note in notes if note.startswith(NOT_MEASURED)), "")
 
