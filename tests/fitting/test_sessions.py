@@ -17,6 +17,7 @@ import downset as ds
 from downset.errors import LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Job
 from downset.fitting.measuring import front_of, least, without_slower
+from downset.formats.onnx.fitted import fitted_metadata, write_metadata
 from downset.runtimes import ort
 from downset.runtimes.ort_open import session_settings
 from downset.runtimes.ort_settings import onnxruntime_library, open_session, session_code
@@ -160,6 +161,17 @@ def test_a_fitted_file_says_what_it_is_and_what_it_holds(fitted):
     assert entries["downset.inputs"] == "x=1,3,8,8"
     held = {node.domain for node in onnx.load(str(folder / "f.onnx")).graph.node}
     assert ("com.microsoft" in held) == any("ONNX Runtime's own" in note for note in result.notes)
+
+
+def test_metadata_of_others_and_of_ours_stay(tmp_path):
+    """What the file said before, and what a rewrite said of it, are not lost; what is said again replaces."""
+    model = onnx.load(str(branchy_model(tmp_path / "m.onnx")))
+    for key in ("author", "downset.certificate", "downset.version"):
+        model.metadata_props.add(key=key, value="before")
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    write_metadata(tmp_path / "m.onnx", tmp_path / "o.onnx", {"version": "after"})
+    assert fitted_metadata(tmp_path / "o.onnx") == {"certificate": "before", "version": "after"}
+    assert "author" in {entry.key for entry in onnx.load(str(tmp_path / "o.onnx")).metadata_props}
 
 
 def test_options_that_only_onnx_runtime_has(tmp_path):
