@@ -17,6 +17,7 @@ from tests.distributed.plans_of_tasks import plan_of
 from tests.oracles_schedule import run
 from tests.pipelines.test_schedule import random_schedule, random_tasks
 from tests.pipelines.test_slots import random_buffers
+from tests.schedule_cases import TWO_BLOCKS, WRITER_AND_READER
 
 
 def followed(plan, *, frames, arrival_s=None, jitter=0.0, disturbances=()):
@@ -224,10 +225,9 @@ def test_latencies_do_not_grow_where_the_plan_keeps_up():
 
 
 def test_a_buffer_of_one_slot_holds_its_writer_back():
-    tasks = [TimedTask(1, (0,)), TimedTask(1, (1,), (0,))]
     orders = ((Turn(0, 0),), (Turn(1, 0),))
     for slots, period in ((1, 2), (2, 1)):
-        plan = plan_of(tasks, orders, 2, buffers=[(1, 5, slots, (0,), (1,))])
+        plan = plan_of(WRITER_AND_READER, orders, 2, buffers=[(1, 5, slots, (0,), (1,))])
         record, _ = followed(plan, frames=30)
         left = ended(record)
         assert left[20] - left[10] == 10 * period
@@ -235,10 +235,9 @@ def test_a_buffer_of_one_slot_holds_its_writer_back():
 
 
 def test_two_blocks_of_one_stage_need_two_frames_inside():
-    tasks = [TimedTask(3, (0,)), TimedTask(1, (1,)), TimedTask(1, (0,), (0, 1)), TimedTask(3, (1,), (0, 1))]
     for window, period in ((1, 6), (2, 4)):
-        found = cyclic_schedule(tasks, 2, window=window).schedule
-        left = ended(followed(plan_of(tasks, found.orders, window), frames=40)[0])
+        found = cyclic_schedule(TWO_BLOCKS, 2, window=window).schedule
+        left = ended(followed(plan_of(TWO_BLOCKS, found.orders, window), frames=40)[0])
         assert left[30] - left[10] == 20 * period
 
 

@@ -47,7 +47,7 @@ __all__ = ["split"]
     type=click.Choice(["leader", "direct"]),
     default="leader",
     show_default=True,
-    help="How exact hands rows on: through stages' leaders, or from device to device.",
+    help="How exact hands rows on: through stages' leaders, or directly where that is faster.",
 )
 @click.option("--source", metavar="DEVICE", help="Where frames come from, at a cost; default: outside, at none.")
 @click.option("--sink", metavar="DEVICE", help="Where results go; default: outside.")
@@ -140,6 +140,7 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from downset.reports.pipelines import (
         compared_lines,
         device_loads,
+        hand_over_line,
         period_line,
         sent_bytes,
         stage_rows,
@@ -148,7 +149,8 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from downset.text import printable
 
     cut = "columns" if any(block.axis for stage in plan.stages for block in stage.blocks) else "rows"
-    table = Table("stage", "operators", f"devices: {cut} (* leads)", "MMACs", "redundant", "kB sent")
+    leads = " (* leads)" if any(stage.leader >= 0 for stage in plan.stages) else ""
+    table = Table("stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "kB sent")
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(stage_rows(plan, stage))
         table.add_row(
@@ -166,5 +168,6 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
             *_megabytes(memory.get(number)),
         )  # fmt: skip
     out.print(table)
-    for line in (period_line(plan), utilisation_line(plan), *compared_lines(plan, compared)):
-        out.print(line, markup=False, soft_wrap=True)
+    for line in (hand_over_line(plan), period_line(plan), utilisation_line(plan), *compared_lines(plan, compared)):
+        if line is not None:
+            out.print(line, markup=False, soft_wrap=True)

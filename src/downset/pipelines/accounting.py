@@ -58,8 +58,8 @@ def accounting_of(
     check_choice("topology", topology, get_args(TopologyName))
     if comm == "paper" and topology == "direct":
         raise UsageError("comm paper knows no direct hand-over: its equations have leaders; use comm resources")
-    if window is not None and window < 1:
-        raise UsageError(f"a window holds at least one frame; given {window}")
+    if window is not None and not (window >= 1 and window == int(window)):
+        raise UsageError(f"a window holds at least one frame, a whole number; given {window}")
     names = [device.name for device in cluster.devices]
     ends = []
     for what, name in (("source", source), ("sink", sink)):

@@ -70,6 +70,7 @@ def _check_shape(plan: Pipeline) -> None:
         if device not in known:
             raise InvalidPlan(f"{what} is device {device}; the cluster has {len(known)}")
     _disjoint(plan.stages)
+    _check_rules(plan)
     for place, stage in enumerate(plan.stages):
         for device in sorted(_working(stage) - {*stage.devices}):
             raise InvalidPlan(f"stage {place}: device {device} works in it and is none of its devices")
@@ -82,6 +83,16 @@ def _check_shape(plan: Pipeline) -> None:
             if any(sum(strip.macs_of.values()) > strip.macs for strip in block.strips):
                 raise InvalidPlan(f"stage {place}: a strip with more MACs by kind than in all")
     _check_strips_are_tasks(plan)
+
+
+def _check_rules(plan: Pipeline) -> None:
+    """Blocks hand over directly exactly where their stage has no leader, which topology direct alone allows."""
+    for place, stage in enumerate(plan.stages):
+        if stage.leader == -1 and plan.topology != "direct":
+            raise InvalidPlan(f"stage {place} has no leader; topology {plan.topology} needs one")
+        for block in stage.blocks:
+            if (block.rule == "direct") != (stage.leader == -1):
+                raise InvalidPlan(f"stage {place}: rule {block.rule} of a block with leader {stage.leader}")
 
 
 def _counts(strip: Strip) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ plan is called proven where the bounds leave none below it. Tiles with columns a
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, Method, check_engine
 from downset.pipelines.accounting import Accounting, judged, latency_s, too_slow
+from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.direct.search import Limits, direct
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged, on_cuts, on_devices
@@ -201,8 +203,10 @@ def _direct(
         refused = error
     limits = Limits(deadline, math.inf if max_latency_s is None else max_latency_s, forbidden)
     known = [led.stages] if led is not None else []
-    if time.monotonic() < deadline:
-        known += rival_plans(problem, cluster, comm=accounting.comm, strict=strict)
+    coarse, cuts = _without_relays(problem, strict)
+    known += [on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK]
+    with contextlib.suppress(LimitReached):
+        known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
     found = direct(
         problem, cluster, accounting, limits, total_bound_s=total_bound_s(problem, cluster), known=known, incumbent=led
     )

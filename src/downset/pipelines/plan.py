@@ -9,7 +9,7 @@ from typing import Unpack
 from downset.clusters.model import Cluster
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import Graph
-from downset.methods import ChainName, EngineName, Method, check_engine, choose
+from downset.methods import ChainName, EngineName, Method, check_engine, check_time_limit, choose
 from downset.pipelines.accounting import TopologyName, accounting_of
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
@@ -58,6 +58,7 @@ def plan_pipeline(
     Raises UsageError for an unknown method, option, choice or device, InfeasibleError where no plan is within the
     latency or memory limit, with the least that would do."""
     check_engine(engine)
+    check_time_limit(time_limit_s)
     if max_latency_s is not None and not max_latency_s > 0:
         raise UsageError(f"max_latency_s is above 0 s; given {max_latency_s:g}")
     planner = choose(method, PIPELINERS, CONTRACT, options)

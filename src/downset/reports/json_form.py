@@ -14,6 +14,7 @@ from downset.memory.traffic import Traffic
 from downset.plans import DeviceMemory, Evidence, Order, Pipeline
 from downset.reports.pipelines import device_loads, sent_bytes
 from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun
+from downset.sessions import SessionSettings, SessionTaken
 
 __all__ = [
     "comparison_json",
@@ -39,7 +40,16 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "arena_bytes": _figure(fit.arena),
         "measured": None
         if measured is None
-        else {"runtime": measured.runtime, "before": measured.before, "after": measured.after},
+        else {
+            "runtime": measured.runtime,
+            "before": measured.before,
+            "after": measured.after,
+            "rows": [_session_taken(row) for row in measured.rows],
+            "front": [_session_taken(row) for row in measured.front],
+        },
+        "not_measured": fit.not_measured or None,
+        "session": None if fit.session is None else _settings(fit.session),
+        "session_path": fit.session_path,
         "shipped": fit.shipped,
         "notes": list(fit.notes),
         "outputs": comparison_json(fit.outputs),
@@ -57,6 +67,35 @@ def fit_json(fit: Fit) -> dict[str, Any]:
             {"on_chip_bytes": row.on_chip_bytes, "before": _traffic(row.before), "after": _traffic(row.after)}
             for row in fit.traffic
         ],
+    }
+
+
+def _session_taken(row: SessionTaken) -> dict[str, Any]:
+    latency = row.latency
+    return {
+        "file": row.file,
+        "settings": _settings(row.settings),
+        "in_use_bytes": row.in_use_bytes,
+        "held_bytes": row.held_bytes,
+        "process_bytes": row.process_bytes,
+        "latency": None
+        if latency is None
+        else {
+            "median_s": latency.median_s,
+            "rounds": latency.rounds,
+            "ratio": latency.ratio,
+            "ratio_low": latency.ratio_low,
+            "ratio_high": latency.ratio_high,
+        },
+    }
+
+
+def _settings(settings: SessionSettings) -> dict[str, Any]:
+    return {
+        "name": settings.name,
+        "options": dict(settings.options),
+        "config": dict(settings.config),
+        "arena": dict(settings.arena),
     }
 
 
