@@ -13,8 +13,8 @@ from itertools import product
 from statistics import median
 from typing import Any
 
-from downset import load_cluster
-from downset.pipelines.every_method import plan_by_every_method
+from downset import load_cluster, plan_pipeline
+from downset.pipelines.planners import PIPELINERS
 from experiments.rows import load_rows, save_rows
 from zoo import graph
 
@@ -23,15 +23,18 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "vgg16": {"classifier": False}, "yolov2": {"passthrough": False}, "resnet34": {}, "squeezenet": {},
     "mobilenet_v3_large": {}, "inception_v3": {},
 }  # fmt: skip
+EXHAUSTIVE_S = 1.0
+"""It would use any limit up."""
 CLUSTERS = ("pico_1mac", "pico_2mac", "pico_4mac", "pico_1mac_cell", "pico_2mac_cell", "pico_4mac_cell", "rpi_8")
 
 
 def row_of(network: str, cluster: str, seconds: float) -> dict[str, Any]:
     model = graph(network, weights=False, **NETWORKS[network])
-    plans = plan_by_every_method(model, load_cluster(cluster), time_limit_s=seconds)
-    periods = {method: plan.period_s for method, plan in plans.items() if plan is not None}
-    exact = plans["exact"]
-    assert exact is not None
+    plans = {}
+    for method in PIPELINERS:
+        limit_s = min(seconds, EXHAUSTIVE_S) if method == "exhaustive" else seconds
+        plans[method] = plan_pipeline(model, load_cluster(cluster), method=method, time_limit_s=limit_s)
+    periods, exact = {method: plan.period_s for method, plan in plans.items()}, plans["exact"]
     assert min(periods.values()) >= exact.period_s * (1 - 1e-9), (network, cluster, periods)
     return {
         "network": network, "cluster": cluster, "time_limit_s": seconds,
