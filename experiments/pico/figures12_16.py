@@ -20,7 +20,6 @@ coarser division than one unit a module would give that, but the paper does not 
 from __future__ import annotations
 
 import argparse
-import math
 from typing import Any
 
 from downset import Graph, load_cluster, plan_pipeline, simulate
@@ -148,7 +147,9 @@ def main() -> None:
             everything += table
     for comm in options.comm:
         own = [row for row in everything if "layerwise" in row and row["comm"] == comm]
-        best = [row["layerwise"] / row["pico"] for row in own] or [math.nan]
+        best = [row["layerwise"] / row["pico"] for row in own]
+        if not best:
+            continue
         print(
             f"\nThroughput of pico over layerwise, {comm}: {min(best):.1f} to {max(best):.1f}x; the abstract: 1.8 to "
             "6.8x"
