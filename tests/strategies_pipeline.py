@@ -45,7 +45,7 @@ def random_graph(random, *, units=3, rows=6):
                     tables.append(window_tables(made, extent, kernel=kernel, stride=stride, pad=(kernel - 1) // 2))
             tensors.append(SplitTensor(made, random.randint(1, 9)))
             first, last = zip(*tables, strict=True)
-            ops.append(SplitOp(random.randint(0, 40), tuple(sources), (len(tensors) - 1,), first, last, 0, whole))
+            ops.append(SplitOp(random.randint(0, 40), tuple(sources), (len(tensors) - 1,), first, last, (), whole))
         chain, left = [], list(range(len(ops)))
         while left:
             size = 1 if len(chain) < units - 1 else len(left)

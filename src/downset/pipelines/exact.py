@@ -19,6 +19,7 @@ proven.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,8 @@ from dataclasses import replace
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, Method, check_engine
-from downset.pipelines.accounting import Accounting, judged, latency_s
+from downset.pipelines.accounting import Accounting, judged, latency_s, too_slow
+from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.direct.search import Limits, direct
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged, on_cuts, on_devices
@@ -87,7 +89,9 @@ def exact(
         """Whether it is the best so far. Its orders are searched until `late_s`, if that is behind the limit."""
         nonlocal best, kept
         deadline = max(late_s, begin + time_limit_s)
-        found = judged(problem, cluster, drafts, accounting, below_s=best[0], deadline=deadline)
+        found = judged(
+            problem, cluster, drafts, accounting, below_s=best[0], deadline=deadline, max_latency_s=max_latency_s
+        )
         if found is None or any(
             not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices)
             for stage in found.frame.stages
@@ -169,9 +173,8 @@ def exact(
         )
         if not forbidden and max_latency_s is not None and least <= max_latency_s:
             return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
-        raise InfeasibleError(
-            f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least:.6g} s (--max-latency)"
-        )
+        assert max_latency_s is not None
+        raise too_slow(problem, cluster, accounting, max_latency_s, least, proven=True)
     value, note = best[0], ""
     if by_resources:  # a plan from outside the space may be below the bound of the space
         outside = value < bound * (1 - 1e-9)
@@ -208,8 +211,10 @@ def _direct(
         refused = error
     limits = Limits(deadline, math.inf if max_latency_s is None else max_latency_s, forbidden)
     known = [led.stages] if led is not None else []
-    if time.monotonic() < deadline:
-        known += rival_plans(problem, cluster, comm=accounting.comm, strict=strict)
+    coarse, cuts = _without_relays(problem, strict)
+    known += [on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK]
+    with contextlib.suppress(LimitReached):
+        known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
     found = direct(
         problem, cluster, accounting, limits, total_bound_s=total_bound_s(problem, cluster), known=known, incumbent=led
     )
