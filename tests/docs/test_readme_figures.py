@@ -273,7 +273,7 @@ def test_pipelines():
 def test_pipelines_of_every_cluster():
     """Periods of `pico` and of one device over `exact`'s, by cluster and network."""
     recorded = {(re.sub(r"\W|_", "", row["network"]), row["cluster"]): row for row in rows("pico_compare")}
-    header, lines = table("| `pico` / one device")
+    header, lines = table("`pico` / one device")
     names = [re.sub(r"\W", "", name.lower()).replace("mobilenetv3", "mobilenetv3large") for name in header[1:]]
     shown = {
         (name, line[0]): cell for line in lines for name, cell in zip(names, line[1:], strict=True) if cell.strip()
