@@ -293,6 +293,22 @@ def test_pipelines():
             assert numbers(name.split("alone")[1]) == [round(row["single_s"], 3)]
 
 
+def test_pipelines_of_every_cluster():
+    """Periods of `pico` and of one device over `exact`'s, by cluster and network."""
+    recorded = {(re.sub(r"\W|_", "", row["network"]), row["cluster"]): row for row in rows("pico_compare")}
+    header, lines = table("`pico` / one device")
+    names = [re.sub(r"\W", "", name.lower()).replace("mobilenetv3", "mobilenetv3large") for name in header[1:]]
+    shown = {
+        (name, line[0]): cell for line in lines for name, cell in zip(names, line[1:], strict=True) if cell.strip()
+    }
+    assert {key for key in recorded if key[0] in names} == set(shown)
+    for key, cell in shown.items():
+        row = recorded[key]
+        assert numbers(cell) == [round(row["over_pico"], 2), round(row["over_single"], 2)], key
+        assert row["over_pico"] >= 1, key
+        assert row["over_single"] >= 1, key
+
+
 def words_of(page):
     return " ".join((ROOT / "docs" / page).read_text().split())
 
