@@ -99,7 +99,10 @@ def test_sessions_of_onnx_runtime():
         row = recorded[SESSIONS[name]]
         assert cells == sessions_row(row), name
         assert row["reproduced"], name
-        assert all(row["printed"][figure] == row["rows"][-1][figure] for figure in ("in_use_bytes", "held_bytes"))
+        allowed = 0.01 if row["settings"] == "optimised" else 0
+        for figure in ("in_use_bytes", "held_bytes"):
+            claim = row["rows"][-1][figure]
+            assert abs(row["printed"][figure] - claim) <= allowed * claim, name
     assert len([model for model, _ in recorded if not model.startswith("zoo")]) >= 5
 
 
