@@ -28,6 +28,7 @@ from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, Method, check_engine
 from downset.pipelines.accounting import Accounting, judged, latency_s
+from downset.pipelines.baselines import INSIDE, MOMENT_S, OUTSIDE, QUICK, baselines
 from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.direct.search import Limits, direct
@@ -36,7 +37,6 @@ from downset.pipelines.early_fused import early_fused
 from downset.pipelines.exact_search import search
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem, joined
-from downset.pipelines.rivals import INSIDE, MOMENT_S, OUTSIDE, QUICK, rivals
 from downset.pipelines.single import single_draft
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
 from downset.text import format_bytes
@@ -235,7 +235,7 @@ def rival_plans(
     """What the other planners make of the problem, and every device by itself."""
     coarse, cuts = _without_relays(problem, strict)
     yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
-    for _, found in rivals(coarse, cluster, comm=comm):
+    for _, found in baselines(coarse, cluster, comm=comm):
         yield on_cuts(found.stages, cuts)
 
 
