@@ -4,10 +4,11 @@
 
 CPU seconds of this machine, measured, once each; periods are analytic. `search` is the compiled search for the least
 period where it is whole (on overlapping or shared networks: of one block a stage), `plan` all of `exact` under its
-usual limit of 10 s: also baselines, and stages of several blocks bounded and worked out. Goal: a second for at most eight distinct devices, or sixteen of four types, at 40 cuts. `pairs`: links whose rates differ
-from pair to pair, half to twice the cluster's, with eight distinct devices only. `chain of 40` is synthetic: layers of
-1 to 6 MMAC a row, kernels of 1, 3 and 5, 224 rows. Recorded rows whose `comm` is an earlier model are from before
-pipelines were priced by resources: of these the search's CPU seconds still hold, the other columns do not.
+usual limit of 10 s: also baselines, and stages of several blocks bounded and worked out. Goal: a second for at most
+eight distinct devices, or sixteen of four types, at 40 cuts. `pairs`: links whose rates differ from pair to pair, half
+to twice the cluster's, with eight distinct devices only. `chain of 40` is synthetic: layers of 1 to 6 MMAC a row,
+kernels of 1, 3 and 5, 224 rows. Recorded rows whose `comm` is an earlier model are from before pipelines were priced by
+resources: of these the search's CPU seconds still hold, the other columns do not.
 """
 
 from __future__ import annotations

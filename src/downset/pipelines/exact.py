@@ -173,29 +173,32 @@ def _direct(
     time_limit_s: float, engine: EngineName, several_blocks: bool, forbidden: frozenset[tuple[int, int, int]],
     strict: tuple[int, ...] | None,
 ) -> FoundPipeline:  # fmt: skip
-    """Stages handed over directly, or the best plan with leaders where none is better. With leaders first, in at most
-    half of the time."""
+    """Stages handed over directly, or the best plan with leaders where none is better. With leaders first; what they
+    leave of the time is spent on direct hand-over."""
     deadline = time.monotonic() + time_limit_s
     led, refused = None, None
     try:
         led = exact(
             problem, cluster, accounting=replace(accounting, topology="leader"), max_latency_s=max_latency_s,
-            time_limit_s=time_limit_s / 2, engine=engine, several_blocks=several_blocks, forbidden=forbidden,
+            time_limit_s=time_limit_s, engine=engine, several_blocks=several_blocks, forbidden=forbidden,
             strict=strict,
         )  # fmt: skip
     except (InfeasibleError, LimitReached) as error:
         refused = error
     limits = Limits(deadline, math.inf if max_latency_s is None else max_latency_s, forbidden)
     known = [led.stages] if led is not None else []
-    coarse, cuts = _without_relays(problem, strict)
-    known += [on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK]
-    with contextlib.suppress(LimitReached):
-        known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
-    found = direct(
+    if not limits.late():
+        coarse, cuts = _without_relays(problem, strict)
+        known += [
+            on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK
+        ]
+        with contextlib.suppress(LimitReached):
+            known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
+    best = direct(
         problem, cluster, accounting, limits, total_bound_s=total_bound_s(problem, cluster), known=known, incumbent=led
     )
-    if found is not None:
-        return found
+    if best is not None:
+        return best
     raise LimitReached(f"no pipeline found in {time_limit_s:g} s with direct hand-over; with leaders: {refused}")
 
 
