@@ -4,6 +4,8 @@ from downset.arenas.plan import plan_arena as plan_arena
 from downset.arenas.plan import plan_shared as plan_shared
 from downset.clusters.model import Cluster as Cluster
 from downset.clusters.toml_file import load_cluster as load_cluster
+from downset.distributed.serving.serve import RunningPipeline as RunningPipeline
+from downset.distributed.serving.serve import serve as serve
 from downset.distributed.simulator import Disturbance as Disturbance
 from downset.distributed.simulator import simulate as simulate
 from downset.errors import DownsetError as DownsetError
@@ -54,12 +56,18 @@ from downset.reports.inspection import inspect as inspect
 from downset.reports.memory_map import memory_map as memory_map
 from downset.reports.text import report as report
 from downset.results import Comparison as Comparison
+from downset.results import DeviceUse as DeviceUse
 from downset.results import Fit as Fit
 from downset.results import Inspection as Inspection
+from downset.results import Served as Served
+from downset.results import ServeEvent as ServeEvent
 from downset.results import Simulation as Simulation
 from downset.results import StageResult as StageResult
 from downset.results import StageRun as StageRun
 from downset.runtimes.compare import compare as compare
+from downset.runtimes.ort_open import ort_session as ort_session
+from downset.sessions import SessionSettings as SessionSettings
+from downset.sessions import SessionTaken as SessionTaken
 from downset.stages.plan import plan_stages as plan_stages
 from downset.stages.problem import StageProblem as StageProblem
 from downset.tuning.profiles import Profiles as Profiles
@@ -72,6 +80,7 @@ __all__ = [
     "Cluster",
     "Comparison",
     "Device",
+    "DeviceUse",
     "Disturbance",
     "DownsetError",
     "Evidence",
@@ -91,6 +100,11 @@ __all__ = [
     "Plan",
     "Profiles",
     "Record",
+    "RunningPipeline",
+    "ServeEvent",
+    "Served",
+    "SessionSettings",
+    "SessionTaken",
     "Shard",
     "SharedObjects",
     "Simulation",
@@ -116,6 +130,7 @@ __all__ = [
     "memory_map",
     "open_device",
     "order_problem",
+    "ort_session",
     "peak_bytes",
     "plan_arena",
     "plan_by_every_method",
@@ -128,6 +143,7 @@ __all__ = [
     "read_records",
     "report",
     "run_stages",
+    "serve",
     "simulate",
     "tune_stages",
     "verify",

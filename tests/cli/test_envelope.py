@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 
 from downset.cli import _COMMANDS
@@ -37,6 +38,10 @@ def files(tmp_path_factory):
     (folder / "home.toml").write_text(CLUSTER)
     output_of("stage", model, *STAGE, "-o", folder / "stages.json", "-q")
     output_of("split", model, "--cluster", folder / "home.toml", "-o", folder / "pipeline.json", "-q")
+    np.save(folder / "frames.npy", np.zeros((3, 1, 3, 8, 8), np.float32))
+    np.save(folder / "few.npy", np.zeros((3, 1, 3, 8), np.float32))
+    output_of("keys", "init", "--authority", folder / "mine")
+    output_of("keys", "issue", "d0", "--host", "127.0.0.2", "--authority", folder / "mine")
     return folder
 
 
@@ -54,6 +59,8 @@ SUCCEEDS = {
     "arena": ("arena", "records.csv"),
     "split": ("split", "m.onnx", "--cluster", "home.toml", "-q"),
     "simulate": ("simulate", "pipeline.json", "--frames", "20"),
+    "serve": ("serve", "m.onnx", "--cluster", "home.toml", "--input", "frames.npy", "-o", "served.npz", "-q"),
+    "worker": ("worker", "--head", "127.0.0.1:9", "--name", "d0", "--keys", "mine/d0", "--wait", "1ms", "-q"),
     "stage": ("stage", "m.onnx", *STAGE, "-q"),
     "run": ("run", "m.onnx", "--plan", "stages.json", "--runs", "1", "--check"),
     "profiles": ("profiles", "list"),
@@ -72,6 +79,8 @@ FAILS = [
     ("arena", "infeasible", 3, ("arena", "records.csv", "--capacity", "10")),
     ("split", "load", 5, ("split", "m.onnx", "--cluster", "none.toml")),
     ("simulate", "usage", 2, ("simulate", "stages.json")),
+    ("serve", "usage", 2, ("serve", "m.onnx", "--cluster", "home.toml", "--input", "few.npy")),
+    ("worker", "usage", 2, ("worker", "--head", "nowhere", "--name", "d0", "--keys", "mine/d0")),
     ("stage", "usage", 2, ("stage", "m.onnx", "--runs", "1")),
     ("run", "invalid", 4, ("run", "other.onnx", "--plan", "stages.json", "--shape", "x=2,3,8,8")),
     ("profiles", "usage", 2, ("profiles", "forget")),

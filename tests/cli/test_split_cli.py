@@ -85,9 +85,14 @@ def test_latency_and_communication_are_options(model, tmp_path):
     free = json.loads(run("split", model, "--cluster", home, "--json", "-q"))
     paper = json.loads(run("split", model, "--cluster", home, "--json", "-q", "--comm", "paper"))
     assert paper["period_s"] <= free["period_s"]
-    with pytest.raises(DownsetError, match=r"least is [\d.]+") as error:
-        run("split", model, "--cluster", home, "--max-latency", "1ms")
-    assert error.value.exit_code == 3
+    for options, says, code in (
+        (("--max-latency", "1ms"), r"all devices together compute .*; the least found is [\d.]+", 3),
+        (("--max-latency", "60ms"), r"was found; the least found is [\d.]+", 6),
+        (("--max-latency", "1ms", "--comm", "paper"), r"the least is [\d.]+", 3),
+    ):
+        with pytest.raises(DownsetError, match=says) as error:
+            run("split", model, "--cluster", home, *options)
+        assert error.value.exit_code == code
 
 
 @pytest.mark.parametrize(
@@ -210,7 +215,7 @@ def test_the_latency_that_would_do_does(model, tmp_path):
     home = cluster_file(tmp_path)
     with pytest.raises(DownsetError) as caught:
         run("split", model, "--cluster", home, "--max-latency", "1ms", "-q")
-    least = float(str(caught.value).split("the least is ")[1].split()[0])
+    least = float(str(caught.value).split("the least found is ")[1].split()[0])
     enough = json.loads(
         run("split", model, "--cluster", home, "--max-latency", f"{least * 1.001:.9f}s", "--json", "-q")
     )

@@ -201,6 +201,10 @@ def message(**changed):
     return lambda plan: next(task["transfer"] for task in plan["tasks"] if task["transfer"]).update(changed)
 
 
+def buffer(**changed):
+    return lambda plan: plan["schedule"]["buffers"][0].update(changed)
+
+
 def schedule(**changed):
     return lambda plan: plan["schedule"].update(changed)
 
@@ -225,7 +229,14 @@ def schedule(**changed):
         (schedule(load_bound_s=0.0), "load bound 0 s"),
         (lambda plan: plan["tasks"].pop(), "no task|each of its tasks once"),
         (lambda plan: plan["tasks"][-1].update(after=[10**6]), "not all before it"),
-        (lambda plan: plan["memory"][0].update(arena_bytes=10**15), "more than its"),
+        (lambda plan: plan["memory"][0].update(arena_bytes=10**15), "states 1000000000000000 bytes of arena, but has"),
+        (lambda plan: plan["memory"][0].update(weights_bytes=10**15), "more than its"),
+        (lambda plan: plan["memory"].pop(), "with buffers is not in the plan's memory"),
+        (buffer(slots=0), "no device, slot, bytes or place"),
+        (buffer(device=9), "no device, slot, bytes or place"),
+        (buffer(readers=[]), "names no tasks"),
+        (buffer(writers=[10**6]), "names no tasks"),
+        (buffer(nbytes=10**9), "bytes of arena|share bytes"),
         (lambda plan: plan.update(entry=9), "entry is device 9"),
         (lambda plan: plan.update(period_s=1.0), "less than the stated period 1 s"),
         (lambda plan: plan.update(latency_s=1.0), "the plan states latency_s 1,"),

@@ -20,7 +20,7 @@ from downset.commands.options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from downset.plans import Pipeline
+    from downset.plans import DeviceMemory, Pipeline
 
 __all__ = ["split"]
 
@@ -125,6 +125,14 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def _megabytes(held: DeviceMemory | None) -> tuple[str, ...]:
+    """Weights, what the runtime takes, arena, and all of it."""
+    if held is None:
+        return ("-",) * 4
+    parts = (held.weights_bytes, held.overhead_bytes, held.arena_bytes, held.total_bytes)
+    return tuple(f"{_short(nbytes / 1e6)} MB" if nbytes else "0" for nbytes in parts)
+
+
 def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
@@ -150,13 +158,15 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
             f"{stage.redundant_macs / max(stage.macs, 1):.1%}", _short(sent_bytes(plan, place) / 1e3),
         )  # fmt: skip
     out.print(table)
-    table = Table("device", "computes", "sends", "receives", "of a period", "memory")
-    memory = {held.device: held.total_bytes for held in plan.memory}
+    table = Table("device", "computes", "sends", "receives", "of a period", "weights", "runtime", "arena", "memory")
+    memory = {held.device: held for held in plan.memory}
     for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True)):
         seconds = (load.compute_s, load.send_s, load.receive_s)
         share = sum(seconds) / plan.period_s if plan.period_s else 0.0
-        held = f"{_short(memory[number] / 1e6)} MB" if number in memory else "-"
-        table.add_row(escape(printable(device.name)), *(f"{one:.4g} s" for one in seconds), f"{share:.0%}", held)
+        table.add_row(
+            escape(printable(device.name)), *(f"{one:.4g} s" for one in seconds), f"{share:.0%}",
+            *_megabytes(memory.get(number)),
+        )  # fmt: skip
     out.print(table)
     for line in (hand_over_line(plan), period_line(plan), utilisation_line(plan), *compared_lines(plan, compared)):
         if line is not None:

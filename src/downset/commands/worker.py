@@ -8,7 +8,8 @@ from typing import Any
 
 import rich_click as click
 
-from downset.commands.options import BYTES, console
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import BYTES, SECONDS, console
 
 __all__ = ["worker"]
 
@@ -25,22 +26,25 @@ __all__ = ["worker"]
 @click.option(
     "--shards", type=click.Path(), help="Where shards are kept; default: downset/shards in the user's cache folder."
 )
-@click.option("--once", is_flag=True, help="End when the first head has ended, instead of waiting for the next.")
+@click.option("--wait", "wait_s", type=SECONDS, help="End where no head was there for so long; default: never.")
+@json_option("worker")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
-def worker(head: str, name: str, keys: str, quiet: bool, **options: Any) -> None:
+def worker(head: str, name: str, keys: str, quiet: bool, as_json: bool, **options: Any) -> None:
     """Serve as device NAME until stopped: join the head whenever one is there."""
     from downset.distributed.keys import open_keys, ray_environment
     from downset.distributed.serving.worker import WorkerOptions, work
 
     talk = console(stderr=True, quiet=quiet)
     environment = ray_environment(open_keys(keys))
-    work(
+    joined = work(
         WorkerOptions(
             head, name, environment, options["address"], options["object_store"], options["threads"],
-            Path(options["shards"]) if options["shards"] is not None else _kept(), once=options["once"],
+            Path(options["shards"]) if options["shards"] is not None else _kept(), wait_s=options["wait_s"],
         ),
         told=lambda line: talk.print(line, markup=False, soft_wrap=True),
     )  # fmt: skip
+    if as_json:
+        print_json("worker", {"name": name, "joined": joined})
 
 
 def _kept() -> Path:

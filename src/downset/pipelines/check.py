@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from downset.errors import InvalidPlan
 from downset.graph.core import Graph
 from downset.graph.row_form import RowForm
+from downset.pipelines.check_buffers import check_buffers
 from downset.pipelines.check_rows import PlanRows, check_rows
 from downset.pipelines.check_times import check_times
 from downset.plans import Block, Pipeline, PipelineStage, Strip
@@ -26,7 +27,9 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     cover its frame; MACs and bytes are what the rows of a strip need, redundant MACs those above what somebody reads;
     every strip is one task; a task reads and sends what its device holds when the tasks before it are done; every
     resource does its tasks once a round, in orders that do not deadlock; times follow from MACs, bytes and the cluster;
-    the period is what the orders settle at; no device holds more than it has; bound <= period, equal if proven."""
+    the period is what the orders settle at, the latency what a frame alone takes by them; buffers are those of the rows
+    that tasks read and write, share no bytes where both may be in use, and with the weights are what devices hold; none
+    holds more than it has; bound <= period, equal if proven."""
     predecessors = graph.predecessors()
     done: set[int] = set()
     for place, stage in enumerate(plan.stages):
@@ -47,6 +50,7 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
         _check_macs(least, stage, place)
     check_rows(rows, plan)
     check_times(plan)
+    check_buffers(rows, plan)
 
 
 def verify_without_graph(plan: Pipeline) -> None:

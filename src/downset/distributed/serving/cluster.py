@@ -12,6 +12,7 @@ from downset.distributed.keys import open_keys, ray_environment, token_environme
 from downset.distributed.serving.nodes import (
     LEAST_STORE_BYTES,
     LOCAL_ADDRESS,
+    Node,
     NodeOptions,
     free_port,
     start_node,
@@ -39,11 +40,11 @@ def cluster(
     local = head is None
     if not local and keys is None:
         raise UsageError("off this machine nothing runs without keys: make them with `downset keys`, give --keys")
+    address, port = (LOCAL_ADDRESS, 0) if head is None else host_and_port(head)
     with ExitStack() as stack:
         folder = working_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         environment = _environment(folder, keys)
-        address, port = (LOCAL_ADDRESS, 0) if head is None else host_and_port(head)
         port = free_port(address, port)
         node = start_node(
             NodeOptions(
@@ -51,14 +52,16 @@ def cluster(
             )
         )
         stack.callback(node.stop)
+        nodes: list[Node] = []
         for number, name in enumerate(devices if local else ()):
             own = folder / f"d{number}"
             there = {**environment, "DOWNSET_SHARDS": str(own / "shards"), "DOWNSET_THREADS": str(threads or 1)}
             joins = NodeOptions(
                 address, own, head=f"{address}:{port}", device=name, object_store_bytes=store_bytes, environment=there
             )
-            stack.callback(start_node(joins).stop)
-        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads)
+            nodes.append(start_node(joins))
+            stack.callback(nodes[-1].stop)
+        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads, local_nodes=nodes)
         stack.callback(fleet.close)
         fleet.connect(node)
         yield fleet

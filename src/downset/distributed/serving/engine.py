@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -28,7 +28,7 @@ from downset.distributed.serving.membership import Membership
 from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.run import Frame, Run
-from downset.errors import UnsupportedError, UsageError
+from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.plans import Pipeline
 from downset.results import ServeEvent
 
@@ -136,19 +136,23 @@ class Engine:
         self._advisor.stop()
 
     def _watch(self) -> None:
-        """Asks for signs of life and for nodes, on a thread of its own: planning may keep the engine's busy."""
+        """Asks for signs of life and for nodes, on a thread of its own: planning may keep the engine's busy, and
+        devices that hear nothing end."""
         while not self._ended:
             try:
                 present = self._fleet.present()
             except Exception as error:  # Ray's own, where the head is gone, and two workers of one name
                 self._events.put(partial(self._fail, error))
                 return
+            self._members.ping(self._pong)
             self._events.put(partial(self._present, present))
             time.sleep(PING_S)
 
-    def _present(self, nodes: Any) -> None:
+    def _present(self, nodes: Collection[str]) -> None:
         self._members.present(nodes, time.monotonic())
-        self._members.ping(lambda device, value: self.record.memory(device, int(value["most_rss_bytes"])))
+
+    def _pong(self, device: str, value: Mapping[str, Any]) -> None:
+        self.record.memory(device, int(value["most_rss_bytes"]))
 
     def _tick(self, now: float) -> None:
         for device, reason in self._health.lost(now) + ([] if self._run is None else self._run.overdue(now)):
@@ -194,9 +198,16 @@ class Engine:
         deployment = self._ready_for.get(left)
         self._advisor.forget()
         if deployment is None:
-            deployment = self._shards.deployment(self._planning.plan(left, self._factors()))
+            deployment = self._planned(left)
         plan_s = time.monotonic() - begun_s
         self._move_to(deployment, ServeEvent(0.0, "replanned", device, "without it", plan_s=plan_s))
+
+    def _planned(self, devices: frozenset[str]) -> Deployment:
+        """Raises InfeasibleError where there is nothing left to plan on."""
+        try:
+            return self._shards.deployment(self._planning.plan(devices, self._factors()))
+        except UsageError as error:
+            raise InfeasibleError(f"no plan is left: {error}") from None
 
     def _deployment(self) -> Deployment:
         assert self._run is not None

@@ -24,6 +24,8 @@ DEADLINE_FACTOR = 10.0
 SLOW_FRAMES = 4
 SLOW = 1.6
 RECOVERED = 1.25
+LEAST_EXCESS_S = 0.02
+"""A frame that takes less than this more than usual says nothing: systems take as much for themselves."""
 _BASELINE_SAMPLES = 5
 
 
@@ -109,8 +111,11 @@ class Pace:
         """A frame has left: what its devices took for it counts."""
         for device, number in [key for key in self._now if key[1] == frame]:
             seconds, usual = self._now.pop((device, number))
+            planned = self.factor.get(device, 1.0)
             if usual > 0:
-                self._ratios.setdefault(device, deque(maxlen=SLOW_FRAMES)).append(seconds / usual)
+                notable = abs(seconds - planned * usual) > LEAST_EXCESS_S
+                ratios = self._ratios.setdefault(device, deque(maxlen=SLOW_FRAMES))
+                ratios.append(seconds / usual if notable else planned)
 
     def changed(self) -> dict[str, float]:
         """By device: the factor it should be planned with, where that has changed by enough."""

@@ -19,6 +19,7 @@ _log = logging.getLogger("downset.serving")
 _RETURNS_AFTER_S = 1.0
 """A device that was lost is started again after so long, twice as long after each loss, up to a minute."""
 _MOST_S = 60.0
+_OPEN_QUESTIONS = 8
 _STARTING_S = 60.0
 
 
@@ -76,10 +77,11 @@ class Membership:
         return known
 
     def ping(self, answered: Callable[[str, Mapping[str, Any]], None]) -> None:
-        """Ask every device for a sign of life; no more where four questions are open."""
-        for device in sorted(self.alive):
-            if self._unanswered[device] < 4:
-                self._unanswered[device] += 1
+        """Ask every device for a sign of life; no more where so many questions are open that it is lost. On any thread;
+        the answers come on the engine's."""
+        for device in tuple(self.alive):
+            if self._unanswered.get(device, 0) < _OPEN_QUESTIONS:
+                self._unanswered[device] = self._unanswered.get(device, 0) + 1
                 self._calls.call(device, "ping", then=partial(self._pong, device, answered))
 
     def _pong(self, device: str, answered: Callable[[str, Mapping[str, Any]], None], value: Mapping[str, Any]) -> None:

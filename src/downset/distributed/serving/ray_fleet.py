@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from downset.distributed.serving.device import Device
@@ -24,10 +24,17 @@ _GROUP_OF = {
     "compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive", "keep": "setup",
     "begin": "setup",
 }  # fmt: skip
+_log = logging.getLogger("downset.serving")
 _CONNECTS_S = 60.0
 _LOOKS_S = 0.5
 """How often a device that waits for rows looks whether they are still wanted."""
 _RESOURCE = device_resource("")
+
+
+def _logged(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
+    del ignore_prefix
+    for line in data["lines"]:
+        _log.info("Ray: %s", line)
 
 
 def _fetched(reference: Any, wanted: Callable[[], bool]) -> Any:
@@ -49,7 +56,12 @@ class RayDevice(Device):
 class RayFleet:
     """The driver's connection to a cluster. One at a time in a process: Ray's connection is the process's own."""
 
-    def __init__(self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0) -> None:
+    def __init__(
+        self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0,
+        local_nodes: Sequence[Node] = (),
+    ) -> None:  # fmt: skip
+        self.local_nodes = tuple(local_nodes)
+        """Nodes of devices that were started on this machine."""
         self._changed = {**common_environment(), **environment}
         self._before = {name: os.environ.get(name) for name in self._changed}
         os.environ.update(self._changed)
@@ -68,6 +80,11 @@ class RayFleet:
         core.Config.initialize("")
         core.AuthenticationTokenLoader.instance().reset_cache()
 
+    def _quieten(self) -> None:
+        """Ray prints what happens to its workers to stdout, which is for data."""
+        worker = optional_library("ray._private.worker", what="running pipelines on devices", extra="cluster")
+        worker.print_to_stdstream = _logged
+
     def connect(self, node: Node | None = None) -> None:
         """Connect to the head. Raises UnsupportedError where it does not answer, or `node`, the head's, has ended."""
         until = time.monotonic() + _CONNECTS_S
@@ -77,6 +94,7 @@ class RayFleet:
                     address=self._head, _node_ip_address=self._address, namespace="downset", log_to_driver=False,
                     configure_logging=False, logging_level=logging.ERROR,
                 )  # fmt: skip
+                self._quieten()
                 return
             except (ConnectionError, RuntimeError, OSError, TimeoutError) as error:
                 with contextlib.suppress(Exception):
@@ -173,6 +191,8 @@ class RayFleet:
             return error
         if isinstance(error, exceptions.RayActorError):
             return DeviceLost(device, "its process has ended")
+        if isinstance(cause, MemoryError):
+            return DeviceLost(device, "it is out of memory")
         if isinstance(cause, exceptions.RayActorError | exceptions.ObjectLostError):
             return DeviceLost("", "what it sent is gone")
         if isinstance(error, exceptions.RayTaskError):

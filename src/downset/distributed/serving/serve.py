@@ -230,9 +230,9 @@ def _inputs(graph: Graph, frame: Frame) -> tuple[Array, ...]:
         missing = [meta.name for meta in metas if meta.name not in frame]
         if missing or len(frame) != len(metas):
             raise UsageError(f"a frame has {', '.join(map(repr, frame))}; the inputs are {[m.name for m in metas]}")
-        arrays = [frame[meta.name] for meta in metas]
+        arrays: list[Any] = [frame[meta.name] for meta in metas]
     else:
-        arrays = [frame] if isinstance(frame, np.ndarray) else list(frame)
+        arrays = list(frame) if isinstance(frame, list | tuple) else [frame]
     if len(arrays) != len(metas):
         raise UsageError(f"a frame has {len(arrays)} arrays, and the network {len(metas)} inputs")
     for meta, array in zip(metas, arrays, strict=True):

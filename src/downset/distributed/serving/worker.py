@@ -24,7 +24,7 @@ _EARLY_ENDS = 5
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """`environment`: certificates and token. `address`: of this machine; None: that of its route to the head. `shards`:
-    the folder that keeps them. `once`: end with the first head."""
+    the folder that keeps them. `wait_s`: end where no head was there for so long; None: never."""
 
     head: str
     name: str
@@ -33,31 +33,32 @@ class WorkerOptions:
     object_store_bytes: int
     threads: int
     shards: Path
-    once: bool = False
+    wait_s: float | None = None
 
 
-def work(options: WorkerOptions, *, told: Callable[[str], None]) -> None:
-    """Serve until stopped, or until the head is gone where that is enough. `told` hears what happens.
+def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
+    """Serve until stopped, or until no head is there; how many were joined. `told` hears what happens.
 
     Raises UsageError for a head that is not HOST:PORT or has no address, UnsupportedError where the node ends again and
     again soon after its start."""
     host, port = host_and_port(options.head)
-    early, waits = 0, False
+    early = joined = 0
+    since_s: float | None = None
     while True:
         address = options.address or _own_address(host, port)
         if not _answers(host, port):
-            if not waits:
+            if since_s is None:
+                since_s = time.monotonic()
                 told(f"{options.name}: waiting for the head at {options.head}")
-            waits = True
+            if options.wait_s is not None and time.monotonic() - since_s > options.wait_s:
+                return joined
             time.sleep(_LOOKS_S)
             continue
-        waits, begun_s = False, time.monotonic()
+        since_s, begun_s, joined = None, time.monotonic(), joined + 1
         said = _serve_once(options, address, host, port, told)
         early = early + 1 if time.monotonic() - begun_s < _ENDED_EARLY_S else 0
         if early >= _EARLY_ENDS:
             raise UnsupportedError(f"Ray's node ended {early} times soon after its start: {said}")
-        if options.once:
-            return
 
 
 def _serve_once(

@@ -1,0 +1,149 @@
+"""`downset serve` and `downset worker` as users run them; what ends them leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from downset.distributed.serving.node_guard import session_processes
+from tests.distributed.thread_fleet import unsplit
+from tests.models import branchy_model
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.xdist_group("cluster")
+
+CLUSTER = '[network]\nkind = "links"\nrate_mbps = 800\noverlap = true\n' + "".join(
+    f'[[device]]\nname = "{name}"\nmac_per_s = 1e5\n' for name in ("left", "right")
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("serve")
+    branchy_model(folder / "net.onnx")
+    (folder / "home.toml").write_text(CLUSTER)
+    frames = np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32)
+    np.save(folder / "frames.npy", frames)
+    np.save(folder / "many.npy", np.broadcast_to(frames[:1], (20_000, 3, 8, 8)))
+    return folder
+
+
+@pytest.fixture
+def here(files, monkeypatch):
+    monkeypatch.chdir(files)
+    return files
+
+
+def test_local_from_frames_to_results(here, run):
+    status, out, err = run(
+        "serve", "net.onnx", "--cluster", "home.toml", "--input", "frames.npy", "-o", "out.npz", "-v"
+    )
+    assert status == 0, err
+    expected = unsplit(here / "net.onnx", [{"x": frame[None]} for frame in np.load("frames.npy")])
+    with np.load("out.npz") as found:
+        for name in ("flat", "joined"):
+            assert found[name].shape[0] == 12
+            for one, other in zip(found[name], expected, strict=True):
+                np.testing.assert_allclose(one, other[name], rtol=1e-3, atol=1e-4)
+    assert re.search(r"measured: 12 of 12 frames, .*planned .*share this machine's cores", out)
+    assert "left" in out and "right" in out and "latency: p50" in out
+    assert re.search(r"frame 3, stage \d, block \d, device \w+: computed in", err)
+    assert not [entry for entry in here.iterdir() if entry.name.endswith(".part")]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
+    """In order by Ctrl-C; by the guards where the driver is killed."""
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "downset", "serve", "net.onnx", "--cluster", "home.toml", "--input", "many.npy", "-v"],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    for line in driver.stderr:
+        if "frame 5," in line:
+            break
+    guards = _children(driver.pid)
+    assert len(guards) == 3
+    os.kill(driver.pid, number)
+    assert driver.wait(60) == code
+    said = driver.stderr.read()
+    driver.stderr.close()
+    assert "Traceback" not in said, said
+    until = time.monotonic() + 30
+    while time.monotonic() < until and any(session_processes(guard) for guard in guards):
+        time.sleep(0.1)
+    assert [session_processes(guard) for guard in guards] == [[], [], []]
+
+
+def _children(parent):
+    """The guards of its nodes; each is the first of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if int(fields[1]) == parent and b"node_guard.py" in command:
+                found.append(int(entry.name))
+    return found
+
+
+def test_mistakes_are_one_line_before_anything_starts(here, fails):
+    np.save("wide.npy", np.zeros((2, 3, 8, 9), np.float32))
+    np.save("none.npy", np.zeros((0, 3, 8, 8), np.float32))
+    model = ("serve", "net.onnx")
+    fails(2, *model, "--cluster", "home.toml", says="--input says which frames")
+    fails(2, *model, "--input", "frames.npy", says="--cluster says which devices")
+    given = (*model, "--cluster", "home.toml", "--input")
+    fails(2, *given, "wide.npy", says="wide.npy is float32 [2, 3, 8, 9]; the input 'x' takes float32 frames")
+    fails(2, *given, "none.npy", says="has no frames")
+    fails(2, *given, ".", "--local", "--head", "10.0.0.1:1", says="give one")
+    fails(5, *given, "nowhere.npy", says="cannot read nowhere.npy")
+    fails(2, *given, "frames.npy", "-o", "out.npy", says="2 outputs, name a .npz file")
+    fails(2, *given, "frames.npy", "-o", "frames.npy", says="being read")
+    fails(2, *given, "frames.npy", "--head", "10.0.0.1:6379", says="nothing runs without keys")
+    fails(2, *given, "frames.npy", "--head", "10.0.0.1", "--keys", "k", says="'10.0.0.1' is not HOST:PORT")
+
+
+def test_a_plan_that_names_a_device_the_cluster_lacks(here, run, fails):
+    assert run("split", "net.onnx", "--cluster", "home.toml", "-o", "plan.json", "-q")[0] == 0
+    Path("other.toml").write_text(CLUSTER.replace("left", "gauche"))
+    fails(
+        2, "serve", "net.onnx", "--cluster", "other.toml", "--plan", "plan.json", "--input", "frames.npy",
+        says="plan.json names device 'left', which other.toml lacks; it has gauche, right",
+    )  # fmt: skip
+
+
+def test_no_memory_for_the_object_store(here, fails, monkeypatch):
+    monkeypatch.setattr("downset.distributed.serving.nodes.shutil.disk_usage", lambda _: _Usage())
+    fails(
+        2, "serve", "net.onnx", "--cluster", "home.toml", "--input", "frames.npy", says="no memory for the object store"
+    )
+
+
+class _Usage:
+    free = 1 << 20
+
+
+def test_a_port_in_use(here, run, fails):
+    import socket
+
+    assert run("keys", "init", "--authority", "mine")[0] == 0
+    assert run("keys", "issue", "d", "--host", "127.0.0.2", "--authority", "mine")[0] == 0
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.2", 0))
+        taken.listen()
+        head = f"127.0.0.2:{taken.getsockname()[1]}"
+        fails(
+            2, "serve", "net.onnx", "--cluster", "home.toml", "--input", "frames.npy", "--head", head, "--keys",
+            "mine/d", says=f"cannot listen on {head}",
+        )  # fmt: skip

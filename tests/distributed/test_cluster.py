@@ -1,0 +1,216 @@
+"""Pipelines on Ray: four devices as nodes of this machine, one cluster for all tests of this file.
+
+Outputs equal the unsplit model's; a killed process, a stopped one, a dead node, a slow device and one that comes back
+lose no frame. What methods, windows and wrong inputs do is tested without Ray, in test_serving_*.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import onnx
+import pytest
+
+from downset.clusters.model import Cluster, Device, Network
+from downset.distributed.serving.cluster import cluster
+from downset.distributed.serving.deployment import Shards
+from downset.distributed.serving.engine import Engine
+from downset.distributed.serving.node_guard import session_processes
+from downset.distributed.serving.planning import Planning
+from downset.distributed.serving.serve import RunningPipeline, _Inbox
+from downset.formats.reading import load
+from downset.pipelines.plan import plan_pipeline
+from tests.distributed.test_serving_faults import wait_for
+from tests.distributed.thread_fleet import assert_same, frames_of, unsplit
+from tests.models import branchy_model, installed_model
+from zoo import ZOO
+
+pytest.importorskip("ray")
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.xdist_group("cluster")
+
+NAMES = ["d0", "d1", "d2", "d3"]
+
+
+def devices(speed):
+    """Four devices so slow that a plan uses all of them."""
+    return Cluster(
+        tuple(Device(name, speed * share) for name, share in zip(NAMES, (1.2, 1.0, 0.9, 0.9), strict=True)),
+        Network("links", 1e9, overlap=True),
+    )
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    with cluster(NAMES) as found:
+        wait_for(lambda: set(found.present()) == set(NAMES), 120.0)
+        yield found
+
+
+@contextmanager
+def running(fleet, graph, plan, folder, *, prepares=False):
+    inbox, engine = _Inbox(), None
+    engine = Engine(fleet, Shards(graph, folder), plan, Planning(graph, plan), inbox, prepares=prepares)
+    engine.start()
+    pipeline = RunningPipeline(graph, plan, engine, inbox, ExitStack())
+    try:
+        pipeline.wait_ready()
+        yield pipeline
+    finally:
+        pipeline.close()
+        for name in NAMES:
+            fleet.stop(name)
+
+
+def pid_of(fleet, device):
+    """The process of a device's actor."""
+    found, answered = {}, threading.Event()
+
+    def then(value, error):
+        found.update(value or {"error": error})
+        answered.set()
+
+    fleet.call(device, "describe", then=then)
+    assert answered.wait(20)
+    return found["pid"]
+
+
+@pytest.mark.parametrize(("name", "options", "speed", "frames"), [
+    ("vgg16", {"image": 32, "classifier": False}, 3e8, 8), ("inception_v3", {"image": 75}, 3e8, 4),
+])  # fmt: skip
+def test_the_zoo(name, options, speed, frames, fleet, tmp_path):
+    path = tmp_path / f"{name}.onnx"
+    onnx.save(ZOO[name](**options), str(path))
+    graph = load(path)
+    plan = plan_pipeline(graph, devices(speed), time_limit_s=2)
+    used = {strip.device for stage in plan.stages for block in stage.blocks for strip in block.strips}
+    assert used == {0, 1, 2, 3}
+    given = frames_of(graph, frames)
+    with running(fleet, graph, plan, tmp_path / "shards") as pipeline:
+        assert_same(list(pipeline.run(given)), unsplit(path, given))
+        report = pipeline.report()
+    assert report.completed == frames and not report.events
+    assert all(use.computing > 0 and use.rss_bytes > 50e6 for use in report.devices)
+    assert any(use.receiving > 0 for use in report.devices)
+
+
+@pytest.mark.models
+def test_a_real_model(fleet, tmp_path):
+    path = installed_model("onnx", "light_squeezenet.onnx")
+    graph = load(path)
+    plan, given = plan_pipeline(graph, devices(1e8), method="coedge", time_limit_s=2), frames_of(graph, 4)
+    with running(fleet, graph, plan, tmp_path) as pipeline:
+        assert_same(list(pipeline.run(given)), unsplit(path, given))
+
+
+def _disturbed(fleet, tmp_path, disturb, *, frames=80):
+    """Results, what was expected, and the report of a pipeline that `disturb(count, pipeline)` disturbs."""
+    path = branchy_model(tmp_path / "branchy.onnx")
+    graph = load(path)
+    plan, given, found = plan_pipeline(graph, devices(1e5)), frames_of(graph, frames), []
+    with running(fleet, graph, plan, tmp_path / "shards") as pipeline:
+        for outputs in pipeline.run(given):
+            found.append(outputs)
+            disturb(len(found), pipeline)
+        report = pipeline.report()
+    assert_same(found, unsplit(path, given))
+    return report
+
+
+def _happened(pipeline, kind):
+    return lambda: any(event.kind == kind for event in pipeline.report().events)
+
+
+def test_a_killed_process_is_replaced_and_comes_back(fleet, tmp_path):
+    def disturb(count, pipeline):
+        if count == 20:
+            os.kill(pid_of(fleet, "d0"), signal.SIGKILL)
+        if count == 30:
+            wait_for(_happened(pipeline, "back"), 60.0)
+
+    report = _disturbed(fleet, tmp_path, disturb)
+    kinds = [(event.kind, event.device) for event in report.events if event.kind != "slow"]
+    assert kinds[:3] == [("lost", "d0"), ("replanned", "d0"), ("back", "d0")]
+    assert "process has ended" in report.events[0].detail
+
+
+def test_a_stopped_process_is_noticed_by_its_silence(fleet, tmp_path):
+    pids = []
+
+    def disturb(count, pipeline):
+        if count == 20:
+            pids.append(pid_of(fleet, "d1"))
+            os.kill(pids[0], signal.SIGSTOP)
+        if count == 40:
+            wait_for(_happened(pipeline, "lost"), 60.0)
+
+    report = _disturbed(fleet, tmp_path, disturb)
+    assert (report.events[0].kind, report.events[0].device) == ("lost", "d1")
+    assert "silent" in report.events[0].detail
+    wait_for(lambda: not _exists(pids[0]), 60.0)  # it is ended, not left stopped
+
+
+def _exists(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_stopped_node_is_noticed_before_ray_notices(fleet, tmp_path):
+    """The raylet and everything under it stands still, as a machine that is cut off does."""
+    node = next(node for node in fleet.local_nodes if node.options.device == "d2")
+    stopped = []
+
+    def disturb(count, pipeline):
+        if count == 20:
+            stopped.extend(session_processes(node.session))
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+        if count == 40:
+            wait_for(_happened(pipeline, "lost"), 60.0)
+
+    try:
+        report = _disturbed(fleet, tmp_path, disturb)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    assert (report.events[0].kind, report.events[0].device) == ("lost", "d2")
+    assert next(use for use in report.devices if use.name == "d2").frames < 80
+
+
+def test_a_device_that_loses_its_core_is_noticed_as_slow(fleet, tmp_path):
+    """Stopped for three quarters of the time, from the twelfth result on."""
+    path = tmp_path / "squeezenet.onnx"
+    onnx.save(ZOO["squeezenet1_0"](image=95), str(path))
+    graph = load(path)
+    plan, found = plan_pipeline(graph, devices(3e8), time_limit_s=1), []
+    given, expected = frames_of(graph, 2), []
+    expected = unsplit(path, given)
+    ended = threading.Event()
+    with running(fleet, graph, plan, tmp_path / "shards") as pipeline:
+        pid = pid_of(fleet, "d0")
+
+        def brake():
+            while not ended.wait(0.02):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(0.06)
+                os.kill(pid, signal.SIGCONT)
+
+        thread = threading.Thread(target=brake)
+        for outputs in pipeline.run(given * 30):
+            found.append(outputs)
+            if len(found) == 12:
+                thread.start()
+            if ("slow", "d0") in [(event.kind, event.device) for event in pipeline.report().events]:
+                break
+        ended.set()
+        thread.join()
+        report = pipeline.report()
+    assert ("slow", "d0") in [(event.kind, event.device) for event in report.events]
+    assert_same(found, (expected * 30)[: len(found)])

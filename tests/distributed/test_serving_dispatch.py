@@ -1,0 +1,96 @@
+"""What begins next, held to a plain account of its own: windows, slots, order, and that some task can always go on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from downset.clusters.model import Cluster, Device, Network
+from downset.distributed.serving.dispatch import Dispatch
+from downset.distributed.serving.work import Work, work_of
+from downset.formats.reading import load
+from downset.pipelines.plan import plan_pipeline
+from tests.models import branchy_model
+
+_PLANS = []
+
+
+def _plans(folder):
+    """Plans of a network with branches, of several methods, networks and windows; made once."""
+    if not _PLANS:
+        graph = load(branchy_model(folder / "branchy.onnx"))
+        for network in (
+            Network("links", 1e6), Network("links", 1e6, overlap=True), Network("shared", 1e6, overlap=True),
+            Network("links", 1e6, overlap=True, duplex="full"),
+        ):  # fmt: skip
+            cluster = Cluster(tuple(Device(f"d{k}", speed) for k, speed in enumerate((3e5, 2e5, 2e5))), network)
+            _PLANS.extend(
+                plan_pipeline(graph, cluster, method=method, window=window)
+                for method in ("layerwise", "coedge", "pico", "exact")
+                for window in (None, 1, 3)
+            )
+    return _PLANS
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_any_order_of_ends_finishes_all_frames_within_the_limits(data, tmp_path_factory):
+    plans = _plans(tmp_path_factory.getbasetemp())
+    plan = data.draw(st.sampled_from(plans))
+    ahead, frames = data.draw(st.integers(0, 2)), data.draw(st.integers(1, 8))
+    work = work_of(plan)
+    dispatch = Dispatch(work, ahead=ahead)
+    done, begun, left, admitted = {}, set(), [], 0
+    while len(left) < frames:
+        while dispatch.has_room and admitted < frames:
+            assert dispatch.admit() == admitted
+            admitted += 1
+        assert dispatch.inside <= plan.schedule.window
+        for instance in dispatch.begin():
+            assert instance not in begun
+            begun.add(instance)
+            assert all((instance.frame, other) in done for other in plan.tasks[instance.task].after)
+        under_way = [instance for instance in begun if instance not in done]
+        assert dispatch.under_way == set(under_way) and under_way, "nothing goes on"
+        _check_slots(plan, begun, done)
+        for device in range(len(plan.cluster.devices)):
+            computing = [i for i in under_way if plan.tasks[i.task].transfer is None]
+            assert sum(plan.tasks[i.task].device == device for i in computing) <= 1 + ahead
+        ended = data.draw(st.sampled_from(sorted(under_way)))
+        done[ended] = True
+        if dispatch.done(ended):
+            left.append(ended.frame)
+    assert sorted(left) == list(range(frames))
+    assert len(done) == frames * len(plan.tasks) and dispatch.inside == 0
+
+
+def _check_slots(plan, begun, done):
+    """By the words of `plans.Buffer`: taken from the first writer's start to the last reader's end."""
+    for buffer in plan.schedule.buffers:
+        if not buffer.writers or not buffer.readers:
+            continue
+        frames = {frame for frame, task in begun if task in buffer.writers}
+        holding = [f for f in frames if any((f, reader) not in done for reader in buffer.readers)]
+        assert len(holding) <= buffer.slots
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_what_can_begin_the_plans_order_decides(first):
+    """Two tasks of one processor, the second after the first. When the first is done for a frame, the second of this
+    frame and the first of the next one can begin: the cyclic order says which."""
+    place = {0: ((0, 1), (1, 0)), 1: ((0, 0), (1, 1))}[first]
+    work = Work(
+        window=3, after=((), (0,)), followers=((1,), ()), place=place, transfers=(False, False), resources=1,
+        held=((0,), (0,)), written=((), ()), read=((), ()), slots=(), readers=(), planned_s=(1.0, 1.0),
+    )  # fmt: skip
+    dispatch, begun = Dispatch(work, ahead=0), []
+    for _ in range(3):
+        dispatch.admit()
+    while dispatch.inside:
+        (started,) = dispatch.begin()
+        begun.append(tuple(started))
+        dispatch.done(started)
+    one_by_one = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+    first_ahead = [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (2, 1)]
+    assert begun == (first_ahead if first else one_by_one)

@@ -1,0 +1,242 @@
+"""Devices that die, stop, slow down and come back: no frame is lost, none comes twice, and their order is kept. Engine
+and devices without Ray; what a cluster does in the same cases is in test_cluster.py."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from downset.clusters.model import Cluster, Device, Network
+from downset.distributed.serving import health
+from downset.errors import InfeasibleError, UnsupportedError, UsageError
+from downset.formats.reading import load
+from downset.pipelines.plan import plan_pipeline
+from tests.distributed.thread_fleet import ThreadFleet, assert_same, frames_of, running, unsplit
+from tests.models import branchy_model
+
+pytest.importorskip("onnxruntime")
+
+THREE = Cluster(
+    tuple(Device(f"d{place}", 1e5) for place in range(3)), Network("links", 1e9, overlap=True)
+)  # so slow that every device has work
+NAMES = ["d0", "d1", "d2"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return branchy_model(tmp_path_factory.mktemp("model") / "branchy.onnx")
+
+
+def wait_for(happened, limit_s=30.0):
+    until = time.monotonic() + limit_s
+    while not happened():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)
+
+
+def _served(model, tmp_path, disturb, *, frames=60, delay_s=0.01, prepares=False, names=NAMES):
+    """A pipeline that `disturb(fleet, count, pipeline)` disturbs, told how many results are out."""
+    graph = load(model)
+    plan = plan_pipeline(graph, THREE)
+    given, fleet = frames_of(graph, frames), ThreadFleet(names, tmp_path / "devices", delay_s=delay_s)
+    found = []
+    with running(graph, plan, tmp_path, fleet=fleet, prepares=prepares) as pipeline:
+        for outputs in pipeline.run(given):
+            found.append(outputs)
+            disturb(fleet, len(found), pipeline)
+        assert_same(found, unsplit(model, given))
+        return pipeline.report(), fleet
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_killed_device(name, prepares, model, tmp_path):
+    report, _ = _served(model, tmp_path, lambda f, n, p: f.kill(name) if n == 20 else None, prepares=prepares)
+    kinds = [event.kind for event in report.events]
+    assert kinds[:2] == ["lost", "replanned"] and report.events[0].device == name
+    assert report.events[1].replayed > 0 and report.completed == 60
+
+
+def test_one_after_another_dies_and_none_returns(model, tmp_path):
+    def disturb(fleet, count, pipeline):
+        if count in (10, 20):
+            fleet.names.discard(f"d{count // 10}")
+            fleet.kill(f"d{count // 10}")
+
+    report, _ = _served(model, tmp_path, disturb)
+    assert [event.device for event in report.events if event.kind == "lost"] == ["d1", "d2"]
+    assert {use.name for use in report.devices if use.frames == 60} == {"d0"}
+
+
+def test_the_last_device_dies(model, tmp_path):
+    """What was finished is delivered; then comes the error."""
+
+    def disturb(fleet, count, pipeline):
+        if count == 10:
+            fleet.names.clear()
+            for name in NAMES:
+                fleet.kill(name)
+
+    graph = load(model)
+    given = frames_of(graph, 40)
+    fleet = ThreadFleet(NAMES, tmp_path / "devices", delay_s=0.01)
+    found = []
+    with (
+        pytest.raises(InfeasibleError, match="no device is left"),
+        running(graph, plan_pipeline(graph, THREE), tmp_path, fleet=fleet) as pipeline,
+    ):
+        for outputs in pipeline.run(given):
+            found.append(outputs)
+            disturb(fleet, len(found), pipeline)
+    assert 10 <= len(found) < 40
+    assert_same(found, unsplit(model, given)[: len(found)])
+
+
+def test_a_stopped_device(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(health, "SILENCE_S", 0.8)
+    monkeypatch.setattr("downset.distributed.serving.engine.PING_S", 0.1)
+    report, _ = _served(model, tmp_path, lambda f, n, p: f.stall("d1") if n == 20 else None)
+    lost = next(event for event in report.events if event.kind == "lost")
+    assert lost.device == "d1" and "silent" in lost.detail
+
+
+def test_a_device_that_answers_and_computes_nothing(model, tmp_path, monkeypatch):
+    """Alive by its signs, at one computation for ever."""
+    monkeypatch.setattr(health, "LEAST_DEADLINE_S", 0.5)
+    monkeypatch.setattr(health, "DEADLINE_FACTOR", 1.0)
+    gate = threading.Event()
+
+    def disturb(fleet, count, pipeline):
+        if count == 20:
+            device = fleet.processes["d2"].device
+            device.compute = lambda *arguments: gate.wait(20)
+
+    report, _ = _served(model, tmp_path, disturb)
+    gate.set()
+    lost = next(event for event in report.events if event.kind == "lost")
+    assert lost.device == "d2" and "one computation" in lost.detail
+
+
+def test_a_device_comes_back_and_works_again(model, tmp_path):
+    """Its shards are on its disk still: none is carried there twice."""
+
+    def disturb(fleet, count, pipeline):
+        if count == 20:
+            fleet.kill("d0")
+        if count == 30:
+            wait_for(lambda: any(event.detail.startswith("a faster") for event in pipeline.report().events))
+
+    report, fleet = _served(model, tmp_path, disturb, frames=120)
+    kinds = [event.kind for event in report.events]
+    assert kinds[:3] == ["lost", "replanned", "back"] and "replanned" in kinds[3:]
+    assert len(fleet.kept) == len(set(fleet.kept))
+    frames = {use.name: use.frames for use in report.devices}
+    assert 20 < frames["d0"] < 120 and frames["d1"] == 120
+
+
+def test_a_device_that_becomes_slow_is_relieved(model, tmp_path):
+    report, _ = _served(model, tmp_path, lambda f, n, p: f.slow("d0", 5.0) if n == 30 else None, frames=80)
+    slow = [event for event in report.events if event.kind == "slow" and event.device == "d0"]
+    assert slow and not [event for event in report.events if event.kind == "lost"]
+    assert any(event.detail.startswith("a faster plan") for event in report.events)
+
+
+def test_shards_for_losses_are_placed_before(model, tmp_path):
+    """With plans made ahead, the loss carries nothing."""
+    graph = load(model)
+    plan, given = plan_pipeline(graph, THREE), frames_of(graph, 60)
+    fleet = ThreadFleet(NAMES, tmp_path / "devices", delay_s=0.01)
+    with running(graph, plan, tmp_path, fleet=fleet, prepares=True) as pipeline:
+        engine, found = pipeline._engine, []
+        for outputs in pipeline.run(given):
+            found.append(outputs)
+            if len(found) == 20:
+                wait_for(lambda: len(engine._ready_for) == 3 and not engine._carrier._carrying)
+                fleet.names.discard("d1")
+                fleet.kill("d1")
+        report = pipeline.report()
+    assert_same(found, unsplit(model, given))
+    assert next(event for event in report.events if event.kind == "replanned").moved_bytes == 0
+
+
+def test_a_device_that_never_joins(model, tmp_path):
+    graph = load(model)
+    fleet = ThreadFleet(["d0", "d2"], tmp_path / "devices")
+    with (
+        pytest.raises(UsageError, match=r"'d1'.*joined within 0.5 s"),
+        running(graph, plan_pipeline(graph, THREE), tmp_path, fleet=fleet, gather_s=0.5),
+    ):
+        pass
+
+
+def test_a_device_with_another_runtime(model, tmp_path, monkeypatch):
+    graph = load(model)
+    fleet = ThreadFleet(NAMES, tmp_path / "devices")
+    method = fleet._method
+
+    def told(device, name, arguments):
+        found = method(device, name, arguments)
+        return {**found, "onnxruntime": "1.2.3"} if (device, name) == ("d1", "describe") else found
+
+    monkeypatch.setattr(fleet, "_method", told)
+    with (
+        pytest.raises(UnsupportedError, match=r"'d1' has onnxruntime 1.2.3"),
+        running(graph, plan_pipeline(graph, THREE), tmp_path, fleet=fleet),
+    ):
+        pass
+
+
+def test_a_full_disk_on_a_device(model, tmp_path, monkeypatch):
+    graph = load(model)
+    monkeypatch.setattr("downset.distributed.serving.device._SPARE_DISK_BYTES", 1 << 60)
+    with (
+        pytest.raises(UnsupportedError, match=r"device 'd.': the disk .* is full"),
+        running(graph, plan_pipeline(graph, THREE), tmp_path),
+    ):
+        pass
+
+
+def test_wrong_frames_are_refused_and_the_pipeline_goes_on(model, tmp_path):
+    graph = load(model)
+    (good,) = frames_of(graph, 1)
+    (name,) = good
+    with running(graph, plan_pipeline(graph, THREE), tmp_path) as pipeline:
+        for wrong, said in (
+            (good[name][:, :2], "the frame has"), (good[name].astype("float64"), "float64"), ([], "0 arrays"),
+            ({"other": good[name]}, "inputs are"), ([good[name]] * 2, "2 arrays"), (3, "has int"),
+        ):  # fmt: skip
+            with pytest.raises(UsageError, match=said):
+                pipeline.submit(wrong)
+        assert pipeline.submit(good) == 0
+        assert_same(list(pipeline), unsplit(model, [good]))
+
+
+def test_results_that_nobody_takes_stop_the_submitter_with_a_word(model, tmp_path):
+    graph = load(model)
+    (frame,) = frames_of(graph, 1)
+    with running(graph, plan_pipeline(graph, THREE), tmp_path) as pipeline:
+        for _ in range(pipeline.capacity):
+            pipeline.submit(frame)
+        with pytest.raises(UsageError, match="wait to be taken"):
+            pipeline.submit(frame)
+        assert len(list(pipeline)) == pipeline.capacity
+
+
+def test_two_threads_submit_and_take(model, tmp_path):
+    graph = load(model)
+    given = frames_of(graph, 80)
+    with running(graph, plan_pipeline(graph, THREE), tmp_path) as pipeline:
+
+        def feed():
+            for frame in given:
+                pipeline.submit(frame)
+
+        feeder = threading.Thread(target=feed)
+        found = []
+        feeder.start()
+        while len(found) < len(given):
+            found += list(pipeline)
+        feeder.join()
+    assert_same(found, unsplit(model, given))

@@ -1,0 +1,105 @@
+"""What is lost and what is slow, by what was heard when."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from downset.distributed.serving.health import DEADLINE_FACTOR, LEAST_DEADLINE_S, PING_S, SILENCE_S, Health, Pace
+
+
+def test_silence_is_noticed_in_six_seconds_and_not_before_five():
+    assert SILENCE_S + PING_S <= 6.0
+    health = Health()
+    health.watch("a", 0.0)
+    health.watch("b", 0.0)
+    health.heard("b", 4.0)
+    assert health.lost(5.0) == []
+    assert [device for device, _ in health.lost(5.1)] == ["a"]
+    health.forget("a")
+    assert health.lost(8.9) == []
+    health.heard("a", 9.0)  # it is watched no more
+    assert [device for device, _ in health.lost(9.1)] == ["b"]
+
+
+def test_a_deadline_counts_from_when_the_device_could_begin():
+    """Two computations are given out; the second waits for the first one."""
+    health = Health()
+    health.watch("a", 0.0)
+    health.begun("a", "one", 0.1, 0.0)
+    health.begun("a", "two", 0.1, 0.0)
+    for second in range(1, 6):
+        health.heard("a", float(second))
+    health.done("a", 5.0)
+    for second in range(6, 12):
+        health.heard("a", float(second))
+        assert health.lost(float(second)) == []
+    assert [(device, "one computation" in why) for device, why in health.lost(11.1)] == [("a", True)]
+    health.idle()
+    assert health.lost(11.2) == []
+
+
+@given(st.floats(0.0, 100.0))
+def test_deadlines_follow_what_is_expected(expected_s):
+    health = Health()
+    health.watch("a", 0.0)
+    health.begun("a", "work", expected_s, 0.0)
+    allowed = max(LEAST_DEADLINE_S, DEADLINE_FACTOR * expected_s)
+    for now, lost in ((allowed * 0.999, []), (allowed * 1.001, ["a"])):
+        health.heard("a", now)
+        assert [device for device, _ in health.lost(now)] == lost
+
+
+def _run(pace, frames, seconds, start=0):
+    for frame in range(start, start + frames):
+        pace.took("a", "shard", frame, seconds)
+        pace.left(frame)
+        if pace.changed():
+            return frame - start + 1
+    return None
+
+
+@pytest.mark.parametrize("factor", [2.0, 3.0, 10.0])
+def test_twice_as_slow_is_noticed_within_five_frames(factor):
+    pace = Pace()
+    assert _run(pace, 50, 0.1) is None
+    assert _run(pace, 20, 0.1 * factor, 50) <= 5
+    assert pace.changed() == {"a": pytest.approx(factor)}
+
+
+def test_one_slow_frame_is_no_slow_device():
+    pace = Pace()
+    _run(pace, 20, 0.1)
+    for frame in range(20, 80):
+        pace.took("a", "shard", frame, 1.0 if frame % 4 == 0 else 0.1)
+        pace.left(frame)
+        assert not pace.changed()
+
+
+def test_milliseconds_are_no_slowness():
+    pace = Pace()
+    assert _run(pace, 20, 0.002) is None
+    assert _run(pace, 20, 0.02, 20) is None
+    assert _run(pace, 20, 0.03, 40) <= 5
+
+
+def test_what_is_planned_with_is_not_noticed_again_until_it_changes_back():
+    pace = Pace()
+    _run(pace, 20, 0.1)
+    _run(pace, 20, 0.2, 20)
+    pace.accept(pace.changed())
+    assert pace.factor == {"a": pytest.approx(2.0)}
+    assert _run(pace, 30, 0.2, 100) is None
+    assert _run(pace, 30, 0.17, 200) is None  # hysteresis
+    assert _run(pace, 30, 0.1, 300) <= 5
+    assert pace.changed() == {"a": 1.0}
+
+
+def test_a_device_that_comes_back_is_measured_anew():
+    pace = Pace()
+    _run(pace, 20, 0.1)
+    assert pace.expected_s("a", "shard") == 0.1
+    pace.forget("a")
+    assert pace.expected_s("a", "shard") == 0.0
+    assert _run(pace, 30, 0.3, 100) is None

@@ -1,0 +1,91 @@
+"""Every method's plan executes, and gives the outputs of the unsplit model: engine and devices without Ray."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import onnx
+import pytest
+
+from downset.clusters.model import Cluster, Device, Network
+from downset.errors import UnsupportedError
+from downset.formats.reading import load
+from downset.pipelines.early_fused import early_fused
+from downset.pipelines.plan import plan_pipeline
+from tests.distributed.thread_fleet import assert_same, frames_of, running, unsplit
+from tests.models import branchy_model, installed_model
+from zoo import ZOO
+
+pytest.importorskip("onnxruntime")
+
+FOUR = Cluster(
+    tuple(Device(f"d{place}", speed) for place, speed in enumerate((3e8, 2.5e8, 2e8, 2e8))),
+    Network("links", 1e9, overlap=True),
+)
+METHODS = ["single", "layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact"]
+
+
+@pytest.fixture(scope="module")
+def squeezenet(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "squeezenet.onnx"
+    onnx.save(ZOO["squeezenet1_0"](image=63), str(path))
+    return path
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method(method, squeezenet, tmp_path):
+    graph = load(squeezenet)
+    plan = plan_pipeline(graph, FOUR, method=method, time_limit_s=2)
+    frames = frames_of(graph, 6)
+    with running(graph, plan, tmp_path) as pipeline:
+        assert_same(list(pipeline.run(frames)), unsplit(squeezenet, frames))
+        report = pipeline.report()
+    assert report.completed == 6 and report.period_s > 0 and not report.events
+    working = {strip.device for stage in plan.stages for block in stage.blocks for strip in block.strips}
+    assert {use.name for use in report.devices if use.computing > 0} == {plan.cluster.devices[d].name for d in working}
+
+
+@pytest.mark.parametrize("network", [Network("links", 1e8), Network("shared", 1e8, overlap=True)])
+def test_networks(network, squeezenet, tmp_path):
+    graph = load(squeezenet)
+    plan = plan_pipeline(graph, Cluster(FOUR.devices, network), time_limit_s=2)
+    frames = frames_of(graph, 4)
+    with running(graph, plan, tmp_path) as pipeline:
+        assert_same(list(pipeline.run(frames)), unsplit(squeezenet, frames))
+
+
+def test_tiles_with_columns(squeezenet, tmp_path):
+    graph = load(squeezenet)
+    plan = plan_pipeline(graph, FOUR, method=partial(early_fused, fused=4), time_limit_s=2)
+    assert any(strip.columns for strip in plan.stages[0].blocks[0].strips)
+    frames = frames_of(graph, 3)
+    with running(graph, plan, tmp_path) as pipeline:
+        assert_same(list(pipeline.run(frames)), unsplit(squeezenet, frames))
+
+
+def test_two_outputs_and_strips_along_columns(tmp_path):
+    path = branchy_model(tmp_path / "branchy.onnx")
+    graph = load(path)
+    for method in ("layerwise", "coedge", partial(early_fused, fused=2)):
+        plan = plan_pipeline(graph, FOUR, method=method)
+        frames = frames_of(graph, 3)
+        with running(graph, plan, tmp_path) as pipeline:
+            assert_same(list(pipeline.run(frames)), unsplit(path, frames))
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("method", ["exact", "coedge", "early_fused"])
+def test_a_real_model(method, tmp_path):
+    path = installed_model("onnx", "light_squeezenet.onnx")
+    graph = load(path)
+    plan = plan_pipeline(graph, FOUR, method=method, time_limit_s=2)
+    frames = frames_of(graph, 3)
+    with running(graph, plan, tmp_path) as pipeline:
+        assert_same(list(pipeline.run(frames)), unsplit(path, frames))
+
+
+def test_plans_by_the_papers_equations_are_refused(squeezenet, tmp_path):
+    graph = load(squeezenet)
+    plan = plan_pipeline(graph, FOUR, method="pico", comm="paper", time_limit_s=2)
+    with pytest.raises(UnsupportedError, match="comm=resources"), running(graph, plan, tmp_path):
+        pass
