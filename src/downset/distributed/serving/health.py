@@ -1,8 +1,8 @@
 """Which devices are lost and which have become slow: pure functions of what was heard when.
 
 A device is lost when it has answered nothing for `SILENCE_S` since it was asked, or when it takes longer for one
-computation than max(`LEAST_DEADLINE_S`, `DEADLINE_FACTOR` times what is expected). Expected is what the plan counts, or what the shard
-took before on that device, whichever is more: a plan may count too little.
+computation than max(`LEAST_DEADLINE_S`, `DEADLINE_FACTOR` times what is expected). Expected is what the plan counts, or
+what the shard took before on that device, whichever is more: a plan may count too little.
 A device is slow when `SLOW_FRAMES` frames in a row took `SLOW` times as long as what it is planned with, and fast again
 when as many took so much less.
 """
@@ -50,8 +50,8 @@ class Health:
         self._known.pop(device, None)
 
     def asked(self, device: str, now: float) -> None:
-        """A device is asked for a sign of life. It is silent from the first question that it leaves open on: a driver that
-        is kept from asking blames nobody."""
+        """A device is asked for a sign of life. It is silent from the first open question on: a driver that is kept from
+        asking blames nobody."""
         if (known := self._known.get(device)) is not None and known.asked_s is None:
             known.asked_s = now
 
