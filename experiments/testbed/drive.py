@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from downset import Graph, Pipeline, load, plan_pipeline
-from downset.distributed.profiling.measure import Effort, measure_cluster
+from downset.clusters.model import Cluster
+from downset.distributed.profiling.measure import Effort, Measuring, measure_cluster
 from downset.distributed.profiling.measured import MeasuredCluster, cluster_text, measured_cluster
 from downset.distributed.profiling.probes import model_probes
 from downset.distributed.serving.cluster import cluster
@@ -29,11 +30,16 @@ from downset.distributed.serving.engine import Engine
 from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.ray_fleet import RayFleet
 from downset.distributed.serving.serve import RunningPipeline, _Inbox
+from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.simulator import simulate
 from downset.distributed.task_prices import task_seconds
 from downset.errors import DownsetError
 from experiments.testbed.bed import Bed
+from experiments.testbed.faults import faulty_run
 
+__all__ = ["wait_for_devices"]
+
+_LEAST_FRAMES = 4
 _PLANS_S = 10.0
 _JOINS_S = 150.0
 
@@ -43,7 +49,7 @@ def main() -> None:
     bed = Bed(orders["prefix"], tuple(orders["cpu_shares"]))
     names, out = orders["names"], Path(orders["out"])
     with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
-        _wait_for(fleet, names)
+        wait_for_devices(fleet, names)
         for model in orders["models"]:
             path = Path(model)
             graph = load(path)
@@ -56,18 +62,48 @@ def main() -> None:
             (out / f"{path.stem}.toml").write_text(cluster_text(known))
             for method in orders["methods"]:
                 row = {"network": path.stem, "method": method, **orders["row"]}
-                row |= _run(bed, fleet, graph, known, method, orders)
-                row["load"] = round(os.getloadavg()[0], 2)
-                with (out / "rows.jsonl").open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-                _say(json.dumps(row))
+                known = _timed_anew(bed, graph, known, names)
+                _keep(out, row | _run(bed, fleet, graph, known, method, orders))
+            for fault, device, prepares in orders["faults"]:
+                plan = _plan(graph, measured_cluster(known), "pico", orders)  # it uses every device
+                row = {"network": path.stem, "method": "pico", **orders["row"]}
+                _keep(out, row | faulty_run(bed, fleet, graph, plan, fault, device, out, prepares=prepares))
+                for name in names:
+                    fleet.stop(name)
+
+
+def _timed_anew(bed: Bed, graph: Graph, known: MeasuredCluster, names: list[str]) -> MeasuredCluster:
+    """The cluster with the computing rates of now: what else runs on the machine changes them from minute to minute."""
+    bed.release()
+    with Measuring(names, Effort(least_s=0.2, batches=2)) as at:
+        bed.throttle()
+        rates = at.computing(model_probes(graph))
+    devices = (replace(device, rates=one) for device, one in zip(known.devices, rates, strict=True))
+    return replace(known, devices=tuple(devices))
+
+
+def _keep(out: Path, row: dict[str, Any]) -> None:
+    row["load"] = round(os.getloadavg()[0], 2)
+    with (out / "rows.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    _say(json.dumps(row))
+
+
+def _plan(graph: Graph, devices: Cluster, method: str, orders: dict[str, Any]) -> Pipeline:
+    """`exact_direct` is `exact` with rows handed from device to device, without leaders."""
+    ends = orders["names"][0]
+    return plan_pipeline(
+        graph, devices, method=method.removesuffix("_direct"), source=ends, sink=ends, time_limit_s=_PLANS_S,
+        topology="direct" if method.endswith("_direct") else "leader",
+    )  # fmt: skip
 
 
 def _say(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 
-def _wait_for(fleet: RayFleet, names: list[str]) -> None:
+def wait_for_devices(fleet: RayFleet, names: list[str]) -> None:
+    """Until all have joined; ends the driver where they do not."""
     until = time.monotonic() + _JOINS_S
     while lacks := set(names) - set(fleet.present()):
         if time.monotonic() > until:
@@ -81,9 +117,7 @@ def _run(
     """One plan: what it counts on, and what it did."""
     devices = measured_cluster(known)
     try:
-        plan = plan_pipeline(
-            graph, devices, method=method, source=orders["names"][0], sink=orders["names"][0], time_limit_s=_PLANS_S,
-        )  # fmt: skip
+        plan = _plan(graph, devices, method, orders)
         simulated = simulate(plan, frames=200)
         bed.release()
         with ExitStack() as stack:
@@ -92,13 +126,16 @@ def _run(
             return _measured(bed, fleet, graph, plan, orders) | {
                 "planned_s": round(plan.period_s, 4), "simulated_s": round(simulated.sustained_period_s or 0, 4),
                 "bound_s": round(plan.evidence.bound, 4), "window": plan.schedule.window if plan.schedule else 1,
-                "stages": len(plan.stages),
+                "stages": len(plan.stages), "overlap": known.overlap,
+                "gmac_per_s": [round(device.rates.mac_per_s / 1e9, 2) for device in known.devices],
             }  # fmt: skip
     except DownsetError as error:
         return {"error": str(error)}
 
 
 def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: dict[str, Any]) -> dict[str, Any]:
+    inside = with_spare_frames(plan).schedule
+    window = inside.window if inside is not None else 1
     shards = Shards(graph, Path(orders["out"]) / f"shards-{graph.name}")
     inbox = _Inbox()
     engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=_JOINS_S, prepares=False)
@@ -108,19 +145,17 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
         bed.throttle()
         used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]
         begun = time.monotonic()
-        frames = _frames(graph, orders["least_frames"], orders["most_s"])
-        times = [time.monotonic() for _ in pipeline.run(frames)]
+        times = _streamed(pipeline, graph, window, orders["most_s"])
         report = pipeline.report()
         took = time.monotonic() - begun
         used = [bed.used_s(device) - before for device, before in enumerate(used)]
         bed.release()
-    window = plan.schedule.window if plan.schedule is not None else 1
     return {
         "frames": len(times), "measured_s": _period_s(times, window), "latency_s": round(report.latency_s[0], 3)
         if report.latency_s else None, "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
         "events": [asdict(event) for event in report.events],
         "cpu_of_share": [round(one / took / share, 3) for one, share in zip(used, bed.cpu_shares, strict=True)],
-        "devices": _by_device(plan, report),
+        "by_device": _by_device(plan, report),
     }  # fmt: skip
 
 
@@ -151,23 +186,26 @@ def _by_device(plan: Pipeline, report: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _frames(graph: Graph, least: int, most_s: float) -> Any:
+def _streamed(pipeline: RunningPipeline, graph: Graph, window: int, most_s: float) -> list[float]:
+    """When results came: one frame more than the window is inside or waits, until the time is over."""
     random, begun = np.random.default_rng(0), time.monotonic()
-    meta = graph.tensors[graph.inputs[0]]
-    frame = random.standard_normal(meta.shape).astype(np.float32)
-    number = 0
-    while number < least or time.monotonic() - begun < most_s / 2:
-        if time.monotonic() - begun > most_s:
-            return
-        yield frame
-        number += 1
+    frame = random.standard_normal(graph.tensors[graph.inputs[0]].shape).astype(np.float32)
+    for _ in range(window + 1):
+        pipeline.submit(frame)
+    times = []
+    for _ in pipeline.results():
+        times.append(time.monotonic())
+        if times[-1] - begun < most_s or len(times) + window < _LEAST_FRAMES:
+            pipeline.submit(frame)
+    return times
 
 
 def _period_s(times: list[float], window: int) -> float | None:
-    """Median over thirds of the run behind its first window: the mean time between two results."""
-    first = min(max(window, len(times) // 5), max(len(times) - 4, 0))
-    kept = times[first:]
-    if len(kept) < 3:
+    """Median over thirds of the run behind its first window, and without its last: the mean time between results."""
+    kept = times[window : len(times) - window]
+    if len(kept) < 4:
+        kept = times[1:]
+    if len(kept) < 2:
         return None
     cuts = np.array_split(np.diff(kept), 3)
     return round(statistics.median(float(part.mean()) for part in cuts if len(part)), 4)

@@ -17,24 +17,37 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from downset.distributed.keys import issue_keys, make_authority
 from experiments.rows import save_rows
 from experiments.testbed.bed import TestbedError, open_bed
+from experiments.testbed.faults import FAULTS
 from experiments.testbed.settings import CLUSTERS, METHODS, MODELS, Setting, device_names, write_model
 
 NAME = "testbed_periods"
+REPLANS = "testbed_replans"
 ROOT = Path(__file__).resolve().parents[2]
 _PORT = 6379
 
 
-def run(
-    setting: Setting, models: list[str], methods: list[str], *, quick: bool, row: dict[str, Any],
-    limit_s: float = 3000.0,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Rows of one testbed. Raises TestbedError where it cannot be made."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the driver does in a testbed. `row`: what all rows say. `faults`: (what, device, whether prepared for)."""
+
+    models: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    faults: Sequence[tuple[str, int, bool]] = ()
+    row: Mapping[str, Any] = field(default_factory=dict)
+    quick: bool = False
+    driver: str = "experiments.testbed.drive"
+
+
+def run(setting: Setting, work: Work, *, keep: Path | None = None, limit_s: float = 3000.0) -> list[dict[str, Any]]:
+    """Rows of one testbed. `keep`: where measured clusters and logs go. Raises TestbedError where it cannot be made."""
     folder = Path(tempfile.mkdtemp(prefix="dsb"))
     names = device_names(setting.ghz)
     try:
@@ -44,27 +57,30 @@ def run(
             driver = issue_keys(authority, "driver", hosts=hosts[:1])
             orders = {
                 "prefix": bed.prefix, "cpu_shares": bed.cpu_shares, "names": names, "medium": setting.medium,
-                "head": f"{hosts[0]}:{_PORT}", "keys": str(driver), "out": str(folder), "methods": methods, "row": row,
-                "models": [str(write_model(model, folder)) for model in models],
-                "effort": {"least_s": 0.15 if quick else 0.5},
-                "least_frames": 12 if quick else 30, "most_s": 15.0 if quick else 40.0,
+                "head": f"{hosts[0]}:{_PORT}", "keys": str(driver), "out": str(folder),
+                "methods": work.methods, "row": work.row, "faults": work.faults, "quick": work.quick,
+                "models": [str(write_model(model, folder)) for model in work.models],
+                "effort": {"least_s": 0.15 if work.quick else 0.5}, "most_s": 12.0 if work.quick else 25.0,
             }  # fmt: skip
             (folder / "orders.json").write_text(json.dumps(orders))
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
             for number, name in enumerate(names):
                 keys = issue_keys(authority, f"d{number}", hosts=hosts[number : number + 1])
                 command = [
-                    sys.executable, "-m", "experiments.testbed.node", name, hosts[number], orders["head"], keys,
-                    folder / f"n{number}",
+                    sys.executable, "-m", "downset", "worker", "--head", orders["head"], "--name", name, "--keys", keys,
+                    "--address", hosts[number], "--threads", "1", "--shards", folder / f"n{number}", "--once", "-q",
                 ]  # fmt: skip
                 bed.start(number, command, env=environment, output=subprocess.DEVNULL)
             with (folder / "driver.log").open("wb") as log:
-                drive = [sys.executable, "-m", "experiments.testbed.drive", folder / "orders.json"]
+                drive = [sys.executable, "-m", work.driver, folder / "orders.json"]
                 driving = bed.start(0, drive, env=environment, output=log, free=True)
                 _follow(driving, folder / "driver.log", limit_s)
         rows = folder / "rows.jsonl"
         return [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
     finally:
+        if keep is not None:
+            for file in (*folder.glob("*.toml"), *folder.glob("*.log"), *folder.glob("*.jsonl")):
+                shutil.copy(file, keep)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -77,8 +93,8 @@ def _follow(driving: subprocess.Popen[bytes], log: Path, limit_s: float) -> None
                 if line[:2].isdigit():
                     print(line.rstrip()[:400], flush=True)
             if time.monotonic() - begun > limit_s:
-                driving.kill()
-                raise TestbedError(f"the driver took more than {limit_s:g} s")
+                print(f"the driver took more than {limit_s:g} s; its rows until then follow", flush=True)
+                return  # what runs in the bed ends with the bed
             time.sleep(0.2)
         print(said.read()[-1500:], flush=True)
 
@@ -89,12 +105,20 @@ def main() -> None:
     parser.add_argument("--medium", choices=("links", "shared"), default="links")
     parser.add_argument("--models", default="vgg16,yolov2")
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument(
+        "--faults", action="store_true", help="instead of methods: a device dies or stalls, how it goes on"
+    )
+    parser.add_argument("--keep", type=Path, help="a folder for the measured clusters, the log and the rows")
+    parser.add_argument("--limit", type=float, default=3000.0, help="seconds; rows made until then are kept")
     parser.add_argument("--quick", action="store_true", help="fewer frames, nothing written")
     options = parser.parse_args()
     models, methods = options.models.split(","), options.methods.split(",")
-    unknown = [name for name in models if name not in MODELS] + [name for name in methods if name not in METHODS]
+    unknown = [name for name in models if name not in MODELS] + [
+        name for name in methods if name.split("+")[0] not in METHODS
+    ]
     if unknown:
         parser.error(f"no such model or method: {', '.join(unknown)}")
+    faults = [(FAULTS[0], 1, True), (FAULTS[0], 1, False), (FAULTS[1], 2, True), (FAULTS[2], 3, True)]
     setting = Setting(CLUSTERS[options.devices], options.medium)
     row = {
         "devices": options.devices,
@@ -102,14 +126,18 @@ def main() -> None:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
     row["at"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    asked = {"faults": faults} if options.faults else {"methods": methods}
+    work = Work(models, row=row, quick=options.quick, **asked)
     try:
-        rows = run(setting, models, methods, quick=options.quick, row=row)
+        rows = run(setting, work, keep=options.keep, limit_s=options.limit)
     except TestbedError as error:
         sys.exit(f"testbed: {error}")
     for one in rows:
         print({key: one.get(key) for key in ("network", "method", "planned_s", "simulated_s", "measured_s", "error")})
+    by = ("network", "method", "devices", "medium", "fault", "prepared")
+    rows = [row for row in rows if "error" not in row]
     if rows and not options.quick:
-        print("written:", save_rows(NAME, rows, by=("network", "method", "devices", "medium")))
+        print("written:", save_rows(REPLANS if options.faults else NAME, rows, by=by))
 
 
 if __name__ == "__main__":

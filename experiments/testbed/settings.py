@@ -13,23 +13,22 @@ from zoo import ZOO
 __all__ = ["CLUSTERS", "METHODS", "MODELS", "RATE_MBPS", "Setting", "device_names", "write_model"]
 
 RATE_MBPS = 50.0
-SHARE_PER_GHZ = 0.08
-"""Of one core. A core of the build machines computes about 50 GMAC/s in ONNX Runtime: a gigahertz of the paper is then
-about 4 GMAC/s, as in the cluster file pico_4mac, and eight devices take nine tenths of a core together."""
+SHARE_PER_GHZ = {4: 0.15, 8: 0.1}
+"""Of one core, by number of devices: what two cores can give beside the driver. A core of the build machines computes
+about 50 GMAC/s in ONNX Runtime: a gigahertz of the paper is then 7.5 or 5 GMAC/s."""
 CLUSTERS = {
     4: (2.2, 1.5, 1.2, 0.8),
     8: (2.2, 2.2, 1.5, 1.5, 1.2, 1.2, 0.8, 0.8),
 }
 """GHz: all eight devices of PICO's section 6.1, and one of each."""
-METHODS = ("single", "layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact")
+METHODS = ("single", "layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact", "exact_direct")
 MODELS = {
-    "vgg16": {"classifier": False, "image": 112},
-    "yolov2": {"passthrough": False, "image": 224},
-    "resnet34": {"image": 112},
-    "inception_v3": {"image": 149},
+    "vgg16": {"classifier": False},
+    "yolov2": {"passthrough": False},
+    "resnet34": {},
+    "inception_v3": {},
 }
-"""Half the paper's image sides: MACs and bytes of activations are a quarter, so that what computing and sending have to
-each other is the paper's, and a frame takes a quarter of the time."""
+"""As in the analytic experiments, at the paper's image sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +38,10 @@ class Setting:
     ghz: tuple[float, ...]
     medium: Literal["links", "shared"]
     rate_mbps: float = RATE_MBPS
-    share_per_ghz: float = SHARE_PER_GHZ
 
     @property
     def cpu_shares(self) -> tuple[float, ...]:
-        return tuple(one * self.share_per_ghz for one in self.ghz)
+        return tuple(one * SHARE_PER_GHZ[len(self.ghz)] for one in self.ghz)
 
 
 def device_names(ghz: tuple[float, ...]) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from downset.errors import UsageError
 
 
 def rays_variables():
-    return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    ours = ("RAY_AUTH_", "RAY_TLS_", "RAY_USE_", "DOWNSET_")
+    return {name: value for name, value in os.environ.items() if name.startswith(ours)}
 
 
 def left_running():
@@ -38,7 +39,7 @@ def test_a_local_cluster_is_measured(run, tmp_path):
     assert status == 0, err
     found, cluster = json.loads(out), load_cluster(file)
     assert [device.name for device in cluster.devices] == ["d7", "d8"]
-    assert cluster.network.overlap
+    assert cluster.network.overlap == found["network"]["overlap"]
     for stated, device in zip(found["devices"], cluster.devices, strict=True):
         assert device.mac_per_s == pytest.approx(stated["mac_per_s"], rel=1e-5)
         assert set(device.alpha_of) == {"Gemm", "MatMul"}  # convolutions had most MACs

@@ -21,7 +21,7 @@ from downset.distributed.profiling.regression import (
     LinkRates,
     device_rates,
     link_rates,
-    shares_one_medium,
+    takes_turns,
 )
 from downset.errors import UsageError
 
@@ -105,12 +105,10 @@ def test_the_papers_quotient_drops_what_every_message_costs():
     assert found.latency_s + sizes[0] / found.bytes_per_s == pytest.approx(seconds[0])
 
 
-@given(
-    alone=st.lists(st.floats(0.1, 0.2), min_size=2, max_size=4), noise=st.floats(0.9, 1.1), data=st.data(),
-)  # fmt: skip
-def test_a_shared_medium_shows(alone, noise, data):
-    assert shares_one_medium(alone, [noise * sum(alone)] * len(alone))
-    assert not shares_one_medium(alone, [noise * one for one in alone])
+@given(alone=st.lists(st.floats(0.1, 0.2), min_size=2, max_size=4), noise=st.floats(0.9, 1.1))
+def test_turns_show(alone, noise):
+    assert takes_turns(alone, noise * sum(alone))
+    assert not takes_turns(alone, noise * max(alone))
 
 
 def test_what_cannot_be_fitted_is_refused():
@@ -121,7 +119,7 @@ def test_what_cannot_be_fitted_is_refused():
         with pytest.raises(UsageError):
             link_rates(messages)
     with pytest.raises(UsageError):
-        shares_one_medium([1.0], [1.0])
+        takes_turns([1.0], 1.0)
 
 
 @pytest.mark.parametrize("count", range(1, 10))
@@ -136,14 +134,15 @@ def test_rounds_hold_every_pair_once_and_no_device_twice(count):
 
 @given(
     name=st.text(min_size=1, max_size=8), mac_per_s=rates, alpha=st.floats(0.1, 50), moved=st.none() | rates,
-    rate=st.floats(1e4, 1e9), latency=st.floats(0, 0.1), shared=st.booleans(),
+    rate=st.floats(1e4, 1e9), latency=st.floats(0, 0.1), shared=st.booleans(), overlap=st.booleans(),
 )  # fmt: skip
-def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, latency, shared):
+def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, latency, shared, overlap):
     one = DeviceRates(mac_per_s, {"Gemm": alpha}, moved, 0.034, 57)
     link = LinkRates(rate, latency, 0.01, 8)
     measured = MeasuredCluster(
         (MeasuredDevice(name, one, 2 << 30, 300 << 20), MeasuredDevice(name + "'", one, 1 << 30, 0)),
-        "shared" if shared else "links", "full", link, {} if shared else {(0, 1): link}, 1.7e9, "probes of\nm.onnx",
+        "shared" if shared else "links", "full", overlap, link, {} if shared else {(0, 1): link}, 1.7e9,
+        "probes of\nm.onnx",
     )  # fmt: skip
     text = cluster_text(measured)
     assert "2023-11-14" in text
@@ -155,5 +154,5 @@ def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, late
         assert ours.alpha_of == pytest.approx(theirs.alpha_of, rel=1e-5)
         assert ours.moved_per_s == pytest.approx(theirs.moved_per_s, rel=1e-5)
         assert ours.memory_bytes == theirs.memory_bytes
-    assert read.network.kind == meant.network.kind and read.network.overlap
+    assert (read.network.kind, read.network.overlap) == (meant.network.kind, overlap)
     assert read.link(0, 1) == pytest.approx(meant.link(0, 1), rel=1e-5)

@@ -10,7 +10,6 @@ from downset.commands.envelope import json_option, print_json
 from downset.commands.options import SECONDS, console, parse_shapes
 
 if TYPE_CHECKING:
-    from downset.distributed.profiling.joined import Head
     from downset.distributed.profiling.measured import MeasuredCluster
 
 __all__ = ["profile_cluster"]
@@ -22,9 +21,7 @@ __all__ = ["profile_cluster"]
 )
 @click.option("--local", is_flag=True, help="Start them on this machine, on loopback.")
 @click.option("--head", metavar="HOST:PORT", help="Where this machine listens for the workers; as they were given it.")
-@click.option(
-    "--keys", "keys_folder", type=click.Path(), help="The folder of keys of this machine (downset keys issue)."
-)
+@click.option("--keys", type=click.Path(), help="The folder of keys of this machine (downset keys issue).")
 @click.option("--model", type=click.Path(), help="Time this model's own operators; default: those of small networks.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option(
@@ -47,7 +44,8 @@ def profile_cluster(
     from downset.formats.whole_files import check_output, write_whole
 
     names = tuple(name.strip() for name in devices.split(",") if name.strip())
-    head, model = _head(options["head"], options["keys_folder"], local=options["local"]), options["model"]
+    head, keys, model = options["head"], options["keys"], options["model"]
+    _check_head(head, keys, local=options["local"])
     if output is not None:
         check_output(output, source=model)
     probes = standard_probes() if model is None else model_probes(load(model, shapes=parse_shapes(options["shapes"])))
@@ -56,7 +54,7 @@ def profile_cluster(
     def told(line: str) -> None:
         talk.print(line, markup=False, soft_wrap=True)
 
-    with joined_cluster(head, names, local=options["local"], joins_s=joins_s, told=told):
+    with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, told=told):
         measured = measure_cluster(
             names, probes, effort=Effort(least_s=least_s), told=told,
             what="standard probes" if model is None else f"operators of {model}",
@@ -72,22 +70,13 @@ def profile_cluster(
         told(f"written: {output}; plan with downset split MODEL --cluster {output}")
 
 
-def _head(address: str | None, keys_folder: str | None, *, local: bool) -> Head:
-    """Where the head listens. Off loopback it has keys, or there is none."""
-    from downset.distributed.keys import open_keys
-    from downset.distributed.profiling.joined import Head
+def _check_head(head: str | None, keys: str | None, *, local: bool) -> None:
     from downset.errors import UsageError
 
-    if local:
-        if address is not None or keys_folder is not None:
-            raise UsageError("--local starts the devices on loopback, without keys: leave --head and --keys out")
-        return Head()
-    if address is None or keys_folder is None:
+    if local and (head is not None or keys is not None):
+        raise UsageError("--local starts the devices on loopback, without keys: leave --head and --keys out")
+    if not local and (head is None or keys is None):
         raise UsageError("give --head HOST:PORT and --keys DIR for a cluster of devices, or --local")
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"--head {address!r} is not HOST:PORT, for example 192.168.1.10:6379")
-    return Head(host, int(port), open_keys(keys_folder))
 
 
 def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
@@ -98,7 +87,8 @@ def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
         "measured_at": measured.at,
         "what": measured.what,
         "network": {
-            "kind": measured.kind, "duplex": measured.duplex, "bytes_per_s": common.bytes_per_s,
+            "kind": measured.kind, "duplex": measured.duplex, "overlap": measured.overlap,
+            "bytes_per_s": common.bytes_per_s,
             "latency_s": common.latency_s, "spread": common.spread,
             "links": [
                 {"between": [names[end] for end in pair], "bytes_per_s": link.bytes_per_s, "latency_s": link.latency_s,

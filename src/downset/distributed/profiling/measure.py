@@ -1,8 +1,9 @@
 """Measures a running cluster: one actor on each device, timed runs of probes, messages between pairs.
 
-All devices compute at the same time, as they do in a pipeline. Messages are measured as the runtime sends them: an
-object that one device made, until another one has it. Pairs that share no device are measured side by side where they
-do not share the medium. Every answer has a deadline: a device that stops ends the measurement with its name.
+All devices compute at the same time, as they do in a pipeline. Messages are measured as the runtime sends them: one
+device is asked for an object and another one to fetch it, until the driver knows that it is there. Pairs that share no
+device are measured side by side where they do not share the medium. Every answer has a deadline: a device that stops
+ends the measurement with its name.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from downset.distributed.profiling.regression import (
     LinkRates,
     device_rates,
     link_rates,
-    shares_one_medium,
+    takes_turns,
 )
 from downset.errors import LimitReached, UnsupportedError, UsageError
 from downset.extras import optional_library
 from downset.text import brief
 
-__all__ = ["Effort", "device_resource_of", "devices_of_cluster", "measure_cluster", "rounds_of_pairs"]
+__all__ = ["Effort", "Measuring", "device_resource_of", "devices_of_cluster", "measure_cluster", "rounds_of_pairs"]
 
 _RESOURCE = "downset:"
+_FREES_S = 10.0
 Told = Callable[[str], None]
 
 
@@ -69,7 +71,7 @@ def measure_cluster(
     Raises UsageError for devices that the cluster lacks or that are busy, LimitReached for one that does not answer."""
     if len(set(names)) < len(names) or not names:
         raise UsageError("name the devices to measure, each once")
-    with _Measuring(names, effort or Effort()) as at:
+    with Measuring(names, effort or Effort()) as at:
         ready()
         told(f"{len(names)} devices are there; memory of their runtimes")
         runtimes = at.all("runtime_bytes")
@@ -77,32 +79,35 @@ def measure_cluster(
         rates = at.computing(probes)
         told("messages between devices")
         kind, duplex, common, links = at.network(told)
+        told("messages while devices compute")
+        overlap = at.overlaps(max(probes, key=lambda probe: sum(probe.macs_of.values())).model)
         described = at.all("ready")
         devices = tuple(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]))
             for name, one, runtime, about in zip(names, rates, runtimes, described, strict=True)
         )
-    return MeasuredCluster(devices, kind, duplex, common, links, time.time(), what)
+    return MeasuredCluster(devices, kind, duplex, overlap, common, links, time.time(), what)
 
 
-class _Measuring:
-    """The actors, one a device, while they are there."""
+class Measuring:
+    """Actors that measure, one a device, while the context lasts. Devices are numbered in the order of `names`."""
 
     def __init__(self, names: Sequence[str], effort: Effort) -> None:
         self._ray = optional_library("ray", what="measuring a cluster", extra="cluster")
         self.names, self.effort, self._actors = tuple(names), effort, list[Any]()
 
-    def __enter__(self) -> _Measuring:
+    def __enter__(self) -> Measuring:
         ray = self._ray
         there = ray.cluster_resources()
         lacks = [name for name in self.names if device_resource_of(name) not in there]
         if lacks:
             known = ", ".join(devices_of_cluster()) or "no device"
             raise UsageError(f"the cluster has no device {', '.join(lacks)}; it has {known}")
-        free = ray.available_resources()
-        busy = [name for name in self.names if free.get(device_resource_of(name), 0) < 1]
-        if busy:
-            raise UsageError(f"{', '.join(busy)} works for another driver; measure when it is done")
+        until = time.monotonic() + _FREES_S  # what has ended is counted for a while
+        while busy := self._busy():
+            if time.monotonic() > until:
+                raise UsageError(f"{', '.join(busy)} works for another driver; measure when it is done")
+            time.sleep(0.2)
         remote = ray.remote(ProbedDevice)
         fetch = ray.get
         for name in self.names:
@@ -113,6 +118,10 @@ class _Measuring:
             )
         self.all("ready")
         return self
+
+    def _busy(self) -> list[str]:
+        free = self._ray.available_resources()
+        return [name for name in self.names if free.get(device_resource_of(name), 0) < 1]
 
     def __exit__(self, *_: object) -> None:
         for actor in self._actors:
@@ -140,32 +149,71 @@ class _Measuring:
         return [device_rates(own) for own in samples]
 
     def messages(self, pairs: Sequence[tuple[int, int]], nbytes: int) -> list[float]:
-        """Seconds of one message from the first to the second of each pair, all at once."""
+        """Seconds of one message from the first to the second of each pair, all at once: from when this process asks
+        for it until it knows that it has arrived, as the runtime hands out its transfers."""
+        begun = time.monotonic()
         made = [self._actors[source].give.remote(nbytes) for source, _ in pairs]
-        ready, _ = self._ray.wait(made, num_returns=len(made), timeout=self.effort.answer_s, fetch_local=False)
-        if len(ready) < len(made):
-            raise LimitReached(f"a device did not make {nbytes} bytes within {self.effort.answer_s:g} s")
         asked = [self._actors[target].take.remote([one]) for one, (_, target) in zip(made, pairs, strict=True)]
-        return [self._answer(one, self.names[target]) for one, (_, target) in zip(asked, pairs, strict=True)]
+        left, found = {reference: number for number, reference in enumerate(asked)}, [0.0] * len(pairs)
+        while left:
+            ready, waits = self._ray.wait([*left], timeout=self.effort.answer_s)
+            for reference in ready or waits[:1]:
+                number = left.pop(reference)
+                found[number] = time.monotonic() - begun
+                self._answer(reference, self.names[pairs[number][1]])
+        return found
 
-    def together(self, pairs: Sequence[tuple[int, int]]) -> tuple[list[float], list[float]]:
-        """(seconds of the largest message of each pair alone, of each while all pairs send)."""
+    def take_turns(self, pairs: Sequence[tuple[int, int]]) -> bool:
+        """Whether large messages of these pairs take turns when all are sent at once."""
         nbytes = max(self.effort.sizes)
         for pair in pairs:
             self.messages([pair], min(self.effort.sizes))  # the first one between two devices opens their connection
-        turns = [([self.messages([pair], nbytes)[0] for pair in pairs], self.messages(pairs, nbytes)) for _ in range(3)]
-        alone, both = (
-            [statistics.median(column) for column in zip(*side, strict=True)] for side in zip(*turns, strict=True)
-        )
-        return alone, both
+        alone, both = [], []
+        for _ in range(3):
+            alone.append([self.messages([pair], nbytes)[0] for pair in pairs])
+            both.append(max(self.messages(pairs, nbytes)))
+        return takes_turns([statistics.median(one) for one in zip(*alone, strict=True)], statistics.median(both))
+
+    def overlaps(self, model: bytes) -> bool:
+        """Whether devices compute while they send and receive: on most pairs, computing and messages together take
+        nearer to the longer of the two than to their sum.
+
+        A radio works beside the processor, but the runtime's own work for a message is done by the processor: where
+        that is weak against the network, messages and computing take turns there."""
+        self.all("open", model)
+        found = []
+        for pair in next(rounds_of_pairs(len(self.names)), []):
+            one_run = max(self._both(pair, 1))
+            nbytes, count = self.effort.sizes[-2], 8
+            self.messages([pair], nbytes)
+            messages_s = self._stream(pair, nbytes, count)
+            runs = max(1, round(messages_s / one_run))
+            computing_s = max(self._both(pair, runs))
+            begun = time.monotonic()
+            asked = [self._actors[end].repeat.remote(runs) for end in pair]
+            self._stream(pair, nbytes, count)
+            for reference, end in zip(asked, pair, strict=True):
+                self._answer(reference, self.names[end])
+            found.append(takes_turns([messages_s, computing_s], time.monotonic() - begun))
+        return 2 * sum(found) <= len(found)
+
+    def _both(self, pair: tuple[int, int], runs: int) -> list[float]:
+        asked = [self._actors[end].repeat.remote(runs) for end in pair]
+        return [self._answer(reference, self.names[end]) for reference, end in zip(asked, pair, strict=True)]
+
+    def _stream(self, pair: tuple[int, int], nbytes: int, count: int) -> float:
+        """Seconds of so many messages, one after another, ways in turn."""
+        begun = time.monotonic()
+        for number in range(count):
+            self.messages([pair if number % 2 else pair[::-1]], nbytes)
+        return time.monotonic() - begun
 
     def network(self, told: Told) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
-        back_and_forth = self.together([(0, 1), (1, 0)])
-        duplex: Duplex = "half" if shares_one_medium(*back_and_forth) else "full"
-        shared = count >= 4 and shares_one_medium(*self.together([(0, 1), (2, 3)]))
+        duplex: Duplex = "half" if self.take_turns([(0, 1), (1, 0)]) else "full"
+        shared = count >= 4 and self.take_turns([(0, 1), (2, 3)])
         told(f"messages: {'one shared medium' if shared else f'links, {duplex} duplex'}; {count} devices")
         samples: dict[tuple[int, int], list[tuple[int, float]]] = {}
         for rounds in rounds_of_pairs(count):

@@ -30,11 +30,12 @@ class MeasuredDevice:
 @dataclass(frozen=True, slots=True)
 class MeasuredCluster:
     """`common`: the line through the messages of all pairs; `links`: of each pair alone, empty where they share a
-    medium. `at`: seconds since 1970, UTC."""
+    medium. `overlap`: whether devices compute while they send and receive. `at`: seconds since 1970, UTC."""
 
     devices: tuple[MeasuredDevice, ...]
     kind: Literal["links", "shared"]
     duplex: Duplex
+    overlap: bool
     common: LinkRates
     links: Mapping[Pair, LinkRates] = field(default_factory=dict)
     at: float = 0.0
@@ -42,7 +43,7 @@ class MeasuredCluster:
 
 
 def measured_cluster(measured: MeasuredCluster) -> Cluster:
-    """As planners take it: devices compute while they transfer, as the runtime does."""
+    """As planners take it."""
     devices = tuple(
         Device(
             device.name, device.rates.mac_per_s, alpha_of=dict(device.rates.alpha_of),
@@ -55,7 +56,7 @@ def measured_cluster(measured: MeasuredCluster) -> Cluster:
     common = measured.common
     return Cluster(
         devices,
-        Network(measured.kind, common.bytes_per_s, common.latency_s, overlap=True, links=links, duplex=measured.duplex),
+        Network(measured.kind, common.bytes_per_s, common.latency_s, measured.overlap, links, measured.duplex),
     )
 
 
@@ -73,7 +74,7 @@ def _lines(measured: MeasuredCluster) -> Iterator[str]:
     yield f'kind = "{measured.kind}"'
     yield f"rate_mbps = {_mbps(measured.common)}  {_spread(measured.common)}"
     yield f"latency_ms = {measured.common.latency_s * 1e3:.6g}  # of every message"
-    yield "overlap = true"
+    yield f"overlap = {str(measured.overlap).lower()}  # whether devices compute while they send and receive"
     yield f'duplex = "{measured.duplex}"'
     for described, device in zip(measured.devices, cluster.devices, strict=True):
         yield "\n[[device]]"

@@ -23,6 +23,7 @@ class ProbedDevice:
     def __init__(self, *, threads: int = 0, fetch: Callable[[Any], Any] = lambda held: held) -> None:
         self._threads = threads or int(os.environ.get("DOWNSET_THREADS", "0")) or os.cpu_count() or 1
         self._fetch = fetch
+        self._run: Callable[[], Any] = int
 
     def runtime_bytes(self) -> int:
         """Memory of all processes of this node's session, what they share counted once: what is gone before any model
@@ -31,6 +32,29 @@ class ProbedDevice:
 
     def seconds(self, model: bytes, *, least_s: float, batches: int) -> list[float]:
         """Seconds of a run, by batch of runs that takes `least_s` at least, after one that is not counted."""
+        run = self._opened(model)
+        found = []
+        for _ in range(batches):
+            runs, begun = 0, time.monotonic()
+            while (taken := time.monotonic() - begun) < least_s or not runs:
+                run()
+                runs += 1
+            found.append(taken / runs)
+        return found
+
+    def open(self, model: bytes) -> None:
+        """What `repeat` runs."""
+        self._run = self._opened(model)
+
+    def repeat(self, runs: int) -> float:
+        """Seconds of so many runs of the probe that was opened."""
+        begun = time.monotonic()
+        for _ in range(runs):
+            self._run()
+        return time.monotonic() - begun
+
+    def _opened(self, model: bytes) -> Callable[[], Any]:
+        """A run of the model, after the first one."""
         library = optional_library("onnxruntime", what="running probes", extra="cluster")
         options = library.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
@@ -38,26 +62,17 @@ class ProbedDevice:
         session = library.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         feeds = {given.name: _values(given) for given in session.get_inputs()}
         session.run(None, feeds)
-        found = []
-        for _ in range(batches):
-            runs, begun = 0, time.monotonic()
-            while (taken := time.monotonic() - begun) < least_s or not runs:
-                session.run(None, feeds)
-                runs += 1
-            found.append(taken / runs)
-        return found
+        return lambda: session.run(None, feeds)
 
     def give(self, nbytes: int) -> Any:
         """An object of so many bytes, as a transfer's rows are one."""
         return np.zeros(nbytes, np.uint8)
 
-    def take(self, held: list[Any]) -> float:
-        """Seconds until the object is here. `held`: one reference."""
-        begun = time.monotonic()
+    def take(self, held: list[Any]) -> None:
+        """Fetch an object. `held`: one reference."""
         arrived = self._fetch(held[0])
         if int(arrived[-1]):
             raise ValueError("an object arrived damaged")
-        return time.monotonic() - begun
 
     def ready(self) -> dict[str, Any]:
         """A sign of life, with what the device is."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from downset.errors import UsageError
 
-__all__ = ["ComputeSample", "DeviceRates", "LinkRates", "device_rates", "link_rates", "shares_one_medium"]
+__all__ = ["ComputeSample", "DeviceRates", "LinkRates", "device_rates", "link_rates", "takes_turns"]
 
 Array = npt.NDArray[np.float64]
 _MOST_KINDS = 12
@@ -99,14 +99,13 @@ def link_rates(samples: Sequence[tuple[int, float]]) -> LinkRates:
     return LinkRates(1 / max(byte_s, _FASTEST), latency_s, spread, len(samples))
 
 
-def shares_one_medium(alone_s: Sequence[float], together_s: Sequence[float]) -> bool:
-    """Whether messages between disjoint pairs of devices take turns: `alone_s` by pair, one after another, and
-    `together_s` when all pairs send at once. Of a shared medium the slowest takes as long as all alone together; it is
-    one where the slowest is nearer to that than to the slowest alone. Raises UsageError for fewer pairs than two."""
-    if len(alone_s) < 2 or len(alone_s) != len(together_s):
-        raise UsageError("whether pairs of devices share a medium shows with two disjoint pairs or more")
-    apart, shared = max(alone_s), sum(alone_s)
-    return max(together_s) > math.sqrt(apart * shared)
+def takes_turns(alone_s: Sequence[float], together_s: float) -> bool:
+    """Whether works take turns at something rather than go on side by side. `alone_s`: each by itself, `together_s`:
+    until all are done that began at once. Turns take as long as all of them alone, side by side as the longest; it is
+    the nearer one, by ratio. Raises UsageError for fewer than two works."""
+    if len(alone_s) < 2:
+        raise UsageError("whether works take turns shows with two of them or more")
+    return together_s > math.sqrt(max(alone_s) * sum(alone_s))
 
 
 def _spread(predicted: Array, measured: Array) -> float:

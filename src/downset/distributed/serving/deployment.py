@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from downset.distributed.serving.program import Computation, DeviceProgram, Form
+from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from downset.errors import UnsupportedError
 from downset.formats.shards.cut import Cutter, Tile
 from downset.formats.shards.model import opsets_of, shard_model
@@ -153,4 +154,4 @@ def store_bytes(graph: Graph, plan: Pipeline) -> list[int]:
                 totals[end] += task.transfer.nbytes
     totals[plan.entry] += sum(graph.tensors[tensor].nbytes for tensor in graph.inputs)
     totals[plan.exit] += sum(graph.tensors[tensor].nbytes for tensor in graph.outputs)
-    return [total * (window + 2) + _STORE_SLACK_BYTES for total in totals]
+    return [total * (window + SPARE_FRAMES + 2) + _STORE_SLACK_BYTES for total in totals]

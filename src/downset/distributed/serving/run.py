@@ -16,6 +16,7 @@ from downset.distributed.serving.deployment import Deployment
 from downset.distributed.serving.dispatch import Dispatch, Instance
 from downset.distributed.serving.health import Health, Pace
 from downset.distributed.serving.record import ServeRecord
+from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.serving.work import work_of
 from downset.plans import Task
 
@@ -52,7 +53,7 @@ class Run:
         self._calls, self._record, self._health, self._pace = calls, record, health, pace
         self._finished = finished
         self._plan = deployment.plan
-        self._work = work_of(self._plan)
+        self._work = work_of(with_spare_frames(self._plan))
         self._dispatch = Dispatch(self._work)
         self._names = [device.name for device in self._plan.cluster.devices]
         self._entering: deque[int] = deque()

@@ -1,0 +1,107 @@
+"""How the time of a re-plan splits: a device dies or stalls while frames flow; noticed, planned, moved, replayed.
+
+Part of experiments.testbed.drive (`measured --faults`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from downset import Graph, Pipeline
+from downset.distributed.serving.deployment import Shards
+from downset.distributed.serving.engine import Engine
+from downset.distributed.serving.planning import Planning
+from downset.distributed.serving.ray_fleet import RayFleet
+from downset.distributed.serving.serve import RunningPipeline, _Inbox
+from experiments.testbed.bed import Bed
+
+__all__ = ["FAULTS", "faulty_run"]
+
+FAULTS = ("process killed", "device stopped", "machine dead")
+_BEFORE_S, _AFTER_S = 12.0, 25.0
+
+
+def faulty_run(
+    bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, fault: str, device: int, out: Path, *, prepares: bool
+) -> dict[str, Any]:
+    """Frames flow, the device has its fault, frames flow on. `prepares`: plans and shards are made ready before."""
+    inbox, shards = _Inbox(), Shards(graph, out / f"shards-{graph.name}")
+    bed.release()
+    engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=120.0, prepares=prepares)
+    engine.start()
+    with RunningPipeline(graph, plan, engine, inbox, ExitStack()) as pipeline:
+        pipeline.wait_ready()
+        bed.throttle()
+        begun = time.monotonic()
+        window = plan.schedule.window if plan.schedule is not None else 1
+        random = np.random.default_rng(0)
+        shape = graph.tensors[graph.inputs[0]].shape
+        frames = [random.standard_normal(shape).astype(np.float32) for _ in range(3)]
+        number, at, left, outputs = 0, None, [], []
+        for _ in range(window + 1):
+            pipeline.submit(frames[number % 3])
+            number += 1
+        for made in pipeline.results():
+            left.append(time.monotonic())
+            outputs.append(next(iter(made.values())))
+            if at is None and left[-1] - begun > _BEFORE_S:
+                at = time.monotonic()
+                _strike(bed, fault, device)
+            if at is None or left[-1] - at < _AFTER_S:
+                pipeline.submit(frames[number % 3])
+                number += 1
+        report = pipeline.report()
+        struck_s = engine.record.since_start_s(at or begun)
+        bed.release()
+    with contextlib.suppress(OSError):
+        for process in bed.processes(device):
+            os.kill(process, signal.SIGCONT)
+    after = [one for one in left if at is not None and one > at]
+    lost = next((event for event in report.events if event.kind == "lost"), None)
+    again = next((event for event in report.events if event.kind == "replanned" and event.at_s > struck_s), None)
+    row: dict[str, Any] = {
+        "fault": fault, "device": plan.cluster.devices[device].name, "prepared": prepares, "submitted": number,
+        "came": len(outputs), "in_order": _in_order(outputs),
+        "events": [f"{event.at_s - struck_s:+.1f} s {event.kind} {event.device}" for event in report.events],
+    }  # fmt: skip
+    if lost is not None:
+        row["noticed_s"] = round(lost.at_s - struck_s, 2)
+    if again is not None:
+        row |= {
+            "planning_s": round(again.plan_s, 3), "moving_s": round(again.move_s, 2), "moved_bytes": again.moved_bytes,
+            "replayed": again.replayed, "running_again_s": round(again.at_s - struck_s, 2),
+        }  # fmt: skip
+    if len(after) > 1:
+        gaps = np.diff([at, *after])
+        row["longest_gap_s"] = round(float(gaps.max()), 2)
+        row["period_after_s"] = (
+            round(float(np.median(gaps[int(gaps.argmax()) + 1 :])), 3) if gaps.argmax() + 1 < len(gaps) else None
+        )
+    row |= {
+        "planned_before_s": round(report.first_planned_period_s, 3),
+        "planned_after_s": round(report.planned_period_s, 3),
+    }
+    return row
+
+
+def _in_order(outputs: list[Any]) -> bool:
+    """Frames repeat every three: result k is that of frame k mod 3, up to rounding; the first three differ."""
+    close = [np.allclose(one, outputs[place % 3], rtol=1e-3, atol=1e-4) for place, one in enumerate(outputs)]
+    return all(close) and not np.allclose(outputs[0], outputs[1], rtol=1e-3, atol=1e-4)
+
+
+def _strike(bed: Bed, fault: str, device: int) -> None:
+    for process in bed.processes(device):
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{process}/cmdline").read_bytes()
+            if fault == "process killed" and not name.startswith(b"ray::RayDevice"):
+                continue
+            os.kill(process, signal.SIGSTOP if fault == "device stopped" else signal.SIGKILL)

@@ -1,0 +1,156 @@
+"""PICO's measured figures and Table V as our testbed has them, from the committed rows of `measured`.
+
+    python -m experiments.testbed.figures
+
+Figure 12: speed-up over one device; Figures 13 and 14: period and throughput by method; Figure 15: memory; Figures 17
+and 18: exact plans against PICO's; Table V: each device's utilisation, redundancy and memory. Ratios of methods can be
+set beside the paper's; seconds cannot: our devices are shares of a core under Ray and TLS. Memory is the resident
+memory of a device's process, with Python, Ray and ONNX Runtime in it, as the paper's has PyTorch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from experiments.pico.table5 import PAPER
+from experiments.rows import load_rows
+from experiments.testbed.measured import NAME, REPLANS
+
+PAPER_NAMES = {
+    "layerwise": "LW",
+    "early_fused": "EFL",
+    "optimal_fused": "OFL",
+    "coedge": "CE",
+    "pico": "PICO",
+    "exact": "exact",
+    "exact_direct": "exact, direct",
+    "single": "one device",
+}
+Row = dict[str, Any]
+
+
+def table(title: str, header: Sequence[str], body: Sequence[Sequence[Any]]) -> None:
+    if not body:
+        return
+    print(f"\n{title}\n\n| {' | '.join(header)} |\n|{'---|' * len(header)}")
+    for line in body:
+        print(f"| {' | '.join('' if cell is None else str(cell) for cell in line)} |")
+
+
+def groups(rows: Sequence[Row]) -> Iterator[tuple[tuple[str, int, str], dict[str, Row]]]:
+    """(network, devices, medium), rows by method; those that measured a period."""
+    found: dict[tuple[str, int, str], dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        if row.get("measured_s"):
+            found[row["network"], row["devices"], row["medium"]][row["method"]] = row
+    yield from sorted(found.items())
+
+
+def periods(rows: Sequence[Row]) -> list[list[Any]]:
+    body = []
+    for (network, devices, medium), by_method in groups(rows):
+        alone = by_method.get("single")
+        for method, row in by_method.items():
+            measured, planned = row["measured_s"], row["planned_s"]
+            faster = f"{alone['measured_s'] / measured:.2f}x" if alone else None
+            body.append(
+                [network, devices, medium, PAPER_NAMES[method], planned, row["simulated_s"], measured,
+                 f"{measured / planned - 1:+.0%}", round(60 / measured, 1), faster, row["load"]]
+            )  # fmt: skip
+    return body
+
+
+def against_exact(rows: Sequence[Row]) -> list[list[Any]]:
+    body = []
+    for (network, devices, medium), by_method in groups(rows):
+        exact, line = by_method.get("exact"), []
+        if exact is None:
+            continue
+        for method in ("exact_direct", "pico", "optimal_fused", "early_fused", "coedge", "layerwise", "single"):
+            row = by_method.get(method)
+            line.append(f"{row['measured_s'] / exact['measured_s']:.2f}x" if row else None)
+        body.append([network, devices, medium, exact["measured_s"], *line])
+    return body
+
+
+def by_device(rows: Sequence[Row]) -> list[list[Any]]:
+    body = []
+    for (network, devices, medium), by_method in groups(rows):
+        for method, row in by_method.items():
+            used = [one["computing_s"] / row["measured_s"] for one in row["by_device"]]
+            redundant = [one["redundancy"] for one in row["by_device"]]
+            memory = [one["rss_mb"] for one in row["by_device"]]
+            paper = PAPER.get((network, method))
+            ours = (
+                f"{100 * sum(used) / devices:.0f}",
+                f"{100 * sum(redundant) / devices:.1f}",
+                f"{sum(memory) / devices:.0f}",
+            )
+            theirs = [None] * 3 if paper is None or devices != 8 else [values[-1] for values in paper]
+            body.append(
+                [network, devices, medium, PAPER_NAMES[method], " ".join(f"{100 * one:.0f}" for one in used),
+                 ours[0], theirs[0], ours[1], theirs[1], " ".join(f"{one:.0f}" for one in memory), ours[2], theirs[2]]
+            )  # fmt: skip
+    return body
+
+
+def resources(rows: Sequence[Row]) -> list[list[Any]]:
+    """Planned against measured by device, of the plans that use several."""
+    body = []
+    for (network, devices, medium), by_method in groups(rows):
+        for method in ("pico", "exact", "exact_direct"):
+            for one in by_method.get(method, {}).get("by_device", ()):
+                if one["planned_computing_s"]:
+                    cells = [
+                        f"{one[f'planned_{what}_s']} → {one[f'{what}_s']}"
+                        for what in ("computing", "sending", "receiving")
+                    ]
+                    body.append([network, devices, medium, method, one["name"], *cells])
+    return body
+
+
+def main() -> None:
+    rows = load_rows(NAME)
+    if not rows:
+        sys.exit("no rows yet: python -m experiments.testbed.measured")
+    table(
+        "Figures 12 to 14: periods in s, frames a minute, speed-up over the fastest device alone",
+        (
+            "network",
+            "devices",
+            "medium",
+            "method",
+            "planned",
+            "simulated",
+            "measured",
+            "off",
+            "a minute",
+            "speed-up",
+            "load",
+        ),
+        periods(rows),
+    )
+    table(
+        "Figures 17 and 18: how many times the measured period of exact plans",
+        ("network", "devices", "medium", "exact s", "direct", "PICO", "OFL", "EFL", "CE", "LW", "one device"),
+        against_exact(rows),
+    )  # fmt: skip
+    table(
+        "Table V and Figure 15: computing in % of the period, redundancy in %, memory (RSS) in MB; paper: averages",
+        ("network", "devices", "medium", "method", "util. by device", "average", "paper", "redundancy", "paper",
+         "RSS by device", "average", "paper"), by_device(rows),
+    )  # fmt: skip
+    table(
+        "Planned → measured seconds a frame, by device",
+        ("network", "devices", "medium", "method", "device", "computing", "sending", "receiving"), resources(rows),
+    )  # fmt: skip
+    keys = ("network", "fault", "device", "prepared", "noticed_s", "planning_s", "moving_s", "moved_bytes", "replayed",
+            "running_again_s", "longest_gap_s", "submitted", "came", "in_order")  # fmt: skip
+    table("How the time of a re-plan splits", keys, [[row.get(key) for key in keys] for row in load_rows(REPLANS)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Frames beyond the window: never more than memory holds, nothing else changed, and never a longer simulated period."""
+
+from dataclasses import replace
+
+import pytest
+
+from downset import load_cluster, plan_pipeline
+from downset.distributed.serving.spare_frames import SPARE_FRAMES, with_spare_frames
+from downset.distributed.simulator import simulate
+from downset.plans import Buffer
+from zoo import graph
+
+
+@pytest.fixture(scope="module", params=["buffers", "transfers"])
+def plan(request):
+    """With a buffer for what every transfer brings, and without any."""
+    cluster = load_cluster("pico_1mac")
+    few = replace(cluster, devices=cluster.devices[::2])
+    made = plan_pipeline(graph("squeezenet", weights=False), few, method="pico")
+    buffers = [
+        Buffer(task.transfer.target, 0, 0, 1, task.transfer.nbytes, 2, (number,), (number,))
+        for number, task in enumerate(made.tasks)
+        if task.transfer is not None and request.param == "buffers"
+    ]
+    return replace(made, schedule=replace(made.schedule, buffers=tuple(buffers)))
+
+
+def frame_bytes(plan, device):
+    if plan.schedule.buffers:
+        return sum(buffer.nbytes for buffer in plan.schedule.buffers if buffer.device == device)
+    ends = [(one.transfer.source, one.transfer.target, one.transfer.nbytes) for one in plan.tasks if one.transfer]
+    return sum(nbytes for source, target, nbytes in ends if device in (source, target))
+
+
+def held(plan, device):
+    """Bytes that a device needs: weights and working memory, and rows of every frame that is inside."""
+    own = sum(one.total_bytes for one in plan.memory if one.device == device)
+    if plan.schedule.buffers:
+        return own + sum(one.nbytes * one.slots for one in plan.schedule.buffers if one.device == device)
+    return own + plan.schedule.window * frame_bytes(plan, device)
+
+
+def test_only_window_and_slots_change(plan):
+    wide = with_spare_frames(plan)
+    assert wide.schedule.window == plan.schedule.window + SPARE_FRAMES
+    for one, other in zip(plan.schedule.buffers, wide.schedule.buffers, strict=True):
+        assert other == replace(one, slots=one.slots + SPARE_FRAMES)
+    assert replace(wide, schedule=plan.schedule) == plan
+    assert wide.schedule.orders == plan.schedule.orders
+
+
+def test_more_frames_inside_never_make_the_period_longer(plan):
+    one, other = (simulate(each, frames=200).sustained_period_s for each in (plan, with_spare_frames(plan)))
+    assert other <= one * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("frames", range(SPARE_FRAMES + 2))
+def test_no_device_holds_more_than_its_memory(plan, frames):
+    device = max(range(len(plan.cluster.devices)), key=lambda one: held(plan, one))
+    limit = held(plan, device) + frames * frame_bytes(plan, device)
+    devices = [replace(one, memory_bytes=limit if k == device else None) for k, one in enumerate(plan.cluster.devices)]
+    tight = replace(plan, cluster=replace(plan.cluster, devices=tuple(devices)))
+    wide = with_spare_frames(tight)
+    assert held(wide, device) <= limit
+    assert wide.schedule.window == plan.schedule.window + min(frames, SPARE_FRAMES)
+
+
+def test_plans_without_orders_stay():
+    cluster = load_cluster("pico_1mac")
+    paper = plan_pipeline(graph("squeezenet", weights=False), cluster, method="pico", comm="paper")
+    assert with_spare_frames(paper) is paper

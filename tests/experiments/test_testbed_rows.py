@@ -1,0 +1,54 @@
+"""The testbed's committed rows: complete, true to the simulator, and shown by `figures`."""
+
+import pytest
+
+from experiments.rows import load_rows
+from experiments.testbed import figures
+from experiments.testbed.measured import NAME, REPLANS, Work
+from experiments.testbed.settings import CLUSTERS, METHODS, MODELS, Setting, device_names
+
+ROWS = load_rows(NAME)
+
+
+def test_rows_say_what_they_were_measured_on():
+    assert ROWS
+    for row in ROWS:
+        assert row["network"] in MODELS
+        assert row["method"] in METHODS
+        assert row["devices"] in CLUSTERS
+        assert row["medium"] in ("links", "shared")
+        assert row["machine"] and row["at"].startswith("20") and row["load"] > 0
+        assert len(row["by_device"]) == row["devices"]
+        assert row["frames"] >= 4
+
+
+def test_the_simulator_keeps_what_the_plans_promise():
+    """Both are analytic: a measured period may be off, and says so; these two may not."""
+    for row in ROWS:
+        assert row["simulated_s"] == pytest.approx(row["planned_s"], rel=0.01)
+        assert row["bound_s"] <= row["planned_s"] * 1.001
+
+
+def test_no_frame_was_lost_when_devices_were():
+    for row in load_rows(REPLANS):
+        assert row["came"] == row["submitted"]
+        assert row["in_order"]
+
+
+def test_figures_show_every_row(capsys):
+    figures.main()
+    out = capsys.readouterr().out
+    assert out.count("\n| vgg16 |") + out.count("\n| yolov2 |") >= 2 * len(ROWS)
+    for row in ROWS:
+        if row["measured_s"]:
+            assert f"| {row['simulated_s']} | {row['measured_s']} |" in out
+
+
+def test_settings_have_the_papers_ratios():
+    """Eight devices of section 6.1: two each of 2.2, 1.5, 1.2 and 0.8 GHz."""
+    setting = Setting(CLUSTERS[8], "shared")
+    fast, slow = max(setting.cpu_shares), min(setting.cpu_shares)
+    assert fast / slow == pytest.approx(2.2 / 0.8)
+    assert sum(setting.cpu_shares) < 2
+    assert len(set(device_names(CLUSTERS[8]))) == 8
+    assert Work().driver.startswith("experiments.testbed.")
