@@ -190,7 +190,7 @@ def test_a_device_with_another_runtime(model, tmp_path, monkeypatch):
 
 def test_a_full_disk_on_a_device(model, tmp_path, monkeypatch):
     graph = load(model)
-    monkeypatch.setattr("downset.distributed.serving.device._SPARE_DISK_BYTES", 1 << 60)
+    monkeypatch.setattr("downset.distributed.serving.device._FREE_DISK_BYTES", 1 << 60)
     with (
         pytest.raises(UnsupportedError, match=r"device 'd.': the disk .* is full"),
         running(graph, plan_pipeline(graph, THREE), tmp_path),
