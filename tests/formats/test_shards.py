@@ -206,7 +206,8 @@ def test_shards_of_a_plan(method, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "options", "fused"), [
-    ("squeezenet1_0", {"image": 79}, 6), ("vgg16", {"image": 64, "classifier": False}, 9), ("resnet34", {"image": 64}, 5),
+    ("squeezenet1_0", {"image": 79}, 6), ("vgg16", {"image": 64, "classifier": False}, 9),
+    ("resnet34", {"image": 64}, 5),
 ])  # fmt: skip
 def test_tiles_are_cut_along_both_axes(name, options, fused, tmp_path):
     """Halos of rows and of columns, and corners."""
