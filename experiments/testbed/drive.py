@@ -151,6 +151,7 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
         used = [bed.used_s(device) - before for device, before in enumerate(used)]
         bed.release()
     return {
+        "spare_frames": window - (plan.schedule.window if plan.schedule is not None else 1),
         "frames": len(times), "measured_s": _period_s(times, window), "latency_s": round(report.latency_s[0], 3)
         if report.latency_s else None, "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
         "events": [asdict(event) for event in report.events],
