@@ -7,7 +7,8 @@ CPP := $(shell find native tests/native -name '*.[ch]pp')
 # In the builds of those who work on it a warning is an error.
 STRICT := -C cmake.define.DOWNSET_STRICT=ON
 
-.PHONY: demo test lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico bench-testbed
+.PHONY: demo test fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico \
+	bench-testbed
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -39,6 +40,9 @@ sanitize: $(VENV)/dev.stamp  ## the native tests with sanitizers for addresses a
 		$(BIN)/python -m pytest -n 2 -p tests.native.sanitized -m native $(PYTEST_ARGS) \
 		$$(grep -rl --include='test_*.py' 'mark\.native' tests)
 
+fuzz: $(VENV)/dev.stamp  ## damaged files of every format for MINUTES=10; prints the count and the share that parses
+	$(BIN)/python -m tests.fuzz.campaign --minutes $(or $(MINUTES),10)
+
 bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's memory model to its measurements
 	$(BIN)/python -m experiments.fit.wheels
 	$(BIN)/python -m experiments.ort.memory
@@ -47,13 +51,13 @@ bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order
 
 bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evaluation: paper | ours | ratio
-	for name in swiftnet figure3 figure10 figure11 figure12 table2 rewriting row_strips; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
+	for name in swiftnet figure3 figure8 figure10 figure11 figure12 table2 rewriting row_strips; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
 
 bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, measured on this CPU or simulated
 	for name in table1 table2 search fig6 fig10 fig10_measured fig16 cpu peers table3_simulated table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
 
 bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and what exact planning is worth: analytic
-	for name in table4 figure2 figure5 cuts numbers table5 tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
+	for name in table4 figure2 figure5 cuts numbers hand_over table5 redundancy tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
 
 bench-testbed: $(VENV)/dev.stamp  ## pipelines measured on Ray in network namespaces; needs root, about two hours
 	$(BIN)/python -m experiments.testbed.shaping
@@ -63,7 +67,7 @@ bench-testbed: $(VENV)/dev.stamp  ## pipelines measured on Ray in network namesp
 	$(BIN)/python -m experiments.testbed.figures
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
-	for name in tflite_memory.tables tflite_memory.shares arenas.objects arenas.minimalloc speed.arena arenas.executorch_peer; do $(BIN)/python -m experiments.$$name || exit 1; done
+	for name in tflite_memory.tables tflite_memory.shares tflite_memory.litert arenas.objects arenas.minimalloc speed.arena arenas.executorch_peer; do $(BIN)/python -m experiments.$$name || exit 1; done
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

@@ -3,6 +3,7 @@
 // every argument is checked before a search sees it. An object that searches is for one thread at a time. The types of
 // it all for Python: src/downset/_native.pyi.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
@@ -30,6 +31,7 @@
 #include "orders/bound.hpp"
 #include "outcome.hpp"
 #include "pieces/search.hpp"
+#include "pipelines/loads/search.hpp"
 #include "pipelines/search.hpp"
 #include "stages/lattice.hpp"
 
@@ -224,6 +226,52 @@ void bind_pipelines(nb::module_& module) {
                Unlocked(), "Likewise the plan of least latency; its period is given.");
 }
 
+using LoadTables = nb::ndarray<const double, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using LoadStages = std::vector<std::tuple<int, int, int, Ints, Ints>>;
+
+LoadSegment load_segment(const LoadTables& tables) {
+    require(tables.shape(1) == 3 && tables.shape(2) > 1, "segment: its tables are not three lists of rows");
+    return LoadSegment(static_cast<int>(tables.shape(2)) - 1, tables.data(), tables.shape(0));
+}
+
+// {period, bound, finished, states, stages}
+std::tuple<double, double, bool, std::int64_t, LoadStages> least_load(const LoadProblem& problem, double incumbent,
+                                                                      double seconds, std::int64_t state_limit) {
+    require(!std::isnan(incumbent), "incumbent: it is not a number of seconds");
+    LoadSearch search(problem, seconds, state_limit);
+    auto found = search.run(incumbent);
+    LoadStages stages;
+    for (auto& stage : found.second)
+        stages.emplace_back(stage.leader, stage.start, stage.stop, std::move(stage.devices), std::move(stage.bounds));
+    return {found.first, search.bound(), search.finished(), search.states(), std::move(stages)};
+}
+
+void bind_loads(nb::module_& module) {
+    nb::class_<LoadSegment>(module, "LoadSegment",
+                            "Costs of strips: MACs, bytes in and out, the work of each class of devices; each upper, "
+                            "lower and\nfinal, by row.")
+        .def(
+            "__init__",
+            [](LoadSegment* self, const LoadTables& tables) { new (self) LoadSegment(load_segment(tables)); },
+            "tables"_a, nb::sig("def __init__(self, tables: numpy.typing.NDArray[numpy.float64]) -> None"));
+    nb::class_<LoadChain>(module, "LoadChain",
+                          "Every segment by its cuts (start, stop); MACs before each cut, bytes over it.")
+        .def(nb::init<const LoadChain::Segments&, std::vector<double>, std::vector<double>>(), "segments"_a,
+             "macs_before"_a, "crossing_bytes"_a);
+    nb::class_<LoadDevice>(module, "LoadDevice", "Type, class of work, work a second, MACs a second, full duplex.")
+        .def(nb::init<int, int, double, double, bool>(), "type"_a, "work_class"_a, "speed"_a, "peak"_a, "full"_a);
+    nb::class_<LoadProblem>(module, "LoadProblem",
+                            "Devices in the order of strips; source and sink are devices, or -1; forbidden are (start, "
+                            "stop, device).")
+        .def(nb::init<LoadChain, std::vector<LoadDevice>, PipelineNetwork, int, int,
+                      const std::vector<LoadProblem::Forbidden>&>(),
+             "chain"_a, "devices"_a, "network"_a, nb::kw_only(), "source"_a, "sink"_a, "forbidden"_a);
+    module.def("least_load", &least_load, "problem"_a, nb::kw_only(), "incumbent_s"_a, "time_limit_s"_a,
+               "state_limit"_a, Unlocked(),
+               "(Period or infinity, bound, whether the search ended, states, stages).\n\nA stage is (leader, start, "
+               "stop, devices, row boundaries).");
+}
+
 }  // namespace
 }  // namespace downset
 
@@ -240,4 +288,5 @@ NB_MODULE(_native, module) {
     downset::bind_stages(module);
     downset::bind_pieces(module);
     downset::bind_pipelines(module);
+    downset::bind_loads(module);
 }

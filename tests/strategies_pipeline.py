@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 from downset.clusters.model import Cluster, Device, Link, Network
@@ -44,7 +45,7 @@ def random_graph(random, *, units=3, rows=6):
                     tables.append(window_tables(made, extent, kernel=kernel, stride=stride, pad=(kernel - 1) // 2))
             tensors.append(SplitTensor(made, random.randint(1, 9)))
             first, last = zip(*tables, strict=True)
-            ops.append(SplitOp(random.randint(0, 40), tuple(sources), (len(tensors) - 1,), first, last, 0, whole))
+            ops.append(SplitOp(random.randint(0, 40), tuple(sources), (len(tensors) - 1,), first, last, (), whole))
         chain, left = [], list(range(len(ops)))
         while left:
             size = 1 if len(chain) < units - 1 else len(left)
@@ -70,3 +71,26 @@ def random_cluster(random, kind, *, devices=3):
         )
     rate, latency = random.choice([3.0, 10.0, 50.0]), random.choice([0.0, 0.0, 0.1])
     return Cluster(members, Network("shared" if shared else "links", rate, latency, overlap, links))
+
+
+def random_setting(random, kind, *, devices=3, rows=5, layers=3):
+    """(problem, cluster, source, sink): of a kind of network everything that the model of resources knows, by chance:
+    duplex by network and device, rates for bytes and for kinds of operators, source and sink."""
+    problem = random_chain(random, layers=layers, rows=rows)
+    if random.random() < 0.5:
+        problem = random_graph(random, units=layers, rows=rows)
+    ops = tuple(replace(op, kind=random.choice(["Conv", "Gemm"])) for op in problem.ops)
+    problem = replace(problem, ops=ops)
+    cluster = random_cluster(random, kind, devices=devices)
+    members = [
+        replace(
+            device,
+            duplex=random.choice([None, None, "half", "full"]),
+            bytes_per_s=random.choice([None, None, None, 5.0, 100.0]),
+            alpha_of=random.choice([{}, {}, {}, {"Conv": 0.5}, {"Gemm": 2.0}]),
+        )
+        for device in cluster.devices
+    ]
+    network = replace(cluster.network, duplex=random.choice(["half", "full"]))
+    source, sink = (random.choice([None, None, random.randrange(len(members))]) for _ in range(2))
+    return problem, Cluster(tuple(members), network), source, sink

@@ -1,6 +1,7 @@
 """The contract of all planner families: what every method of every family takes, refuses and declares."""
 
 import inspect
+import math
 from dataclasses import dataclass, replace
 from typing import get_type_hints
 
@@ -229,6 +230,13 @@ def test_what_cannot_be_called_as_planners_are_is_a_usage_error(family):
     ):
         with pytest.raises(UsageError, match=message):
             family.plan(given)
+
+
+@EVERY_FAMILY
+@pytest.mark.parametrize("seconds", [math.nan, -1.0])
+def test_time_limits_below_nothing_and_nan_are_usage_errors(family, seconds):
+    with pytest.raises(UsageError, match=r"time_limit_s is 0 s or more; given (nan|-1)"):
+        family.plan(next(iter(family.methods)), time_limit_s=seconds)
 
 
 def test_a_callable_named_exact_does_not_get_the_treatment_of_exact():

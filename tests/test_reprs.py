@@ -27,6 +27,7 @@ from downset.plans import (
     Turn,
 )
 from downset.results import Comparison, Figure, Measured, Simulation, StageCandidate, StageResult, StageRun
+from downset.sessions import Latency, SessionSettings, SessionTaken
 
 LONGEST = 300
 COUNT = 1000
@@ -80,6 +81,7 @@ def large():
         "/a/long/path" * 50 + "/model.tflite", "tflm", graph, arena, together, figure, figure, "order",
         Measured("tflm", 2000, 1000, details), Comparison(True, 0.0, "litert"), None, ("note " * 100,) * COUNT,
     )  # fmt: skip
+    settings = SessionSettings("s" * COUNT, {str(at): at for at in range(COUNT)})
     many = tuple(float(at) for at in range(COUNT))
     return {
         "graph": graph,
@@ -110,6 +112,8 @@ def large():
         "resource order": orders[0],
         "buffer": replace(buffers[0], writers=tuple(range(COUNT)), readers=tuple(range(COUNT))),
         "measured": fit.measured,
+        "settings": settings,
+        "taken": SessionTaken("f" * COUNT, settings, 1, 2, 3, Latency(0.1, 9, 1.0, 0.9, 1.1)),
         "fit": fit,
         "simulation": Simulation(COUNT, COUNT, 0.25, (1.0, 2.0, 3.0, 4.0), many, many, None, 1.0),
         "inspection": ds.inspect(graph),

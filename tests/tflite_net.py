@@ -53,7 +53,11 @@ class TfliteNet:
         known = [code.builtinCode for code in self.model.operatorCodes]
         if number not in known:
             code = schema.OperatorCodeT()
-            code.builtinCode, code.deprecatedBuiltinCode, code.version = number, min(number, 127), 3
+            code.builtinCode, code.deprecatedBuiltinCode, code.version = (
+                number,
+                min(number, 127),
+                1 if name == "RESHAPE" else 3,
+            )
             self.model.operatorCodes.append(code)
             known.append(number)
         entry = schema.OperatorT()

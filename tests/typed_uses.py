@@ -42,6 +42,10 @@ assert_type(outputs["y"], npt.NDArray[Any])
 assert_type(ds.compare("a.tflite", "b.tflite"), ds.Comparison)
 fitted = ds.fit("model.tflite", output="fitted.tflite", ram_bytes=1 << 20)
 assert_type(fitted, ds.Fit)
+if fitted.measured is not None:
+    assert_type(fitted.measured.rows, tuple[ds.SessionTaken, ...])
+assert_type(fitted.session, ds.SessionSettings | None)
+ds.ort_session("fitted.onnx").run(None, {})
 
 ds.export("fitted.tflite", graph, order, arena)
 ds.write_plan("plan.json", tuned.plan)

@@ -2,9 +2,10 @@
 
     python -m experiments.pico.table5 [--quick]
 
-Ours is analytic (computing time over the period; weights and activations in our own arena), the paper's measured on
-Raspberry Pis with PyTorch, whose memory includes its libraries: only the order of methods can be compared there.
-Misprints of the paper's table: the second row called EFL of YOLOv2 is OFL; the text says
+Ours is analytic (computing time over the period; weights and activations in our own arena), by the paper's equations
+and by resources; the paper's is measured on Raspberry Pis with PyTorch, whose memory includes its libraries: only the
+order of methods can be compared there. Why the redundancy of EFL and OFL differs: `python -m
+experiments.pico.redundancy`. Misprints of the paper's table: the second row called EFL of YOLOv2 is OFL; the text says
 46.54, 12.08 and 7.64 % where the table has 36.54, 9.36 and 6.00, and 82.61 and 22.64 % for the fastest and slowest
 device of CE on VGG16 where it has 82.13 and 17.33; "244 x 244" is 224. `exact` is ours.
 """
@@ -12,10 +13,12 @@ device of CE on VGG16 where it has 82.13 and 17.33; "244 x 244" is 224. `exact` 
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from typing import Any
 
 from downset import load_cluster, plan_pipeline
 from downset.pipelines.network import block_units
+from downset.pipelines.paper_timing import COMM
 from experiments.pico.setups import loads, network
 from experiments.rows import save_rows
 
@@ -70,14 +73,14 @@ _QUANTITIES = ("utilisation", "redundancy", "memory_bytes")
 def rows(*, quick: bool) -> list[dict[str, Any]]:
     found = []
     cluster = load_cluster("pico_1mac")
-    for name in ("vgg16",) if quick else ("vgg16", "yolov2"):
+    for name, comm in product(("vgg16",) if quick else ("vgg16", "yolov2"), COMM):
         model = network(name)
         for method in METHODS:
-            plan = plan_pipeline(model, cluster, method=method, comm="paper", units=block_units(model))
+            plan = plan_pipeline(model, cluster, method=method, comm=comm, units=block_units(model))
             by_device = loads(plan)
             for quantity, factor in (("utilisation", 100.0), ("redundancy", 100.0), ("memory_bytes", 1e-6)):
                 values = [round(device[quantity] * factor, 2) for device in by_device]
-                row = {"network": name, "method": method, "quantity": quantity, "ours": values}
+                row = {"network": name, "comm": comm, "method": method, "quantity": quantity, "ours": values}
                 row["ours_average"] = round(sum(values) / len(values), 2)
                 paper = PAPER.get((name, method))
                 if paper is not None:
@@ -92,9 +95,10 @@ def main() -> None:
     options = parser.parse_args()
     table = rows(quick=options.quick)
     print(
-        "| network | method (paper) | quantity | by device, ours | by device, paper | average: paper | ours | ratio |"
+        "| network | times | method (paper) | quantity | by device, ours | by device, paper | average: paper | ours "
+        "| ratio |"
     )
-    print("|" + "---|" * 8)
+    print("|" + "---|" * 9)
     for row in table:
         paper = row.get("paper_average")
         ratio = f"{row['ours_average'] / paper:.2f}" if paper else ""
@@ -102,7 +106,7 @@ def main() -> None:
             row["quantity"]
         ]
         print(
-            f"| {row['network']} | {row['method']} ({METHODS[row['method']]}) | {unit} | {row['ours']} "
+            f"| {row['network']} | {row['comm']} | {row['method']} ({METHODS[row['method']]}) | {unit} | {row['ours']} "
             f"| {row.get('paper', '')} | {paper or ''} | {row['ours_average']} | {ratio} |"
         )
     if not options.quick:

@@ -8,9 +8,10 @@ equal peak differ in the arena, and which one the paper had is not known), `rewr
 that can be. `together` is what we would ship: order and placement chosen together, rewritten where that is less.
 
 Two memory models, never mixed: `live` is what TFLite executes; under `serenity` concatenations are views and partial
-sums accumulate in place, which is how the paper's numbers for SwiftNet come about. The paper's RandWire graphs are not
-public, and its bars have no printed numbers, only their means; ours are geometric, over the cells. Whole networks are
-printed beside them: sizes only, so that nothing can be rewritten there.
+sums accumulate in place, which is how the paper's numbers for SwiftNet come about. The nine cells are the paper's by
+name (experiments/serenity/subjects.py says where they are cut); its RandWire graphs are not public, and its bars have
+no printed numbers, only their means; ours are geometric, over the nine. Whole networks are printed beside them: sizes
+only, so that nothing can be rewritten there.
 """
 
 from __future__ import annotations

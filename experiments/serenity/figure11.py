@@ -2,7 +2,9 @@
 
     python -m experiments.serenity.figure11 [--quick]
 
-Clairvoyant replacement, of blocks of one size (for which it is optimal) and of whole tensors; the paper names no unit.
+Belady's clairvoyant replacement, as in the paper, of blocks of one size and of whole tensors; the paper names no unit.
+Of blocks its fetches are the fewest of any policy; fetches and write-backs together need not be (how far off that can
+be, docs/serenity-evaluation.md says), so no figure here is called the least traffic.
 Concatenations are materialised (memory model `live`), inputs start and outputs end on chip, so that what fits has no
 traffic. `fits`: the file's order has none, the paper's N/A. `gone`: only SERENITY's order has none; such cells cannot
 enter a mean of ratios. The mean is geometric, over cells where both orders have traffic; beside it the ratio of the

@@ -4,7 +4,8 @@
 
 Not sampled: all orders are counted, each once, by a dynamic programme over downsets that carries a histogram of peaks.
 Beside it, because the paper does not say how it drew its schedules, what a walk that takes any ready operator finds.
-250 KB is 250,000 bytes; the paper's cell runs with zero-copy concatenations, which its graph does not have as nodes.
+The limit of 250 KB is read both ways, as 250,000 and as 256,000 bytes: elsewhere the paper's KB are 1,000, a device's
+are 1,024. The paper's cell runs with zero-copy concatenations, which its graph does not have as nodes.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from experiments.serenity.subjects import CELLS_OF_THE_PAPER, ratio, without_con
 from experiments.serenity.swiftnet import MODEL
 
 NAME = "serenity_figure3"
-LIMIT_BYTES = 250_000
-PAPER = {"under": 0.041, "optimal": 0.0004}
+LIMITS_BYTES = {"under": 250_000, "under_1024": 250 * 1024}
+PAPER = {"under": 0.041, "under_1024": 0.041, "optimal": 0.0004}
 
 
 def orders_by_peak(problem: OrderProblem) -> dict[int, int]:
@@ -84,11 +85,16 @@ def rows(walks: int) -> list[dict[str, Any]]:
                     "least": least,
                     "most": max(peaks),
                     "optimal": peaks.get(least, 0) / total,
-                    "under": sum(count for peak, count in peaks.items() if peak <= LIMIT_BYTES) / total,
+                    **{key: _share(peaks, limit) for key, limit in LIMITS_BYTES.items()},
                     "cdf": _cdf(peaks),
                 }
             )
     return found
+
+
+def _share(peaks: dict[int, int], limit_bytes: int) -> float:
+    """Of the orders, how many need no more."""
+    return sum(count for peak, count in peaks.items() if peak <= limit_bytes) / sum(peaks.values())
 
 
 def _cdf(peaks: dict[int, int]) -> list[tuple[int, float]]:
@@ -111,7 +117,11 @@ def main() -> None:
     print(f"| memory | nodes | drawn | orders | least | most | what | paper | ours | ratio |{mark}")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for row in table:
-        for key, what in (("under", "at most 250 KB"), ("optimal", "optimal")):
+        for key, what in (
+            ("under", "at most 250,000 B"),
+            ("under_1024", "at most 256,000 B"),
+            ("optimal", "optimal"),
+        ):
             paper = PAPER[key] if row["memory"] == "serenity" else None
             print(
                 f"| {row['memory']} | {row['nodes']} | {row['drawn']} | {row['orders']:,} | {row['least']:,} "

@@ -82,15 +82,17 @@ MODELS: Mapping[str, Callable[[Path], Path | None]] = {
 def row_of(label: str, path: Path, time_limit_s: float) -> dict[str, Any]:
     result = fit(path, time_limit_s=time_limit_s)
     assert result.measured is not None, result.notes
-    details = {name: parts["total_bytes"] for name, parts in result.measured.details.items()}
+    parts = {name: parts for name, parts in result.measured.details.items() if ", " not in name}  # as files are written
+    details = {name: taken.get("in_use_bytes", taken["total_bytes"]) for name, taken in parts.items()}
     plain = min(taken for name, taken in details.items() if not name.startswith("rewritten"))
+    rewritten = [taken for name, taken in details.items() if name.startswith("rewritten")]
     return {
         "model": label,
         "runtime": result.target,
         "default": details["original"],
         "file_order": details.get("optimised", details["original"]),
         "order": plain,
-        "rewritten": result.measured.after if result.rewrites else None,
+        "rewritten": min(rewritten) if result.rewrites else None,
         "rewrites": len(result.rewrites),
         "operators": len(result.graph.ops),
         "difference": result.outputs.max_abs_error,

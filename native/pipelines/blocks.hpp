@@ -199,7 +199,7 @@ public:
         double& ratio = bytes_per_mac_[problem_.index(start, stop)];
         if (ratio >= 0) return ratio;
         const auto& seg = problem_.segment(start, stop);
-        ratio = problem_.speed.size() > 1 && seg.macs.final[0] > 0 ? strip_ratio(seg) : 0;
+        ratio = problem_.speed.size() > 1 && seg.macs.final[0] > 0 ? strip_ratio(seg.rows, seg.macs, seg.moved) : 0;
         return ratio;
     }
 

@@ -13,11 +13,14 @@ namespace downset {
 // Multisets of devices: how many of each type, numbered in mixed radix, so that disjoint sets add.
 class DeviceSets {
 public:
-    explicit DeviceSets(const PipelineProblem& problem) {
-        const int devices = problem.device_count();
+    explicit DeviceSets(const PipelineProblem& problem) : DeviceSets(problem.speed, problem.type) {}
+
+    // By device, those of a type next to each other: MACs a second, and type.
+    DeviceSets(const std::vector<double>& speeds, const std::vector<int>& types) {
+        require_sets(types);
+        const int devices = static_cast<int>(types.size());
         for (int device = 0; device < devices; ++device) {
-            if (device == 0 || problem.type[device] != problem.type[device - 1])
-                first.push_back(device), have.push_back(0);
+            if (device == 0 || types[device] != types[device - 1]) first.push_back(device), have.push_back(0);
             ++have.back();
         }
         std::vector<int> place, shift;
@@ -37,8 +40,8 @@ public:
                 counts[set].push_back(used);
                 packed[set] |= static_cast<std::uint64_t>(used) << shift[type];
                 for (int k = 0; k < used; ++k)
-                    members[set].push_back(first[type] + k), speed[set] += problem.speed[first[type]];
-                if (used) fastest[set] = std::max(fastest[set], problem.speed[first[type]]);
+                    members[set].push_back(first[type] + k), speed[set] += speeds[first[type]];
+                if (used) fastest[set] = std::max(fastest[set], speeds[first[type]]);
             }
         all = count - 1;
         led_count = count;

@@ -36,6 +36,21 @@ struct StripTable {
     }
 };
 
+// Devices by type, rising; how many multisets of them there are has a limit.
+inline void require_sets(const std::vector<int>& types) {
+    constexpr std::size_t kMostDevices = 1 << 15;
+    constexpr std::int64_t kMostSets = 1 << 22;  // DeviceSets' numbers of them then fit into 64 bits
+    require(!types.empty() && types.size() <= kMostDevices, "devices: there are ", types.size());
+    require(std::is_sorted(types.begin(), types.end()), "devices: they are not in order of type");
+    std::int64_t sets = 1;
+    for (auto at = types.begin(); at != types.end();) {
+        const auto end = std::upper_bound(at, types.end(), *at);
+        sets *= end - at + 1;
+        require(sets <= kMostSets, "devices: more than ", kMostSets, " sets of them; take more of them as alike");
+        at = end;
+    }
+}
+
 // The units between two cuts.
 struct PipelineSegment {
     using Lists = std::array<std::vector<std::int64_t>, 3>;  // upper, lower, final
@@ -126,7 +141,6 @@ struct PipelineProblem {
                     double latency_seconds, bool blocks, const std::vector<Forbidden>& none_of)
         : chain(std::move(units)), network(std::move(links)), latency_limit(latency_seconds), several_blocks(blocks),
           forbidden(chain.segments.size()) {
-        require(!devices.empty() && devices.size() <= kMostDevices, "devices: there are ", devices.size());
         require_size("seconds by pair", network.per_byte.size(), devices.size());
         require(latency_limit >= 0, "latency limit: it is not at least 0 seconds");
         for (const auto& [kind, macs_per_second] : devices) {
@@ -138,7 +152,7 @@ struct PipelineProblem {
             speed.push_back(macs_per_second);
             type.push_back(kind);
         }
-        check_sets();
+        require_sets(type);
         for (const auto& [start, stop, device] : none_of) {
             require(0 <= start && start < stop && stop <= chain.cuts && 0 <= device && device < device_count(),
                     "forbidden: (", start, ", ", stop, ", ", device, ") is not a stage on a device");
@@ -174,20 +188,6 @@ struct PipelineProblem {
         if (network.uniform)
             return static_cast<double>(chain.handover[cut]) * network.per_byte[0][1] + network.latency[0][1];
         return static_cast<double>(chain.handover[cut]) * network.per_byte[from][to] + network.latency[from][to];
-    }
-
-private:
-    static constexpr std::size_t kMostDevices = 1 << 15;
-    static constexpr std::int64_t kMostSets = 1 << 22;  // DeviceSets' numbers of them then fit into 64 bits
-
-    void check_sets() const {
-        std::int64_t sets = 1;
-        for (auto at = type.begin(); at != type.end();) {
-            const auto end = std::upper_bound(at, type.end(), *at);
-            sets *= end - at + 1;
-            require(sets <= kMostSets, "devices: more than ", kMostSets, " sets of them; take more of them as alike");
-            at = end;
-        }
     }
 };
 

@@ -45,9 +45,9 @@ public:
     }
 
     // The least bytes a MAC of any strip, by Dinkelbach's method: lower the ratio until no strip is below it.
-    static double strip_ratio(const PipelineSegment& seg) {
-        const int rows = seg.rows;
-        double ratio = seg.moved.final[0] / seg.macs.final[0];
+    template <class Costs>
+    static double strip_ratio(int rows, const Costs& strip_macs, const Costs& strip_bytes) {
+        double ratio = strip_bytes.final[0] / strip_macs.final[0];
         for (int round = 0; round < 50; ++round) {
             double least = 0, better = ratio;  // of bytes - ratio · MACs
             double base = -kNever;
@@ -57,11 +57,12 @@ public:
                 if (macs > 0 && value < least) least = value, better = std::max(0.0, nbytes / macs);
             };
             for (int hi = 1; hi < rows; ++hi) {
-                const double here = seg.moved.lower[hi - 1] - ratio * seg.macs.lower[hi - 1];
+                const double here = strip_bytes.lower[hi - 1] - ratio * strip_macs.lower[hi - 1];
                 if (here > base) base = here, base_row = hi - 1;
-                offer(seg.moved.upper[hi] - seg.moved.lower[base_row], seg.macs.upper[hi] - seg.macs.lower[base_row]);
+                offer(strip_bytes.upper[hi] - strip_bytes.lower[base_row],
+                      strip_macs.upper[hi] - strip_macs.lower[base_row]);
             }
-            for (int lo = 0; lo < rows; ++lo) offer(seg.moved.final[lo], seg.macs.final[lo]);
+            for (int lo = 0; lo < rows; ++lo) offer(strip_bytes.final[lo], strip_macs.final[lo]);
             if (better >= ratio * (1 - 1e-12)) return ratio * (1 - 1e-9);
             ratio = better;
         }

@@ -65,6 +65,9 @@ from downset.results import Simulation as Simulation
 from downset.results import StageResult as StageResult
 from downset.results import StageRun as StageRun
 from downset.runtimes.compare import compare as compare
+from downset.runtimes.ort_open import ort_session as ort_session
+from downset.sessions import SessionSettings as SessionSettings
+from downset.sessions import SessionTaken as SessionTaken
 from downset.stages.plan import plan_stages as plan_stages
 from downset.stages.problem import StageProblem as StageProblem
 from downset.tuning.profiles import Profiles as Profiles
@@ -100,6 +103,8 @@ __all__ = [
     "RunningPipeline",
     "ServeEvent",
     "Served",
+    "SessionSettings",
+    "SessionTaken",
     "Shard",
     "SharedObjects",
     "Simulation",
@@ -125,6 +130,7 @@ __all__ = [
     "memory_map",
     "open_device",
     "order_problem",
+    "ort_session",
     "peak_bytes",
     "plan_arena",
     "plan_by_every_method",

@@ -3,6 +3,9 @@
 import enum
 from collections.abc import Mapping, Sequence
 
+import numpy
+import numpy.typing
+
 class Outcome(enum.Enum):
     """How a search ended."""
 
@@ -252,3 +255,53 @@ def pipeline_least_latency(
     problem: PipelineProblem, *, time_limit_s: float, state_limit: int
 ) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
     """Likewise the plan of least latency; its period is given."""
+
+class LoadSegment:
+    """
+    Costs of strips: MACs, bytes in and out, the work of each class of devices; each upper, lower and
+    final, by row.
+    """
+
+    def __init__(self, tables: numpy.typing.NDArray[numpy.float64]) -> None: ...
+
+class LoadChain:
+    """
+    Every segment by its cuts (start, stop); MACs before each cut, bytes over it.
+    """
+
+    def __init__(
+        self,
+        segments: Mapping[tuple[int, int], LoadSegment],
+        macs_before: Sequence[float],
+        crossing_bytes: Sequence[float],
+    ) -> None: ...
+
+class LoadDevice:
+    """Type, class of work, work a second, MACs a second, full duplex."""
+
+    def __init__(self, type: int, work_class: int, speed: float, peak: float, full: bool) -> None: ...
+
+class LoadProblem:
+    """
+    Devices in the order of strips; source and sink are devices, or -1; forbidden are (start, stop, device).
+    """
+
+    def __init__(
+        self,
+        chain: LoadChain,
+        devices: Sequence[LoadDevice],
+        network: PipelineNetwork,
+        *,
+        source: int,
+        sink: int,
+        forbidden: Sequence[tuple[int, int, int]],
+    ) -> None: ...
+
+def least_load(
+    problem: LoadProblem, *, incumbent_s: float, time_limit_s: float, state_limit: int
+) -> tuple[float, float, bool, int, list[tuple[int, int, int, list[int], list[int]]]]:
+    """
+    (Period or infinity, bound, whether the search ended, states, stages).
+
+    A stage is (leader, start, stop, devices, row boundaries).
+    """

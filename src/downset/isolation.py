@@ -43,6 +43,7 @@ __all__ = [
     "limits",
     "machine_bytes",
     "parsed",
+    "reusing",
     "stop_parser",
     "warm_parser",
 ]
@@ -101,17 +102,59 @@ def machine_bytes() -> int:
     return min(found)
 
 
-def isolated(module: str, function: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> Answer:
+class _Reused:
+    """One worker that is asked again and again, and begun anew where it was stopped or died."""
+
+    def __init__(self) -> None:
+        self._worker: _Worker | None = None
+
+    def worker(self) -> _Worker:
+        memory_bytes = _memory_bytes()
+        if self._worker is None or not self._worker.alive or self._worker.memory_bytes != memory_bytes:
+            self.stop()
+            self._worker = _Worker(memory_bytes)
+        return self._worker
+
+    def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+
+
+_REUSED: ContextVar[_Reused | None] = ContextVar("reused", default=None)
+
+
+@contextlib.contextmanager
+def reusing() -> Iterator[None]:
+    """Inside, `isolated` calls that allow it share one process, which ends with this context. Where one is shared
+    already, it stays the one."""
+    if _REUSED.get() is not None:
+        yield
+        return
+    reused = _Reused()
+    token = _REUSED.set(reused)
+    try:
+        yield
+    finally:
+        _REUSED.reset(token)
+        reused.stop()
+
+
+def isolated(
+    module: str, function: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None, reuse: bool = False
+) -> Answer:
     """Call `module.function(**arguments)` in a process of its own, which ends with it: for runs and measurements.
+    `reuse`: inside `reusing` it need not be a new one.
 
     Raises what the function raised where that is a DownsetError, UnsupportedError where it failed or crashed,
     LimitReached where it took more time (`timeout_s`; by default the time limit, at least RUNNING_S) or memory.
     """
-    worker = _Worker(_memory_bytes())
+    shared = _REUSED.get() if reuse else None
+    worker = _Worker(_memory_bytes()) if shared is None else shared.worker()
     try:
         return worker.ask(module, function, arguments, timeout_s or _time_s(RUNNING_S))
     finally:
-        worker.stop()
+        if shared is None:
+            worker.stop()
 
 
 def parsed(module: str, function: str, arguments: Mapping[str, Any]) -> Answer:

@@ -23,6 +23,7 @@ __all__ = [
     "Method",
     "check_choice",
     "check_engine",
+    "check_time_limit",
     "choose",
 ]
 
@@ -156,6 +157,12 @@ def check_engine(engine: object) -> None:
     """Raise UsageError for an engine that there is not."""
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; choose {' or '.join(ENGINES)}")
+
+
+def check_time_limit(seconds: float) -> None:
+    """Raise UsageError for a time limit that is below 0 s or NaN."""
+    if not seconds >= 0:
+        raise UsageError(f"time_limit_s is 0 s or more; given {seconds:g}")
 
 
 def _check_options(name: str, method: Method, options: Mapping[str, object], *, settings: Collection[str]) -> None:

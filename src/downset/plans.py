@@ -287,8 +287,12 @@ class ResourceOrder:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Room for rows [start, stop) of a tensor on a device, `nbytes` for each of `slots` frames: taken from the start of
-    the first of the tasks `writers` to the end of the last of the tasks `readers`."""
+    """Room for rows [start, stop) of a tensor on a device (and columns, as in `Rows`), `nbytes` for each of `slots`
+    frames: taken from the start of the first of the tasks `writers` to the end of the last of the tasks `readers`. The
+    slots lie one after another in the device's arena, from `offset` on; frame k has slot k modulo `slots`.
+
+    Frames are taken by the first task that reads them, results held until all of them are there: such tasks are writers
+    or readers too. `tensor` -1: what a strip holds inside while it is computed, `start` and `stop` are 0 then."""
 
     device: int
     tensor: int
@@ -298,13 +302,16 @@ class Buffer:
     slots: int
     writers: tuple[int, ...]
     readers: tuple[int, ...]
+    columns: tuple[int, int] | None = None
+    offset: int = 0
 
     __repr__ = abridged
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What a device must hold: constants once, what its runtime takes, and the arena of buffers and working memory."""
+    """What a device must hold: every constant that it reads once, what its runtime takes, and the arena of its buffers.
+    Under `paper`, which has no buffers, the arena is that of the strip that needs most."""
 
     device: int
     weights_bytes: int

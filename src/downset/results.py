@@ -12,6 +12,7 @@ import numpy.typing as npt
 from downset.graph.core import Graph, Tensor
 from downset.memory.traffic import Traffic
 from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
+from downset.sessions import SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
 __all__ = [
@@ -117,12 +118,19 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the runtime itself says it took, in bytes. `details`: its own breakdown by candidate."""
+    """What the runtime itself says it took, in bytes: in TFLite Micro the arena's head and tail, in ONNX Runtime what
+    the arena of a session holds. `details`: its own breakdown by candidate.
+
+    In ONNX Runtime only: `rows` tell apart what the file gains and what the session's settings gain (the original by
+    default, the original by these settings, the shipped file by default, the shipped file by these settings). `front`:
+    the files and settings that were measured and that no other beats in bytes in use and time together."""
 
     runtime: str
     before: int
     after: int
     details: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    rows: tuple[SessionTaken, ...] = ()
+    front: tuple[SessionTaken, ...] = ()
 
     __repr__ = abridged
 
@@ -140,7 +148,9 @@ class OnChip:
 class Fit:
     """What `fit` found. `shipped`: original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips.
     `graph` and `together` are what is shipped, or would be if the runtime had not taken less for another file; `before`
-    is the arena of the original. `rewrites` were made in what is shipped."""
+    is the arena of the original. `rewrites` were made in what is shipped. `session`: how ONNX Runtime opens what is
+    shipped so that it takes what was measured; None for other targets, and where nothing was measured. `not_measured`:
+    why the target's runtime was not asked what the files take, where it could have been."""
 
     model: str
     target: str
@@ -156,6 +166,15 @@ class Fit:
     notes: tuple[str, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     traffic: tuple[OnChip, ...] = ()
+    not_measured: str = ""
+    session: SessionSettings | None = None
+    session_path: str | None = None
+
+    @property
+    def taken(self) -> SessionTaken | None:
+        """What was measured of what is shipped, by the settings in `session`; None where that was not measured."""
+        rows = self.measured.rows if self.measured is not None else ()
+        return next((row for row in rows[::-1] if (row.file, row.settings) == (self.shipped, self.session)), None)
 
     @property
     def ships_plan(self) -> bool:

@@ -11,7 +11,17 @@ from typing import Any
 
 from downset.errors import UsageError
 
-__all__ = ["abridged", "brief", "escaped", "format_bytes", "parse_bytes", "parse_seconds", "parse_share", "printable"]
+__all__ = [
+    "abridged",
+    "brief",
+    "escaped",
+    "format_bytes",
+    "parse_bytes",
+    "parse_factor",
+    "parse_seconds",
+    "parse_share",
+    "printable",
+]
 
 _FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -43,6 +53,15 @@ def parse_share(text: str) -> float:
     if not 0 <= share <= 1:
         raise UsageError(f"{text!r} is not a share; write for example 10% or 0.1")
     return share
+
+
+def parse_factor(text: str) -> float:
+    """ "1.1x" or "1.1" -> 1.1; at least 1."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*x?\s*", text)
+    factor = float(match[1]) if match else 0.0
+    if factor < 1:
+        raise UsageError(f"{text!r} is not a factor from 1; write for example 1.1x")
+    return factor
 
 
 def format_bytes(nbytes: float) -> str:

@@ -1,6 +1,7 @@
-"""downset simulate as a user meets it: queues, deaths, and plans made anew."""
+"""downset simulate as a user meets it: queues, disturbances, plans made anew, amounts out of range."""
 
 import json
+import math
 from pathlib import Path
 
 import jsonschema
@@ -8,7 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from downset.errors import DownsetError
+from downset.distributed.simulator import Disturbance, simulate
+from downset.errors import DownsetError, UsageError
 from downset.formats.plan_json import read_plan
 from downset.formats.reading import load
 from downset.pipelines.check import verify_pipeline
@@ -119,3 +121,60 @@ def test_what_cannot_be_planned_anew_is_one_line(plan, tmp_path):
         assert caught.value.exit_code == status, arguments
         assert "\n" not in str(caught.value)
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("option", [("--fail", "{}@0s"), ("--fail", "{}@0"), ("--slow", "{}@0ms*2")])
+def test_devices_may_fail_from_the_beginning(plan, option):
+    worker = plan.cluster.devices[plan.stages[0].leader].name
+    found = found_by(option[0], option[1].format(worker))
+    if option[0] == "--fail":
+        assert found["completed"] == 0
+    else:
+        assert found["period_s"] > plan.period_s * 1.05
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (("--fail", "b@-1s"), "--fail 'b@-1s': '-1s' is not a time"),
+        (("--fail", "b@soon"), "--fail 'b@soon': 'soon' is not a time"),
+        (("--slow", "b@soon*2"), "--slow 'b@soon.2': 'soon' is not a time"),
+        (("--slow", "z@1s*2"), "--slow .*no device is called 'z'"),
+        (("--jitter", "nan"), "jitter is from 0 to 100; given nan"),
+    ],
+)
+def test_what_a_run_cannot_meet_is_named_with_its_option(plan, option, says):
+    with pytest.raises(UsageError, match=says):
+        found_by(*option)
+
+
+def test_amounts_beyond_what_is_simulated_are_refused_and_helped_with(plan, run):
+    shown = run("simulate", "--help")[1]
+    for option, value, largest in (("--frames", 100_000_000_000, "100000"), ("--jitter", 1e300, "100")):
+        status, _, err = run("simulate", "plan.json", option, value)
+        assert status == 2
+        assert option in err
+        assert f"<={largest}" in err
+        assert f"<={largest}" in shown.replace("\n", "").replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"frames": math.nan}, "frames is at least 1; given nan"),
+        ({"frames": 0}, "frames is at least 1; given 0"),
+        ({"jitter": -0.1}, r"jitter is from 0 to 100; given -0\.1"),
+        ({"arrival_s": math.nan}, "arrival_s is above 0 s; given nan"),
+        ({"disturbances": [Disturbance(0, math.nan)]}, "a disturbance of device 0 at nan s"),
+        ({"disturbances": [Disturbance(0, 1.0, math.nan)]}, "by nan"),
+    ],
+)
+def test_python_callers_are_told_the_same(plan, options, says):
+    with pytest.raises(UsageError, match=says):
+        simulate(plan, **options)
+
+
+def test_simulating_tells_how_far_it_is(plan):
+    told = []
+    simulate(plan, frames=7, progress=lambda done, of: told.append((done, of)))
+    assert told == [(done, 14) for done in range(1, 15)]

@@ -10,7 +10,9 @@ from onnx import TensorProto, helper
 
 from downset.clusters.toml_file import load_cluster
 from downset.errors import DownsetError
+from downset.formats.plan_json import read_plan
 from downset.formats.reading import load
+from downset.joint.check import verify
 from downset.pipelines.plan import plan_pipeline
 from tests.command import output_of as run
 from zoo import ZOO
@@ -83,9 +85,14 @@ def test_latency_and_communication_are_options(model, tmp_path):
     free = json.loads(run("split", model, "--cluster", home, "--json", "-q"))
     paper = json.loads(run("split", model, "--cluster", home, "--json", "-q", "--comm", "paper"))
     assert paper["period_s"] <= free["period_s"]
-    with pytest.raises(DownsetError, match=r"least is [\d.]+") as error:
-        run("split", model, "--cluster", home, "--max-latency", "1ms")
-    assert error.value.exit_code == 3
+    for options, says, code in (
+        (("--max-latency", "1ms"), r"all devices together compute .*; the least found is [\d.]+", 3),
+        (("--max-latency", "60ms"), r"was found; the least found is [\d.]+", 6),
+        (("--max-latency", "1ms", "--comm", "paper"), r"the least is [\d.]+", 3),
+    ):
+        with pytest.raises(DownsetError, match=says) as error:
+            run("split", model, "--cluster", home, *options)
+        assert error.value.exit_code == code
 
 
 @pytest.mark.parametrize(
@@ -208,7 +215,7 @@ def test_the_latency_that_would_do_does(model, tmp_path):
     home = cluster_file(tmp_path)
     with pytest.raises(DownsetError) as caught:
         run("split", model, "--cluster", home, "--max-latency", "1ms", "-q")
-    least = float(str(caught.value).split("the least is ")[1].split()[0])
+    least = float(str(caught.value).split("the least found is ")[1].split()[0])
     enough = json.loads(
         run("split", model, "--cluster", home, "--max-latency", f"{least * 1.001:.9f}s", "--json", "-q")
     )
@@ -242,8 +249,6 @@ def test_a_tampered_pipeline_is_refused(model, tmp_path):
         (tmp_path / "broken.json").write_text(json.dumps({**whole, **change}))
         with pytest.raises(DownsetError, match=r"broken\.json"):
             run("simulate", tmp_path / "broken.json")
-    with pytest.raises(DownsetError, match="jitter"):
-        run("simulate", tmp_path / "plan.json", "--jitter", "nan")
 
 
 def test_source_sink_and_window_are_options(model, tmp_path):
@@ -259,11 +264,30 @@ def test_source_sink_and_window_are_options(model, tmp_path):
     assert (ends["source"], ends["sink"], free["source"]) == ("slow", "slow", "outside")
     sends = [{device["device"]: device["send_s"] for device in plan["devices"]} for plan in (free, ends)]
     assert sends[1]["slow"] - sends[0]["slow"] == pytest.approx(3 * 96 * 96 * 4 / 6.25e6)  # the frame
-    for option, value, says in (
-        ("--source", "third", "fast, slow"),
-        ("--topology", "direct", "leader"),
-    ):
-        with pytest.raises(DownsetError, match=says):
-            run(*arguments, option, value)
+    with pytest.raises(DownsetError, match="fast, slow"):
+        run(*arguments, "--source", "third")
     with pytest.raises(DownsetError, match="comm paper knows no source"):
         run(*arguments, "--comm", "paper", "--sink", "slow")
+
+
+def test_direct_hand_over_is_planned_printed_exported_and_simulated(model, tmp_path):
+    home = tmp_path / "four.toml"
+    device = '[[device]]\nname = "d{0}"\nmac_per_s = {1}e9\n'
+    home.write_text('[network]\nkind = "links"\nrate_mbps = 400\n' + "".join(device.format(k, 4 - k) for k in range(4)))
+    arguments = ("split", model, "--cluster", home, "--topology", "direct", "--time-limit", "5s")
+    out = run(*arguments, "-o", tmp_path / "plan.json", "--export", tmp_path / "shards")
+    assert "rows are handed over directly; frames appear at d" in out
+    assert "(* leads)" not in out
+    whole = json.loads((tmp_path / "plan.json").read_text())
+    assert (whole["topology"], {stage["leader"] for stage in whole["stages"]}) == ("direct", {-1})
+    assert {block["rule"] for stage in whole["stages"] for block in stage["blocks"]} == {"direct"}
+    assert (tmp_path / "shards" / "shards.json").exists()
+    verify(load(model), read_plan(tmp_path / "plan.json"))
+    simulated = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 300, "--json"))
+    assert simulated["sustained_period_s"] == pytest.approx(whole["period_s"], rel=0.01)
+    found = json.loads(run(*arguments, "--compare", "--json", "-q"))
+    jsonschema.validate(found, json.loads((SCHEMAS / "split.json").read_text()))
+    assert {stage["leader"] for stage in found["stages"]} == {None}
+    assert all(found["period_s"] <= other for other in found["compare"].values() if other is not None)
+    with pytest.raises(DownsetError, match="comm paper knows no direct hand-over"):
+        run(*arguments, "--comm", "paper")

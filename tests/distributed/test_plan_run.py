@@ -8,7 +8,8 @@ import pytest
 from downset.distributed.conditions import Conditions, Disturbance
 from downset.distributed.plan_run import run_plan
 from downset.errors import InvalidPlan
-from downset.pipelines.scheduling.events import Schedule, TimedTask
+from downset.pipelines.scheduling.clocks import lone_latency_s
+from downset.pipelines.scheduling.events import Buffer, TimedTask
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s
 from downset.pipelines.scheduling.slots import fewest_slots
 from downset.plans import Turn
@@ -16,6 +17,7 @@ from tests.distributed.plans_of_tasks import plan_of
 from tests.oracles_schedule import run
 from tests.pipelines.test_schedule import random_schedule, random_tasks
 from tests.pipelines.test_slots import random_buffers
+from tests.schedule_cases import TWO_BLOCKS, WRITER_AND_READER
 
 
 def followed(plan, *, frames, arrival_s=None, jitter=0.0, disturbances=()):
@@ -171,7 +173,7 @@ def live_plans(count):
 
 
 def test_a_frame_alone_takes_what_it_takes_among_empty_ones():
-    passed = 0
+    passed = longer = 0
     whole = [(tasks, schedule, plan) for _, tasks, schedule, _, plan in scheduled_plans(40)]
     for tasks, schedule, plan in [*whole, *((tasks, schedule, plan) for _, tasks, schedule, plan in live_plans(120))]:
         buffers = [(b.device, b.nbytes, b.slots, b.writers, b.readers) for b in plan.schedule.buffers]
@@ -179,9 +181,12 @@ def test_a_frame_alone_takes_what_it_takes_among_empty_ones():
         first, *others = followed(plan, frames=4, arrival_s=1000.0)[0].latencies_s()
         assert others == pytest.approx([alone] * 3)
         assert first <= alone + 1e-9  # no empty ones are ahead of it
-        assert alone >= lone_frame_s(tasks, Schedule(schedule.orders, schedule.window))
+        held = [Buffer(b.nbytes, b.writers, b.readers, b.slots) for b in plan.schedule.buffers]
+        assert lone_latency_s(tasks, schedule, held) == pytest.approx(alone)
+        longer += alone > lone_frame_s(tasks, schedule) * (1 + 1e-9)
         passed += any(len({turn.behind for turn in order}) > 1 for order in schedule.orders)
     assert passed > 25  # empty frames had to pass
+    assert longer > 2  # and made the frame wait for tasks of its own
 
 
 def test_every_frame_leaves_however_frames_come():
@@ -220,10 +225,9 @@ def test_latencies_do_not_grow_where_the_plan_keeps_up():
 
 
 def test_a_buffer_of_one_slot_holds_its_writer_back():
-    tasks = [TimedTask(1, (0,)), TimedTask(1, (1,), (0,))]
     orders = ((Turn(0, 0),), (Turn(1, 0),))
     for slots, period in ((1, 2), (2, 1)):
-        plan = plan_of(tasks, orders, 2, buffers=[(1, 5, slots, (0,), (1,))])
+        plan = plan_of(WRITER_AND_READER, orders, 2, buffers=[(1, 5, slots, (0,), (1,))])
         record, _ = followed(plan, frames=30)
         left = ended(record)
         assert left[20] - left[10] == 10 * period
@@ -231,10 +235,9 @@ def test_a_buffer_of_one_slot_holds_its_writer_back():
 
 
 def test_two_blocks_of_one_stage_need_two_frames_inside():
-    tasks = [TimedTask(3, (0,)), TimedTask(1, (1,)), TimedTask(1, (0,), (0, 1)), TimedTask(3, (1,), (0, 1))]
     for window, period in ((1, 6), (2, 4)):
-        found = cyclic_schedule(tasks, 2, window=window).schedule
-        left = ended(followed(plan_of(tasks, found.orders, window), frames=40)[0])
+        found = cyclic_schedule(TWO_BLOCKS, 2, window=window).schedule
+        left = ended(followed(plan_of(TWO_BLOCKS, found.orders, window), frames=40)[0])
         assert left[30] - left[10] == 20 * period
 
 

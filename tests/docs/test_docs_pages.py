@@ -12,8 +12,10 @@ import pytest
 import downset
 from downset.clusters.toml_file import load_cluster
 from downset.formats.reading import load
+from downset.sessions import DEFAULT, FILE_ORDER, FITTED
 from tests.models import branchy_model, installed_model
 
+ALL_SETTINGS = (DEFAULT, *FITTED)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -74,12 +76,41 @@ def test_a_cluster_and_a_pipeline(shown, here):
     assert "simulated: 1000 of 1000 frames" in shown(simulate)
 
 
-def test_how_to_run_in_onnx_runtime(here, capsys):
-    exec(block("docs/memory-models-ort.md", "python"), {})
-    program = capsys.readouterr().out
-    names = {"MODEL": str(branchy_model(here / "m.onnx"))}
-    exec(program, names)
+def test_a_session_of_a_fitted_file(shown, here):
+    branchy_model(here / "net.onnx")
+    fit, program = block("docs/memory-models-ort.md", "console").splitlines()
+    shown(f"{fit} --time-limit 2s")
+    interpreter, path = program.split()
+    assert interpreter == "python" and (here / path).exists()
+    names = {}
+    exec(block("docs/memory-models-ort.md", "python"), names)
     assert [output.name for output in names["session"].get_outputs()] == ["flat", "joined"]
+
+
+def test_the_page_lists_every_setting_of_the_file_order_and_its_value():
+    """In its table, and in the lines of C++ but for the two that have none."""
+    page = (ROOT / "docs" / "memory-models-ort.md").read_text()
+    for settings in ALL_SETTINGS:
+        assert f"| `{settings.name}` |" in page
+    rows = {}
+    for line in page.splitlines():
+        if len(cells := line.split("|")) == 5:
+            rows |= {name.strip(" `"): cells[2].strip(" `") for name in cells[1].split(",")}
+    stated = {**FILE_ORDER.options, **FILE_ORDER.config, **FILE_ORDER.arena}
+    assert set(stated) <= set(rows)
+    for name, value in stated.items():
+        assert rows[name] in (str(value).split(".")[-1], "measured"), name
+    (cpp,) = re.findall(r"not compiled here.*?```cpp\n(.*?)```", page, re.DOTALL)
+    for name in (
+        *FILE_ORDER.config,
+        *FILE_ORDER.arena,
+        "ORT_DISABLE_ALL",
+        "DisableMemPattern",
+        "SetIntraOpNumThreads(1)",
+    ):
+        assert name in cpp
+    for name in ("execution_order", "enable_mem_reuse"):
+        assert name not in cpp and f"`{name}`" in page
 
 
 def test_how_to_chain_shards(here, run):

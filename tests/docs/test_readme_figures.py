@@ -13,6 +13,7 @@ from downset.orders.planners import ORDERS
 from downset.pipelines.planners import PIPELINERS
 from downset.stages.planners import STAGERS
 from experiments.ios.networks import NETWORKS
+from experiments.serenity.subjects import geometric_mean
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -45,10 +46,6 @@ FITTED = {
     "SwiftNet cast to int8": "shared: swiftnet_as_int8.tflite",
     "NASNet-A Mobile int8": "shared: nasnet_mobile_keras_rand_int8.tflite",
     "okay_nabu streaming": "pymicro-wakeword: okay_nabu.tflite",
-    "swift-f0": "swift-f0: model.onnx",
-    "basic-pitch .onnx": "basic-pitch: nmp.onnx",
-    "PP-OCRv6 detector": "rapidocr: PP-OCRv6_det_small.onnx",
-    "DenseNet-121": "onnx: light_densenet121.onnx",
 }
 
 
@@ -64,6 +61,46 @@ def test_fitted_models():
         assert (proven == "yes") == row["arena_bytes"]["proven"], name
         assert ("TFLite Micro" in name) == (row["target"] == "tflm"), name
         assert ("rewritten" in name) == bool(row.get("rewrites")), name
+
+
+SESSIONS = {
+    "swift-f0": ("swift-f0: model.onnx", ""),
+    "basic-pitch": ("basic-pitch: nmp.onnx", ""),
+    "PP-OCRv6 detector": ("rapidocr: PP-OCRv6_det_small.onnx", ""),
+    "PP-OCRv6 recogniser": ("rapidocr: PP-OCRv6_rec_small.onnx", ""),
+    "PP-OCR classifier": ("rapidocr: ch_ppocr_mobile_v2.0_cls_mobile.onnx", ""),
+    "SwiftNet": ("zoo: swiftnet_hpd", ""),
+    "SwiftNet, `--slower 1.1x`": ("zoo: swiftnet_hpd", "slower 1.1"),
+    "MobileNet v2 in strips": ("zoo: mobilenet_v2", "max_recompute 0.1"),
+    "MobileNet v2 in strips, `--slower 1.1x`": ("zoo: mobilenet_v2", "max_recompute 0.1, slower 1.1"),
+    "DenseNet-121": ("zoo: densenet121", ""),
+    "DARTS": ("zoo: darts", ""),
+    "SqueezeNet 1.0": ("zoo: squeezenet1_0", ""),
+}
+
+
+def sessions_row(row):
+    """The cells of a recorded row as the README shows them, without its name."""
+    first, alone, last = row["rows"][0], row["rows"][1], row["rows"][-1]
+    held = " → ".join(f"{one['held_bytes']:,}" for one in (first, alone, last))
+    used = " → ".join(f"{one['in_use_bytes']:,}" for one in (first, last))
+    grown = " → ".join(f"{one['process_bytes'] / (1 << 20):.1f}" for one in (first, last))
+    spent = " → ".join(f"{1000 * one['median_s']:.1f}" for one in (first, last))
+    ratio = f"{last['ratio']:.2f}x, {last['ratio_low']:.2f} to {last['ratio_high']:.2f}"
+    return [f"{row['shipped']}, {row['settings']}", held, used, grown, f"{spent} ({ratio})"]
+
+
+def test_sessions_of_onnx_runtime():
+    """Five of them are real models, and the program that was written for each gave the bytes of its claim."""
+    recorded = {(row["model"], row["how"]): row for row in rows("ort_sessions")}
+    _, lines = table("ONNX Runtime, one thread")
+    assert [line[0] for line in lines] == list(SESSIONS)
+    for name, *cells in lines:
+        row = recorded[SESSIONS[name]]
+        assert cells == sessions_row(row), name
+        assert row["reproduced"], name
+        assert all(row["printed"][figure] == row["rows"][-1][figure] for figure in ("in_use_bytes", "held_bytes"))
+    assert len([model for model, _ in recorded if not model.startswith("zoo")]) >= 5
 
 
 ORDERED = {
@@ -257,9 +294,40 @@ def test_shares_of_orders_in_serenitys_evaluation():
     counted = {(row["memory"], row["nodes"][:2], row["drawn"]): row for row in rows("serenity_figure3")}
     all_orders, walks = (counted["serenity", "20", drawn] for drawn in ("all orders", "random walks"))
     said = words_of("serenity-evaluation.md")
-    assert f"{100 * all_orders['under']:.1f} % and {100 * all_orders['optimal']:.3f} % of all" in said
+    assert f"{100 * all_orders['under']:.2f} % with KB of 1,000 bytes" in said
+    assert f"{100 * all_orders['under_1024']:.2f} % with KB of 1,024" in said
+    assert f"and {100 * all_orders['optimal']:.3f} % of all" in said
     assert f"{all_orders['orders'] / 1e9:.1f} billion orders" in said
-    assert f"{100 * walks['under']:.1f} % of walks" in said
+    assert f"{100 * walks['under']:.1f} % and {100 * walks['under_1024']:.1f} % of walks" in said
+
+
+def test_budgets_arenas_and_traffic_in_serenitys_evaluation():
+    said = words_of("serenity-evaluation.md")
+    at = {
+        (row["rewritten"], row["of_hard"] == 1.0, row["budget"] == row["peak"]): row for row in rows("serenity_figure8")
+    }
+    for rewritten, text in ((False, "on cell A {} at the least peak, {} at the hard"), (True, "rewritten {} and {}")):
+        least, hard = at[rewritten, False, True]["states"], at[rewritten, True, False]["states"]
+        assert text.format(f"{least:,}", f"{hard:,}") in said
+    cells = [row for row in rows("serenity_figure10") if not row["cell"].startswith("whole")]
+    means = {
+        column: geometric_mean(row["file"] / row[column] for row in cells if row["memory"] == "serenity")
+        for column in ("dp", "rewriting")
+    }
+    assert len(cells) == 2 * 9
+    assert f"{means['dp']:.2f}x and {means['rewriting']:.2f}x over the nine cells" in said
+    darts = next(row for row in cells if row["cell"].startswith("DARTS") and row["memory"] == "serenity")
+    assert f"({darts['dp_peak']:,} to {darts['rewriting_peak']:,} bytes" in said
+    sums, traffic = [], [row for row in rows("serenity_figure11") if row["on_chip"] == 256 * 1024 and row["file"]]
+    for unit, text in (("256 B blocks", "{:.2f}x as the mean of the ratios of {} cells with blocks of 256 bytes"),
+                       ("whole tensors", "{:.2f}x with whole tensors")):  # fmt: skip
+        both = [row for row in traffic if row["unit"] == unit]
+        ratios = [row["file"] / row["dp"] for row in both if row["dp"]]
+        assert text.format(geometric_mean(ratios), len(ratios)) in said
+        sums.append(sum(row["file"] for row in both) / sum(row["dp"] for row in both))
+    assert f"as the ratio of the sums {sums[0]:.2f} and {sums[1]:.2f}" in said
+    more = sum(row["dp"] > row["file"] for row in traffic if row["unit"] == "256 B blocks")
+    assert f"at 256 KB {more} of the cells move more bytes" in said
 
 
 @pytest.mark.parametrize("command", [name for name in _COMMANDS if name not in ("profiles", "keys")])

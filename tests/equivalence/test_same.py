@@ -21,12 +21,10 @@ from tests.tflite_net import TfliteNet
 
 def any_order(graph, random):
     """A random order that respects every edge."""
-    waits = [mask.bit_count() for mask in graph.predecessors()]
-    after = [[] for _ in graph.ops]
-    for at, mask in enumerate(graph.predecessors()):
-        for earlier in range(len(graph.ops)):
-            if mask >> earlier & 1:
-                after[earlier].append(at)
+    made_by = {tensor: at for at, op in enumerate(graph.ops) for tensor in op.outputs}
+    needed = [{made_by[t] for t in op.inputs if t in made_by} | set(op.after) for op in graph.ops]
+    waits = [len(each) for each in needed]
+    after = [[at for at, each in enumerate(needed) if earlier in each] for earlier in range(len(graph.ops))]
     ready = [at for at, count in enumerate(waits) if count == 0]
     steps = []
     while ready:

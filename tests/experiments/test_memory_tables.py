@@ -1,13 +1,16 @@
 """The memory paper's tables from networks built here, and the addresses that its remark on speed is measured at."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.tflite_memory import shares, tables
+from experiments.rows import load_rows
+from experiments.tflite_memory import litert, shares, tables
 from experiments.tflite_memory.networks import NETWORKS, REBUILT, network
 
+ROOT = Path(__file__).resolve().parents[2]
 OTHER = {
     ("MobileNet v2", "greedy_by_size_improved"): 6.6992,
     ("DeepLab v3", "min_cost_flow"): 8.7273,
@@ -50,3 +53,13 @@ def test_the_share_of_intermediates_is_near_the_papers():
     for name, (share, _) in shares.PAPER.items():
         graph = network(name)
         assert shares.share_row(name, graph, shares.placed(graph, "best"))["share"] == pytest.approx(share, abs=0.03)
+
+
+def test_litert_takes_what_the_model_says_or_more():
+    rows = [row for row in load_rows(litert.NAME) if "error" not in row]
+    assert len(rows) > 30
+    assert all(row["measured"] + litert.ROUNDING >= row["modelled"] for row in rows)
+    as_modelled = [row for row in rows if litert.line(row).endswith("| as modelled |")]
+    page = " ".join((ROOT / "docs" / "memory-models.md").read_text().split())
+    assert f"on {len(as_modelled)} of {len(rows)} files" in page
+    assert f"On the other {len(rows) - len(as_modelled)} they do" in page

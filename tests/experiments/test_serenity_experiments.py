@@ -13,9 +13,10 @@ from downset.memory.liveness import lifetimes, order_problem, peak_bytes, profil
 from downset.orders.exhaustive import exhaustive
 from downset.orders.plan import plan_order
 from experiments.serenity.figure3 import orders_by_peak, walked_peaks
+from experiments.serenity.figure8 import curve
 from experiments.serenity.figure11 import gain
 from experiments.serenity.figure12 import arena_over_time, drawing
-from experiments.serenity.subjects import ROUNDED, by_nodes, without_concats
+from experiments.serenity.subjects import CELLS_OF_THE_PAPER, ROUNDED, by_nodes, rewritten, without_concats
 from experiments.serenity.swiftnet import part
 from tests.plain_graphs import random_graph
 from tests.strategies import graphs
@@ -125,3 +126,23 @@ def watts_strogatz_of_stage(stage):
 )
 def test_what_figure_11_says_of_traffic(before, after, said):
     assert gain(before, after) == said
+
+
+def test_darts_cell_is_cut_where_rewriting_helps():
+    """From 8 tensors of a state to 5: the concatenation's parts are each let go once their convolution is added."""
+    cell = CELLS_OF_THE_PAPER["DARTS normal cell"]()
+    state = cell.tensors[cell.outputs[0]].nbytes
+    peaks = [plan_order(subject, memory="serenity").peak_bytes for subject in (cell, rewritten(cell, "serenity"))]
+    assert peaks == [8 * state, 5 * state]
+    assert [sum(name.startswith(start) for name in CELLS_OF_THE_PAPER) for start in
+            ("DARTS", "SwiftNet", "RandWire CIFAR-10 ", "RandWire CIFAR-100 ")] == [1, 3, 2, 3]  # fmt: skip
+
+
+def test_a_larger_budget_explores_no_fewer_schedules_and_none_below_the_least_peak_finds_one():
+    for seed in range(20):
+        problem = order_problem(random_graph(random.Random(seed), 9), "live")
+        least = exhaustive(problem).bound
+        peaks, states = zip(*((row["peak"], row["states"]) for row in curve(problem, 5)), strict=True)
+        assert peaks[0] is None
+        assert set(peaks[1:]) == {least}
+        assert list(states) == sorted(states)

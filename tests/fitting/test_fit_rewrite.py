@@ -12,6 +12,7 @@ from downset.fitting.fit import fit
 from downset.memory.traffic import off_chip_traffic
 from downset.results import Comparison
 from downset.runtimes import ort, tflm
+from downset.sessions import DEFAULT
 from tests.cli.test_cli import downset, fails
 from tests.rewrites.test_rewrite_onnx import Net
 from tests.tflite_net import TfliteNet
@@ -40,10 +41,10 @@ def test_onnx_runtime_takes_less_and_computes_the_same(onnx_model, tmp_path):
     assert (result.arena.before, result.arena.after) == (image * 80, image * 12)
     assert [rewrite.kind for rewrite in result.rewrites] == ["channel-wise"]
     assert result.rewrites[0].bytes_gained == image * 68
-    before = ort.measure_peak(onnx_model, file_order=False)
-    after = ort.measure_peak(tmp_path / "f.onnx")
+    before = ort.measure_peak(onnx_model, settings=DEFAULT)
+    after = ort.measure_peak(tmp_path / "f.onnx", settings=result.session)
     assert after.live_bytes == image * 12
-    assert (result.measured.before, result.measured.after) == (before.peak_bytes, after.peak_bytes)
+    assert (result.measured.before, result.measured.after) == (before.held_bytes, after.held_bytes)
     for ours, original in zip(ort.run(tmp_path / "f.onnx"), ort.run(onnx_model), strict=True):
         np.testing.assert_allclose(ours, original, rtol=1e-5, atol=1e-4)
     small, large = result.traffic

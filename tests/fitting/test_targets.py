@@ -13,8 +13,9 @@ from downset.commands.fit import fit as fit_command
 from downset.commands.order import order as order_command
 from downset.commands.verify import verify as verify_command
 from downset.errors import UnsupportedError, UsageError
-from downset.fitting.candidates import Candidate, Job, Planned, measure
+from downset.fitting.candidates import Candidate, Job, Planned
 from downset.fitting.fit import RewriteName, fit
+from downset.fitting.measuring import measure
 from downset.formats.reading import READERS, Reader
 from downset.formats.writing import WRITERS, Writer
 from downset.memory.models import MEMORY_MODELS, MemoryName
@@ -81,8 +82,8 @@ def test_a_target_is_a_row(tmp_path, monkeypatch):
     model = branchy(tmp_path / "m.onnx")
     asked = []
 
-    def seven(path, *, shapes, seed, file_order):
-        asked.append((path.name, seed, file_order))
+    def seven(path, *, shapes, seed):
+        asked.append((path.name, seed))
         return Taken({"total_bytes": 7 * len(asked)})
 
     row = Target("mine", (".onnx",), "live", ("ort",), measure=seven, file_order=True)
@@ -90,8 +91,8 @@ def test_a_target_is_a_row(tmp_path, monkeypatch):
     found = fit(model, target="mine", seed=3, time_limit_s=1.0)
     assert (found.target, found.shipped) == ("mine", "original")
     assert (found.measured.runtime, found.measured.before) == ("mine", 7)
-    assert asked[0] == ("m.onnx", 3, False)
-    assert all(given[1:] == (3, True) for given in asked[1:])
+    assert asked[0] == ("m.onnx", 3)
+    assert all(given[1:] == (3,) for given in asked[1:])
     assert found.notes == () or "took less memory in all" in found.notes[0]
 
 
@@ -102,7 +103,7 @@ def job(tmp_path):
             raise UnsupportedError(f"cannot run {path.name}")
         return Taken({"total_bytes": len(path.name)})
 
-    return Job(tmp_path / "m.onnx", replace(TARGETS["ort"], measure=ask), None, 0, tmp_path)
+    return Job(tmp_path / "m.onnx", replace(TARGETS["ort"], measure=ask, sessions=None), None, 0, tmp_path)
 
 
 def rewritten(name):

@@ -1,8 +1,5 @@
 """Reading, reordering and running .onnx files, held against ONNX Runtime itself."""
 
-import subprocess
-import sys
-
 import numpy as np
 import onnx
 import pytest
@@ -16,6 +13,7 @@ from downset.formats.writing import export
 from downset.graph.core import ABSENT
 from downset.orders.plan import plan_order
 from downset.runtimes import ort
+from downset.sessions import DEFAULT
 from tests.models import branchy_model, constant, installed_model
 
 
@@ -257,34 +255,24 @@ def test_the_memory_model_is_what_onnx_runtime_measures(tmp_path, package):
 
 def test_less_than_by_default_and_a_region_that_holds_it_all(tmp_path):
     ort.optimise_offline(branchy_model(tmp_path / "m.onnx"), tmp_path / "o.onnx")
-    usual = ort.measure_peak(tmp_path / "o.onnx", file_order=False)
+    usual = ort.measure_peak(tmp_path / "o.onnx", settings=DEFAULT)
     ours = ort.measure_peak(tmp_path / "o.onnx")
     assert ours.peak_bytes <= usual.peak_bytes
-    region, held = ort.least_region(tmp_path / "o.onnx")
-    assert ours.run_bytes <= held <= ours.held_bytes
-    again = ort.measure_peak(tmp_path / "o.onnx", region_bytes=region)
-    assert again.held_bytes - again.persistent_bytes == held
-
-
-def test_the_code_to_run_it_is_code_that_runs(tmp_path):
-    path = branchy_model(tmp_path / "m.onnx")
-    code = ort.how_to_run(1 << 16).replace("MODEL", repr(str(path)))
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\nprint(session.get_inputs()[0].name)"], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "x\n")
+    settings, least = ort.least_region(tmp_path / "o.onnx")
+    assert ours.peak_bytes <= least.held_bytes <= ours.held_bytes
+    assert ort.measure_peak(tmp_path / "o.onnx", settings=settings).held_bytes == least.held_bytes
 
 
 def test_fit_of_a_real_model_needs_less_and_computes_the_same(tmp_path):
     path = installed_model("swift-f0", "model.onnx")
     result = fit(path, output=tmp_path / "f.onnx", shapes={"audio": (1, 16000)}, time_limit_s=60)
-    assert result.peak.proven
-    assert result.arena.after <= result.arena.before
+    assert result.together.order.evidence.proven
+    assert result.together.arena.arena_bytes <= result.arena.before
     assert result.measured is not None
     assert result.measured.after < result.measured.before
     assert result.outputs.equal
     assert not [note for note in result.notes if "left the file's order" in note]
-    assert ort.measure_peak(tmp_path / "f.onnx").peak_bytes <= 1.01 * result.measured.after
+    assert ort.measure_peak(tmp_path / "f.onnx", settings=result.session).held_bytes == result.measured.after
 
 
 def test_export_never_writes_over_what_it_reads(tmp_path):

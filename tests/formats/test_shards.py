@@ -136,6 +136,51 @@ def _planned(folder, method):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(("name", "options"), [
+    ("vgg16", {"image": 64, "classifier": False}), ("resnet34", {"image": 64}), ("squeezenet1_0", {"image": 79}),
+])  # fmt: skip
+@pytest.mark.parametrize("topology", ["direct", "leader"])
+def test_devices_that_hold_only_what_the_plan_gives_them_make_what_the_model_makes(name, options, topology, tmp_path):
+    """Task by task: a strip reads what its own device has, a transfer copies rows that its sender has."""
+    onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
+    graph = load(tmp_path / "whole.onnx")
+    cluster = Cluster(tuple(Device(f"d{k}", 3e9 - k * 5e8) for k in range(4)), Network("links", 1e8))
+    plan = plan_pipeline(graph, cluster, topology=topology, time_limit_s=5.0)
+    assert ({stage.leader for stage in plan.stages} == {-1}) == (topology == "direct")
+    assert len({task.device for task in plan.tasks}) > 2
+    shards = export_shards(tmp_path / "shards", graph, plan)
+    meta = json.loads((tmp_path / "shards" / "shards.json").read_text())["tensors"]
+    by_place = {(shard.stage, shard.block, shard.device): shard for shard in shards}
+    held = [{} for _ in cluster.devices]
+
+    def part(device, name, span):
+        whole = held[device].setdefault(name, np.full(meta[name]["shape"], np.nan, meta[name]["dtype"]))
+        return whole[_rows(meta[name], span)]
+
+    inputs = seeded_inputs(graph)
+    names = [graph.tensors[tensor].name for tensor in graph.inputs]
+    for tensor, value in zip(names, inputs, strict=True):
+        held[plan.entry][tensor] = value
+    for task in plan.tasks:
+        if task.transfer is not None:
+            for rows in task.transfer.rows:
+                tensor, span = graph.tensors[rows.tensor].name, (rows.start, rows.stop)
+                sent = part(task.transfer.source, tensor, span)
+                assert not np.isnan(sent).any()
+                part(task.transfer.target, tensor, span)[...] = sent
+            continue
+        shard = by_place[task.stage, task.block, cluster.devices[task.device].name]
+        given = {tensor: np.ascontiguousarray(part(task.device, tensor, span)) for tensor, span in shard.inputs.items()}
+        assert not any(np.isnan(value).any() for value in given.values())
+        made = _session(tmp_path / "shards" / shard.file).run(list(shard.outputs), given)
+        for (tensor, span), value in zip(shard.outputs.items(), made, strict=True):
+            part(task.device, tensor, span)[...] = value
+    expected = _session(tmp_path / "whole.onnx").run(None, dict(zip(names, inputs, strict=True)))
+    for tensor, value in zip(graph.outputs, expected, strict=True):
+        np.testing.assert_allclose(value, held[plan.exit][graph.tensors[tensor].name], rtol=1e-3, atol=1e-4)
+    shutil.rmtree(tmp_path)
+
+
 def test_shards_of_a_small_model(tmp_path):
     _compare(branchy_model(tmp_path / "whole.onnx"), tmp_path / "shards", stages=2, devices=2)
 

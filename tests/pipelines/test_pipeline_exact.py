@@ -109,9 +109,9 @@ def test_stages_of_several_blocks(kind):
 @pytest.mark.parametrize("whole", [True, False], ids=["then searched whole", "too many for that"])
 def test_rounded_speeds_give_plans_and_bounds(monkeypatch, whole):
     """As if five multisets were many: devices taken as alike, as slow as the slowest and as fast as the fastest."""
-    monkeypatch.setattr(exact_search, "_MANY", 5)
-    monkeypatch.setattr(exact_search, "_ROUNDED", (3, 5))
-    monkeypatch.setattr(exact_search, "_TOO_MANY", 1 << 16 if whole else 5)
+    monkeypatch.setattr(exact_search, "MANY", 5)
+    monkeypatch.setattr(exact_search, "ROUNDED", (3, 5))
+    monkeypatch.setattr(exact_search, "TOO_MANY", 1 << 16 if whole else 5)
     searched_whole = rounded = 0
     for kind in KINDS:
         for seed in range(4000, 4020):
@@ -122,7 +122,7 @@ def test_rounded_speeds_give_plans_and_bounds(monkeypatch, whole):
                 frozenset({(0, 1, 0)} if random.random() < 0.3 else ()),
             )
             with monkeypatch.context() as few:
-                few.setattr(exact_search, "_MANY", 1 << 16)
+                few.setattr(exact_search, "MANY", 1 << 16)
                 least = searched(problem, cluster, comm=comm, forbidden=banned)
             found = search(problem, cluster, comm=comm, several_blocks=False, forbidden=banned)
             assert found.bound_s <= least * (1 + 1e-9), seed

@@ -1,10 +1,11 @@
 """Latency limits on every kind of network: what is refused, what is proven, against full enumeration."""
 
+import re
 from random import Random
 
 import pytest
 
-from downset.errors import InfeasibleError, UsageError
+from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.pipelines.plan import plan_pipeline
 from tests.oracles_pipeline import least_period
 from tests.strategies_pipeline import random_chain, random_cluster, random_graph
@@ -21,27 +22,34 @@ def instance(kind, seed):
 
 
 def planned(problem, cluster, comm, limit):
+    """The plan; or the least latency that the refusal names, and whether it says that no plan is within the limit."""
     try:
         return plan_pipeline(problem, cluster, comm=comm, max_latency_s=limit)
-    except InfeasibleError as error:
-        return float(str(error).split("the least is ")[1].split()[0])
+    except (InfeasibleError, LimitReached) as error:
+        least = re.search(r"the least (?:found )?is ([^ ]+) s", str(error))[1]
+        return float(least), isinstance(error, InfeasibleError)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_limit_is_kept_or_refused_rightly(kind):
-    """`least_period` enumerates one fused block a stage; rivals and stages of several blocks may have less latency."""
-    refused = missed = 0
+    """`least_period` enumerates one fused block a stage and sums rounds; rivals, stages of several blocks and by
+    resources orders without rounds may have less latency."""
+    refused = missed = quicker = 0
     for seed in range(2000, 2040):
         problem, cluster, comm = instance(kind, seed)
         latency = least_period(problem, cluster, comm=comm)[1]
         for factor in (0.95, 1.0, 1.2):
             limit = latency * factor * (1 + 1e-9)
             found = planned(problem, cluster, comm, limit)
-            if isinstance(found, float):  # the least latency that would do
+            if isinstance(found, tuple):
+                least, proven = found
                 assert factor < 1
-                assert limit * (1 - 1e-5) < found <= latency * (1 + 1e-5), seed
+                assert limit * (1 - 1e-5) < least <= latency * (1 + 1e-5), seed
+                macs, speeds = problem.least_macs_before()[-1], sum(one.speed for one in cluster.devices)
+                assert proven == (comm == "paper" or limit < macs / speeds), seed
                 refused += 1
                 continue
+            quicker += factor < 1
             assert found.latency_s <= limit * (1 + 1e-9)
             if factor < 1:
                 continue
@@ -50,20 +58,22 @@ def test_a_limit_is_kept_or_refused_rightly(kind):
             if found.evidence.proven:
                 assert found.period_s <= period * (1 + 1e-7), seed
             missed += found.period_s > period * (1 + 1e-7)
-    assert refused > 25
+    assert refused > 20
+    assert quicker > 0
     # Trades of period against latency are sampled where computing and sending overlap; they are all kept elsewhere.
     assert missed <= (0 if kind == "links" else 3)
 
 
-@pytest.mark.parametrize("seed", [2047, 2274])
+@pytest.mark.parametrize("seed", [2047, 2123])
 def test_a_stage_of_several_blocks_may_be_the_only_plan_within_the_limit(seed):
     """On a shared network the search looks at single blocks; the least latency is that of a stage of two."""
-    problem, cluster, comm = instance("shared", seed)
+    problem, cluster, _ = instance("shared", seed)
+    comm = "paper"
     limit = least_period(problem, cluster, comm=comm)[1] * 0.95
     plan = plan_pipeline(problem, cluster, comm=comm, max_latency_s=limit)
     assert plan.latency_s <= limit
     assert not plan.evidence.proven
-    assert planned(problem, cluster, comm, plan.latency_s * 0.99) == pytest.approx(plan.latency_s, rel=1e-5)
+    assert planned(problem, cluster, comm, plan.latency_s * 0.99) == (pytest.approx(plan.latency_s, rel=1e-5), True)
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("nan")])

@@ -11,11 +11,13 @@ import pytest
 from downset.clusters.model import Cluster, Device, Network
 from downset.clusters.toml_file import load_cluster
 from downset.distributed.simulator import Disturbance, simulate
-from downset.errors import InfeasibleError, InvalidPlan, LoadError, UsageError
+from downset.errors import InfeasibleError, InvalidPlan, LimitReached, LoadError, UsageError
 from downset.formats.plan_json import decode_plan, encode_plan, pipeline_schema
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_pipeline, verify_stages_cover
 from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.exact_search import search
+from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import period_and_latency, stages_of
 from downset.pipelines.plan import plan_pipeline
@@ -57,7 +59,10 @@ def test_what_is_called_proven_is_the_least():
             network = replace(cluster.network, bytes_per_s=random.choice([cluster.network.bytes_per_s, 1e3]))
             cluster, comm = Cluster(cluster.devices, network), random.choice(["paper", "resources"])
             plan = plan_pipeline(problem, cluster, comm=comm)
-            least = search(problem, cluster, comm=comm, engine="python", time_limit_s=30.0).period_s
+            if comm == "paper":
+                least = search(problem, cluster, comm=comm, engine="python", time_limit_s=30.0).period_s
+            else:
+                least = search_by_loads(problem, cluster, Accounting(), engine="python", time_limit_s=30.0).period_s
             if plan.evidence.proven:
                 assert plan.period_s <= least * (1 + 1e-7), (kind, seed)
             assert plan.evidence.bound <= min(plan.period_s, least) * (1 + 1e-7), (kind, seed)
@@ -133,11 +138,17 @@ def test_disturbed_devices_slow_or_stop_the_pipeline():
 def test_limits_that_cannot_be_met_name_what_would_do():
     problem = chain_problem([(100, 3, 1, 5)] * 4, rows=8, row_bytes=5)
     cluster = Cluster(tuple(Device(f"d{k}", 100.0) for k in range(3)), Network("links", 10.0))
-    with pytest.raises(InfeasibleError, match=r"the least is [\d.]+") as error:
-        plan_pipeline(problem, cluster, max_latency_s=0.5)
-    least = float(str(error.value).split("the least is ")[1].split()[0])
+    whole_s = 4 * 8 * 100 / 300
+    for limit, error, says in (
+        (0.5, InfeasibleError, rf"all devices together compute a frame in {whole_s:.6g} s; the least found is"),
+        (whole_s * 0.999, InfeasibleError, "all devices together"),
+        (whole_s * 1.001, LimitReached, "was found; the least found is"),
+    ):
+        with pytest.raises(error, match=says) as caught:
+            plan_pipeline(problem, cluster, max_latency_s=limit)
+    least = float(str(caught.value).split("the least found is ")[1].split()[0])
     assert plan_pipeline(problem, cluster, max_latency_s=least * 1.001).latency_s <= least * 1.001
-    with pytest.raises(InfeasibleError):
+    with pytest.raises(LimitReached):
         plan_pipeline(problem, cluster, max_latency_s=least * 0.99)
     free = plan_pipeline(problem, cluster)
     held = plan_pipeline(problem, cluster, max_latency_s=(least + free.latency_s) / 2)
@@ -161,8 +172,10 @@ def test_memory_limits_shape_the_plan():
     tiny = replace(roomy, devices=tuple(replace(d, memory_bytes=1000) for d in roomy.devices))
     with pytest.raises(InfeasibleError, match="memory"):
         plan_pipeline(network, tiny)
-    with pytest.raises(InfeasibleError, match="would need"):
+    with pytest.raises(InfeasibleError, match=r"2,052,000 bytes of weights, more .*; [\d,]+ bytes on each .* would do"):
         plan_pipeline(network, tiny, method="pico")
+    with pytest.raises(LimitReached, match=r"would need .* and no plan that fits was found"):
+        plan_pipeline(network, tight, method="layerwise")
 
 
 NETWORKS = {

@@ -19,6 +19,7 @@ from downset.pipelines.scheduling.loads import load_bound_s, loads_s, odd_set_bo
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s, one_at_a_time, sequence
 from downset.plans import Turn
 from tests.oracles_schedule import every_schedule, run, settled_period
+from tests.schedule_cases import TWO_BLOCKS, WRITER_AND_READER
 
 
 def reached(tasks, schedule):
@@ -47,10 +48,9 @@ def random_schedule(draw, tasks, resources):
 
 
 def test_two_blocks_need_two_frames_inside():
-    tasks = [TimedTask(3, (0,)), TimedTask(1, (1,)), TimedTask(1, (0,), (0, 1)), TimedTask(3, (1,), (0, 1))]
-    assert load_bound_s(tasks, 2) == 4
-    assert cyclic_schedule(tasks, 2, window=1).period_s == 6
-    found = cyclic_schedule(tasks, 2)
+    assert load_bound_s(TWO_BLOCKS, 2) == 4
+    assert cyclic_schedule(TWO_BLOCKS, 2, window=1).period_s == 6
+    found = cyclic_schedule(TWO_BLOCKS, 2)
     assert (found.period_s, found.schedule.window) == (4, 2)
 
 
@@ -207,7 +207,7 @@ def test_tasks_that_wait_for_each_other_are_named():
 
 
 def test_one_slot_holds_the_writer_back():
-    tasks = [TimedTask(1, (0,)), TimedTask(1, (1,), (0,))]
+    tasks = WRITER_AND_READER
     found = cyclic_schedule(tasks, 2)
     assert found.period_s == 1
     assert found.schedule.window == 2

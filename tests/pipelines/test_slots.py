@@ -1,13 +1,15 @@
 """Buffers: no run holds more than is stated, the worked case of one convolution, and bytes that may be shared."""
 
 import random
-from itertools import pairwise
+from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 
+from downset.pipelines.scheduling.clocks import frames_between
 from downset.pipelines.scheduling.events import Buffer, Schedule, TimedTask, event_graph, period_s
 from downset.pipelines.scheduling.schedule import cyclic_schedule, one_at_a_time, sequence
-from downset.pipelines.scheduling.slots import apart, fewest_slots, most_frames
+from downset.pipelines.scheduling.slots import conflicts, fewest_slots
 from tests.oracles_schedule import run
 from tests.pipelines.test_schedule import random_tasks
 
@@ -20,6 +22,10 @@ def random_buffers(draw, tasks):
         if readers:
             found.append(Buffer(draw.randint(1, 9), (index,), readers))
     return found
+
+
+def apart(buffers, between):
+    return set(combinations(range(len(buffers)), 2)) - set(conflicts(buffers, between))
 
 
 def jittered(draw, tasks, schedule, buffers, frames):
@@ -65,7 +71,8 @@ def test_slots_keep_the_period_and_hold_in_runs_with_any_delays():
         graph = event_graph(tasks, found.schedule, buffers)
         assert period_s(graph) == pytest.approx(found.period_s, rel=1e-9)
         assert all(1 <= buffer.slots <= found.schedule.window for buffer in buffers)
-        pairs = apart(graph, buffers)
+        between = frames_between(tasks, found.schedule, buffers)
+        pairs = apart(buffers, between)
         shared += len(pairs)
         for _ in range(3):
             starts, length = jittered(draw, tasks, found.schedule, buffers, 20)
@@ -81,7 +88,7 @@ def test_slots_keep_the_period_and_hold_in_runs_with_any_delays():
                 spans.append(own)
                 times = sorted({begin for begin, _ in own})
                 assert max(sum(b <= at < e for b, e in own) for at in times) <= buffer.slots
-                assert buffer.slots >= most_frames(graph, buffer)
+                assert buffer.slots >= between[np.ix_(buffer.readers, buffer.writers)].max()
             for one, two in pairs:
                 assert not any(max(b1, b2) < min(e1, e2) for b1, e1 in spans[one] for b2, e2 in spans[two]), (
                     seed,
@@ -143,6 +150,5 @@ def test_buffers_in_turn_share_their_bytes():
     tasks = [TimedTask(1, (0,)), TimedTask(1, (0,), (0,)), TimedTask(1, (0,), (1,)), TimedTask(1, (0,), (2,))]
     buffers = [Buffer(5, (0,), (1,), 1), Buffer(5, (2,), (3,), 1)]
     schedule = Schedule(one_at_a_time(tasks, 1, range(4)).orders, 1)
-    assert apart(event_graph(tasks, schedule, buffers), buffers) == {(0, 1)}
-    assert most_frames(event_graph(tasks, schedule, buffers), buffers[0]) == 1
+    assert apart(buffers, frames_between(tasks, schedule, buffers)) == {(0, 1)}
     assert run(tasks, schedule.orders, 1, 3)[-1] == 12

@@ -16,7 +16,7 @@ from downset.graph.core import Graph
 from downset.memory.liveness import Lifetimes, lifetimes
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.memory.records import Record, check_records
-from downset.methods import Method, choose
+from downset.methods import Method, check_time_limit, choose
 from downset.orders.check import verify_steps
 from downset.plans import Arena, Evidence, Found, Order, SharedObjects
 
@@ -74,6 +74,7 @@ def plan_arena(
     Raises UsageError for an unknown method, option or choice.
     """
     check_ties(ties)
+    check_time_limit(time_limit_s)
     chosen = choose(method, ARENAS, CONTRACT, options, other=SHARED)
     planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
     living: Lifetimes | None = None
@@ -121,6 +122,7 @@ def plan_shared(
 
     Pinned offsets are refused: objects have none. Held to `capacity_bytes`, raises as `plan_arena` does."""
     check_ties(ties)
+    check_time_limit(time_limit_s)
     chosen = choose(method, SHARED, SHARED_CONTRACT, options, other=ARENAS)
     planner: Planner = chosen if capacity_bytes is None else within_objects(chosen, capacity_bytes)
     records = tuple(records)

@@ -17,6 +17,7 @@ from downset.arenas.from_objects import from_objects
 from downset.arenas.greedy_by_breadth import greedy_by_breadth
 from downset.arenas.greedy_by_size import greedy_by_size
 from downset.arenas.greedy_in_order import greedy_in_order
+from downset.arenas.litert_greedy import litert_greedy
 from downset.arenas.local_search import local_search
 from downset.arenas.min_cost_flow import min_cost_flow
 from downset.arenas.naive import naive, naive_objects
@@ -62,6 +63,7 @@ ARENAS: Mapping[str, Method] = {
     "strip_packing": Method(strip_packing),
     "from_objects": Method(from_objects),
     "tflm_greedy": Method(tflm_greedy),
+    "litert_greedy": Method(litert_greedy),
     "local_search": Method(local_search),
     "exact": Method(exact, proves=True),
     "best": Method(best),

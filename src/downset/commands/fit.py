@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,11 @@ from downset.commands.options import (
     trust_option,
     worker_memory_option,
 )
-from downset.reports.fit import fit_lines
+from downset.reports.fit import fit_lines, session_cells
 from downset.reports.json_form import fit_json
 from downset.results import Fit
-from downset.text import format_bytes, parse_share, printable
+from downset.sessions import SessionTaken
+from downset.text import format_bytes, parse_factor, parse_share, printable
 
 if TYPE_CHECKING:
     from downset.fitting.fit import RewriteName
@@ -35,7 +37,11 @@ __all__ = ["fit"]
 @click.option(
     "-o", "--output", type=click.Path(), help="Where to write the fitted model; without it nothing is written."
 )
-@click.option("--ram", type=BYTES, help="Fail (exit 3) if it is proven not to fit, for example 256KB.")
+@click.option(
+    "--ram",
+    type=BYTES,
+    help="Fail if it is proven not to fit (exit 3) or that is not known (exit 6), for example 256KB.",
+)
 @click.option(
     "--target", type=click.Choice(["tflm", "litert", "ort", "torch"]), help="tflm for .tflite, ort for .onnx."
 )
@@ -64,6 +70,14 @@ __all__ = ["fit"]
 @click.option(
     "--on-chip", type=SIZES, metavar="SIZE,...", help="Off-chip traffic with so much on chip, for example 64KB,256KB."
 )
+@click.option(
+    "--slower",
+    metavar="1.1x",
+    help="Leave out what is known to take more than so many times as long as the original (ort).",
+)
+@click.option(
+    "--session", type=click.Path(), help="Also write a Python program that opens OUTPUT as it was measured (ort)."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No words on stderr.")
 def fit(
     model: str,
@@ -79,18 +93,28 @@ def fit(
     inexact: bool,
     max_recompute: str,
     on_chip: tuple[int, ...] | None,
+    slower: str | None,
+    session: str | None,
     quiet: bool,
 ) -> None:
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
     from downset.errors import UsageError
     from downset.fitting.fit import fit as run_fit
     from downset.formats.whole_files import check_output, write_whole
+    from downset.isolation import RUNNING_S
     from downset.reports.memory_map import memory_map
+    from downset.runtimes.targets import targets_of
 
     if map_path is not None:
         check_output(map_path, source=model)
-        if output is not None and Path(map_path).resolve() == Path(output).resolve():
-            raise UsageError(f"-o and --map both name {map_path}; give each a file of its own")
+        for option, other in (("-o", output), ("--session", session)):
+            if other is not None and Path(map_path).resolve() == Path(other).resolve():
+                raise UsageError(f"{option} and --map both name {map_path}; give each a file of its own")
+    talk = console(stderr=True, quiet=quiet)
+    if time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
+        talk.print(
+            f"each run in a runtime may take {RUNNING_S:g} s, beyond --time-limit {time_limit:g} s too", style="dim"
+        )
     result = run_fit(
         model,
         output=output,
@@ -102,6 +126,8 @@ def fit(
         inexact=inexact,
         max_recompute=parse_share(max_recompute),
         on_chip=on_chip or (),
+        slower=None if slower is None else parse_factor(slower),
+        session=session,
         trust=trust,
     )
     if map_path is not None:
@@ -112,7 +138,6 @@ def fit(
         print_json("fit", fit_json(result))
     else:
         _print_screen(result, console())
-    talk = console(stderr=True, quiet=quiet)
     for note in result.notes:
         talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
 
@@ -136,9 +161,26 @@ def _print_screen(result: Fit, out: Any) -> None:
         )
     if result.measured is not None:
         measured = result.measured
+        held = "held" if measured.rows else "measured"
         table.add_row(
-            f"measured in {measured.runtime}", format_bytes(measured.before), format_bytes(measured.after), "", "", ""
+            f"{held} in {measured.runtime}", format_bytes(measured.before), format_bytes(measured.after), "", "", ""
         )
     out.print(table)
+    if result.measured is not None and result.measured.rows:
+        out.print(_sessions_table(result.measured.rows, "what the file gains, and what its session's settings gain"))
+        if len(result.measured.front) > 1:
+            out.print(_sessions_table(result.measured.front, "memory against time: what no other beats in both"))
     for line in fit_lines(result):
         out.print(Text(printable(line)), soft_wrap=True)
+
+
+def _sessions_table(rows: Sequence[SessionTaken], title: str) -> Any:
+    from rich.table import Table
+
+    table = Table(title=title, title_style="italic", title_justify="left")
+    columns = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
+    for column in columns:
+        table.add_column(column, justify="left" if column == columns[0] else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*session_cells(row))
+    return table

@@ -20,7 +20,7 @@ from downset.commands.options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from downset.plans import Pipeline
+    from downset.plans import DeviceMemory, Pipeline
 
 __all__ = ["split"]
 
@@ -47,7 +47,7 @@ __all__ = ["split"]
     type=click.Choice(["leader", "direct"]),
     default="leader",
     show_default=True,
-    help="How exact hands rows on: through stages' leaders, or from device to device.",
+    help="How exact hands rows on: through stages' leaders, or directly where that is faster.",
 )
 @click.option("--source", metavar="DEVICE", help="Where frames come from, at a cost; default: outside, at none.")
 @click.option("--sink", metavar="DEVICE", help="Where results go; default: outside.")
@@ -125,6 +125,14 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def _megabytes(held: DeviceMemory | None) -> tuple[str, ...]:
+    """Weights, what the runtime takes, arena, and all of it."""
+    if held is None:
+        return ("-",) * 4
+    parts = (held.weights_bytes, held.overhead_bytes, held.arena_bytes, held.total_bytes)
+    return tuple(f"{_short(nbytes / 1e6)} MB" if nbytes else "0" for nbytes in parts)
+
+
 def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
@@ -132,6 +140,7 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from downset.reports.pipelines import (
         compared_lines,
         device_loads,
+        hand_over_line,
         period_line,
         sent_bytes,
         stage_rows,
@@ -140,7 +149,8 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from downset.text import printable
 
     cut = "columns" if any(block.axis for stage in plan.stages for block in stage.blocks) else "rows"
-    table = Table("stage", "operators", f"devices: {cut} (* leads)", "MMACs", "redundant", "kB sent")
+    leads = " (* leads)" if any(stage.leader >= 0 for stage in plan.stages) else ""
+    table = Table("stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "kB sent")
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(stage_rows(plan, stage))
         table.add_row(
@@ -148,13 +158,16 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
             f"{stage.redundant_macs / max(stage.macs, 1):.1%}", _short(sent_bytes(plan, place) / 1e3),
         )  # fmt: skip
     out.print(table)
-    table = Table("device", "computes", "sends", "receives", "of a period", "memory")
-    memory = {held.device: held.total_bytes for held in plan.memory}
+    table = Table("device", "computes", "sends", "receives", "of a period", "weights", "runtime", "arena", "memory")
+    memory = {held.device: held for held in plan.memory}
     for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True)):
         seconds = (load.compute_s, load.send_s, load.receive_s)
         share = sum(seconds) / plan.period_s if plan.period_s else 0.0
-        held = f"{_short(memory[number] / 1e6)} MB" if number in memory else "-"
-        table.add_row(escape(printable(device.name)), *(f"{one:.4g} s" for one in seconds), f"{share:.0%}", held)
+        table.add_row(
+            escape(printable(device.name)), *(f"{one:.4g} s" for one in seconds), f"{share:.0%}",
+            *_megabytes(memory.get(number)),
+        )  # fmt: skip
     out.print(table)
-    for line in (period_line(plan), utilisation_line(plan), *compared_lines(plan, compared)):
-        out.print(line, markup=False, soft_wrap=True)
+    for line in (hand_over_line(plan), period_line(plan), utilisation_line(plan), *compared_lines(plan, compared)):
+        if line is not None:
+            out.print(line, markup=False, soft_wrap=True)

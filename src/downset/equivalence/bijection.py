@@ -231,7 +231,7 @@ class _Check:
         if ours.content is None or theirs.content is None:
             if self.found.values.get(one) != other:
                 return f"{where}: in the other file {theirs.label!r} takes the place of {ours.label!r}"
-        elif ours.content() != theirs.content():
+        elif not ours.same_content(theirs):
             return f"{where}: the constant {ours.label!r} has other values"
         self.alike.add((one, other))
         return None

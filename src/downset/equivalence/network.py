@@ -23,12 +23,25 @@ that keeps its content from run to run; a string is a resource of that name."""
 @dataclass(frozen=True, slots=True)
 class Value:
     """A tensor. `label`: its name, for people. `form`: element type, shape and quantization as far as the file states
-    them and they matter. `content`: the bytes of a constant, read when they are compared. `keeps`: it is a state."""
+    them and they matter. `content`: the bytes of a constant, read when they are compared. `keeps`: it is a state.
+
+    What `equivalence.parts` cuts by, as far as it is known: `shape`, `dtype` in numpy's words, and `scales`: of a
+    quantization scales as bytes, zero points and their axis. `stored`: which bytes of another file it is."""
 
     label: str
     form: Hashable = ()
     content: Callable[[], bytes] | None = None
     keeps: bool = False
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    scales: tuple[tuple[bytes, ...], tuple[int, ...], int] | None = None
+    stored: Hashable = None
+
+    def same_content(self, other: Value) -> bool:
+        """Whether two constants have the same bytes. Those in the same place of the same file are not read."""
+        if self.stored is not None and self.stored == other.stored:
+            return True
+        return self.content is not None and other.content is not None and self.content() == other.content()
 
 
 @dataclass(frozen=True, slots=True)

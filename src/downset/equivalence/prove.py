@@ -3,38 +3,67 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.network import Network
+from downset.equivalence.parts import check_parts
 from downset.equivalence.placement import check_placement
-from downset.equivalence.read_onnx import read_onnx
+from downset.equivalence.read_onnx import read_onnx, with_shapes
 from downset.equivalence.read_tflite import Offline, read_tflite
-from downset.errors import InvalidPlan
+from downset.errors import InvalidPlan, LoadError
+from downset.formats.certificates import read_certificate
 from downset.results import Proof
 
 __all__ = ["prove"]
 
 Named = str | os.PathLike[str]
+Shapes = Mapping[str, tuple[int, ...]]
 
 
-def prove(original: Named, other: Named) -> Proof:
+def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Proof:
     """Whether two .tflite or two .onnx files hold the same network.
 
-    A proof is a correspondence of all operators and tensors under which nothing differs. Without one the reason is
-    given: the first difference. Raises LoadError for damaged files, and InvalidPlan where offsets that `other` carries
-    for TFLite Micro would overwrite what is still needed: then the same network computes something else.
+    A proof is a correspondence of all operators and tensors under which nothing differs; or, where `other` carries a
+    certificate of rewriting, a proof for each of its tensors of what it holds of the original's. Without one the reason
+    is given: the first difference. `shapes` fixes inputs of .onnx files by name: rewriting is proven at given sizes.
+    Raises LoadError for damaged files, and InvalidPlan where offsets that `other` carries for TFLite Micro would
+    overwrite what is still needed: then the same network computes something else.
     """
-    (first, _), (second, offline) = _read(original), _read(other)
-    if offline is not None:
-        wrong = check_placement(second, offline)
+    suffixes = {Path(path).suffix.lower() for path in (original, other)}
+    if suffixes not in ({".tflite"}, {".onnx"}):
+        return Proof(False, reason="only two .tflite or two .onnx files are read for a proof")
+    first, second = _read(original), _read(other)
+    if second.offline is not None:
+        wrong = check_placement(second.network, second.offline)
         if wrong is not None:
             raise InvalidPlan(f"{other}: the offsets that it carries for TFLite Micro are wrong: {wrong}")
-    difference = check_bijection(first, second, find_bijection(first, second))
-    return Proof(difference is None, placed=offline is not None, reason=difference or "")
+    placed = second.offline is not None
+    difference = check_bijection(first.network, second.network, find_bijection(first.network, second.network))
+    if difference is None or second.certificate is None:
+        return Proof(difference is None, placed=placed, reason=difference or "")
+    try:
+        parts = read_certificate(second.certificate)
+        sized = first.network
+        if Path(original).suffix.lower() == ".onnx":
+            sized = with_shapes(sized, original, shapes)
+    except LoadError as error:
+        return Proof(False, placed=placed, reason=str(error))
+    unproven, exact = check_parts(sized, second.network, parts)
+    return Proof(unproven is None, exact, rewrites=len(parts), placed=placed, reason=unproven or "")
 
 
-def _read(path: Named) -> tuple[Network, Offline | None]:
+@dataclass(frozen=True, slots=True)
+class _File:
+    network: Network
+    offline: Offline | None
+    certificate: bytes | None
+
+
+def _read(path: Named) -> _File:
     if Path(path).suffix.lower() == ".tflite":
-        return read_tflite(path)
-    return read_onnx(path), None
+        return _File(*read_tflite(path))
+    network, certificate = read_onnx(path)
+    return _File(network, None, certificate)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import numpy as np
 
 from downset.equivalence.network import ABSENT, Body, Effect, Network, Node, Value
 from downset.errors import LoadError
+from downset.formats.certificates import METADATA_KEY
 from downset.formats.onnx.data_files import stored_value
-from downset.formats.onnx.model_file import onnx_library, read_unfixed
+from downset.formats.onnx.external import external_path
+from downset.formats.onnx.model_file import infer, onnx_library, read_model, read_unfixed
 
-__all__ = ["read_onnx"]
+__all__ = ["read_onnx", "with_shapes"]
 
 _DRAWS = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
@@ -26,14 +29,37 @@ _DRAWS = frozenset(
 _GRAPH, _GRAPHS, _TENSOR, _TENSORS, _SPARSE, _SPARSES = 5, 10, 4, 9, 11, 12
 
 
-def read_onnx(path: str | os.PathLike[str]) -> Network:
-    """What the file computes. Raises LoadError for a damaged file, UnsupportedError without `downset[onnx]`."""
+def read_onnx(path: str | os.PathLike[str]) -> tuple[Network, bytes | None]:
+    """What the file computes, and the certificate that it carries. Raises LoadError for a damaged file,
+    UnsupportedError without `downset[onnx]`."""
     onnx = onnx_library()
     model = read_unfixed(onnx, Path(path))
+    carried = [entry.value.encode() for entry in model.metadata_props if entry.key == METADATA_KEY]
     try:
-        return _Reader(onnx, Path(path)).network(model)
+        return _Reader(onnx, Path(path)).network(model), carried[0] if carried else None
     except (KeyError, IndexError, ValueError, TypeError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
+
+
+def with_shapes(
+    network: Network, path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]] | None
+) -> Network:
+    """The same with the shapes and element types of the main graph's values, as ONNX infers them with its inputs fixed
+    to `shapes`. Raises LoadError where they stay open."""
+    onnx = onnx_library()
+    graph = infer(onnx, Path(path), read_model(onnx, Path(path), shapes or {})).graph
+    types = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.output, *graph.input)}
+    main = {value for at in network.bodies[0].nodes for value in network.nodes[at].outputs} | {
+        *network.bodies[0].inputs
+    }
+    values = list(network.values)
+    for at in sorted(main - {ABSENT}):
+        known = types.get(values[at].label)
+        if known is not None and known.HasField("shape"):
+            shape = tuple(dim.dim_value for dim in known.shape.dim if dim.HasField("dim_value"))
+            if len(shape) == len(known.shape.dim):
+                values[at] = replace(values[at], shape=shape, dtype=_numpy_name(onnx, known.elem_type))
+    return replace(network, values=tuple(values))
 
 
 class _Reader:
@@ -86,7 +112,22 @@ class _Reader:
 
     def _weight(self, weight: Any) -> Value:
         form = ("constant", weight.data_type, tuple(weight.dims))
-        return Value(weight.name, form, lambda: self._bytes(weight))
+        dtype = _numpy_name(self._onnx, weight.data_type)
+        return Value(
+            weight.name, form, lambda: self._bytes(weight), shape=tuple(weight.dims), dtype=dtype,
+            stored=self._place(weight),
+        )  # fmt: skip
+
+    def _place(self, weight: Any) -> Hashable:
+        """Which bytes of which file a weight is, where it lies beside the model."""
+        if weight.data_location != weight.EXTERNAL:
+            return None
+        entries = {entry.key: entry.value for entry in weight.external_data}
+        try:
+            held = external_path(self._path, entries.get("location", ""), weight.name).stat()
+        except OSError:
+            return None  # it is read where it is needed, and missed there
+        return held.st_dev, held.st_ino, entries.get("offset", "0"), entries.get("length", "")
 
     def _sparse(self, sparse: Any) -> Value:
         form = ("sparse", sparse.values.data_type, tuple(sparse.dims))
@@ -149,6 +190,14 @@ class _Reader:
         if kind in (3, 8):
             return attribute.s if kind == 3 else tuple(attribute.strings)
         return _serialised(attribute)
+
+
+def _numpy_name(onnx: Any, number: int) -> str:
+    """numpy's name of an element type; nothing for those that it lacks."""
+    try:
+        return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)))
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 def _trimmed(values: list[int] | tuple[int, ...]) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ import numpy as np
 from downset.equivalence.effects import EVERYTHING
 from downset.equivalence.network import ABSENT, Body, Effect, Network, Node, Value
 from downset.errors import LoadError
+from downset.formats.certificates import METADATA_KEY
 from downset.formats.tflite.flatbuffer import read_flatbuffer
 
 __all__ = ["Offline", "read_tflite"]
@@ -26,6 +27,17 @@ __all__ = ["Offline", "read_tflite"]
 _OFFLINE = "OfflineMemoryAllocation"
 _CALLS = frozenset({"CALL_ONCE", "IF", "WHILE", "CALL"})
 _DRAWS = frozenset({"RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"})
+_TYPES = {
+    0: "float32",
+    1: "float16",
+    2: "int32",
+    3: "uint8",
+    4: "int64",
+    6: "bool",
+    7: "int16",
+    9: "int8",
+    10: "float64",
+}
 _BITS = {
     2: 32,
     0: 32,
@@ -58,13 +70,13 @@ class Offline:
     expected: int
 
 
-def read_tflite(path: str | os.PathLike[str]) -> tuple[Network, Offline | None]:
-    """What the file computes, and the offsets that it carries. Raises LoadError for a damaged file, UnsupportedError
-    without `downset[tflite]`."""
+def read_tflite(path: str | os.PathLike[str]) -> tuple[Network, Offline | None, bytes | None]:
+    """What the file computes, and the offsets and the certificate that it carries. Raises LoadError for a damaged
+    file, UnsupportedError without `downset[tflite]`."""
     model, _, schema = read_flatbuffer(path)
     try:
         reader = _Reader(Path(path), model, schema)
-        return reader.network(), reader.offline()
+        return reader.network(), reader.offline(), reader.metadata(METADATA_KEY)
     except (IndexError, TypeError, AttributeError, ValueError, KeyError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
 
@@ -114,7 +126,11 @@ class _Reader:
             ("start", content if keeps else b""),
         )
         constant = bool(content) and not fed and not keeps
-        return Value(label, form, (lambda: content) if constant else None, keeps)
+        return Value(
+            label, form, (lambda: content) if constant else None, keeps,
+            tuple(int(extent) for extent in _listed(tensor.shape)), _TYPES.get(tensor.type, ""),
+            _scales(tensor.quantization),
+        )  # fmt: skip
 
     def _content(self, index: int) -> bytes:
         buffer = self._model.buffers[index]
@@ -182,12 +198,16 @@ class _Reader:
             return (("random numbers", True),)
         return tuple((value, True) for value in inputs if value != ABSENT and self._values[value].keeps)
 
+    def metadata(self, name: str) -> bytes | None:
+        entries = [entry for entry in _listed(self._model.metadata) if _text(entry.name) == name]
+        return self._content(entries[0].buffer) if entries else None
+
     def offline(self) -> Offline | None:
         """The offsets that the file carries."""
-        entries = [entry for entry in _listed(self._model.metadata) if _text(entry.name) == _OFFLINE]
-        if not entries:
+        data = self.metadata(_OFFLINE)
+        if data is None:
             return None
-        plan = np.frombuffer(self._content(entries[0].buffer), np.int32)
+        plan = np.frombuffer(data, np.int32)
         tensors = _listed(self._model.subgraphs[0].tensors)
         nbytes = tuple(_nbytes(tensor) for tensor in tensors)
         offsets = tuple(int(offset) for offset in plan[3 : 3 + len(tensors)])
@@ -219,6 +239,15 @@ def _quantization(entry: Any) -> Hashable:
     numbers = tuple(int(zero) for zero in zeros) or (0,) * len(scales)
     axis = int(entry.quantizedDimension) if len(scales) > 1 else 0
     return scales.astype(np.float32).tobytes(), numbers, axis, plain(entry.details)
+
+
+def _scales(entry: Any) -> tuple[tuple[bytes, ...], tuple[int, ...], int] | None:
+    """Scales one by one, so that a part of them can be taken."""
+    if entry is None or not len(_listed(entry.scale)):
+        return None
+    scales = tuple(np.float32(scale).tobytes() for scale in entry.scale)
+    zeros = tuple(int(zero) for zero in _listed(entry.zeroPoint)) or (0,) * len(scales)
+    return scales, zeros, int(entry.quantizedDimension) if len(scales) > 1 else 0
 
 
 def _labels(tensors: Any) -> list[str]:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from downset.arenas.plan import plan_arena
 from downset.equivalence.prove import prove
-from downset.errors import DownsetError, InvalidPlan, UnsupportedError
-from downset.formats.reading import load
+from downset.errors import InvalidPlan, UnsupportedError
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.plans import Arena, Rewrite, Together
@@ -21,8 +20,10 @@ from downset.results import Comparison, Proof
 from downset.runtimes.compare import RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
 from downset.runtimes.targets import Target
+from downset.sessions import DEFAULT, FILE_ORDER, Latency, SessionSettings
 
 __all__ = [
+    "NOT_MEASURED",
     "Candidate",
     "Job",
     "Planned",
@@ -30,9 +31,11 @@ __all__ = [
     "compare",
     "differences_elsewhere",
     "list_candidates",
-    "measure",
     "write_planned",
 ]
+
+NOT_MEASURED = "not measured: "
+"""How the note begins that says why the runtime could not be asked."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -70,7 +73,7 @@ class Planned:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A file that could be shipped, its arena by the model, and its measurement where there is one. Without a plan it
-    is the original or what the runtime itself makes of it."""
+    is the original or what the runtime itself makes of it. `settings`: of the session in which it was measured."""
 
     name: str
     """original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips."""
@@ -78,10 +81,20 @@ class Candidate:
     arena_bytes: int
     plan: Planned | None = None
     measured: Mapping[str, int] | None = None
+    settings: SessionSettings | None = None
+    process_bytes: int | None = None
+    latency: Latency | None = None
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
         return self.plan.rewrites if self.plan is not None else ()
+
+    @property
+    def label(self) -> str:
+        """Its name, and its settings where they are not those in which such a file usually runs."""
+        usual = DEFAULT if self.name == "original" else FILE_ORDER
+        told = self.settings is not None and self.settings.name != usual.name
+        return f"{self.name}, {self.settings.name}" if self.settings is not None and told else self.name
 
     def cost(self) -> tuple[int, int]:
         return (self.measured["total_bytes"] if self.measured else 0, self.arena_bytes)
@@ -124,39 +137,6 @@ def write_planned(job: Job, plan: Planned, name: str) -> list[Candidate]:
     return found
 
 
-def measure(job: Job, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
-    """The candidates with what the runtime says that each takes, and notes. All or none: figures are only compared
-    within one runtime. A rewritten file that the runtime does not run is no candidate."""
-    notes: list[str] = []
-    if job.target.measure is None:
-        return list(candidates), notes
-    measured: list[Candidate] = []
-    for candidate in candidates:
-        try:
-            file_order = candidate is not candidates[0]
-            taken = job.target.measure(candidate.path, shapes=job.shapes, seed=job.seed, file_order=file_order)
-        except DownsetError as error:
-            if not candidate.rewrites:
-                return list(candidates), [*notes, f"not measured: {error}"]
-            notes.append(f"the {candidate.name} file is left out: {error}")
-            continue
-        if candidate.plan is not None and taken.executed:
-            # The file is read back: nodes without a name are known by their place in it.
-            notes += _departures([op.name for op in load(candidate.path, shapes=job.shapes).ops], taken.executed)
-        measured.append(replace(candidate, measured=taken.nbytes))
-    return measured, notes
-
-
-def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
-    """A note where ONNX Runtime did not follow the file's order (it moves Shape and Size forward)."""
-    ran = [name for name in executed if name in set(planned)]
-    expected = [name for name in planned if name in set(ran)]
-    if ran == expected:
-        return []
-    first = next(one for one, other in zip(ran, expected, strict=True) if one != other)
-    return [f"ONNX Runtime did not follow the order: {first!r} ran early; the measured figures are of that run"]
-
-
 def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Comparison:
     """Prove that the chosen file holds the original's network, and run both on the same inputs; the target's own
     runtime is asked first where the network is rewritten, for LiteRT's optimised integer kernels round by a channel's
@@ -167,9 +147,9 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     and where nothing is known: no proof, and outputs that are the same for every input.
     """
     original = candidates[0]
-    if chosen is original:
+    if chosen.name == original.name:
         return Comparison(True, 0.0, "", "the file is shipped as it is", proof=Proof(True))
-    proof = _proof(candidates, chosen)
+    proof = _proof(job, candidates, chosen)
     reasons = []
     for name in reversed(job.target.runners) if chosen.rewrites else job.target.runners:
         try:
@@ -185,13 +165,13 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     return replace(not_compared("; ".join(reasons)), proof=proof)
 
 
-def _proof(candidates: Sequence[Candidate], chosen: Candidate) -> Proof:
+def _proof(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Proof:
     optimised = next((item for item in candidates if item.name == "optimised"), None)
     if optimised is None:
-        return prove(candidates[0].path, chosen.path)
-    if chosen is optimised:
+        return prove(candidates[0].path, chosen.path, shapes=job.shapes)
+    if chosen.name == optimised.name:
         return Proof(True, optimised=True)
-    return replace(prove(optimised.path, chosen.path), optimised=True)
+    return replace(prove(optimised.path, chosen.path, shapes=job.shapes), optimised=True)
 
 
 def _judged(original: Candidate, chosen: Candidate, found: Comparison) -> Comparison:
@@ -214,10 +194,10 @@ def _judged(original: Candidate, chosen: Candidate, found: Comparison) -> Compar
 def _outputs_of(
     job: Job, original: Candidate, chosen: Candidate, runtime: RuntimeName, proof: Proof | None = None
 ) -> Comparison:
+    ordered = job.target.file_order if chosen.settings is None else chosen.settings.follows_file
     return compare_outputs(
-        original.path, chosen.path, runtime=runtime, shapes=job.shapes, seed=job.seed,
-        ordered=job.target.file_order, proof=proof,
-    )  # fmt: skip
+        original.path, chosen.path, runtime=runtime, shapes=job.shapes, seed=job.seed, ordered=ordered, proof=proof
+    )
 
 
 def differences_elsewhere(job: Job, original: Candidate, chosen: Candidate, outputs: Comparison) -> list[str]:

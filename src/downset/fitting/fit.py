@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -23,23 +23,26 @@ from downset.fitting.candidates import (
     compare,
     differences_elsewhere,
     list_candidates,
-    measure,
     write_planned,
 )
-from downset.fitting.summary import BLOCK_BYTES, check_ram, simulate_traffic, summarise
-from downset.formats.onnx.data_files import bring_weights, check_room_for_weights, link_weights, weights_beside
+from downset.fitting.measuring import known_slower, least, measure, tell_apart, time, without_slower
+from downset.fitting.shipping import note_operators, ship
+from downset.fitting.summary import BLOCK_BYTES, check_ram, simulate_traffic, summarise, with_sessions
+from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
+from downset.formats.onnx.fitted import fix_sizes
 from downset.formats.reading import load
-from downset.formats.whole_files import check_output, copy_whole
+from downset.formats.whole_files import check_output
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.cost import macs
+from downset.isolation import reusing
 from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
 from downset.plans import Rewrite
 from downset.results import Comparison, Fit
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
-from downset.rewrites.row_strips import choose_row_strips
+from downset.rewrites.row_strips import StripedSegment, choose_row_strips
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
 from downset.text import format_bytes
 
@@ -61,6 +64,8 @@ def fit(
     inexact: bool = False,
     max_recompute: float = 0.0,
     on_chip: Sequence[int] = (),
+    slower: float | None = None,
+    session: str | os.PathLike[str] | None = None,
     trust: bool = False,
 ) -> Fit:
     """Order and place the network in `model` for least memory on `target`, verify, measure, and write `output`.
@@ -68,7 +73,10 @@ def fit(
     `rewrite`: "auto" also tries graph rewriting where that lowers the peak ("off": never), with quantised sums part by
     part only if `inexact`. `max_recompute`: above 0, an .onnx file may also compute early segments strip by strip, with
     so much more arithmetic at most (a share of the network's multiply-adds). `on_chip`: sizes in bytes for which
-    off-chip traffic is simulated. `trust`: PyTorch may load a .pt2 file, and run what it brings (see `load`).
+    off-chip traffic is simulated. `slower`: a file is left out that is known to take more than so many times as long as
+    the original in ONNX Runtime (None: whatever it takes); known means that the lower end of the confidence interval
+    is above. `session`: where to write a program that opens `output` by the measured settings. `trust`: PyTorch may
+    load a .pt2 file, and run what it brings (see `load`).
 
     Without `output` nothing is written. Raises InfeasibleError when it is proven that `ram_bytes` cannot suffice,
     LimitReached when it did not suffice but more search might help, and any other DownsetError for bad input; then
@@ -77,9 +85,12 @@ def fit(
     path = Path(model)
     chosen_target = _target(path, target)
     _check_options(time_limit_s, rewrite, max_recompute, on_chip)
+    _check_slower(slower, chosen_target)
     if output is not None:
         _check_output(path, output)
-    with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
+    if session is not None:
+        _check_session(path, chosen_target, output, session)
+    with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
         job = Job(path, chosen_target, shapes, seed, Path(scratch), trust, time_limit_s)
         executed, notes = _executed_file(job)
         graph = _load(job, executed)
@@ -102,16 +113,23 @@ def fit(
             more, said = _in_strips(job, plan, share_s, max_recompute=max_recompute)
             candidates, notes = candidates + more, notes + said
         candidates, said = measure(job, candidates)
-        chosen, outputs, why = _choose(job, candidates)
-        result = summarise(job, plan, before, candidates, chosen, outputs, [*notes, *said, *why])
+        narrowed = _narrowing(job)
+        too_slow: set[str] = set()
+        while True:
+            chosen, outputs, considered, why = _choose(job, candidates, narrowed, slower, too_slow)
+            rows, front, also = tell_apart(job, chosen, considered, narrowed)
+            if not known_slower(rows, chosen, slower):
+                break
+            too_slow.add(chosen.label)
+        result = summarise(
+            job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *note_operators(job, chosen)]
+        )
+        result = with_sessions(result, chosen, rows, front)
         check_ram(result, ram_bytes)
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
         if output is not None:
-            if WRITERS[job.form].weights_outside:
-                bring_weights(chosen.path, source=job.path, output=Path(output))
-            copy_whole(chosen.path, Path(output))
-            result = replace(result, output_path=str(output))
+            result = ship(job, chosen, result, output=Path(output), session=None if session is None else Path(session))
     return result
 
 
@@ -145,10 +163,17 @@ def _in_strips(
         )
         better = _planned_better(job, plan, found.graph, rewrites, 0.4 * time_limit_s)
         files = write_planned(job, better, "strips") if better is not None else []
+        for file in files:
+            fix_sizes(file.path, job.shapes or {})  # rows are cut at these sizes
     except UnsupportedError as error:
         return [], [f"not computed in strips: {error}"]
-    extra = sum(segment.extra_macs for segment in found.segments) / macs(plan.graph) if files else 0.0
-    return files, [f"in strips the network computes {100 * extra:.1f} % more"] if files else []
+    return files, [_arithmetic(found.segments, plan.graph)] if files else []
+
+
+def _arithmetic(segments: Sequence[StripedSegment], graph: Graph) -> str:
+    """Strips that drop rows nobody reads may compute less than the network did."""
+    share = 100 * sum(segment.extra_macs for segment in segments) / macs(graph)
+    return f"in strips the network computes {abs(share):.1f} % {'more' if share >= 0 else 'less'}"
 
 
 def _planned_better(
@@ -163,13 +188,37 @@ def _planned_better(
     return Planned(graph, together, rewrites) if smaller else None
 
 
-def _choose(job: Job, candidates: Sequence[Candidate]) -> tuple[Candidate, Comparison, list[str]]:
-    """The best file that computes the same, how its outputs compare, and notes. Neither the head nor the total may
-    grow; among equals the first."""
-    notes: list[str] = []
-    left = [item for item in candidates if not item.head_grew(candidates[0])]
+Narrowed = Callable[[Candidate], Candidate]
+
+
+def _narrowing(job: Job) -> Narrowed:
+    """What gives a candidate the settings by which its arena holds least; each is asked for once."""
+    known: dict[str, Candidate] = {}
+
+    def narrowed(item: Candidate) -> Candidate:
+        sessions = job.target.sessions
+        if sessions is None or item.settings is None or not item.settings.arena:
+            return item
+        if item.label not in known:
+            settings, taken = sessions.narrow(item.path, item.settings, shapes=job.shapes, seed=job.seed)
+            known[item.label] = replace(item, settings=settings, measured=taken.nbytes)
+        found = known[item.label]
+        return replace(item, settings=found.settings, measured=found.measured)
+
+    return narrowed
+
+
+def _choose(
+    job: Job, candidates: Sequence[Candidate], narrowed: Narrowed, slower: float | None, too_slow: Collection[str]
+) -> tuple[Candidate, Comparison, list[Candidate], list[str]]:
+    """The best file that computes the same, how its outputs compare, those among which it was chosen, and notes.
+    Neither the head nor the total may grow; among equals the first. `too_slow`: labels of what is known to be so."""
+    considered = [item for item in candidates if item.label not in too_slow and not item.head_grew(candidates[0])]
+    timed, notes = time(job, considered, deciding=slower is not None)
+    left, said = without_slower(timed, slower)
+    notes += said
     while True:
-        chosen = min(left, key=Candidate.cost)
+        chosen = least(job, left, narrowed)
         try:
             outputs = compare(job, candidates, chosen)
             lost = min((item.arena_bytes for item in left if item.rewrites), default=chosen.arena_bytes)
@@ -178,7 +227,7 @@ def _choose(job: Job, candidates: Sequence[Candidate]) -> tuple[Candidate, Compa
                     f"rewriting would give an arena of {format_bytes(lost)} B, but the runtime took less memory in all "
                     "without it"
                 )
-            return chosen, outputs, notes + differences_elsewhere(job, candidates[0], chosen, outputs)
+            return chosen, outputs, left, notes + differences_elsewhere(job, candidates[0], chosen, outputs)
         except InvalidPlan as error:
             if not chosen.rewrites:
                 raise
@@ -210,6 +259,27 @@ def _check_options(time_limit_s: float, rewrite: str, max_recompute: float, on_c
         raise UsageError(f"on-chip memory of {min(on_chip)} bytes holds no block of {BLOCK_BYTES}; give at least that")
 
 
+def _check_slower(slower: float | None, target: Target) -> None:
+    if slower is None:
+        return
+    if not slower >= 1:
+        raise UsageError(f"slower is a factor from 1, for example 1.1, not {slower:g}")
+    if target.sessions is None:
+        raise UsageError(f"what a file costs in time is measured for target ort only, not for {target.name}")
+
+
+def _check_session(
+    path: Path, target: Target, output: str | os.PathLike[str] | None, session: str | os.PathLike[str]
+) -> None:
+    if target.sessions is None:
+        raise UsageError(f"a session is opened by settings in ONNX Runtime only (target ort), not in {target.name}")
+    if output is None:
+        raise UsageError("a session opens what is written: give an output, too")
+    if Path(session).resolve() == Path(output).resolve():
+        raise UsageError(f"output and session both name {session}; give each a file of its own")
+    check_output(session, source=path)
+
+
 def _check_output(path: Path, output: str | os.PathLike[str]) -> None:
     check_output(output, source=path)
     if Path(output).suffix.lower() != path.suffix.lower():
@@ -223,13 +293,13 @@ def _executed_file(job: Job) -> tuple[Path, list[str]]:
         return job.path, []
     prepared = job.scratch / "optimised" / job.path.name
     prepared.parent.mkdir()
-    return prepared, [job.target.prepare(job.path, prepared, job.shapes)]
+    return prepared, job.target.prepare(job.path, prepared, job.shapes)
 
 
 def _load(job: Job, executed: Path) -> Graph:
     if executed == job.path:
         return load(job.path, shapes=job.shapes, trust=job.trust)
     try:
-        return load(executed)
+        return load(executed, shapes=job.shapes)
     except LoadError as error:  # it is the user's file that is at fault, whatever was made of it
         raise LoadError(str(error).replace(str(executed), str(job.path))) from None

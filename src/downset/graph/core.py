@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
+from downset.graph.parts import Part
 from downset.text import abridged
 
 __all__ = ["ABSENT", "LARGEST_BYTES", "Graph", "Op", "Role", "Source", "Tensor", "dtype_bits", "tensor_bytes"]
@@ -99,6 +100,8 @@ class Source:
     op_index: tuple[int, ...] = ()
     tensor_index: tuple[int, ...] = ()
     settings_of: tuple[int, ...] = ()
+    parts: Mapping[int, Part] = field(default_factory=dict)
+    """After a rewrite, by tensor that it made: what it holds of the tensors of the file."""
 
     @property
     def rewritten(self) -> bool:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
+from downset.graph.parts import Part, part_of_part
 
 __all__ = ["Edit"]
 
@@ -56,6 +57,8 @@ class Edit:
             index: [_Slot(op, source[index], settings[index], True)] for index, op in enumerate(graph.ops)
         }
         self._settings = settings
+        self._parts: dict[int, Part] = dict(graph.source.parts)
+        self._known_parts = {graph.tensors[tensor].name: part for tensor, part in self._parts.items()}
         self._names = {tensor.name for tensor in graph.tensors}
         self._op_names = {op.name for op in graph.ops}
 
@@ -77,14 +80,17 @@ class Edit:
         *,
         role: Role = "activation",
         value: Callable[[], npt.NDArray[Any]] | None = None,
+        part: Part | None = None,
     ) -> int:
         """A new tensor of the element type and quantization of another; with a value it is a constant. Names stay
-        unique: a number is added where one is taken."""
+        unique: a number is added where one is taken. `part`: what it holds of a tensor of this graph."""
         shape = tuple(shape)
         name = _unique(name, self._names)
         self.tensors.append(replace(like, name=name, shape=shape, nbytes=tensor_bytes(shape, like.dtype), role=role))
         if value is not None:
             self.constants[len(self.tensors) - 1] = value
+        if part is not None:
+            self._parts[len(self.tensors) - 1] = part_of_part(self._known_parts.get(part.of), part)
         return len(self.tensors) - 1
 
     def replace(self, index: int, ops: Sequence[Op], *, settings_of: Sequence[int] = ()) -> None:
@@ -121,6 +127,7 @@ class Edit:
             tuple(slot.source for slot in slots),
             tuple(in_file.get(old, -1) for old in sorted(used)),
             tuple(slot.settings for slot in slots),
+            {number[old]: part for old, part in self._parts.items() if old in number},
         )
         return Graph(
             self._graph.name,

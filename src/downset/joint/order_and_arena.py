@@ -10,6 +10,7 @@ from downset.arenas.plan import plan_arena
 from downset.graph.core import Graph
 from downset.memory.liveness import order_problem
 from downset.memory.models import MemoryModel, MemoryName, memory_model
+from downset.methods import check_time_limit
 from downset.orders.alternatives import alternatives
 from downset.orders.plan import judge_order, plan_order
 from downset.plans import Arena, Evidence, Together
@@ -26,6 +27,7 @@ def plan_together(
     Stops as soon as the arena equals the bound on the peak of every order: then both are proven optimal. Otherwise
     the exact placement search takes what is left of the time for the best few.
     """
+    check_time_limit(time_limit_s)
     model = memory_model(memory)
     deadline = time.perf_counter() + time_limit_s
 

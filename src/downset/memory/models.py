@@ -27,6 +27,8 @@ class MemoryModel:
     outputs_counted: bool = True
     outputs_apart: bool = False
     """Graph outputs always have bytes of their own: never views, never made in place."""
+    inputs_apart: bool = False
+    """Graph inputs are nobody's bytes but their own: what would be a view of one is a copy."""
     views: frozenset[str] = frozenset()
     """Kinds whose first output is the same bytes as their first input."""
     concat_is_view: bool = False
@@ -35,6 +37,8 @@ class MemoryModel:
     """A Sum of partial results (attribute partial_sum=1) happens in the result's own bytes, from the first part on."""
     in_place: frozenset[str] = frozenset()
     """Kinds whose first output may overwrite an input of equal aligned size that nobody reads later."""
+    in_place_only_reader: bool = False
+    """In place happens only where the operator is the one reader in the whole network, not the last one of some."""
     in_place_input: Mapping[str, int] = field(default_factory=dict)
     """The same, where only the input at this position may be overwritten."""
 
@@ -73,9 +77,16 @@ _MODELS = (
     ),
     MemoryModel(
         "litert",
-        "LiteRT's CPU arena: live, graph inputs to the end, each tensor rounded up to 64 bytes",
+        "LiteRT's CPU arena without delegates: graph inputs to the end, reshapes share, sums and products run in place "
+        "over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes; without "
+        "what kernels ask for beside the tensors",
         alignment=64,
         inputs="to the end",
+        outputs_apart=True,
+        inputs_apart=True,
+        views=_RESHAPES,
+        in_place=frozenset({"Add", "Sub", "Mul"}),
+        in_place_only_reader=True,
     ),
     MemoryModel(
         "ort",

@@ -123,6 +123,8 @@ def _is_view(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool
     source, made = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if source.role != "activation" or source.nbytes != made.nbytes:
         return False
+    if model.inputs_apart and op.inputs[0] in graph.inputs:
+        return False
     # A runtime copies where an output of the graph would alias an input of it.
     return op.outputs[0] not in sharing.outputs or not (model.outputs_apart or op.inputs[0] in sharing.inputs)
 
@@ -183,6 +185,7 @@ def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list
             and storage not in found
             and sharing.exclusive[storage]
             and not sharing.kept[storage]
+            and not (model.in_place_only_reader and len(sharing.consumers[storage]) > 1)
             and sharing.nbytes[storage] == sharing.nbytes[made[0]]
             and graph.tensors[tensor].nbytes == graph.tensors[op.outputs[0]].nbytes
         ):

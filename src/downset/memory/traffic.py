@@ -6,6 +6,8 @@ Names: a *block* is the unit that moves; dead data (read by nobody any more) is 
 Complexity: O(accesses · log accesses).
 Deviations: the paper names no unit. `block_bytes` gives blocks of one size, for which evicting what is used farthest in
     the future needs the fewest fetches of all policies; without it whole tensors move, where the rule is a heuristic.
+    Fetches and write-backs together are least where every tensor is read once. Elsewhere they can be more than another
+    policy needs: one that lets go of what lies off chip already, rather than of what must be written back first.
     An operator reads all of its inputs and then writes its outputs; blocks that die there make room, so an input and an
     output need not be on chip together and the traffic can be 0 somewhat below the peak of live bytes.
 """

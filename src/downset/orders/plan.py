@@ -9,7 +9,7 @@ from typing import Unpack
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.methods import EngineName, Method, check_engine, choose
+from downset.methods import EngineName, Method, check_engine, check_time_limit, choose
 from downset.orders.check import verify_steps
 from downset.orders.planners import CONTRACT, ORDERS, OrderOptions
 from downset.orders.problem import check_problem
@@ -37,6 +37,7 @@ def plan_order(
     for an unknown method, option or choice, and for a bare problem that breaks a law of `orders.problem.check_problem`.
     """
     check_engine(engine)
+    check_time_limit(time_limit_s)
     planner = choose(method, ORDERS, CONTRACT, options)
     model = memory_model(memory)
     if isinstance(problem, Graph):

@@ -23,7 +23,7 @@ from downset.orders.kahn import kahn
 from downset.orders.search_space import SearchSpace
 from downset.plans import Found
 
-__all__ = ["divide", "serenity"]
+__all__ = ["divide", "explored", "serenity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,14 @@ def dynamic_programming_based_scheduling(
         level = following
     (entry,) = level.values()
     return _Outcome("solution", entry, states)
+
+
+def explored(space: SearchSpace, budget: int) -> tuple[int | None, int]:
+    """(Peak that algorithm 1 finds under a soft budget, None without a solution; states explored) of the whole."""
+    floor = space.problem.floor_bytes
+    start = _Entry(max(floor, space.start_bytes), space.start_bytes, 0, ())
+    outcome = dynamic_programming_based_scheduling(space, start, space.full, budget, float("inf"), float("inf"))
+    return (None if outcome.entry is None else outcome.entry.peak), outcome.states
 
 
 def _is_ready(space: SearchSpace, downset: int, operator: int) -> bool:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
 from downset.clusters.model import Cluster
-from downset.errors import UsageError
+from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.methods import check_choice
-from downset.pipelines.drafts import Drafted, Judged
+from downset.pipelines.drafts import Drafted, FrameTasks, Judged
 from downset.pipelines.fetches import frame_tasks
 from downset.pipelines.paper_timing import CommName, check_comm, period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem
+from downset.pipelines.scheduling.clocks import lone_latency_s
+from downset.pipelines.scheduling.events import TimedTask
 from downset.pipelines.scheduling.loads import load_bound_s
-from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s
-from downset.pipelines.tasks import latency_by_rounds_s, timed_tasks
-from downset.plans import PipelineSchedule, ResourceOrder
+from downset.pipelines.scheduling.schedule import Scheduled, cyclic_schedule, one_at_a_time, sequence
+from downset.pipelines.tasks import timed_tasks
+from downset.plans import PipelineSchedule, Resource, ResourceOrder
 
-__all__ = ["Accounting", "AccountingOptions", "TopologyName", "accounting_of", "judged", "latency_s"]
+__all__ = ["Accounting", "AccountingOptions", "TopologyName", "accounting_of", "judged", "latency_s", "too_slow"]
 
 TopologyName = Literal["leader", "direct"]
 
@@ -55,8 +58,8 @@ def accounting_of(
     check_choice("topology", topology, get_args(TopologyName))
     if comm == "paper" and topology == "direct":
         raise UsageError("comm paper knows no direct hand-over: its equations have leaders; use comm resources")
-    if window is not None and window < 1:
-        raise UsageError(f"a window holds at least one frame; given {window}")
+    if window is not None and not (window >= 1 and window == int(window)):
+        raise UsageError(f"a window holds at least one frame, a whole number; given {window}")
     names = [device.name for device in cluster.devices]
     ends = []
     for what, name in (("source", source), ("sink", sink)):
@@ -70,11 +73,13 @@ def accounting_of(
 
 def judged(
     problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting, *, below_s: float = math.inf,
-    deadline: float = math.inf,
+    deadline: float = math.inf, max_latency_s: float | None = None,
 ) -> Judged | None:  # fmt: skip
     """Stages priced; None where their load bound says that the period is not below `below_s`.
 
-    Orders are searched until the deadline (of `time.monotonic`); past it frames may follow one after another."""
+    Orders are searched until the deadline (of `time.monotonic`); past it frames may follow one after another. Where a
+    frame alone takes longer than `max_latency_s` by the best orders, windows of 3 and 2 are tried; if it does so still,
+    frames follow one after another."""
     frame = frame_tasks(problem, cluster, drafts, comm=accounting.comm, source=accounting.source, sink=accounting.sink)
     if accounting.comm == "paper":
         period, latency = period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))
@@ -82,20 +87,67 @@ def judged(
     timed, resources = timed_tasks(cluster, frame.stages, frame.tasks)
     if load_bound_s(timed, len(resources)) >= below_s:
         return None
+    found = _scheduled(frame, timed, resources, accounting.window, deadline)
+    if max_latency_s is None or found.latency_s <= max_latency_s:
+        return found
+    for window in (3, 2):
+        if found.schedule is not None and window < found.schedule.window:
+            found = _scheduled(frame, timed, resources, window, deadline)
+            if found.latency_s <= max_latency_s:
+                return found
+    return _one_at_a_time(frame, timed, resources)
+
+
+def _scheduled(
+    frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource], window: int | None, deadline: float
+) -> Judged:
     medium = len(resources) - 1 if resources and resources[-1].kind == "medium" else None
-    found = cyclic_schedule(timed, len(resources), medium=medium, window=accounting.window, deadline=deadline)
-    orders = tuple(
-        ResourceOrder(resource, turns) for resource, turns in zip(resources, found.schedule.orders, strict=True)
-    )
+    found = cyclic_schedule(timed, len(resources), medium=medium, window=window, deadline=deadline)
+    return _ordered(frame, timed, resources, found)
+
+
+def _one_at_a_time(frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource]) -> Judged:
+    """One frame after another, by the better of two orders: of what can begin first, or round by round as listed, by
+    which a frame takes no longer than its rounds together."""
+    ways = [one_at_a_time(timed, len(resources), order) for order in (sequence(timed), range(len(timed)))]
+    periods = [lone_latency_s(timed, schedule) for schedule in ways]
+    best = min(range(2), key=lambda way: periods[way])
+    return _ordered(frame, timed, resources, Scheduled(ways[best], periods[best], load_bound_s(timed, len(resources))))
+
+
+def _ordered(frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource], found: Scheduled) -> Judged:
+    turns = zip(resources, found.schedule.orders, strict=True)
+    orders = tuple(ResourceOrder(resource, order) for resource, order in turns)
     schedule = PipelineSchedule(found.schedule.window, orders, (), found.bound_s)
-    rounds = latency_by_rounds_s(cluster, frame.tasks, timed, frame.rounds)
-    return Judged(frame, schedule, found.period_s, max(rounds, lone_frame_s(timed, found.schedule)))
+    return Judged(frame, schedule, found.period_s, lone_latency_s(timed, found.schedule))
 
 
 def latency_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:
-    """The latency of stages by rounds."""
+    """The latency of stages with one frame inside at once."""
     if accounting.comm == "paper":
         return period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))[1]
     frame = frame_tasks(problem, cluster, drafts, comm="resources", source=accounting.source, sink=accounting.sink)
-    timed, _ = timed_tasks(cluster, frame.stages, frame.tasks)
-    return latency_by_rounds_s(cluster, frame.tasks, timed, frame.rounds)
+    timed, resources = timed_tasks(cluster, frame.stages, frame.tasks)
+    return _one_at_a_time(frame, timed, resources).latency_s
+
+
+def too_slow(
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, max_latency_s: float, least_s: float, *,
+    proven: bool, said: str = "",
+) -> InfeasibleError | LimitReached:  # fmt: skip
+    """What to raise where no pipeline was found within a latency. `least_s`: the least latency that was found,
+    `proven`: and that is of any."""
+    floor = problem.least_macs_before()[-1] / sum(device.peak_speed for device in cluster.devices)
+    if proven and accounting.comm == "paper":
+        text = f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least_s:.6g} s"
+    elif max_latency_s < floor:
+        text = (
+            f"no pipeline has a latency of {max_latency_s:g} s or less: all devices together compute a frame in "
+            f"{floor:.6g} s; the least found is {least_s:.6g} s"
+        )
+    else:
+        return LimitReached(
+            f"{said}no pipeline with a latency of {max_latency_s:g} s or less was found; the least found is "
+            f"{least_s:.6g} s (--max-latency)"
+        )
+    return InfeasibleError(f"{said}{text} (--max-latency)")

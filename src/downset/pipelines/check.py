@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from downset.errors import InvalidPlan
 from downset.graph.core import Graph
 from downset.graph.row_form import RowForm
+from downset.pipelines.check_buffers import check_buffers
 from downset.pipelines.check_rows import PlanRows, check_rows
 from downset.pipelines.check_times import check_times
 from downset.plans import Block, Pipeline, PipelineStage, Strip
@@ -26,7 +27,9 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
     cover its frame; MACs and bytes are what the rows of a strip need, redundant MACs those above what somebody reads;
     every strip is one task; a task reads and sends what its device holds when the tasks before it are done; every
     resource does its tasks once a round, in orders that do not deadlock; times follow from MACs, bytes and the cluster;
-    the period is what the orders settle at; no device holds more than it has; bound <= period, equal if proven."""
+    the period is what the orders settle at, the latency what a frame alone takes by them; buffers are those of the rows
+    that tasks read and write, share no bytes where both may be in use, and with the weights are what devices hold; none
+    holds more than it has; bound <= period, equal if proven."""
     predecessors = graph.predecessors()
     done: set[int] = set()
     for place, stage in enumerate(plan.stages):
@@ -47,6 +50,7 @@ def verify_pipeline(graph: Graph, plan: Pipeline) -> None:
         _check_macs(least, stage, place)
     check_rows(rows, plan)
     check_times(plan)
+    check_buffers(rows, plan)
 
 
 def verify_without_graph(plan: Pipeline) -> None:
@@ -66,6 +70,7 @@ def _check_shape(plan: Pipeline) -> None:
         if device not in known:
             raise InvalidPlan(f"{what} is device {device}; the cluster has {len(known)}")
     _disjoint(plan.stages)
+    _check_rules(plan)
     for place, stage in enumerate(plan.stages):
         for device in sorted(_working(stage) - {*stage.devices}):
             raise InvalidPlan(f"stage {place}: device {device} works in it and is none of its devices")
@@ -78,6 +83,16 @@ def _check_shape(plan: Pipeline) -> None:
             if any(sum(strip.macs_of.values()) > strip.macs for strip in block.strips):
                 raise InvalidPlan(f"stage {place}: a strip with more MACs by kind than in all")
     _check_strips_are_tasks(plan)
+
+
+def _check_rules(plan: Pipeline) -> None:
+    """Blocks hand over directly exactly where their stage has no leader, which topology direct alone allows."""
+    for place, stage in enumerate(plan.stages):
+        if stage.leader == -1 and plan.topology != "direct":
+            raise InvalidPlan(f"stage {place} has no leader; topology {plan.topology} needs one")
+        for block in stage.blocks:
+            if (block.rule == "direct") != (stage.leader == -1):
+                raise InvalidPlan(f"stage {place}: rule {block.rule} of a block with leader {stage.leader}")
 
 
 def _counts(strip: Strip) -> tuple[int, ...]:

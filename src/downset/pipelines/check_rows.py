@@ -12,10 +12,10 @@ from downset.graph.cost import row_form
 from downset.graph.row_form import Interval, RowForm, needed
 from downset.plans import Block, Pipeline, Rows, Strip, Task
 
-__all__ = ["PlanRows", "check_rows"]
+__all__ = ["Part", "PlanRows", "check_rows"]
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Rows and columns of a tensor."""
 
     rows: Interval
@@ -24,7 +24,7 @@ class _Part(NamedTuple):
 
 class _Share(NamedTuple):
     device: int
-    part: _Part
+    part: Part
     task: int
 
 
@@ -43,10 +43,10 @@ class PlanRows:
     def width(self, tensor: int) -> int:
         return 1 if self.across is None else max(self.across.rows[tensor], 1)
 
-    def part(self, rows: Rows) -> _Part:
-        return _Part((rows.start, rows.stop), rows.columns or (0, self.width(rows.tensor)))
+    def part(self, rows: Rows) -> Part:
+        return Part((rows.start, rows.stop), rows.columns or (0, self.width(rows.tensor)))
 
-    def nbytes(self, tensor: int, part: _Part) -> int:
+    def nbytes(self, tensor: int, part: Part) -> int:
         whole = self.form.bytes_per_row[tensor] * (part.rows[1] - part.rows[0])
         return whole * (part.columns[1] - part.columns[0]) // self.width(tensor)
 
@@ -59,7 +59,7 @@ class PlanRows:
         read_inside = {item.tensor for op in inside for item in self.form.ops[op].inputs}
         return sorted(t for t in made if t in read_outside or t in self.form.outputs or t not in read_inside)
 
-    def parts(self, block: Block, strip: Strip, sinks: Sequence[int]) -> tuple[dict[int, _Part], dict[int, _Part]]:
+    def parts(self, block: Block, strip: Strip, sinks: Sequence[int]) -> tuple[dict[int, Part], dict[int, Part]]:
         """By tensor: all that the strip reads and makes, and its own part of the sinks."""
         rows = _cut(self.form, block.ops, sinks, (strip.start, strip.stop), block.frame_rows)
         if strip.columns is None or self.across is None:
@@ -69,14 +69,14 @@ class PlanRows:
         columns = _cut(self.across, block.ops, sinks, strip.columns, frame)
         return _joined(rows[0], columns[0]), _joined(rows[1], columns[1])
 
-    def reads(self, index: int, made: _Part) -> Iterator[tuple[int, _Part]]:
+    def reads(self, index: int, made: Part) -> Iterator[tuple[int, Part]]:
         """What an operator reads to make a part of its outputs."""
         for place, item in enumerate(self.form.ops[index].inputs):
             across = None if self.across is None else self.across.ops[index].inputs[place].map
             rows, width = max(self.form.rows[item.tensor], 1), self.width(item.tensor)
             yield (
                 item.tensor,
-                _Part(
+                Part(
                     (0, rows) if item.map is None else item.map(made.rows, rows),
                     (0, width) if across is None else across(made.columns, width),
                 ),
@@ -93,9 +93,9 @@ def _cut(
     return dict(needed(form, tuple(ops), own)), own
 
 
-def _joined(rows: dict[int, Interval], columns: dict[int, Interval]) -> dict[int, _Part]:
+def _joined(rows: dict[int, Interval], columns: dict[int, Interval]) -> dict[int, Part]:
     return {
-        tensor: _Part(span, columns[tensor])
+        tensor: Part(span, columns[tensor])
         for tensor, span in rows.items()
         if tensor in columns and span[0] < span[1] and columns[tensor][0] < columns[tensor][1]
     }
@@ -106,7 +106,7 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
     its device has from no task that it comes after, and for a result that is not at the exit."""
     shares: dict[int, list[_Share]] = {}
     for tensor in rows.graph.inputs:
-        whole = _Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
+        whole = Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
         shares.setdefault(tensor, []).append(_Share(plan.entry, whole, -1))
     sinks: dict[tuple[int, int], list[int]] = {}
     for number, task in enumerate(plan.tasks):
@@ -127,7 +127,7 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
             shares.setdefault(tensor, []).append(_Share(task.device, held[tensor], number))
     for tensor in rows.graph.outputs:
         if any(tensor in op.outputs for op in rows.form.ops) and rows.form.bytes_per_row[tensor]:
-            whole = _Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
+            whole = Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
             if not _covered(whole, [share.part for share in shares.get(tensor, []) if share.device == plan.exit]):
                 raise InvalidPlan(f"the result {_name(rows, tensor)} is not all at device {plan.exit}, the exit")
 
@@ -152,7 +152,7 @@ def _check_transfer(rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Shar
 
 
 def _check_held(
-    rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Share]], number: int, task: Task, tensor: int, part: _Part
+    rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Share]], number: int, task: Task, tensor: int, part: Part
 ) -> None:  # fmt: skip
     """The device has it from tasks that this one comes after. Under `paper` a leader has what the stage before made."""
     if not rows.form.bytes_per_row[tensor]:
@@ -174,7 +174,7 @@ def _check_held(
         )
 
 
-def _covered(wanted: _Part, parts: Sequence[_Part]) -> bool:
+def _covered(wanted: Part, parts: Sequence[Part]) -> bool:
     """Whether the parts together hold all of it."""
     edges = {wanted.rows[0], wanted.rows[1], *(edge for part in parts for edge in part.rows)}
     inside = sorted(edge for edge in edges if wanted.rows[0] <= edge <= wanted.rows[1])
@@ -189,7 +189,7 @@ def _covered(wanted: _Part, parts: Sequence[_Part]) -> bool:
 
 
 def _check_strip(
-    rows: PlanRows, block: Block, strip: Strip, held: dict[int, _Part], own: dict[int, _Part], where: str
+    rows: PlanRows, block: Block, strip: Strip, held: dict[int, Part], own: dict[int, Part], where: str
 ) -> None:
     """MACs and bytes of a strip, from the rows it needs."""
     made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import InvalidPlan
+from downset.pipelines.check_buffers import check_named, check_places
 from downset.plans import Pipeline, PipelineSchedule, Resource, Task
 
 __all__ = ["check_times"]
@@ -26,8 +27,8 @@ def check_times(plan: Pipeline) -> None:
     for number, task in enumerate(plan.tasks):
         if not math.isfinite(_seconds(plan, task)):
             raise InvalidPlan(f"task {number} takes more seconds than can be counted")
-    rounds = _rounds(plan)
     if plan.comm == "paper":
+        rounds = _rounds(plan)
         if plan.schedule is not None:
             raise InvalidPlan("comm is paper, which has no schedule, but there is one")
         _equal("period_s", plan.period_s, _paper_period_s(plan, rounds))
@@ -36,11 +37,12 @@ def check_times(plan: Pipeline) -> None:
         if plan.schedule is None:
             raise InvalidPlan("comm is resources, but there is no schedule")
         seconds = [_seconds(plan, task) for task in plan.tasks]
+        check_named(plan, plan.schedule)
         _check_orders(plan, plan.schedule)
         _check_loads(plan, plan.schedule, seconds)
         _check_period(plan, plan.schedule, seconds)
-        alone = _lone_frame_s(plan, plan.schedule, seconds)
-        _equal("latency_s", plan.latency_s, max(alone, sum(seconds for _, _, seconds in rounds)))
+        _equal("latency_s", plan.latency_s, _lone_frame_s(plan, plan.schedule, seconds))
+        check_places(plan, plan.schedule)
     _check_memory(plan)
     evidence = plan.evidence
     if evidence.value != plan.period_s or not evidence.bound <= evidence.value:
@@ -172,8 +174,6 @@ def _arcs(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) 
             last, first = order.turns[-1], order.turns[0]
             arcs.append((last.task, first.task, seconds[last.task], 1 + last.behind - first.behind))
     for buffer in schedule.buffers:
-        if any(not 0 <= task < len(plan.tasks) for task in (*buffer.writers, *buffer.readers)) or buffer.slots < 1:
-            raise InvalidPlan(f"a buffer of tensor {buffer.tensor} names tasks that do not exist, or has no slot")
         arcs += [(one, two, seconds[one], buffer.slots) for one in buffer.readers for two in buffer.writers]
     tails, heads, lengths, frames = zip(*arcs, strict=True)
     return np.array(tails), np.array(heads), np.array(lengths, np.float64), np.array(frames)
@@ -213,22 +213,30 @@ def _has_circle(
 
 
 def _lone_frame_s(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> float:
-    """How long one frame takes that meets no other, every resource in its order."""
-    before: list[list[int]] = [list(task.after) for task in plan.tasks]
-    for order in schedule.orders:
-        own = [turn.task for turn in sorted(order.turns, key=lambda turn: turn.behind)]
-        for one, two in pairwise(own):
-            before[two].append(one)
-    done = [0.0] * len(plan.tasks)
-    for _ in range(len(plan.tasks) + 1):
-        moved = False
-        for number, waits in enumerate(before):
-            at = max((done[other] for other in waits), default=0.0) + seconds[number]
-            if at > done[number]:
-                done[number], moved = at, True
-        if not moved:
-            break
-    return max(done, default=0.0)
+    """How long a frame takes between others that take no time: the longest way through its own work, over as many
+    frames ahead and behind as may be inside with it."""
+    tails, heads, _, frames = (column.tolist() for column in _arcs(plan, schedule, seconds))
+    nodes, inside = len(plan.tasks) + 2, 2 * schedule.window + 1
+    waits = [[0] * nodes for _ in range(inside)]
+    followers: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]
+    for tail, head, later in zip(tails, heads, frames, strict=True):
+        followers[tail].append((head, later))
+        for frame in range(max(0, later), min(inside, inside + later)):
+            waits[frame][head] += 1
+    done = [[0.0] * nodes for _ in range(inside)]
+    ready = [(frame, node) for frame in range(inside) for node in range(nodes) if not waits[frame][node]]
+    for frame, node in ready:  # grows while it is walked
+        at = done[frame][node]
+        if frame == schedule.window and node < len(seconds):
+            at += seconds[node]
+        for head, later in followers[node]:
+            other = frame + later
+            if 0 <= other < inside:
+                done[other][head] = max(done[other][head], at)
+                waits[other][head] -= 1
+                if not waits[other][head]:
+                    ready.append((other, head))
+    return done[schedule.window][-1]
 
 
 def _check_memory(plan: Pipeline) -> None:

@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from downset.clusters.model import Cluster, Link
+from downset.clusters.model import Cluster, Device, Link
 
 __all__ = ["Canonical", "by_speed", "canonical", "fastest_first", "rounded", "sub_cluster"]
 
@@ -28,28 +29,23 @@ class Canonical:
         return math.prod(count + 1 for count in Counter(self.type).values())
 
 
-def canonical(cluster: Cluster) -> Canonical:
-    """Devices sorted by falling speed, then name; alike where speed is equal and all pairs have one rate."""
+def canonical(cluster: Cluster, apart: Sequence[int | None] = ()) -> Canonical:
+    """Devices sorted by falling speed, then name; alike where all that their work costs is equal, all pairs have one
+    rate, and they are not among those `apart`."""
     devices = cluster.devices
     uniform = not cluster.network.links
     order = sorted(
-        range(len(devices)), key=lambda k: (-devices[k].speed, devices[k].memory_bytes or 0, devices[k].name)
+        range(len(devices)),
+        key=lambda k: (-devices[k].speed, devices[k].memory_bytes or 0, k in apart, devices[k].name),
     )
     types: list[int] = []
     for place, device in enumerate(order):
-        before = devices[order[place - 1]]
+        before = order[place - 1]
         alike = (
             uniform
             and place > 0
-            and replace(before, name="", mac_per_s=before.speed, alpha=1.0, power_busy_w=None, power_idle_w=None)
-            == replace(
-                devices[device],
-                name="",
-                mac_per_s=devices[device].speed,
-                alpha=1.0,
-                power_busy_w=None,
-                power_idle_w=None,
-            )
+            and not {before, device} & set(apart)
+            and _kind(devices[before]) == _kind(devices[device])
         )
         types.append(types[-1] if alike else len(set(types)))
     pairs = [[cluster.link(first, second) for second in order] for first in order]
@@ -61,6 +57,11 @@ def canonical(cluster: Cluster) -> Canonical:
         tuple(tuple(latency for _, latency in line) for line in pairs),
         uniform,
     )
+
+
+def _kind(device: Device) -> Device:
+    """What matters of a device to the cost of its work."""
+    return replace(device, name="", mac_per_s=device.speed, alpha=1.0, power_busy_w=None, power_idle_w=None)
 
 
 def by_speed(cluster: Cluster) -> list[int]:
@@ -85,19 +86,26 @@ def fastest_first(cluster: Cluster) -> Cluster:
     return sub_cluster(cluster, canonical(cluster).order)
 
 
-def rounded(form: Canonical, sets: int, *, faster: bool) -> Canonical:
+def rounded(form: Canonical, sets: int, *, faster: bool, like: Sequence[object] = ()) -> Canonical:
     """At most so many multisets: neighbours in speed taken as alike, the most like first, all as fast as the fastest of
-    them (or as slow as the slowest), and links as the best pair (or the worst).
+    them (or as slow as the slowest), and links as the best pair (or the worst). Devices with another `like`, by place,
+    are never taken as alike: more multisets may then be left.
 
     What is feasible on the slower devices is on the real ones, and what is not on the faster ones is not."""
     groups = [[place] for place in range(len(form.speed))]
     for place in range(len(groups) - 1, 0, -1):
         if form.type[place] == form.type[place - 1]:
             groups[place - 1] += groups.pop(place)
-    while len(groups) > 1 and math.prod(len(group) + 1 for group in groups) > sets:
-        spreads = [form.speed[groups[k][0]] / form.speed[groups[k + 1][-1]] for k in range(len(groups) - 1)]
-        like = spreads.index(min(spreads))
-        groups[like] += groups.pop(like + 1)
+    while math.prod(len(group) + 1 for group in groups) > sets:
+        spreads = [
+            (form.speed[one[0]] / form.speed[two[-1]], place)
+            for place, (one, two) in enumerate(pairwise(groups))
+            if not like or like[one[0]] == like[two[0]]
+        ]
+        if not spreads:
+            break
+        most_like = min(spreads)[1]
+        groups[most_like] += groups.pop(most_like + 1)
     choose = min if faster else max
     pairs = [(a, b) for a in range(len(form.speed)) for b in range(len(form.speed)) if a != b]
     per_byte = choose((form.per_byte[a][b] for a, b in pairs), default=0.0)

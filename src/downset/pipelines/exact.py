@@ -18,6 +18,7 @@ plan is called proven where the bounds leave none below it. Tiles with columns a
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -26,12 +27,14 @@ from dataclasses import replace
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, Method, check_engine
-from downset.pipelines.accounting import Accounting, judged, latency_s
+from downset.pipelines.accounting import Accounting, judged, latency_s, too_slow
+from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.direct.search import Limits, direct
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged, on_cuts, on_devices
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.exact_search import search
+from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem, joined
 from downset.pipelines.rivals import INSIDE, MOMENT_S, OUTSIDE, QUICK, rivals
@@ -78,7 +81,10 @@ def exact(
     def offer(drafts: Drafted) -> bool:
         """Whether it is the best so far."""
         nonlocal best, kept
-        found = judged(problem, cluster, drafts, accounting, below_s=best[0], deadline=begin + time_limit_s)
+        found = judged(
+            problem, cluster, drafts, accounting, below_s=best[0], deadline=begin + time_limit_s,
+            max_latency_s=max_latency_s,
+        )  # fmt: skip
         if found is None or any(
             not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices)
             for stage in found.frame.stages
@@ -102,29 +108,40 @@ def exact(
             outside = planner in OUTSIDE
 
     order = canonical(cluster).order
+    bound, finished, searched = slowest_unit_s(problem, cluster), True, None
+    if by_resources:  # first what is hard to better: plans of a larger load are then not scheduled
+        searched = search_by_loads(
+            problem, cluster, accounting, time_limit_s=time_limit_s, engine=engine, forbidden=forbidden
+        )
+        bound, finished = max(bound, searched.bound_s), searched.finished
+        if searched.stages:
+            offer(searched.stages)
     for planner in QUICK:
         rival(planner, order)
-    searched = search(
-        problem,
-        cluster,
-        comm=comm,
-        max_latency_s=max_latency_s,
-        incumbent_s=math.inf if by_resources else best[0],
-        time_limit_s=time_limit_s,
-        engine=engine,
-        several_blocks=several_blocks,
-        forbidden=forbidden,
-    )
-    bound, finished = slowest_unit_s(problem, cluster), searched.finished
-    if by_resources:
-        if searched.stages and offer(searched.stages):
-            outside = False
-    else:
-        bound = max(bound, searched.bound_s)
-        if searched.period_s < best[0]:
-            best, kept, outside = (searched.period_s, searched.stages), None, False
+    if searched is None or max_latency_s is not None:
+        limited = search(
+            problem,
+            cluster,
+            comm=comm,
+            max_latency_s=max_latency_s,
+            incumbent_s=math.inf if by_resources else best[0],
+            time_limit_s=time_limit_s,
+            engine=engine,
+            several_blocks=several_blocks,
+            forbidden=forbidden,
+        )
+        finished = finished and limited.finished
+        if searched is not None:
+            if limited.stages:
+                offer(limited.stages)
+        else:
+            searched, bound = limited, max(bound, limited.bound_s)
+            if searched.period_s < best[0]:
+                best, kept, outside = (searched.period_s, searched.stages), None, False
     # What a search that is whole has covered need not be planned; of the others only what could be shorter.
-    covered = finished and not cluster.network.links and max_latency_s is None and not by_resources
+    covered = finished and not cluster.network.links and max_latency_s is None
+    if by_resources:
+        covered = covered and best[0] <= bound * (1 + 1e-9)
     late = False
     for planner in (*(() if covered else INSIDE), *OUTSIDE):
         # Tiles are one for each device: of a slow one more may be too many.
@@ -149,17 +166,18 @@ def exact(
         )
         if not forbidden and max_latency_s is not None and least <= max_latency_s:
             return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
-        raise InfeasibleError(
-            f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least:.6g} s (--max-latency)"
-        )
-    value = best[0]
+        assert max_latency_s is not None
+        raise too_slow(problem, cluster, accounting, max_latency_s, least, proven=True)
+    value, note = best[0], ""
+    if by_resources:  # a plan from outside the space may be below the bound of the space
+        outside = value < bound * (1 - 1e-9)
     bound = min(value, max(everything, 0.0 if outside else bound))
     proven = not outside and bound >= value * (1 - 1e-9)
-    note = ""
-    if outside and bound < value and finished and not by_resources:
-        note = "a rival's plan of halo exchange or tiles beats all plans of fused strips; of its like nothing is proven"
+    if outside and bound < value and finished:
+        shorter = "several blocks a stage, halo exchange or tiles" if by_resources else "halo exchange or tiles"
+        note = f"a plan of {shorter} is shorter than all plans of the space searched; of its kind nothing is proven"
     elif finished and not proven and not by_resources:
-        note = "stages of several blocks are worked out only in part on such a network; the bound holds for all of them"
+        note = "stages of several blocks are worked out only in part on such a network; the bound holds for them"
     elif searched.rounded and not proven:
         note = "many different devices: planned as if those of like speed were alike, and bounded likewise"
     stopped = not proven and (late or not (finished or searched.rounded))
@@ -185,8 +203,10 @@ def _direct(
         refused = error
     limits = Limits(deadline, math.inf if max_latency_s is None else max_latency_s, forbidden)
     known = [led.stages] if led is not None else []
-    if time.monotonic() < deadline:
-        known += rival_plans(problem, cluster, comm=accounting.comm, strict=strict)
+    coarse, cuts = _without_relays(problem, strict)
+    known += [on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK]
+    with contextlib.suppress(LimitReached):
+        known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
     found = direct(
         problem, cluster, accounting, limits, total_bound_s=total_bound_s(problem, cluster), known=known, incumbent=led
     )

@@ -18,12 +18,12 @@ from downset.pipelines.paper_timing import CommName, period_and_latency, stages_
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.strips import balanced_rows, tiles
 
-__all__ = ["Searched", "search"]
+__all__ = ["MANY", "ROUNDED", "STATES", "TOO_MANY", "Searched", "all_banned", "balanced", "search"]
 
-_STATES = 200_000_000
+STATES = 200_000_000
 # Multisets of devices: so many are searched at once; up to so many, after others of rounded speeds; how many of those.
-_MANY, _TOO_MANY = 4096, 1 << 16
-_ROUNDED = (256, 1024, 4096)
+MANY, TOO_MANY = 4096, 1 << 16
+ROUNDED = (256, 1024, 4096)
 
 
 class Searched(NamedTuple):
@@ -67,15 +67,15 @@ def search(
             problem, cluster, form, comm, limit, incumbent, seconds, engine, several_blocks, least_latency, banned
         )
 
-    if form.sets() <= (_TOO_MANY if least_latency else _MANY):
+    if form.sets() <= (TOO_MANY if least_latency else MANY):
         return asked(form, banned, incumbent_s, time_limit_s)
     if least_latency:
-        slower = asked(rounded(form, _MANY, faster=False), banned, incumbent_s, time_limit_s)
+        slower = asked(rounded(form, MANY, faster=False), banned, incumbent_s, time_limit_s)
         return slower._replace(finished=False, rounded=True)
     # Rounded speeds first, finer and finer as far as the time goes, for a plan and a bound; then the real ones.
     begin = time.monotonic()
     best = Searched(math.inf, 0.0, False, 0, (), rounded=True)
-    for sets in _ROUNDED:
+    for sets in ROUNDED:
         left = time_limit_s - (time.monotonic() - begin)
         if left <= 0:
             return best._replace(rounded=False)  # but stopped
@@ -85,19 +85,19 @@ def search(
         if slower.period_s < best.period_s:
             best = best._replace(period_s=slower.period_s, stages=slower.stages)
         alike = rounded(form, sets, faster=True)
-        faster = asked(alike, _all_banned(alike, banned), min(incumbent_s, best.period_s), left / 4)
+        faster = asked(alike, all_banned(alike, banned), min(incumbent_s, best.period_s), left / 4)
         best = best._replace(bound_s=max(best.bound_s, faster.bound_s), states=best.states + faster.states)
         if faster.finished and faster.period_s == math.inf:
             return best._replace(finished=True, rounded=False)
     left = time_limit_s - (time.monotonic() - begin)
-    whole = form.uniform and form.sets() <= _TOO_MANY
+    whole = form.uniform and form.sets() <= TOO_MANY
     if left <= 0 or not (whole or cluster.network.links):
         return best
     if whole:
         last = asked(form, banned, min(incumbent_s, best.period_s), left)
         best = best._replace(bound_s=max(last.bound_s, best.bound_s), finished=last.finished, rounded=False)
     else:  # the fastest devices with the links that they have
-        some = form.order[: _MANY.bit_length() - 1]
+        some = form.order[: MANY.bit_length() - 1]
         few = frozenset((start, stop, some.index(device)) for start, stop, device in forbidden if device in some)
         last = search(
             problem, sub_cluster(cluster, some), comm=comm, max_latency_s=max_latency_s, engine=engine,
@@ -110,7 +110,7 @@ def search(
     return best._replace(states=last.states + best.states)
 
 
-def _all_banned(form: Canonical, banned: frozenset[tuple[int, int, int]]) -> frozenset[tuple[int, int, int]]:
+def all_banned(form: Canonical, banned: frozenset[tuple[int, int, int]]) -> frozenset[tuple[int, int, int]]:
     """What none of the devices taken as alike may run."""
     alike = {kind: [k for k, other in enumerate(form.type) if other == kind] for kind in form.type}
     return frozenset(
@@ -126,14 +126,13 @@ def _at_real_speeds(
     """The plan made for slower devices, timed on the real ones, rows balanced for them where that is better."""
     if not found.stages:
         return found
-    balanced = tuple(
-        StageDraft(stage.leader, tuple(_balanced(problem, cluster, split) for split in stage.splits))
-        for stage in found.stages
-    )
-    kept, other = (stages_of(problem, cluster, drafts, comm=comm) for drafts in (found.stages, balanced))
+    other_rows = balanced(problem, cluster, found.stages)
+    kept, other = (stages_of(problem, cluster, drafts, comm=comm) for drafts in (found.stages, other_rows))
     better = [new.seconds < old.seconds for old, new in zip(kept, other, strict=True)]
-    mixed = tuple(after if take else before for before, after, take in zip(found.stages, balanced, better, strict=True))
-    timed = ((found.stages, kept), (balanced, other), (mixed, stages_of(problem, cluster, mixed, comm=comm)))
+    mixed = tuple(
+        after if take else before for before, after, take in zip(found.stages, other_rows, better, strict=True)
+    )
+    timed = ((found.stages, kept), (other_rows, other), (mixed, stages_of(problem, cluster, mixed, comm=comm)))
     limit = math.inf if max_latency_s is None else max_latency_s
     plans = []
     for drafts, stages in timed:
@@ -142,6 +141,14 @@ def _at_real_speeds(
             plans.append((period, drafts))
     period, chosen = min(plans, key=lambda plan: plan[0])
     return found._replace(period_s=period, stages=chosen)
+
+
+def balanced(problem: SplitProblem, cluster: Cluster, drafts: Drafted) -> Drafted:
+    """The same stages with rows that all devices compute as long as each other."""
+    return tuple(
+        StageDraft(stage.leader, tuple(_balanced(problem, cluster, split) for split in stage.splits))
+        for stage in drafts
+    )
 
 
 def _balanced(problem: SplitProblem, cluster: Cluster, split: Split) -> Split:
@@ -195,10 +202,8 @@ def _native(
         forbidden=banned,
     )
     if least_latency:
-        return compiled.pipeline_least_latency(asked, time_limit_s=time_limit_s, state_limit=_STATES)
-    return compiled.pipeline_least_period(
-        asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=_STATES
-    )
+        return compiled.pipeline_least_latency(asked, time_limit_s=time_limit_s, state_limit=STATES)
+    return compiled.pipeline_least_period(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=STATES)
 
 
 def _drafts(stages: Sequence[Any], order: Sequence[int]) -> Drafted:

@@ -23,17 +23,18 @@ from downset.pipelines.strip_prices import given_rows, made_rows, nbytes_of, str
 from downset.pipelines.tasks import compute_s, transfer_s
 from downset.plans import Block, PipelineStage, Rows, Strip, Task, Transfer
 
-__all__ = ["frame_tasks"]
+__all__ = ["KnownBlocks", "frame_tasks"]
 
 
 def frame_tasks(
     problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str, source: int | None = None,
-    sink: int | None = None,
+    sink: int | None = None, known: KnownBlocks | None = None,
 ) -> FrameTasks:  # fmt: skip
     """The tasks of stages. `source` and `sink`: devices that the frame comes from and its result goes to (None: the
-    first leader, and the last one; without leaders as the drafts say)."""
+    first leader, and the last one; without leaders as the drafts say). `known`: blocks of halo exchange that were
+    listed before, of one problem, cluster and comm; it is filled."""
     first, last = _end(drafts[0], drafts[0].entry), _end(drafts[-1], drafts[-1].exit)
-    listing = _Listing(problem, cluster, paper=comm == "paper")
+    listing = _Listing(problem, cluster, {} if known is None else known, paper=comm == "paper")
     entry, exit_ = first if source is None else source, last if sink is None else sink
     given = [Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(0)]
     listing.hold(entry, given, -1)
@@ -60,6 +61,17 @@ def _crossing(problem: SplitProblem, cut: int) -> list[Rows]:
     return [rows for rows in whole if problem.tensors[rows.tensor].row_bytes]
 
 
+class BlockRows(NamedTuple):
+    """The strips of a block; by tile, what it reads and what it makes."""
+
+    strips: tuple[Strip, ...]
+    given: tuple[tuple[Rows, ...], ...]
+    made: tuple[tuple[Rows, ...], ...]
+
+
+KnownBlocks = dict[Split, BlockRows]
+
+
 class _Share(NamedTuple):
     device: int
     rows: Rows
@@ -69,8 +81,8 @@ class _Share(NamedTuple):
 class _Listing:
     """The tasks so far, and who holds what."""
 
-    def __init__(self, problem: SplitProblem, cluster: Cluster, *, paper: bool) -> None:
-        self.problem, self.cluster, self.paper = problem, cluster, paper
+    def __init__(self, problem: SplitProblem, cluster: Cluster, known: KnownBlocks, *, paper: bool) -> None:
+        self.problem, self.cluster, self.known, self.paper = problem, cluster, known, paper
         self.tasks: list[Task] = []
         self.rounds: list[tuple[int, ...]] = []
         self.shares: dict[int, list[_Share]] = {}
@@ -114,12 +126,12 @@ class _Listing:
             self.send([(sender, leader, crossing)])
 
     def block(self, split: Split, leader: int) -> Block:
-        strips = strips_of(self.problem, self.cluster, split)
         rule: Literal["leader", "halo", "direct"] = "leader"
         if split.halo:
             rule = "halo" if leader >= 0 else "direct"
-            self.halo_block(split, strips)
+            strips = self.halo_block(split)
         else:
+            strips = strips_of(self.problem, self.cluster, split)
             self.leader_block(split, strips, leader)
         ops = self.problem.covered(split.start, split.stop)
         rows = self.problem.segment(split.start, split.stop).rows
@@ -151,19 +163,26 @@ class _Listing:
             for tensor in self.problem.sinks(split.start, split.stop):
                 self.shares[tensor] = [share for share in self.shares.get(tensor, []) if share.device == leader]
 
-    def halo_block(self, split: Split, strips: Sequence[Strip]) -> None:
+    def halo_block(self, split: Split) -> tuple[Strip, ...]:
+        rows = self.known.get(split)
+        if rows is None:
+            rows = self.known[split] = BlockRows(
+                strips_of(self.problem, self.cluster, split),
+                tuple(given_rows(self.problem, split, tile) for tile in split.tiles),
+                tuple(made_rows(self.problem, split, tile, halos=not self.paper) for tile in split.tiles),
+            )
         wanted: dict[int, list[Rows]] = {}
-        given = [given_rows(self.problem, split, tile) for tile in split.tiles]
-        for tile, rows in zip(split.tiles, given, strict=True):
-            wanted.setdefault(tile.device, []).extend(rows)
+        for tile, given in zip(split.tiles, rows.given, strict=True):
+            wanted.setdefault(tile.device, []).extend(given)
         fetched = self.fetch(wanted, kept=not self.paper)
         after = [
-            (*self.holding(tile.device, rows), *fetched.get(tile.device, ()))
-            for tile, rows in zip(split.tiles, given, strict=True)
+            (*self.holding(tile.device, given), *fetched.get(tile.device, ()))
+            for tile, given in zip(split.tiles, rows.given, strict=True)
         ]
-        computed = self.compute(strips, [tuple(sorted(set(tasks))) for tasks in after])
-        for tile, task in zip(split.tiles, computed, strict=True):
-            self.hold(tile.device, made_rows(self.problem, split, tile, halos=not self.paper), task)
+        computed = self.compute(rows.strips, [tuple(sorted(set(tasks))) for tasks in after])
+        for tile, made, task in zip(split.tiles, rows.made, computed, strict=True):
+            self.hold(tile.device, made, task)
+        return rows.strips
 
     def compute(self, strips: Sequence[Strip], after: Sequence[tuple[int, ...]]) -> list[int]:
         first = len(self.tasks)

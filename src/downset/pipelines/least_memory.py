@@ -1,8 +1,8 @@
-"""The least memory that pipelines of fused equal strips can do with: a plan, and a floor for all plans.
+"""The least memory that pipelines of fused equal strips can do with: a plan, and floors for all plans.
 
 Source: ours. A stage's devices hold its weights and a strip of its activations, so the least maximum over stages is a
-bottleneck path over (cut, devices left). What a strip's activations take is planned (order and arena) only for stages
-on the best path, which is searched again with what was found; before that a stage counts with its weights and the
+bottleneck path over (cut, devices left). What a stage's devices really hold, one frame after another, is counted only
+for the best path, which is searched again with what was found; before that a stage counts with its weights and the
 larger of its strip's inputs and outputs, which it holds at once. Complexity: O(units² · devices²) for each path.
 """
 
@@ -11,29 +11,29 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from downset.clusters.model import Cluster
-from downset.errors import InfeasibleError
+from downset.clusters.model import Cluster, Device
+from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
-from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
-from downset.pipelines.memory import activation_bytes
+from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.memory import Counted, MemoryCount
 from downset.pipelines.problem import SplitProblem, price
-from downset.pipelines.strip_prices import strips_of
 from downset.pipelines.strips import equal_rows, tiles
-from downset.plans import Block
 from downset.text import format_bytes
 
-__all__ = ["LeanPlan", "lean_pipeline", "least_memory", "weights_floor"]
+__all__ = ["LeanPlan", "check_floors", "lean_pipeline", "least_memory", "weights_floor"]
 
 Path = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LeanPlan:
-    """`stages`: (first cut, last cut, devices). `needs[i]`: bytes that each device of stage i holds at most."""
+    """`stages`: (first cut, last cut, devices). `needs[i]`: bytes that each device of stage i holds at most, without
+    what its runtime takes."""
 
     stages: Path
     needs: tuple[int, ...]
@@ -43,6 +43,59 @@ class LeanPlan:
         return max(self.needs)
 
 
+def check_floors(
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
+) -> None:
+    """Raise InfeasibleError where no plan fits for certain, with the memory that would do.
+
+    A unit's weights are together on the device that computes its last rows; every weight is somewhere; by resources the
+    frame is whole at the entry, and the result at the exit."""
+    room = [_room_bytes(cluster, device) for device in range(len(cluster.devices))]
+    why = ""
+    heaviest = max(problem.weight_bytes(unit, unit + 1) for unit in range(problem.cuts))
+    ends = (("frame", 0, accounting.source), ("result", problem.cuts, accounting.sink))
+    if heaviest > max(room):
+        why = (
+            f"some operators together have {format_bytes(heaviest)} bytes of weights, more than any device has room for"
+        )
+    elif (whole := problem.weight_bytes(0, problem.cuts)) > sum(room):
+        why = f"all weights are {format_bytes(whole)} bytes, more than all devices have room for"
+    elif accounting.comm == "resources":
+        for what, cut, device in ends:
+            nbytes, most = problem.cut_bytes()[cut], max(room) if device is None else room[device]
+            if nbytes > most and not why:
+                where = "any device" if device is None else cluster.devices[device].name
+                why = f"a {what} is {format_bytes(nbytes)} bytes, more than {where} has room for"
+    if why:
+        raise InfeasibleError(
+            f"no pipeline fits the devices' memory: {why}{_advice(problem, cluster, accounting, graph, seconds)}"
+        )
+
+
+def _advice(
+    problem: SplitProblem, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
+) -> str:
+    """What memory would do, as far as it is known: with source and sink outside."""
+    if graph is None or (accounting.source, accounting.sink) != (None, None):
+        return ""
+    overhead = max(device.runtime_bytes for device in cluster.devices)
+    count = MemoryCount(problem, graph, cluster, accounting)
+    found = least_memory(count, devices=len(cluster.devices), seconds=seconds / 2)
+    used = sum(devices for _, _, devices in found.stages)
+    alone = least_memory(count, devices=1, seconds=seconds / 2)
+    other = f", or {format_bytes(alone.nbytes + overhead)} on one" if used > 1 else ""
+    floor = weights_floor(problem, len(cluster.devices)) + overhead
+    return (
+        f"; {format_bytes(found.nbytes + overhead)} bytes on each of {used} devices would do{other} (the least found; "
+        f"in every plan some device holds {format_bytes(floor)} bytes of weights or more)"
+    )
+
+
+def _room_bytes(cluster: Cluster, device: int) -> float:
+    described = cluster.devices[device]
+    return math.inf if described.memory_bytes is None else described.memory_bytes - described.runtime_bytes
+
+
 def weights_floor(problem: SplitProblem, devices: int) -> int:
     """No plan has less weights on the device that holds most: a unit's are together, and all are somewhere. (Stages of
     several blocks may leave a device out of some of them, so that what it holds need not be consecutive.)"""
@@ -50,52 +103,59 @@ def weights_floor(problem: SplitProblem, devices: int) -> int:
     return max(largest, -(-problem.weight_bytes(0, problem.cuts) // devices))
 
 
-def least_memory(problem: SplitProblem, graph: Graph, cluster: Cluster, *, devices: int, seconds: float) -> LeanPlan:
+def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPlan:
     """The plan on at most `devices` devices whose most loaded one holds least, or the best found in the time."""
     deadline = time.perf_counter() + seconds
+    problem = count.problem
     costs = _at_least(problem, devices)
     known: dict[tuple[int, int, int], int] = {}
     best: Path = ((0, problem.cuts, 1),)
-    _plan_stages(problem, graph, cluster, best, costs, known)
+    least = _plan_stages(count, best, costs, known)
     while time.perf_counter() < deadline:
         path = _bottleneck(costs, devices)
-        if all(stage in known for stage in path):
-            best = path
+        seen = all(stage in known for stage in path)
+        needs = _plan_stages(count, path, costs, known)
+        if max(needs) < max(least):
+            best, least = path, needs
+        if seen:
             break
-        _plan_stages(problem, graph, cluster, path, costs, known)
-        best = min(best, path, key=lambda stages: max(known[stage] for stage in stages))
-    return LeanPlan(best, tuple(known[stage] for stage in best))
+    return LeanPlan(best, least)
 
 
-def lean_pipeline(problem: SplitProblem, graph: Graph, cluster: Cluster, *, seconds: float) -> FoundPipeline:
-    """A pipeline that fits the devices' memory, found by need alone. Raises InfeasibleError with what would do."""
-    count = len(cluster.devices)
-    room = [math.inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices]
+def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counted:
+    """A pipeline that fits the devices' memory, found by need alone, with as many frames inside as fit. Raises
+    LimitReached with what would do."""
+    problem, cluster = count.problem, count.cluster
+    room = [_room_bytes(cluster, device) for device in range(len(cluster.devices))]
+    for cut, device in ((0, count.accounting.source), (problem.cuts, count.accounting.sink)):
+        if device is not None:
+            room[device] -= problem.cut_bytes()[cut]
     # The k devices that have most, for every k at which what the least of them has changes.
     chosen = sorted({sum(other >= nbytes for other in room) for nbytes in room}, reverse=True)
-    plans = [
-        least_memory(problem, graph, cluster, devices=devices, seconds=seconds / len(chosen)) for devices in chosen
-    ]
-    for plan in plans:
-        drafts = _placed(problem, cluster, plan)
-        if drafts is not None:
-            return FoundPipeline(
-                drafts, 0.0, note="planned for memory alone: faster plans did not fit, or were not found"
-            )
-    used = sum(devices for _, _, devices in plans[0].stages)
-    alone = least_memory(problem, graph, cluster, devices=1, seconds=seconds)
-    needed, floor = format_bytes(plans[0].nbytes), format_bytes(weights_floor(problem, count))
-    other = f", or {format_bytes(alone.nbytes)} on one" if used > 1 else ""
-    raise InfeasibleError(
-        f"no pipeline found fits the devices' memory; {needed} bytes on each of {used} devices would do{other} (the "
-        f"least found; in every plan some device holds {floor} bytes of weights or more)"
+    for devices in chosen:
+        plan = least_memory(count, devices=devices, seconds=seconds / len(chosen))
+        drafts = _placed(problem, cluster, plan, room, led=count.accounting.topology == "leader")
+        if drafts is None:
+            continue
+        found = judged(problem, cluster, drafts, count.accounting, deadline=count.deadline)
+        assert found is not None  # nothing limits it
+        counted = count.counted(found)
+        if not counted.broken(cluster):
+            return counted
+        for smaller in count.at_smaller_windows(drafts, found):
+            if not smaller.broken(cluster):
+                return smaller
+    raise LimitReached(
+        "no pipeline was found that fits the devices' memory"
+        + _advice(problem, cluster, count.accounting, graph, seconds)
     )
 
 
-def _placed(problem: SplitProblem, cluster: Cluster, plan: LeanPlan) -> Drafted | None:
+def _placed(
+    problem: SplitProblem, cluster: Cluster, plan: LeanPlan, room: Sequence[float], *, led: bool
+) -> Drafted | None:
     """The plan on the cluster's devices, stages that need most on those that have most; None where that does not fit.
     In a stage the fastest device has the top strip, and leads."""
-    room = [math.inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices]
     free = sorted(range(len(room)), key=lambda device: (-room[device], device))
     given: dict[int, list[int]] = {}
     for place in sorted(range(len(plan.stages)), key=lambda place: -plan.needs[place]):
@@ -103,14 +163,16 @@ def _placed(problem: SplitProblem, cluster: Cluster, plan: LeanPlan) -> Drafted 
         given[place], free = free[:count], free[count:]
         if len(given[place]) < count or any(room[device] < plan.needs[place] for device in given[place]):
             return None
-    return tuple(_draft(problem, cluster, stage, given[place]) for place, stage in enumerate(plan.stages))
+    return tuple(_draft(problem, cluster, stage, given[place], led=led) for place, stage in enumerate(plan.stages))
 
 
-def _draft(problem: SplitProblem, cluster: Cluster, stage: tuple[int, int, int], devices: Sequence[int]) -> StageDraft:
+def _draft(
+    problem: SplitProblem, cluster: Cluster, stage: tuple[int, int, int], devices: Sequence[int], *, led: bool
+) -> StageDraft:
     start, stop, count = stage
     order = sorted(devices, key=lambda device: (-cluster.devices[device].speed, device))
     parts = tiles(order, equal_rows(problem.segment(start, stop).rows, count))
-    return StageDraft(parts[0].device, (Split(start, stop, parts),))
+    return StageDraft(parts[0].device if led else -1, (Split(start, stop, parts, halo=not led),))
 
 
 def _at_least(problem: SplitProblem, devices: int) -> np.ndarray[tuple[int, int, int], np.dtype[np.float64]]:
@@ -150,18 +212,35 @@ def _bottleneck(costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]], d
 
 
 def _plan_stages(
-    problem: SplitProblem, graph: Graph, cluster: Cluster, path: Path,
-    costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]], known: dict[tuple[int, int, int], int],
-) -> None:  # fmt: skip
-    """What the stages of a path hold, planned, into `known` and `costs`."""
+    count: MemoryCount, path: Path, costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
+    known: dict[tuple[int, int, int], int],
+) -> tuple[int, ...]:  # fmt: skip
+    """What the stages of a path hold where one frame is inside at once, into `known` and `costs`. A source and a sink
+    are devices of their own here."""
+    first, drafts, asked = 0, [], count.accounting
     for stage in path:
-        if stage in known:
-            continue
-        start, stop, count = stage
-        (split,) = _draft(problem, cluster, stage, range(count)).splits
-        rows = problem.segment(start, stop).rows
-        strips = strips_of(problem, cluster, split)
-        block = Block(start, stop, problem.covered(start, stop), problem.axis, rows, "leader", strips)
-        held = max(activation_bytes(problem, graph, block, strip, room_bytes=0) for strip in block.strips)
-        known[stage] = problem.weight_bytes(start, stop) + held
-        costs[start, stop, count] = max(costs[start, stop, count], known[stage])
+        members = range(first, first + stage[2])
+        drafts.append(_draft(count.problem, count.cluster, stage, members, led=asked.topology == "leader"))
+        first += stage[2]
+    before = len(count.cluster.devices)
+    ends = tuple(Device(name, 1.0) for name in ("source", "sink"))
+    apart = replace(count, cluster=replace(count.cluster, devices=(*count.cluster.devices, *ends)))
+    if asked.comm == "resources":
+        asked = replace(
+            asked,
+            source=None if asked.source is None else before,
+            sink=None if asked.sink is None else before + 1,
+            window=1,
+        )
+    found = judged(count.problem, apart.cluster, tuple(drafts), asked)
+    assert found is not None  # nothing limits it
+    held = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(found).memory}
+    needs, first = [], 0
+    for stage in path:
+        start, stop, devices = stage
+        nbytes = max(held[device] for device in range(first, first + devices))
+        first += devices
+        needs.append(nbytes)
+        known[stage] = max(known.get(stage, 0), nbytes)
+        costs[start, stop, devices] = max(costs[start, stop, devices], nbytes)
+    return tuple(needs)

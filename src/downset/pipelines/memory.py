@@ -1,54 +1,158 @@
-"""What a device must hold: the weights of its segment, and its activations under our own order in our own arena."""
+"""What a device must hold: weights, each once, its runtime, and an arena of buffers.
+
+The arena's buffers are those of the plan's tasks (buffers.py); what a strip holds inside is by our own order and arena.
+Under `paper`, which has no schedule, it is that of the strip that needs most, its inputs and outputs included.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
-from downset.pipelines.drafts import Split
+from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.buffers import as_events, frame_buffers, placed
+from downset.pipelines.drafts import Drafted, Judged, Split
 from downset.pipelines.problem import SplitProblem
+from downset.pipelines.scheduling.clocks import lone_latency_s
+from downset.pipelines.scheduling.events import Schedule
+from downset.pipelines.scheduling.slots import fewest_slots
 from downset.pipelines.strip_prices import needs
+from downset.pipelines.tasks import timed_tasks
 from downset.plans import Block, DeviceMemory, PipelineStage, Strip
 
-__all__ = ["activation_bytes", "device_memory"]
+__all__ = ["Counted", "MemoryCount", "strip_bytes"]
 
 
-def device_memory(
-    problem: SplitProblem, graph: Graph, cluster: Cluster, stages: Sequence[PipelineStage],
-    kept: dict[tuple[int, ...], int],
-) -> tuple[DeviceMemory, ...]:  # fmt: skip
-    """By device of any stage: weights of all blocks it computes, once, and its largest block's activations. `kept`
-    remembers blocks already planned."""
-    found = []
-    for stage in stages:
-        for device in stage.devices:
-            mine = [(b, [strip for strip in b.strips if strip.device == device]) for b in stage.blocks]
-            weights = sum(problem.weight_bytes(block.start, block.stop) for block, own in mine if own)
-            described = cluster.devices[device]
-            memory = math.inf if described.memory_bytes is None else described.memory_bytes
-            room = memory - weights - described.runtime_bytes
-            activations = 0
-            for block, own in mine:
-                for strip in own:
-                    key = (block.start, block.stop, strip.start, strip.stop, *(strip.columns or ()))
-                    if key not in kept:
-                        kept[key] = activation_bytes(problem, graph, block, strip, room_bytes=room)
-                    activations = max(activations, kept[key])
-            found.append(DeviceMemory(device, weights, described.runtime_bytes, activations))
-    return tuple(sorted(found, key=lambda held: held.device))
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A plan with its buffers, and what its devices hold; without a graph only the buffers are known."""
+
+    judged: Judged
+    memory: tuple[DeviceMemory, ...]
+
+    def broken(self, cluster: Cluster) -> list[DeviceMemory]:
+        """Those that hold more than their device has."""
+        limits = [device.memory_bytes for device in cluster.devices]
+        return [held for held in self.memory if held.total_bytes > (limits[held.device] or math.inf)]
 
 
-def activation_bytes(
-    problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, room_bytes: float = math.inf
-) -> int:
-    """Arena of a strip's activations: its rows of every tensor, in the order of least peak. A quick placement where it
-    fits into the room, else the best one."""
+@dataclass(slots=True)
+class MemoryCount:
+    """Counts what plans of one problem make devices hold. Strips already planned are remembered."""
+
+    problem: SplitProblem
+    graph: Graph | None
+    cluster: Cluster
+    accounting: Accounting
+    deadline: float = math.inf
+    _known: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def counted(self, plan: Judged) -> Counted:
+        """The plan with the fewest slots and the places that its buffers need, and its devices' memory."""
+        if plan.schedule is None:
+            return Counted(plan, self._by_strips(plan.frame.stages))
+        schedule, frame = plan.schedule, plan.frame
+        weights = self._weights_bytes(frame.stages)
+        inner = {key: self._bytes_of(block, strip) for key, block, strip in _strips(frame.stages)}
+        timed, _ = timed_tasks(self.cluster, frame.stages, frame.tasks)
+        buffers = frame_buffers(self.problem, frame, inner, slots=schedule.window)
+        orders = Schedule(tuple(order.turns for order in schedule.orders), schedule.window)
+        slots = fewest_slots(timed, orders, plan.period_s, as_events(buffers), deadline=self.deadline)
+        buffers = tuple(
+            replace(buffer, slots=one.slots or schedule.window) for buffer, one in zip(buffers, slots, strict=True)
+        )
+        devices = sorted({device for stage in frame.stages for device in stage.devices} | {frame.entry, frame.exit})
+        room = {device: self._room_bytes(device) - weights.get(device, 0) for device in devices}
+        buffers = placed(timed, schedule, buffers, room)
+        arenas = dict.fromkeys(devices, 0)
+        for buffer in buffers:
+            stop = buffer.offset + buffer.nbytes * buffer.slots
+            arenas[buffer.device] = max(arenas[buffer.device], stop)
+        latency = lone_latency_s(timed, orders, as_events(buffers))
+        found = replace(plan, schedule=replace(schedule, buffers=buffers), latency_s=latency)
+        return Counted(found, self._memory(weights, arenas))
+
+    def at_smaller_windows(self, drafts: Drafted, plan: Judged, *, below_s: float = math.inf) -> Iterator[Counted]:
+        """The same stages with fewer and fewer frames inside, as long as their period is below a limit."""
+        if plan.schedule is None:
+            return
+        for window in range(plan.schedule.window - 1, 0, -1):
+            found = judged(
+                self.problem, self.cluster, drafts, replace(self.accounting, window=window), deadline=self.deadline
+            )
+            assert found is not None  # nothing limits it
+            if found.period_s >= below_s:
+                return
+            yield self.counted(found)
+            if time.monotonic() > self.deadline and window > 2:  # at last one frame after another
+                found = judged(self.problem, self.cluster, drafts, replace(self.accounting, window=1))
+                assert found is not None
+                if found.period_s < below_s:
+                    yield self.counted(found)
+                return
+
+    def _memory(self, weights: dict[int, int], arenas: dict[int, int]) -> tuple[DeviceMemory, ...]:
+        if self.graph is None:
+            return ()
+        return tuple(
+            DeviceMemory(device, weights.get(device, 0), self.cluster.devices[device].runtime_bytes, arena)
+            for device, arena in sorted(arenas.items())
+        )
+
+    def _by_strips(self, stages: Sequence[PipelineStage]) -> tuple[DeviceMemory, ...]:
+        """Without a schedule: the strip that needs most."""
+        weights = self._weights_bytes(stages)
+        arenas = {device: 0 for stage in stages for device in stage.devices}
+        for _, block, strip in _strips(stages) if self.graph is not None else ():
+            room = self._room_bytes(strip.device) - weights.get(strip.device, 0)
+            held = self._bytes_of(block, strip, ends=True, room_bytes=room)
+            arenas[strip.device] = max(arenas[strip.device], held)
+        return self._memory(weights, arenas)
+
+    def _room_bytes(self, device: int) -> float:
+        described = self.cluster.devices[device]
+        return math.inf if described.memory_bytes is None else described.memory_bytes - described.runtime_bytes
+
+    def _weights_bytes(self, stages: Sequence[PipelineStage]) -> dict[int, int]:
+        """By device: the constants that its strips read, each once."""
+        held: dict[int, dict[int, int]] = {}
+        for _, block, strip in _strips(stages):
+            own = held.setdefault(strip.device, {})
+            for op in _computed(self.problem, block, strip):
+                own.update(self.problem.ops[op].weights)
+        return {device: sum(own.values()) for device, own in held.items()}
+
+    def _bytes_of(self, block: Block, strip: Strip, *, ends: bool = False, room_bytes: float = 0.0) -> int:
+        if self.graph is None:
+            return 0
+        key = (ends, block.start, block.stop, strip.start, strip.stop, *(strip.columns or ()))
+        if key not in self._known:
+            self._known[key] = strip_bytes(self.problem, self.graph, block, strip, ends=ends, room_bytes=room_bytes)
+        return self._known[key]
+
+
+def _strips(stages: Iterable[PipelineStage]) -> Iterator[tuple[tuple[int, int, int], Block, Strip]]:
+    for place, stage in enumerate(stages):
+        for number, block in enumerate(stage.blocks):
+            for index, strip in enumerate(block.strips):
+                yield (place, number, index), block, strip
+
+
+def strip_bytes(
+    problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, ends: bool = True, room_bytes: float = math.inf
+) -> int:  # fmt: skip
+    """Arena of a strip's activations: its rows of every tensor, in the order of least peak; without `ends` only those
+    that it neither is given nor makes for others. A quick placement where it is within the room, else the best one."""
     from downset.arenas.plan import plan_arena
     from downset.orders.plan import plan_order
 
-    shard = _shard(problem, graph, block, strip)
+    shard = _shard(problem, graph, block, strip, ends=ends)
+    if not any(tensor.nbytes for tensor in shard.tensors):
+        return 0
     order = plan_order(shard, memory="live", time_limit_s=0.5)
     quick = plan_arena(shard, order, method="greedy_by_size").arena_bytes
     if quick <= room_bytes or quick == order.peak_bytes:
@@ -56,20 +160,31 @@ def activation_bytes(
     return min(quick, plan_arena(shard, order, method="best", time_limit_s=0.5).arena_bytes)
 
 
-def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip) -> Graph:
+def _parts(problem: SplitProblem, block: Block, strip: Strip) -> dict[int, int]:
+    """By tensor that a strip reads or makes: bytes of its part."""
     split = Split(block.start, block.stop, ())
     rows = needs(problem, split, strip.start, strip.stop, block.frame_rows)
     part = {t: problem.tensors[t].row_bytes * (high - low) for t, (low, high) in rows.items()}
-    if strip.columns is not None:
-        across = problem.turned()
-        frame = across.segment(block.start, block.stop).rows
-        side = needs(across, split, *strip.columns, frame)
-        part = {
-            t: nbytes * (side[t][1] - side[t][0]) // across.tensors[t].rows for t, nbytes in part.items() if t in side
-        }
+    if strip.columns is None:
+        return part
+    across = problem.turned()
+    side = needs(across, split, *strip.columns, across.segment(block.start, block.stop).rows)
+    return {t: nbytes * (side[t][1] - side[t][0]) // across.tensors[t].rows for t, nbytes in part.items() if t in side}
+
+
+def _computed(problem: SplitProblem, block: Block, strip: Strip) -> list[int]:
+    """The operators of a block that a strip runs: those that make rows for it."""
+    part = _parts(problem, block, strip)
     ops = sorted(op for unit in problem.units[block.start : block.stop] for op in unit)
-    ops = [op for op in ops if any(t in part for t in problem.ops[op].outputs)]
+    return [op for op in ops if any(tensor in part for tensor in problem.ops[op].outputs)]
+
+
+def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, ends: bool) -> Graph:
+    part, ops = _parts(problem, block, strip), _computed(problem, block, strip)
     made = {t for op in ops for t in problem.ops[op].outputs}
+    sinks = problem.sinks(block.start, block.stop)
+    if not ends:
+        part = {t: nbytes if t in made and t not in sinks else 0 for t, nbytes in part.items()}
     number = {t: place for place, t in enumerate(sorted(part))}
     tensors = tuple(Tensor(graph.tensors[t].name, (part[t],), "uint8", part[t]) for t in sorted(part))
     own = tuple(

@@ -82,8 +82,8 @@ def _problem(
             end = np.clip((scale * (at - 1) + high) // per + 1, 1, extent)
             first.append(begin)
             last.append(end)
-        weights = sum(
-            graph.tensors[tensor].nbytes
+        weights = tuple(
+            (tensor, graph.tensors[tensor].nbytes)
             for tensor in dict.fromkeys(graph.ops[index].inputs)
             if tensor != ABSENT and graph.tensors[tensor].role == "constant"
         )

@@ -50,6 +50,7 @@ class SplitProblem:
     _needs: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(default_factory=dict, compare=False, repr=False)
     _crossing: dict[int, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _covered: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _weights: dict[tuple[int, int], int] = field(default_factory=dict, compare=False, repr=False)
     _sinks: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -137,13 +138,31 @@ class SplitProblem:
         return self.across
 
     def weight_bytes(self, start: int, stop: int) -> int:
-        """Constants that a device running units [start, stop) holds."""
-        if "weights" not in self._facts:
-            totals = [0]
-            for unit in self.units:
-                totals.append(totals[-1] + sum(self.ops[op].weight_bytes for op in unit))
-            self._facts["weights"] = tuple(totals)
-        return self._facts["weights"][stop] - self._facts["weights"][start]
+        """Constants that units [start, stop) read, each once however many operators share it."""
+        if (start, stop) not in self._weights:
+            seen: dict[int, int] = {}
+            total, self._weights[start, start] = 0, 0
+            for behind in range(start + 1, self.cuts + 1):
+                for op in self.units[behind - 1]:
+                    for tensor, nbytes in self.ops[op].weights:
+                        total += 0 if tensor in seen else nbytes
+                        seen[tensor] = nbytes
+                self._weights[start, behind] = total
+        return self._weights[start, stop]
+
+    def strip_weight_bytes(self, start: int, stop: int) -> int:
+        """Constants that every strip of units [start, stop) reads; the last strip alone reads those of operators from
+        which only tensors without rows follow."""
+        sinks = self.sinks(start, stop)
+        if self.segment(start, stop).rows == 1 or all(self.tensors[tensor].rows > 1 for tensor in sinks):
+            return self.weight_bytes(start, stop)
+        wanted = {tensor for tensor in sinks if self.tensors[tensor].rows > 1}
+        seen: dict[int, int] = {}
+        for op in (op for unit in reversed(self.units[start:stop]) for op in reversed(unit)):
+            if wanted & set(self.ops[op].outputs):
+                wanted |= set(self.ops[op].inputs)
+                seen.update(self.ops[op].weights)
+        return sum(seen.values())
 
 
 def _read_rows(problem: SplitProblem) -> dict[int, int]:

@@ -34,14 +34,14 @@ class SplitTensor:
 @dataclass(frozen=True, slots=True)
 class SplitOp:
     """`first[k][lo]` and `last[k][hi]`: to compute output rows [lo, hi), non-empty, input k is needed on rows
-    [first[k][lo], last[k][hi]). Both never fall. `weight_bytes` are constants that every device running it holds."""
+    [first[k][lo], last[k][hi]). Both never fall. `weights`: (tensor, bytes) of each constant that it reads."""
 
     macs_per_row: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     first: tuple[Ints, ...]
     last: tuple[Ints, ...]
-    weight_bytes: int = 0
+    weights: tuple[tuple[int, int], ...] = ()
     whole: bool = False
     """It makes all its rows or none."""
     kind: str = ""

@@ -1,4 +1,4 @@
-"""What a frame's tasks hold for how long: resources and seconds, and the latency by rounds.
+"""What a frame's tasks hold for how long: resources and seconds.
 
 A computation takes alpha · MACs / mac_per_s, by kind where a device says so, and the bytes that operators without MACs
 move at their rate. A transfer takes the latency of a message and its bytes at the pair's rate, and occupies both ends
@@ -7,13 +7,13 @@ for all of it. See docs/pipelines.md for the table of resources.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from downset.clusters.model import Cluster, Device
 from downset.pipelines.scheduling.events import TimedTask
 from downset.plans import PipelineStage, Resource, Strip, Task, Transfer
 
-__all__ = ["compute_s", "latency_by_rounds_s", "seconds_of", "timed_tasks", "transfer_s"]
+__all__ = ["compute_s", "seconds_of", "timed_tasks", "transfer_s"]
 
 _KINDS = ("device", "processor", "radio", "send", "receive", "medium")
 
@@ -69,22 +69,3 @@ def _resources(cluster: Cluster, task: Task) -> tuple[Resource, ...]:
     sends = Resource("send" if cluster.duplex(source) == "full" else "radio", source)
     receives = Resource("receive" if cluster.duplex(target) == "full" else "radio", target)
     return (sends, receives)
-
-
-def latency_by_rounds_s(
-    cluster: Cluster, tasks: Sequence[Task], timed: Sequence[TimedTask], rounds: Iterable[Sequence[int]]
-) -> float:
-    """Seconds of a frame alone whose rounds follow each other: the busiest device's of transfers (on a shared network
-    all of them), the slowest device's of computing."""
-    total = 0.0
-    for members in rounds:
-        busy: dict[int, float] = {}
-        for index in members:
-            transfer = tasks[index].transfer
-            ends = (tasks[index].device,) if transfer is None else (transfer.source, transfer.target)
-            if transfer is not None and cluster.network.kind == "shared":
-                ends = (-1,)
-            for device in ends:
-                busy[device] = busy.get(device, 0.0) + timed[index].seconds
-        total += max(busy.values(), default=0.0)
-    return total

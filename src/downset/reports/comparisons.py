@@ -55,6 +55,8 @@ def _outputs(found: Comparison) -> str:
             how = f"differ in {found.runtime}: {found.note or f'largest difference {worst}'}"
         elif found.note:
             how += f" ({found.note})"
+    elif found.note:
+        how += f" ({found.note})"
     how += f", on {found.runs} input{'' if found.runs == 1 else 's'}"
     if found.inside and not found.inside_note:
         how += f", and so are {found.inside} tensors inside"

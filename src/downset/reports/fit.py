@@ -5,9 +5,23 @@ from __future__ import annotations
 from downset.reports.comparisons import comparison_lines
 from downset.reports.peak import peak_cause
 from downset.results import Fit
+from downset.sessions import SessionSettings, SessionTaken
 from downset.text import format_bytes
 
-__all__ = ["fit_lines"]
+__all__ = ["fit_lines", "session_cells"]
+
+
+def session_cells(row: SessionTaken) -> tuple[str, ...]:
+    """A session in words: file and settings, bytes in use, held and grown by, milliseconds, ratio and its interval."""
+    latency = row.latency
+    return (
+        f"{row.file}, {row.settings.name}",
+        format_bytes(row.in_use_bytes),
+        format_bytes(row.held_bytes),
+        "?" if row.process_bytes is None else format_bytes(row.process_bytes),
+        "?" if latency is None else f"{1000 * latency.median_s:.2f}",
+        "" if latency is None else f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f})",
+    )
 
 
 def fit_lines(result: Fit) -> list[str]:
@@ -37,6 +51,8 @@ def fit_lines(result: Fit) -> list[str]:
             f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after "
             "(what dies makes room at once)"
         )
+    if result.not_measured:
+        lines.append(f"not measured: {result.not_measured}; the figures are the plan's alone")
     if result.shipped != "original":
         lines += comparison_lines(result.outputs)
     lines += _next_step(result)
@@ -48,6 +64,8 @@ def fit_lines(result: Fit) -> list[str]:
 def _verdict(result: Fit) -> str:
     peak, arena = result.peak, result.arena
     if result.shipped == "original":
+        if result.session is not None and result.session.arena:
+            return "The file runs as it is; what is gained comes from the settings of the session."
         if result.together.arena.arena_bytes < arena.after:
             return "A smaller plan exists, but the runtime takes less memory for the file as it is."
         if arena.proven:
@@ -56,9 +74,21 @@ def _verdict(result: Fit) -> str:
             return "The file's order is already optimal (proven), and no better placement was found."
         return "No better order or placement was found."
     if peak.before == peak.after and peak.proven:
-        return "The file's order is already optimal (proven); what is gained comes from placement."
+        return f"The file's order is already optimal (proven); {_other_gain(result)}"
     saved = (1 - arena.after / arena.before) if arena.before else 0.0
     return f"Arena {saved:.1%} smaller ({result.shipped})."
+
+
+def _other_gain(result: Fit) -> str:
+    """Where what ships gains, when it is not the order."""
+    measured = result.measured
+    if measured is not None and measured.after >= measured.before:
+        return "the runtime takes as much for it."
+    if result.session is not None:
+        return "what is gained comes from the settings of the session (ONNX Runtime places tensors itself)."
+    if result.arena.after < result.arena.before:
+        return "what is gained comes from placement."
+    return "nothing needs less."
 
 
 def _next_step(result: Fit) -> list[str]:
@@ -76,9 +106,24 @@ def _next_step(result: Fit) -> list[str]:
             f"constexpr size_t kTensorArenaSize = {-(-result.arena.after // 16) * 16} + TAIL;  "
             "// tensors only: TFLite Micro's scratch and tail are not known here (see the note)"
         ]
-    if result.target == "ort":
-        return [
-            "session options: graph_optimization_level = ORT_DISABLE_ALL, execution_order = PRIORITY_BASED "
-            "(then ONNX Runtime follows the file's order)"
-        ]
+    if result.session is not None and result.session.arena:
+        lines = [] if result.session.follows_file else [_not_in_order(result)]
+        if result.session_path:
+            return [*lines, f"opened as measured by: {result.session_path}"]
+        return [*lines, f"open it by: {_options(result.session)} (--session out.py writes the program)"]
     return []
+
+
+def _not_in_order(result: Fit) -> str:
+    return (
+        "ONNX Runtime optimises and orders this file by itself when it loads it: peak and arena above are of the "
+        f"file's own order, measured is what ran ({result.session.name if result.session else ''})"
+    )
+
+
+def _options(settings: SessionSettings) -> str:
+    """All that is set, on one line."""
+    options = [f"{name} = {value}" for name, value in settings.options.items()]
+    config = [f"{name} = {value}" for name, value in settings.config.items()]
+    arena = ", ".join(f"{name} = {value}" for name, value in settings.arena.items())
+    return "; ".join([*options, *config, f"an arena of {arena} registered in the environment"])

@@ -11,9 +11,10 @@ from statistics import median
 from typing import Any
 
 from downset.memory.traffic import Traffic
-from downset.plans import Evidence, Order, Pipeline
+from downset.plans import DeviceMemory, Evidence, Order, Pipeline
 from downset.reports.pipelines import device_loads, sent_bytes
 from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun
+from downset.sessions import SessionSettings, SessionTaken
 
 __all__ = [
     "comparison_json",
@@ -39,7 +40,16 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "arena_bytes": _figure(fit.arena),
         "measured": None
         if measured is None
-        else {"runtime": measured.runtime, "before": measured.before, "after": measured.after},
+        else {
+            "runtime": measured.runtime,
+            "before": measured.before,
+            "after": measured.after,
+            "rows": [_session_taken(row) for row in measured.rows],
+            "front": [_session_taken(row) for row in measured.front],
+        },
+        "not_measured": fit.not_measured or None,
+        "session": None if fit.session is None else _settings(fit.session),
+        "session_path": fit.session_path,
         "shipped": fit.shipped,
         "notes": list(fit.notes),
         "outputs": comparison_json(fit.outputs),
@@ -57,6 +67,35 @@ def fit_json(fit: Fit) -> dict[str, Any]:
             {"on_chip_bytes": row.on_chip_bytes, "before": _traffic(row.before), "after": _traffic(row.after)}
             for row in fit.traffic
         ],
+    }
+
+
+def _session_taken(row: SessionTaken) -> dict[str, Any]:
+    latency = row.latency
+    return {
+        "file": row.file,
+        "settings": _settings(row.settings),
+        "in_use_bytes": row.in_use_bytes,
+        "held_bytes": row.held_bytes,
+        "process_bytes": row.process_bytes,
+        "latency": None
+        if latency is None
+        else {
+            "median_s": latency.median_s,
+            "rounds": latency.rounds,
+            "ratio": latency.ratio,
+            "ratio_low": latency.ratio_low,
+            "ratio_high": latency.ratio_high,
+        },
+    }
+
+
+def _settings(settings: SessionSettings) -> dict[str, Any]:
+    return {
+        "name": settings.name,
+        "options": dict(settings.options),
+        "config": dict(settings.config),
+        "arena": dict(settings.arena),
     }
 
 
@@ -148,7 +187,7 @@ def placement_json(evidence: Evidence) -> dict[str, Any]:
 
 def pipeline_json(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> dict[str, Any]:
     """docs/schemas/split.json. `compared`: plans of other methods, None where one has no plan within the limits."""
-    memory = {held.device: held.total_bytes for held in plan.memory}
+    memory = {held.device: held for held in plan.memory}
     return {
         "method": plan.evidence.method,
         "comm": plan.comm,
@@ -170,13 +209,22 @@ def pipeline_json(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> di
                 "compute_s": load.compute_s,
                 "send_s": load.send_s,
                 "receive_s": load.receive_s,
-                "memory_bytes": memory.get(number),
+                **_held(memory.get(number)),
             }
             for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True))
         ],
         "stopped": plan.stopped,
         "compare": {name: None if other is None else other.period_s for name, other in compared.items()},
         "compare_stopped": [name for name, other in compared.items() if other is not None and other.stopped],
+    }
+
+
+def _held(held: DeviceMemory | None) -> dict[str, int | None]:
+    return {
+        "memory_bytes": None if held is None else held.total_bytes,
+        "weights_bytes": None if held is None else held.weights_bytes,
+        "overhead_bytes": None if held is None else held.overhead_bytes,
+        "arena_bytes": None if held is None else held.arena_bytes,
     }
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "DeviceLoad",
     "compared_lines",
     "device_loads",
+    "hand_over_line",
     "period_line",
     "sent_bytes",
     "stage_rows",
@@ -79,6 +80,14 @@ def stage_rows(plan: Pipeline, stage: PipelineStage) -> list[str]:
     if len(stage.blocks) > _MOST_BLOCKS:
         rows.append(f"... {len(stage.blocks) - _MOST_BLOCKS} more blocks")
     return rows
+
+
+def hand_over_line(plan: Pipeline) -> str | None:
+    """Where frames appear and results stay if rows are handed over directly; None where leaders do it."""
+    if any(stage.leader >= 0 for stage in plan.stages):
+        return None
+    entry, exit_ = (printable(plan.cluster.devices[device].name) for device in (plan.entry, plan.exit))
+    return f"rows are handed over directly; frames appear at {entry}, results stay at {exit_}"
 
 
 def period_line(plan: Pipeline) -> str:

@@ -18,6 +18,7 @@ from downset.graph.core import ABSENT, Graph, Op, Role, Tensor
 from downset.graph.halo_maps import pad_sides
 from downset.graph.halos import Window, begins_inside, broadcast_axis, channels_last, spatial_axis, window
 from downset.graph.kinds import kind_of
+from downset.graph.parts import Part, along
 from downset.graph.row_form import Interval, RowForm, needed
 
 __all__ = ["AddTensor", "Held", "strip_ops", "strip_pads"]
@@ -30,7 +31,14 @@ class AddTensor(Protocol):
     """`rewrite.edit.Edit.add_tensor`: makes a tensor and returns its index."""
 
     def __call__(
-        self, name: str, shape: Sequence[int], like: Tensor, *, role: Role = "activation", value: Any = None
+        self,
+        name: str,
+        shape: Sequence[int],
+        like: Tensor,
+        *,
+        role: Role = "activation",
+        value: Any = None,
+        part: Part | None = None,
     ) -> int: ...
 
 
@@ -92,7 +100,7 @@ class _Strip:
             return source
         if (tensor, wanted) not in self._cut:
             name = f"{self._graph.tensors[tensor].name}{self._suffix}/rows{wanted[0]}to{wanted[1]}"
-            self._cut[tensor, wanted] = self._crop(source, tensor, wanted[0] - has[0], wanted[1] - has[0], name)
+            self._cut[tensor, wanted] = self._crop(source, tensor, has[0], wanted, name)
         return self._cut[tensor, wanted]
 
     def compute(self, index: int, made: Interval) -> None:
@@ -135,7 +143,7 @@ class _Strip:
                 value = partial(_rows_of, self._graph, tensor, dimension, made)
                 self._met[tensor, made, dimension] = self._add_tensor(name, shape, meta, role="constant", value=value)
             else:
-                self._met[tensor, made, dimension] = self._crop(given, tensor, made[0], made[1], name, dimension)
+                self._met[tensor, made, dimension] = self._crop(given, tensor, 0, made, name, dimension)
         return self._met[tensor, made, dimension]
 
     def _read(self, tensor: int, row_map: Any, made: Interval) -> Interval:
@@ -260,8 +268,8 @@ class _Strip:
         assert starts is not None and ends is not None
         starts, ends = list(starts), list(ends)
         axes = list(range(len(starts))) if axes is None else axes
-        for place, along in enumerate(axes):
-            if along % len(self._graph.tensors[op.inputs[0]].shape) == dimension:
+        for place, cut in enumerate(axes):
+            if cut % len(self._graph.tensors[op.inputs[0]].shape) == dimension:
                 starts[place], ends[place] = 0, read[1] - read[0]
         if len(op.inputs) == 1:
             return inputs, {**attrs, "starts": starts, "ends": ends}
@@ -271,15 +279,16 @@ class _Strip:
         ]
         return (inputs[0], *made), attrs
 
-    def _crop(self, source: int, like: int, start: int, stop: int, name: str, dimension: int | None = None) -> int:
+    def _crop(self, source: int, like: int, first: int, rows: Interval, name: str, dimension: int | None = None) -> int:
+        """These rows of what holds those from `first` on."""
         if dimension is None:
             dimension = spatial_axis(self._graph, like, self._axis)
         assert dimension is not None
         meta = self._graph.tensors[like]
-        shape = (*meta.shape[:dimension], stop - start, *meta.shape[dimension + 1 :])
-        parts = {"starts": start, "ends": stop, "axes": dimension}
+        shape = (*meta.shape[:dimension], rows[1] - rows[0], *meta.shape[dimension + 1 :])
+        parts = {"starts": rows[0] - first, "ends": rows[1] - first, "axes": dimension}
         bounds = [self._constant(f"{name}/{key}", np.array([value], np.int64)) for key, value in parts.items()]
-        result = self._add_tensor(name, shape, meta)
+        result = self._add_tensor(name, shape, meta, part=along(meta.name, dimension, *rows))
         self.ops.append(Op(name, "Slice", (source, *bounds), (result,)))
         return result
 
@@ -288,7 +297,9 @@ class _Strip:
 
     def _tensor(self, tensor: int, rows: Interval) -> int:
         meta = self._graph.tensors[tensor]
-        return self._add_tensor(f"{meta.name}{self._suffix}", self._shape(tensor, rows), meta)
+        dimension = spatial_axis(self._graph, tensor, self._axis)
+        part = Part(meta.name) if dimension is None else along(meta.name, dimension, *rows)
+        return self._add_tensor(f"{meta.name}{self._suffix}", self._shape(tensor, rows), meta, part=part)
 
     def _shape(self, tensor: int, rows: Interval) -> tuple[int, ...]:
         shape = list(self._graph.tensors[tensor].shape)

@@ -1,4 +1,8 @@
-"""LiteRT, asked from a process of its own: outputs for seeded inputs, and shapes that the file leaves open."""
+"""LiteRT, asked from a process of its own: outputs for seeded inputs, and how large its arena is.
+
+Both with the built-in kernels and without delegates. By default LiteRT hands what it can to XNNPACK, which places
+tensors by itself: then neither the file's order nor these figures say what is taken.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
+from downset.formats.reading import load
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.isolation import isolated
+from downset.memory.liveness import lifetimes
 from downset.runtimes.inputs import random_array
 
-__all__ = ["run"]
+__all__ = ["measure", "run"]
+
+_ALIGNMENT = 64
 
 
 def run(
@@ -33,6 +41,41 @@ def run(
     return [arrays[f"output_{index}"] for index in range(len(arrays))]
 
 
+def measure(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> int:
+    """Bytes of LiteRT's CPU arena, by where its tensors lie: those of the network and those that kernels ask for beside
+    them (im2col buffers). Weights, variables and what kernels keep are elsewhere and not counted.
+
+    Raises UnsupportedError where LiteRT is missing, cannot load the file, or has tensors outside the arena (networks
+    with bodies, or with sizes that only a run tells)."""
+    graph = load(path, shapes=shapes)
+    place = graph.source.tensor_index
+    living = lifetimes(graph, range(len(graph.ops)), "litert").record_of
+    tensors = [place[tensor] if place else tensor for tensor, record in enumerate(living) if record >= 0]
+    if not tensors:
+        return 0
+    arguments = {"path": str(path), "shapes": _plain(shapes), "tensors": tensors}
+    arrays, _ = isolated("downset.runtimes.litert", "places_here", arguments)
+    return _extent(Path(path).name, arrays["planned"], arrays["beside"])
+
+
+def _extent(name: str, planned: npt.NDArray[Any], beside: npt.NDArray[Any]) -> int:
+    """From the first to the last byte of the block of memory in which all of the (address, bytes) of `planned` lie.
+    A planner leaves no byte unused below what it places but for alignment, so that a hole ends the block; what is
+    `beside` may be elsewhere, and does not count then."""
+    ranges = sorted((int(at), int(at) + int(nbytes)) for at, nbytes in (*planned, *beside))
+    first, last = int(planned[:, 0].min()), int((planned[:, 0] + planned[:, 1]).max())
+    begin = end = -1
+    for low, high in ranges:
+        if begin < 0 or low > end + _ALIGNMENT:
+            if begin >= 0 and begin <= first <= end:
+                break
+            begin = low
+        end = max(end, high)
+    if not begin <= first <= last <= end:
+        raise UnsupportedError(f"LiteRT keeps tensors of {name} in more than one block of memory: not measured")
+    return end - begin
+
+
 def _plain(shapes: Mapping[str, tuple[int, ...]] | None) -> dict[str, list[int]]:
     return {name: list(shape) for name, shape in (shapes or {}).items()}
 
@@ -41,10 +84,7 @@ def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, steps: int) 
     """`run` inside the worker process."""
     interpreter = open_interpreter(path)
     try:
-        for detail in interpreter.get_input_details():
-            if detail["name"] in shapes:
-                interpreter.resize_tensor_input(detail["index"], shapes[detail["name"]])
-        interpreter.allocate_tensors()
+        _allocate(interpreter, shapes)
         outputs = []
         for step in range(steps):
             for position, detail in enumerate(interpreter.get_input_details()):
@@ -55,3 +95,30 @@ def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, steps: int) 
     except (ValueError, RuntimeError) as error:
         raise UnsupportedError(f"LiteRT cannot run {Path(path).name}: {error}") from None
     return {f"output_{index}": array for index, array in enumerate(outputs)}
+
+
+def places_here(path: str, shapes: Mapping[str, list[int]], tensors: list[int]) -> dict[str, npt.NDArray[Any]]:
+    """`measure` inside the worker process: (address, bytes) of these tensors, and of those that are not in the file."""
+    interpreter = open_interpreter(path)
+    try:
+        in_file = 1 + max(detail["index"] for detail in interpreter.get_tensor_details())
+        _allocate(interpreter, shapes)
+        details = interpreter.get_tensor_details()
+        beside = [detail["index"] for detail in details if detail["index"] >= in_file]
+        found = {"planned": _places(interpreter, tensors), "beside": _places(interpreter, beside)}
+    except (ValueError, RuntimeError) as error:
+        raise UnsupportedError(f"LiteRT cannot run {Path(path).name}: {error}") from None
+    return found
+
+
+def _allocate(interpreter: Any, shapes: Mapping[str, list[int]]) -> None:
+    for detail in interpreter.get_input_details():
+        if detail["name"] in shapes:
+            interpreter.resize_tensor_input(detail["index"], shapes[detail["name"]])
+    interpreter.allocate_tensors()
+
+
+def _places(interpreter: Any, tensors: list[int]) -> npt.NDArray[Any]:
+    arrays = [interpreter.tensor(index)() for index in tensors]
+    rows = [(array.__array_interface__["data"][0], array.nbytes) for array in arrays if array.nbytes]
+    return np.asarray(rows, np.int64).reshape(-1, 2)

@@ -1,20 +1,21 @@
-"""ONNX Runtime, asked from a process of its own: outputs, the executed order, and the peak of its CPU arena.
+"""ONNX Runtime, asked from processes of its own: outputs, the executed order, what sessions take and how long they run.
 
-By default it runs nodes in an order of its own. With `execution_order = PRIORITY_BASED` and all optimisation off it
-follows the file's order; so a file is optimised offline first, reordered, and run with those two options. Three more
-make it hold no byte longer than the plan says: no memory pattern (one block for all), no reuse of buffers by shape (it
-keeps them until they are reused), and an arena that splits its chunks. `how_to_run` says so in code.
+By default it runs nodes in an order of its own and holds what it may need again. `sessions.FILE_ORDER` are the settings
+under which it follows the file and holds no byte longer than the plan says; so a file is optimised offline first,
+reordered, and run with them. Other settings (`sessions.FITTED`) keep its own optimisation.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -22,13 +23,27 @@ from downset.errors import UnsupportedError
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.model_file import forget_shapes, resizes
 from downset.isolation import isolated
+from downset.sessions import FILE_ORDER, Latency, SessionSettings
 
-__all__ = ["PeakMeasurement", "how_to_run", "least_region", "measure_peak", "optimise_offline", "run", "run_on"]
+__all__ = [
+    "PeakMeasurement",
+    "least_region",
+    "measure_peak",
+    "measure_sessions",
+    "optimise_offline",
+    "process_growth",
+    "run",
+    "run_on",
+    "time_sessions",
+]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-_REGION_BYTES = 1 << 20
-_GROWTH = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5)
+_GROWTH = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
+_WORKER = "downset.runtimes.ort_session"
+_TIMING_S = 120.0
+"""What timing may take in all, however slow the network."""
+Named = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +69,6 @@ class PeakMeasurement:
         return self.peak_bytes - self.persistent_bytes
 
 
-def how_to_run(region_bytes: int = _REGION_BYTES) -> str:
-    """Python code that makes a session which follows the file's order and holds nothing longer than needed."""
-    return f"""\
-import os
-
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-import onnxruntime as ort
-from onnxruntime.capi._pybind_state import OrtMemoryInfo, OrtAllocatorType, OrtMemType
-
-ort.create_and_register_allocator(
-    OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, OrtMemType.DEFAULT),
-    ort.OrtArenaCfg({{"max_mem": 0, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 1,
-                     "initial_chunk_size_bytes": {region_bytes}}}),
-)
-options = ort.SessionOptions()
-options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-options.enable_mem_pattern = False
-options.enable_mem_reuse = False
-options.add_session_config_entry("session.use_env_allocators", "1")
-session = ort.InferenceSession(MODEL, options)"""
-
-
 def optimise_offline(
     path: str | os.PathLike[str], output: str | os.PathLike[str], *, shapes: Shapes | None = None
 ) -> None:
@@ -88,7 +80,7 @@ def optimise_offline(
     """
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         fixed = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
-        isolated("downset.runtimes.ort_session", "optimise_here", {"path": str(fixed), "output": str(output)})
+        isolated(_WORKER, "optimise_here", {"path": str(fixed), "output": str(output)}, reuse=True)
     if not Path(output).exists():
         raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
     link_weights(Path(path), Path(output).parent)
@@ -122,8 +114,8 @@ def run(
 ) -> list[npt.NDArray[Any]]:
     """Outputs on inputs drawn from the seed, one thread. `file_order`: run as the file says, nothing optimised;
     otherwise optimised (EXTENDED) and ordered as ONNX Runtime likes."""
-    arguments = _arguments(path, shapes, seed, file_order)
-    arrays, _ = isolated("downset.runtimes.ort_session", "run_here", arguments)
+    arguments = _arguments(path, shapes, seed) | {"file_order": file_order}
+    arrays, _ = isolated(_WORKER, "run_here", arguments, reuse=True)
     return [arrays[f"output_{index}"] for index in range(len(arrays))]
 
 
@@ -136,46 +128,106 @@ def run_on(
         np.savez(given, *feeds.values())
         fixed = _with_fixed_inputs(Path(path), Path(folder), shapes) if shapes else path
         arguments = {"path": os.fspath(fixed), "feeds": str(given), "names": list(feeds)}
-        found, _ = isolated("downset.runtimes.ort_session", "run_on_here", arguments)
+        found, _ = isolated(_WORKER, "run_on_here", arguments)
     return [found[f"output_{index}"] for index in range(len(found))]
 
 
 def measure_peak(
-    path: str | os.PathLike[str],
+    path: Named, *, shapes: Shapes | None = None, seed: int = 0, settings: SessionSettings = FILE_ORDER
+) -> PeakMeasurement:
+    """Run a session of these settings with profiling and read the arena's own figures. Raises UnsupportedError where
+    this version does not tell."""
+    return measure_sessions(path, [settings], shapes=shapes, seed=seed)[0]
+
+
+def measure_sessions(
+    path: Named,
+    settings: Sequence[SessionSettings],
     *,
     shapes: Shapes | None = None,
     seed: int = 0,
-    file_order: bool = True,
-    region_bytes: int = _REGION_BYTES,
-) -> PeakMeasurement:
-    """Run with profiling and read the arena's own figures. `file_order`: as `how_to_run` does, with a first region of
-    `region_bytes`; otherwise with ONNX Runtime's defaults, on one thread. Raises UnsupportedError where this version
-    does not tell."""
-    arguments = _arguments(path, shapes, seed, file_order) | {"region_bytes": region_bytes}
-    arrays, _ = isolated("downset.runtimes.ort_session", "measure_here", arguments)
-    peak, persistent, live, held = (int(value) for value in arrays["bytes"])
-    return PeakMeasurement(peak, persistent, live, held, tuple(str(name) for name in arrays["executed"]))
-
-
-def least_region(path: str | os.PathLike[str], *, shapes: Shapes | None = None, seed: int = 0) -> tuple[int, int]:
-    """(bytes of the first region, bytes the arena then holds beside what is persistent) where it holds least.
-
-    Tries the peak of a run and some sizes above it, for its best fit leaves holes; each try is a process.
-    """
-    least = measure_peak(path, shapes=shapes, seed=seed)
-    found = (_REGION_BYTES, least.held_bytes - least.persistent_bytes)
-    for growth in _GROWTH:
-        region = -(-int(least.run_bytes * growth) // 256) * 256
-        if region <= 0 or region >= found[1]:
-            break
-        taken = measure_peak(path, shapes=shapes, seed=seed, region_bytes=region)
-        held = taken.held_bytes - taken.persistent_bytes
-        found = min(found, (region, held), key=lambda pair: pair[1])
-        if held <= region:
-            break
+    first_that_fits: bool = False,
+) -> list[PeakMeasurement]:
+    """`measure_peak` by each of these settings, in one process. `first_that_fits`: none is measured after one whose
+    arena needed its first region alone."""
+    asked = {"settings": msgspec.to_builtins(settings), "first_that_fits": first_that_fits}
+    arguments = _arguments(path, shapes, seed) | asked
+    arrays, _ = isolated(_WORKER, "measure_here", arguments, reuse=True)
+    found = []
+    for at in range(len(arrays) // 2):
+        peak, persistent, live, held = (int(value) for value in arrays[f"bytes_{at}"])
+        executed = tuple(str(name) for name in arrays[f"executed_{at}"])
+        found.append(PeakMeasurement(peak, persistent, live, held, executed))
     return found
 
 
-def _arguments(path: str | os.PathLike[str], shapes: Shapes | None, seed: int, file_order: bool) -> dict[str, Any]:
-    fixed = {name: list(shape) for name, shape in (shapes or {}).items()}
-    return {"path": str(path), "shapes": fixed, "seed": seed, "file_order": file_order}
+def least_region(
+    path: Named, *, shapes: Shapes | None = None, seed: int = 0, settings: SessionSettings = FILE_ORDER
+) -> tuple[SessionSettings, PeakMeasurement]:
+    """The settings with the first region of the arena at which it holds least, and what was measured with it.
+
+    Tries the peak of a run and some sizes above it, for its best fit leaves holes.
+    """
+    usual = measure_peak(path, shapes=shapes, seed=seed, settings=settings)
+    regions = dict.fromkeys(-(-int(usual.run_bytes * growth) // 256) * 256 for growth in _GROWTH)
+    tried = [settings.with_region(region) for region in regions if region > 0]
+    measured = measure_sessions(path, tried, shapes=shapes, seed=seed, first_that_fits=True) if tried else []
+    choices = [(settings, usual), *zip(tried, measured, strict=False)]
+    return min(choices, key=lambda choice: (choice[1].held_bytes, choice[0].region_bytes or 0))
+
+
+def process_growth(
+    sessions: Sequence[tuple[Named, SessionSettings]], *, shapes: Shapes | None = None, seed: int = 0
+) -> list[int | None]:
+    """By how many bytes the resident memory of a process grew at most while each was opened and run three times, in a
+    process of its own; None where the system does not tell or it failed."""
+    found = isolated(_WORKER, "process_here", _plain(sessions, shapes, seed))[0]["bytes"]
+    return [None if growth < 0 else int(growth) for growth in found]
+
+
+def time_sessions(
+    sessions: Sequence[tuple[Named, SessionSettings]],
+    *,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    budget_s: float = 2.0,
+    rounds: tuple[int, int] = (7, 101),
+) -> list[Latency]:
+    """How long a run of each takes, against the first: rounds in one process, in each of which every session runs once.
+    At least and at most so many rounds, in between until `budget_s` are spent."""
+    arguments = _plain(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
+    seconds = isolated(_WORKER, "time_here", arguments, timeout_s=max(_TIMING_S, 4 * budget_s), reuse=True)[0][
+        "seconds"
+    ]
+    return [_latency(seconds[:, at], seconds[:, 0]) for at in range(len(sessions))]
+
+
+def _latency(taken: npt.NDArray[np.float64], usual: npt.NDArray[np.float64]) -> Latency:
+    ratios = np.sort(taken / usual)
+    low = _interval_rank(len(ratios))
+    return Latency(
+        float(np.median(taken)), len(ratios), float(np.median(ratios)), float(ratios[low]), float(ratios[-1 - low])
+    )
+
+
+def _interval_rank(count: int) -> int:
+    """The largest r so that the median lies between the values of ranks r and -1 - r, of so many in order, with a
+    probability of 95 % or more; 0 where that is not reached. Each of them is below the median with probability 1/2."""
+    missed, rank = 2 * 0.5**count, 0
+    while missed + 2 * math.comb(count, rank + 1) * 0.5**count <= 0.05 and rank + 1 < count - 1 - rank:
+        rank += 1
+        missed += 2 * math.comb(count, rank) * 0.5**count
+    return rank
+
+
+def _arguments(path: Named, shapes: Shapes | None, seed: int) -> dict[str, Any]:
+    return {"path": os.fspath(path), "shapes": _fixed(shapes), "seed": seed}
+
+
+def _plain(sessions: Sequence[tuple[Named, SessionSettings]], shapes: Shapes | None, seed: int) -> dict[str, Any]:
+    listed = [(os.fspath(path), msgspec.to_builtins(settings)) for path, settings in sessions]
+    return {"sessions": listed, "shapes": _fixed(shapes), "seed": seed}
+
+
+def _fixed(shapes: Shapes | None) -> dict[str, list[int]]:
+    return {name: list(shape) for name, shape in (shapes or {}).items()}

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import tempfile
+import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
-from downset.extras import optional_library
 from downset.runtimes.inputs import random_array
+from downset.runtimes.ort_settings import onnxruntime_library, open_session
+from downset.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.text import brief
 
-__all__ = ["measure_here", "optimise_here", "run_here", "run_on_here"]
+__all__ = ["measure_here", "optimise_here", "process_here", "run_here", "run_on_here", "time_here"]
 
 _NUMPY = {
     "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32", "int16": "int16",
@@ -27,50 +33,26 @@ _NUMPY = {
 
 _RUNS = 3
 """Of a measured session: a memory pattern is used from the second run on."""
+_UNKNOWN = -1
+_EXTENDED = SessionSettings(
+    "extended", {**DEFAULT.options, "graph_optimization_level": "GraphOptimizationLevel.ORT_ENABLE_EXTENDED"}
+)
+"""The portable optimisations: no layouts of one processor."""
+
+Shapes = Mapping[str, list[int]]
 
 
 def _library() -> Any:
-    onnxruntime = optional_library("onnxruntime", what="running .onnx files", extra="ort")
+    onnxruntime = onnxruntime_library()
     onnxruntime.set_default_logger_severity(4)
     return onnxruntime
 
 
-def _options(library: Any, file_order: bool) -> Any:
-    options = library.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    level = library.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_DISABLE_ALL if file_order else level.ORT_ENABLE_EXTENDED
-    if file_order:
-        options.execution_order = library.ExecutionOrder.PRIORITY_BASED
-        options.enable_mem_pattern = False
-        options.enable_mem_reuse = False
-    return options
+def _settings(given: Any) -> SessionSettings:
+    return msgspec.convert(given, SessionSettings)
 
 
-def _share_arena(library: Any, options: Any, region_bytes: int) -> None:
-    """Make the session use an arena that splits chunks to the byte; by default it hands out up to twice the request."""
-    from onnxruntime.capi import _pybind_state as names
-
-    memory = names.OrtMemoryInfo("Cpu", names.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, names.OrtMemType.DEFAULT)
-    arena = {
-        "max_mem": 0,
-        "arena_extend_strategy": 0,
-        "max_dead_bytes_per_chunk": 1,
-        "initial_chunk_size_bytes": region_bytes,
-    }
-    library.create_and_register_allocator(memory, library.OrtArenaCfg(arena))
-    options.add_session_config_entry("session.use_env_allocators", "1")
-
-
-def _session(library: Any, path: str, options: Any) -> Any:
-    try:
-        return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions share no base of their own
-        raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
-
-
-def _feeds(session: Any, shapes: Mapping[str, list[int]], seed: int) -> dict[str, npt.NDArray[Any]]:
+def _feeds(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
     feeds = {}
     for value in session.get_inputs():
         dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
@@ -81,11 +63,15 @@ def _feeds(session: Any, shapes: Mapping[str, list[int]], seed: int) -> dict[str
     return feeds
 
 
-def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
+def _run(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
     try:
-        found = session.run(None, feeds)
+        return list(session.run(None, feeds))
     except Exception as error:  # its exceptions share no base of their own
         raise UnsupportedError(f"ONNX Runtime cannot run it: {brief(error)}") from None
+
+
+def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
+    found = _run(session, feeds)
     return [_plain(output.name, value) for output, value in zip(session.get_outputs(), found, strict=True)]
 
 
@@ -98,52 +84,57 @@ def _plain(name: str, value: Any) -> npt.NDArray[Any]:
 
 def optimise_here(path: str, output: str) -> dict[str, npt.NDArray[Any]]:
     """`optimise_offline` inside the worker process."""
-    library = _library()
-    options = _options(library, False)
-    options.optimized_model_filepath = output
-    _session(library, path, options)
+    open_session(_library(), path, _EXTENDED, optimised_path=output)
     return {}
 
 
-def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, file_order: bool) -> dict[str, npt.NDArray[Any]]:
+def run_here(path: str, shapes: Shapes, seed: int, file_order: bool) -> dict[str, npt.NDArray[Any]]:
     """`run` inside the worker process."""
     library = _library()
-    session = _session(library, path, _options(library, file_order))
+    session = open_session(library, path, FILE_ORDER if file_order else _EXTENDED)
     outputs = _invoke(session, _feeds(session, shapes, seed))
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
 def run_on_here(path: str, feeds: str, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     """`run_on` inside the worker process."""
-    library = _library()
-    session = _session(library, path, _options(library, False))
+    session = open_session(_library(), path, _EXTENDED)
     with np.load(feeds, allow_pickle=False) as given:
         outputs = _invoke(session, {name: given[f"arr_{at}"] for at, name in enumerate(names)})
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
 def measure_here(
-    path: str, shapes: Mapping[str, list[int]], seed: int, file_order: bool, region_bytes: int
+    path: str, shapes: Shapes, seed: int, settings: Any, first_that_fits: bool = False
 ) -> dict[str, npt.NDArray[Any]]:
-    """`measure_peak` inside the worker process; later runs count too."""
+    """`measure_sessions` inside the worker process: one session after another, each with an arena of its own; later
+    runs count too. `first_that_fits`: none is opened after one whose arena needed its first region alone."""
     library = _library()
-    options = _options(library, file_order)
-    options.enable_profiling = True
-    if file_order:
-        _share_arena(library, options, region_bytes)
-    else:
-        options.graph_optimization_level = library.GraphOptimizationLevel.ORT_ENABLE_ALL
+    found: dict[str, npt.NDArray[Any]] = {}
+    for at, given in enumerate(settings):
+        wanted = _settings(given)
+        nbytes, executed = _measure(library, path, shapes, seed, wanted)
+        found |= {f"bytes_{at}": np.asarray(nbytes, np.int64), f"executed_{at}": np.asarray(executed, np.str_)}
+        _, persistent, _, held = nbytes
+        if first_that_fits and held <= (wanted.region_bytes or 0) + persistent:
+            break
+    return found
+
+
+def _measure(
+    library: Any, path: str, shapes: Shapes, seed: int, settings: SessionSettings
+) -> tuple[list[int], list[str]]:
+    """(peak, persistent, live, held) bytes, and the names of the nodes in the order they ran."""
     with tempfile.TemporaryDirectory() as folder:
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        session = _session(library, path, options)
+        session = open_session(library, path, settings, profile_prefix=str(Path(folder) / "profile"))
         feeds = _feeds(session, shapes, seed)
         for _ in range(_RUNS):
-            _invoke(session, feeds)
+            _run(session, feeds)
         events = json.loads(Path(session.end_profiling()).read_text())
     kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
     kernels.sort(key=lambda event: event["ts"])
     if not kernels:
-        return {"bytes": np.zeros(4, np.int64), "executed": np.zeros(0, "U1")}
+        return [0, 0, 0, 0], []
     if "mem_in_use_peak" not in kernels[0]["args"]:
         raise UnsupportedError("this ONNX Runtime does not report memory in its profile; 1.31 does")
     figures = [{key: int(value) for key, value in event["args"].items() if key.startswith("mem_")} for event in kernels]
@@ -152,4 +143,75 @@ def measure_here(
     live = max(figure["mem_bytes_in_use"] for figure in figures) - persistent
     held = max(figure["mem_arena_held"] for figure in figures)
     names = [event["name"].removesuffix("_kernel_time") for event in kernels[-(len(kernels) // _RUNS) :]]
-    return {"bytes": np.asarray([peak, persistent, live, held]), "executed": np.asarray(names)}
+    return [peak, persistent, live, held], names
+
+
+def process_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
+    """`process_growth` inside the worker process: a child of it for each session. Each imports the library by itself:
+    pages of it that a parent had read would count as growth."""
+    found = [_in_child(partial(_growth, path, shapes, seed, _settings(given))) for path, given in sessions]
+    return {"bytes": np.asarray(found, np.int64)}
+
+
+def _growth(path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> int:
+    library = _library()
+    with contextlib.suppress(OSError):  # where it cannot be set anew the peak so far is that of the imports
+        Path("/proc/self/clear_refs").write_text("5")
+    before = _resident("VmRSS")
+    session = open_session(library, path, settings)
+    feeds = _feeds(session, shapes, seed)
+    for _ in range(_RUNS):
+        _run(session, feeds)
+    after = _resident("VmHWM")
+    return _UNKNOWN if before is None or after is None else max(after - before, 0)
+
+
+def _in_child(ask: Callable[[], int]) -> int:
+    """What it answers in a child of this process; _UNKNOWN where that fails."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with contextlib.suppress(BaseException):
+            os.write(writing, str(ask()).encode())
+            status = 0
+        os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return int(said) if said else _UNKNOWN
+
+
+def _resident(key: str) -> int | None:
+    """Bytes of this process that are resident (VmRSS), or were at most (VmHWM); None where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), None)
+
+
+def time_here(
+    sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int, budget_s: float, rounds: tuple[int, int]
+) -> dict[str, npt.NDArray[Any]]:
+    """`time_sessions` inside the worker process: all sessions are open at a time, and every round runs each of them
+    once, every other round backwards."""
+    library = _library()
+    opened = [open_session(library, path, _settings(given)) for path, given in sessions]
+    feeds = [_feeds(session, shapes, seed) for session in opened]
+    for session, given in zip(opened, feeds, strict=True):
+        _run(session, given)
+        _run(session, given)
+    least, most = rounds
+    taken: list[list[float]] = []
+    end = time.perf_counter() + budget_s
+    while len(taken) < least or (len(taken) < most and time.perf_counter() < end):
+        row = [0.0] * len(opened)
+        turns = range(len(opened)) if len(taken) % 2 == 0 else reversed(range(len(opened)))
+        for at in turns:
+            begin = time.perf_counter()
+            opened[at].run(None, feeds[at])
+            row[at] = time.perf_counter() - begin
+        taken.append(row)
+    return {"seconds": np.asarray(taken)}

@@ -23,7 +23,9 @@ from downset.formats.onnx.data_files import link_weights
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.isolation import isolated
 from downset.runtimes.feeds import Feeds, saved, unpacked
+from downset.runtimes.ort_settings import onnxruntime_library, open_session
 from downset.runtimes.tflm import ARENA_BYTES, count_of
+from downset.sessions import DEFAULT, FILE_ORDER
 from downset.text import brief
 
 __all__ = ["Computed", "in_litert", "in_ort", "in_tflm"]
@@ -123,31 +125,19 @@ def tflm_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) 
 
 def ort_here(path: str, feeds: str, names: list[list[str]], inside: list[str], ordered: bool) -> dict[str, Array]:
     """`in_ort` inside the worker process."""
-    library = optional_library("onnxruntime", what="running .onnx files", extra="ort")
+    library = onnxruntime_library()
     library.set_default_logger_severity(4)
-    runs = unpacked(feeds, names)
-    session = _session(library, path, ordered)
+    runs, settings = unpacked(feeds, names), FILE_ORDER if ordered else DEFAULT
+    session = open_session(library, path, settings)
     outputs = [_run(session, run, None) for run in runs]
     kept: dict[int, Array] = {}
     if inside:
         del session
         with tempfile.TemporaryDirectory(prefix="downset-") as folder:
             opened = _with_outputs(Path(path), Path(folder), inside)
-            values = _run(_session(library, str(opened), ordered), runs[0], inside)
+            values = _run(open_session(library, opened, settings), runs[0], inside)
         kept = dict(enumerate(values))
     return _packed(outputs, kept)
-
-
-def _session(library: Any, path: str, ordered: bool) -> Any:
-    options = library.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    if ordered:
-        options.graph_optimization_level = library.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.execution_order = library.ExecutionOrder.PRIORITY_BASED
-    try:
-        return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exceptions share no base of their own
-        raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
 
 
 def _with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:

@@ -15,10 +15,12 @@ from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
 from downset.memory.models import MemoryName
 from downset.plans import Arena
-from downset.runtimes import ort, tflm
+from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import RuntimeName
+from downset.runtimes.ort_open_sizes import keep_open_sizes
+from downset.sessions import DEFAULT, FITTED, Latency, SessionSettings
 
-__all__ = ["TARGETS", "Taken", "Target", "TargetName", "targets_of"]
+__all__ = ["TARGETS", "Sessions", "Taken", "Target", "TargetName", "targets_of"]
 
 TargetName = Literal["tflm", "litert", "ort", "torch"]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -34,13 +36,31 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Sessions:
+    """A runtime that opens a file by settings, which decide what it takes beside the file itself.
+
+    `default`: as a user opens a file who says nothing. `fitted`: how a written file may be opened, the first of them so
+    that it runs as written. `measure(path, settings, shapes=, seed=)`: what it takes by each of these.
+    `narrow(path, one, shapes=, seed=)`: that one with an arena of the size at which it holds least, and what it takes.
+    `processes` and `time`: of pairs of path and settings, the growth of a process and the latency against the first."""
+
+    default: SessionSettings
+    fitted: tuple[SessionSettings, ...]
+    measure: Callable[..., list[Taken]]
+    narrow: Callable[..., tuple[SessionSettings, Taken]]
+    processes: Callable[..., list[int | None]]
+    time: Callable[..., list[Latency]]
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """`suffixes`: of the files that it runs. `memory`: the model of what it keeps. `runners`: the runtimes in which the
     outputs of two files are compared, asked in turn.
 
     `place(graph, steps, seconds)`: the arena as the runtime itself would place an order, where its planner is known.
-    `measure(path, shapes=, seed=, file_order=)`: run a file and ask what it took; None where the runtime does not tell.
-    `prepare(path, output, shapes)`: write the file that the runtime would execute instead, and say so in a sentence.
+    `measure(path, shapes=, seed=)`: run a file and ask what it took; None where the runtime does not tell, or where
+    `sessions` say how it is asked.
+    `prepare(path, output, shapes)`: write the file that the runtime would execute instead, and say so in sentences.
     `file_order`: a written file is run in its own order, without the runtime's optimisation. `offsets`: it places
     tensors where a file says. `fixed_overhead`: what it takes beside the arena does not depend on the order."""
 
@@ -50,7 +70,8 @@ class Target:
     runners: tuple[RuntimeName, ...]
     place: Callable[[Graph, Sequence[int], float], Arena] | None = None
     measure: Callable[..., Taken] | None = None
-    prepare: Callable[[Path, Path, Shapes | None], str] | None = None
+    sessions: Sessions | None = None
+    prepare: Callable[[Path, Path, Shapes | None], list[str]] | None = None
     file_order: bool = False
     offsets: bool = False
     fixed_overhead: bool = False
@@ -63,30 +84,52 @@ def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     return plan_arena(graph, steps, method="tflm_greedy", memory="tflm", rank=rank)
 
 
-def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, file_order: bool) -> Taken:
-    del file_order  # it knows no other
+def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:
     if shapes:
         raise UnsupportedError("TFLite Micro runs a file at its own input sizes, not at those of --shape")
     taken = tflm.measure(path, seed=seed)
     return Taken({"total_bytes": taken.total_bytes, "head_bytes": taken.head_bytes, "tail_bytes": taken.tail_bytes})
 
 
-def _measure_ort(path: Path, *, shapes: Shapes | None, seed: int, file_order: bool) -> Taken:
-    peak = ort.measure_peak(path, shapes=shapes, seed=seed, file_order=file_order)
+def _place_litert(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
+    del seconds
+    return plan_arena(graph, steps, method="litert_greedy", memory="litert")
+
+
+def _measure_litert(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:
+    del seed  # tensors are placed before anything runs, in the file's order
+    return Taken({"total_bytes": litert.measure(path, shapes=shapes)})
+
+
+def _measure_ort(path: Path, settings: Sequence[SessionSettings], *, shapes: Shapes | None, seed: int) -> list[Taken]:
+    return [_taken(found) for found in ort.measure_sessions(path, settings, shapes=shapes, seed=seed)]
+
+
+def _narrow_ort(
+    path: Path, settings: SessionSettings, *, shapes: Shapes | None, seed: int
+) -> tuple[SessionSettings, Taken]:
+    chosen, found = ort.least_region(path, shapes=shapes, seed=seed, settings=settings)
+    return chosen, _taken(found)
+
+
+def _taken(found: ort.PeakMeasurement) -> Taken:
     parts = {
-        "total_bytes": peak.peak_bytes,
-        "run_bytes": peak.run_bytes,
-        "persistent_bytes": peak.persistent_bytes,
-        "held_bytes": peak.held_bytes,
+        "total_bytes": found.held_bytes,
+        "held_bytes": found.held_bytes,
+        "in_use_bytes": found.peak_bytes,
+        "run_bytes": found.run_bytes,
+        "persistent_bytes": found.persistent_bytes,
     }
-    return Taken(parts, peak.executed)
+    return Taken(parts, found.executed)
 
 
-def _prepare_ort(path: Path, output: Path, shapes: Shapes | None) -> str:
+def _prepare_ort(path: Path, output: Path, shapes: Shapes | None) -> list[str]:
     check_readable(path)
     check_onnx(path, shapes=shapes)  # a bad file is our one-line error, not the runtime's
     ort.optimise_offline(path, output, shapes=shapes)
-    return "ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering"
+    said = ["ONNX Runtime's offline optimisation (EXTENDED) was applied before ordering"]
+    left_open = keep_open_sizes(path, output, shapes or {})
+    return [*said, left_open] if left_open else said
 
 
 _TARGETS = (
@@ -94,8 +137,11 @@ _TARGETS = (
         "tflm", (".tflite",), "tflm", ("litert", "tflm"),
         place=_place_tflm, measure=_measure_tflm, offsets=True, fixed_overhead=True,
     ),
-    Target("litert", (".tflite",), "litert", ("litert",)),
-    Target("ort", (".onnx",), "ort", ("ort",), measure=_measure_ort, prepare=_prepare_ort, file_order=True),
+    Target("litert", (".tflite",), "litert", ("litert",), place=_place_litert, measure=_measure_litert),
+    Target(
+        "ort", (".onnx",), "ort", ("ort",), prepare=_prepare_ort, file_order=True,
+        sessions=Sessions(DEFAULT, FITTED, _measure_ort, _narrow_ort, ort.process_growth, ort.time_sessions),
+    ),
     Target("torch", (".onnx", ".pt2"), "torch", ("ort",)),
 )  # fmt: skip
 TARGETS: Mapping[str, Target] = {target.name: target for target in _TARGETS}

@@ -44,7 +44,9 @@ def stage_lattice(
     Raises UsageError for limits below one, unknown endings or engines. `complete()` is false where a limit ended it.
     """
     if max_ops < 1 or max_groups < 1:
-        raise UsageError(f"limits of a stage are at least 1; given {max_ops} operators and {max_groups} groups")
+        raise UsageError(
+            f"max_ops and max_groups (--max-ops, --max-groups) are at least 1; given {max_ops} and {max_groups}"
+        )
     check_choice("endings", endings, ENDINGS)
     check_engine(engine)
     if len(predecessors) > 64:

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
-from downset.methods import EngineName, Method, check_engine, choose
+from downset.methods import EngineName, Method, check_engine, check_time_limit, choose
 from downset.plans import Evidence, StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_schedule, verify_stages
@@ -42,6 +42,7 @@ def plan_stages(
     method, option or choice, LimitReached where no plan was found in time.
     """
     check_engine(engine)
+    check_time_limit(time_limit_s)
     planner = choose(method, STAGERS, CONTRACT, options)
     graph = problem if isinstance(problem, Graph) else None
     if isinstance(problem, Graph):

@@ -47,13 +47,13 @@ class StageLimits:
     patterns: tuple[Pattern, ...] = PATTERNS
 
     def __post_init__(self) -> None:
-        for name in ("max_ops", "max_groups", "timings"):
+        for name, option in (("max_ops", "--max-ops"), ("max_groups", "--max-groups"), ("timings", "--budget-timings")):
             if not 1 <= getattr(self, name) <= _LARGEST:
-                raise UsageError(f"limit {name} is from 1 to {_LARGEST}; given {getattr(self, name)}")
+                raise UsageError(f"{name} ({option}) is from 1 to {_LARGEST}; given {getattr(self, name)}")
         check_choice("endings", self.endings, ENDINGS)
-        for seconds in (self.seconds, self.all_seconds):
-            if not seconds > 0:
-                raise UsageError(f"a time limit is above 0 s; given {seconds:g}")
+        for name in ("seconds", "all_seconds"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} (--time-limit) is above 0 s; given {getattr(self, name):g}")
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ def _room(plan: Pipeline, device: int) -> int:
 
 
 def _frame_bytes(plan: Pipeline, device: int) -> int:
-    """What one frame more takes: a slot of every buffer; where a plan lists none, all that is sent and received."""
+    """What one frame more takes: a slot of every buffer; where none is listed, what the device sends and receives."""
     assert plan.schedule is not None
     if plan.schedule.buffers:
         return sum(buffer.nbytes for buffer in plan.schedule.buffers if buffer.device == device)

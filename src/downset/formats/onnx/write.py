@@ -7,12 +7,13 @@ new initializers. Names, metadata and everything else are untouched.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
+from downset.formats.certificates import METADATA_KEY, write_certificate
 from downset.formats.onnx.bodies import subgraphs
 from downset.formats.whole_files import write_whole
 from downset.graph.core import ABSENT, Graph, Op
@@ -53,11 +54,22 @@ def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]
         _write_weights(onnx, model, graph, names)
         _drop_unused(model)
         _import_domains(onnx, model)
+        _certify(model, graph, names)
     try:
         data = model.SerializeToString()
     except Exception as error:  # protobuf's own, which differs by version
         raise UnsupportedError(f"{graph.name}: the rewritten file cannot be written ({str(error)[:100]})") from None
     write_whole(path, data, source=Path(graph.source.path))
+
+
+def _certify(model: Any, graph: Graph, names: Mapping[int, str]) -> None:
+    """Put what new tensors hold of the old ones into the file's metadata."""
+    kept = [_copy(entry) for entry in model.metadata_props if entry.key != METADATA_KEY]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    parts = {names[tensor]: part for tensor, part in sorted(graph.source.parts.items())}
+    if parts:
+        model.metadata_props.add(key=METADATA_KEY, value=write_certificate(parts).decode())
 
 
 def _copy(node: Any) -> Any:

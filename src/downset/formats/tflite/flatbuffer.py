@@ -27,13 +27,18 @@ def read_flatbuffer(path: str | os.PathLike[str]) -> tuple[Any, Any, Any]:
         _verify(str(Path(path).absolute()), held.st_size, held.st_mtime_ns)
     except LoadError as error:
         raise LoadError(f"{path} {error}") from None
-    return utilities.read_model(str(path)), utilities, schema
+    return _model(utilities, path), utilities, schema
 
 
 def _libraries() -> tuple[Any, Any]:
     names = ("ai_edge_litert.tools.flatbuffer_utils", "ai_edge_litert.schema_py_generated")
     utilities, schema = (optional_library(name, what="writing .tflite files", extra="tflite") for name in names)
     return utilities, schema
+
+
+def _model(utilities: Any, path: str | os.PathLike[str]) -> Any:
+    """The library's own `read_model` leaves the file open for good."""
+    return utilities.read_model_from_bytearray(bytearray(Path(path).read_bytes()))
 
 
 @lru_cache(maxsize=8)
@@ -47,7 +52,7 @@ def verify_here(path: str) -> dict[str, npt.NDArray[Any]]:
     """Read and write the file inside the parsing process."""
     utilities, _ = _libraries()
     try:
-        nbytes = len(utilities.convert_object_to_bytearray(utilities.read_model(path)))
+        nbytes = len(utilities.convert_object_to_bytearray(_model(utilities, path)))
     except MemoryError:
         raise
     except Exception as error:  # a damaged file makes the accessors raise anything

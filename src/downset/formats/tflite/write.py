@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from downset.errors import UnsupportedError, UsageError
+from downset.formats.certificates import METADATA_KEY, packed_certificate
 from downset.formats.tflite.flatbuffer import read_flatbuffer
 from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
@@ -38,13 +39,14 @@ def export_tflite(
     model, utilities, schema = read_flatbuffer(graph.source.path)
     main = model.subgraphs[0]
     place: Mapping[int, int] = dict(enumerate(graph.source.tensor_index))
-    _drop_metadata(model)
+    _drop_metadata(model, _METADATA)
     if sorted(steps) != list(range(len(graph.ops))):
         raise UnsupportedError(f"{graph.name}: an order runs each of its {len(graph.ops)} operators once")
     if graph.source.rewritten:
         from downset.formats.tflite.write_rewritten import write_rewritten
 
         place = write_rewritten(model, schema, graph, steps)
+        _certify(model, schema, graph)
     else:
         positions = [graph.source.op_index[operator] for operator in steps]
         if sorted(positions) != list(range(len(main.operators))):
@@ -55,14 +57,14 @@ def export_tflite(
     write_whole(path, bytes(utilities.convert_object_to_bytearray(model)), source=Path(graph.source.path))
 
 
-def _drop_metadata(model: Any) -> None:
-    """An earlier offline plan would contradict the new order; its buffer stays, for others may refer to it by index."""
+def _drop_metadata(model: Any, name: str) -> None:
+    """What an earlier plan said would contradict the new one; its buffer stays, for others may refer to it by index."""
     if model.metadata is not None:
-        name = _METADATA.encode()
+        names = (name, name.encode())
         for entry in model.metadata:
-            if entry.name in (name, _METADATA):
+            if entry.name in names:
                 model.buffers[entry.buffer].data = None
-        model.metadata = [entry for entry in model.metadata if entry.name not in (name, _METADATA)]
+        model.metadata = [entry for entry in model.metadata if entry.name not in names]
 
 
 def _add_metadata(model: Any, schema: Any, graph: Graph, offsets: Mapping[int, int], place: Mapping[int, int]) -> None:
@@ -73,10 +75,22 @@ def _add_metadata(model: Any, schema: Any, graph: Graph, offsets: Mapping[int, i
         if offset >= 1 << 31:
             raise UsageError(f"tensor {graph.tensors[tensor].name!r} lies at {offset}: the format ends at 2 GiB")
         plan[3 + place[tensor]] = offset
+    _append_metadata(model, schema, _METADATA, plan.tobytes())
+
+
+def _certify(model: Any, schema: Any, graph: Graph) -> None:
+    """Put what new tensors hold of the old ones into the file's metadata."""
+    _drop_metadata(model, METADATA_KEY)
+    parts = {graph.tensors[tensor].name: part for tensor, part in sorted(graph.source.parts.items())}
+    if parts:
+        _append_metadata(model, schema, METADATA_KEY, packed_certificate(parts))
+
+
+def _append_metadata(model: Any, schema: Any, name: str, data: bytes) -> None:
     buffer = schema.BufferT()
-    buffer.data = np.frombuffer(plan.tobytes(), np.uint8)
+    buffer.data = np.frombuffer(data, np.uint8)
     model.buffers.append(buffer)
     entry = schema.MetadataT()
-    entry.name = _METADATA
+    entry.name = name
     entry.buffer = len(model.buffers) - 1
     model.metadata = [*(model.metadata or []), entry]

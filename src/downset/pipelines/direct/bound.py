@@ -25,8 +25,9 @@ from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import Canonical, canonical, rounded
 from downset.pipelines.direct.reach import Batch, batch_of, reached
+from downset.pipelines.direct.reads import Reads
 from downset.pipelines.direct.sums import EqualStrips, SegmentSums, least_fetched_s, sums_suffice
-from downset.pipelines.direct.tables import ENTRY, EXIT, DeviceType, device_types, read_masks, segment_bytes
+from downset.pipelines.direct.tables import ENTRY, EXIT, DeviceType, device_types, segment_bytes
 from downset.pipelines.problem import SplitProblem
 
 __all__ = ["Asked", "DirectSpace", "Relaxed", "Stages", "direct_space", "least_period"]
@@ -72,18 +73,18 @@ def direct_space(
         form = rounded(form, _STATES, faster=True)
     types = _members(form)
     kinds = device_types(cluster, types)
-    read = read_masks(problem)
-    batches = _batches(problem, cluster, kinds, read, accounting, forbidden)
+    reads = Reads(problem)
+    batches = _batches(problem, cluster, kinds, reads, accounting, forbidden)
     pairs = pairs_of([len(members) for members in types])
     guide = EqualStrips(problem, cluster, kinds, accounting)
     shared = cluster.network.kind == "shared"
     medium_s = least_fetched_s(problem, cluster, guide.many, accounting) if shared else None
-    sums = SegmentSums(problem, cluster, kinds, read, accounting)
+    sums = SegmentSums(problem, cluster, kinds, reads, accounting)
     return DirectSpace(problem.cuts, types, batches, pairs, sums, guide, medium_s)
 
 
 def _batches(
-    problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], read: dict[int, npt.NDArray[np.bool_]],
+    problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], reads: Reads,
     accounting: Accounting, forbidden: frozenset[tuple[int, int, int]],
 ) -> tuple[Batch, ...]:  # fmt: skip
     """All segments, those together whose devices may have the same roles."""
@@ -103,7 +104,7 @@ def _batches(
                 }
                 needed = [mask | role for mask in needed] + ([] if device is None else needed)
         tables = [
-            segment_bytes(problem, *segment, read, frame_is_held=source is not None, results_are_held=sink is not None)
+            segment_bytes(problem, *segment, reads, frame_is_held=source is not None, results_are_held=sink is not None)
             for segment in segments
         ]
         batches.append(batch_of(cluster, kinds, segments, tables, roles, needed, forbidden))

@@ -15,6 +15,7 @@ import numpy as np
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.direct.bound import Stages
+from downset.pipelines.direct.reads import Reads
 from downset.pipelines.direct.tables import (
     ENTRY,
     EXIT,
@@ -22,11 +23,10 @@ from downset.pipelines.direct.tables import (
     Limit,
     device_types,
     limits_of,
-    read_masks,
     segment_bytes,
 )
 from downset.pipelines.drafts import Drafted, Split, StageDraft
-from downset.pipelines.fetches import frame_tasks
+from downset.pipelines.fetches import KnownBlocks, frame_tasks
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s
 from downset.pipelines.strips import tiles
@@ -69,20 +69,22 @@ class DirectDrafts:
     """Devices in the order that strips lie in."""
     forbidden: frozenset[tuple[int, int, int]] = frozenset()
     known: dict[Drafted, Loads] = field(default_factory=dict)
+    blocks: KnownBlocks = field(default_factory=dict)
     _limits: dict[tuple[int, int, int, int], list[Limit]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kinds: dict[int, DeviceType] = {
             device: device_types(self.cluster, [[device]])[0] for device in range(len(self.cluster.devices))
         }
-        self.read = read_masks(self.problem)
+        self.reads = Reads(self.problem)
 
     def loads(self, drafts: Drafted) -> Loads:
         if drafts not in self.known:
             asked = self.accounting
             frame = frame_tasks(
-                self.problem, self.cluster, drafts, comm=asked.comm, source=asked.source, sink=asked.sink
-            )
+                self.problem, self.cluster, drafts, comm=asked.comm, source=asked.source, sink=asked.sink,
+                known=self.blocks,
+            )  # fmt: skip
             timed, resources = timed_tasks(self.cluster, frame.stages, frame.tasks)
             loads = loads_s(timed, len(resources))
             by_device: dict[int, float] = {}
@@ -145,7 +147,7 @@ class DirectDrafts:
         key = (start, stop, device, role)
         if key not in self._limits:
             table = segment_bytes(
-                self.problem, start, stop, self.read, frame_is_held=self.accounting.source is not None,
+                self.problem, start, stop, self.reads, frame_is_held=self.accounting.source is not None,
                 results_are_held=self.accounting.sink is not None,
             )  # fmt: skip
             self._limits[key] = limits_of(self.cluster, self.kinds[device], table, role)

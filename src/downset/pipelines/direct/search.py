@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting, judged
@@ -30,8 +31,13 @@ __all__ = ["Limits", "direct"]
 _CLOSE = 1e-9
 _NEAR = 1e-4
 """Bounds are this close at first, and closer where a plan is."""
+_SHARE = 1 / 3
+"""Of the time that is left one descent has."""
+_VAIN = 3
+"""After more beginnings in a row without a better plan than this the rest, of higher loads, is left."""
 _STRIPS = "stages of consecutive units on devices apart, row strips from the fastest device down, "
-_SPACES = {
+Space = Literal["one block", "any blocks", "all"]
+_SPACES: Mapping[Space, str] = {
     "one block": _STRIPS + "one fused block a stage, with leaders or handed over directly",
     "any blocks": _STRIPS + "any number of blocks, with leaders or handed over directly",
     "all": "all pipelines",
@@ -46,6 +52,9 @@ class Limits:
     max_latency_s: float = math.inf
     forbidden: frozenset[tuple[int, int, int]] = frozenset()
 
+    def late(self) -> bool:
+        return time.monotonic() > self.deadline
+
 
 def direct(
     problem: SplitProblem, cluster: Cluster, accounting: Accounting, limits: Limits, *, total_bound_s: float,
@@ -55,6 +64,9 @@ def direct(
     `known`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: no plan is below it."""
     best = _Best(problem, cluster, accounting, limits)
     if incumbent is not None:
+        alike = directly(incumbent.stages)  # of equals the one without leaders
+        if alike is not None:
+            best.offer(alike)
         best.offer(incumbent.stages, incumbent.judged)
     space = direct_space(problem, cluster, accounting, forbidden=limits.forbidden)
     bounds = _Bounds(space, total_bound_s, limits.deadline)
@@ -66,17 +78,18 @@ def direct(
         lambda period: space.stages(period, "guide"), at_least_s=bounds.of["one block"].bound_s, at_most_s=top,
         close=_NEAR, deadline=limits.deadline,
     )  # fmt: skip
-    for drafts in _beginnings(priced, space, [guide, bounds.of["one block"]], known):
-        if priced.loads(drafts).bound_s < best.period_s:
-            best.offer(drafts)
-        if time.monotonic() > limits.deadline:
+    beginnings = _beginnings(priced, space, [guide, bounds.of["one block"]], known)
+    at_least, vain = bounds.of["any blocks"].bound_s, 0
+    for drafts in beginnings:
+        if vain > _VAIN or best.period_s <= at_least * (1 + _NEAR) or limits.late():
             break
-        at_least = bounds.of["any blocks"].bound_s
-        improved = descended(drafts, priced, at_least_s=at_least, deadline=limits.deadline)
+        before, share = best.period_s, (limits.deadline - time.monotonic()) * _SHARE
+        if priced.loads(drafts).bound_s < before:
+            best.offer(drafts)
+        improved = descended(drafts, priced, at_least_s=at_least, deadline=time.monotonic() + share)
         if improved != drafts:
             best.offer(improved)
-        if best.period_s <= at_least * (1 + _NEAR):
-            break
+        vain = 0 if best.period_s < before else vain + 1
     return best.proven_by(bounds, canonical(cluster))
 
 
@@ -134,7 +147,9 @@ class _Best:
         found = known or judged(
             self.problem, self.cluster, drafts, self.accounting, below_s=self.period_s, deadline=self.limits.deadline
         )
-        if found is not None and found.latency_s <= self.limits.max_latency_s and found.period_s < self.period_s:
+        if found is None or found.latency_s > self.limits.max_latency_s:
+            return
+        if found.period_s < self.period_s * (1 - _CLOSE):
             self.drafts, self.kept, self.period_s = drafts, found, found.period_s
 
     def proven_by(self, bounds: _Bounds, form: Canonical) -> FoundPipeline | None:
@@ -148,15 +163,17 @@ class _Best:
                 bounds.ask(asked, self.period_s, _CLOSE / 4)
         known = {asked: bounds.of[asked].bound_s for asked in spaces}
         met = [asked for asked, bound in known.items() if bound >= self.period_s * (1 - _CLOSE)]
-        space = met[-1] if met else (spaces[0] if spaces else "all")
-        bound = known.get(space, bounds.total_s)
-        stopped = not met and time.monotonic() > self.limits.deadline
+        space: Space = met[-1] if met else (spaces[0] if spaces else "all")
+        bound = bounds.total_s if space == "all" else known[space]
+        stopped = not met and self.limits.late()
+        led = any(stage.leader >= 0 for stage in self.drafts)
+        note = "no faster plan of direct hand-over was found: this one has leaders" if led and not met else ""
         return FoundPipeline(
-            self.drafts, min(bound, self.period_s), bool(met), bounds.states, "", stopped, self.kept, _SPACES[space]
+            self.drafts, min(bound, self.period_s), bool(met), bounds.states, note, stopped, self.kept, _SPACES[space]
         )
 
 
-def _spaces(drafts: Drafted, form: Canonical) -> list[Asked]:
+def _spaces(drafts: Drafted, form: Canonical) -> list[Literal["one block", "any blocks"]]:
     """The spaces that a plan is in, the smallest first."""
     place = {device: form.type[k] for k, device in enumerate(form.order)}
     for split in (split for stage in drafts for split in stage.splits):
@@ -165,5 +182,4 @@ def _spaces(drafts: Drafted, form: Canonical) -> list[Asked]:
         rows = sorted(split.tiles, key=lambda tile: tile.start)
         if any(place[one.device] > place[two.device] for one, two in pairwise(rows)):
             return []
-    found: list[Asked] = ["any blocks"]
-    return ["one block", *found] if all(len(stage.splits) == 1 for stage in drafts) else found
+    return ["one block", "any blocks"] if all(len(stage.splits) == 1 for stage in drafts) else ["any blocks"]

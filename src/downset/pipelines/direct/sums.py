@@ -13,14 +13,13 @@ import numpy.typing as npt
 
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
+from downset.pipelines.direct.reads import Reads
 from downset.pipelines.direct.tables import DeviceType
 from downset.pipelines.problem import Segment, SplitProblem
 from downset.pipelines.segments import sweeps
 from downset.pipelines.strips import equal_rows
 
 __all__ = ["EqualStrips", "SegmentSums", "least_fetched_s", "sums_suffice"]
-
-Masks = dict[int, npt.NDArray[np.bool_]]
 
 
 class SegmentSums:
@@ -29,98 +28,29 @@ class SegmentSums:
     comes, of the last nothing goes: it may be there already."""
 
     def __init__(
-        self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], read: Masks, accounting: Accounting
+        self, problem: SplitProblem, cluster: Cluster, kinds: Sequence[DeviceType], reads: Reads, accounting: Accounting
     ) -> None:
         self.network, self.kinds = cluster.network, kinds
         alike = all(device.moved_per_s == device.peak_speed for device in cluster.devices)
+        work = [
+            sum(0 if problem.ops[op].macs_per_row else reads.moved_bytes(op) * alike for op in unit)
+            for unit in problem.units
+        ]
+        done = np.concatenate(([0], np.cumsum(work))) + np.array(problem.least_macs_before())
+        frame = problem.crossing(0) if accounting.source is not None else ()
+        held = problem.kept if accounting.sink is not None else ()
         self.work: dict[tuple[int, int], float] = {}
         self.came: dict[tuple[int, int], float] = {}
         self.goes: dict[tuple[int, int], float] = {}
-        macs = problem.least_macs_before()
-        moved = np.concatenate(
-            ([0.0], np.cumsum([_least_moved(problem, unit, read) * alike for unit in problem.units]))
-        )
-        readers = _readers(problem, read)
-        frame = set(problem.crossing(0)) if accounting.source is not None else set()
-        held = problem.kept if accounting.sink is not None else frozenset()
         for start in range(problem.cuts):
             for stop in range(start + 1, problem.cuts + 1):
-                self.work[start, stop] = float(macs[stop] - macs[start] + moved[stop] - moved[start])
-                self.came[start, stop] = _came(problem, readers, start, stop, frame) if start else 0.0
-                self.goes[start, stop] = _goes(problem, readers, start, stop, held) if stop < problem.cuts else 0.0
+                ends, last = (start, stop), stop == problem.cuts
+                self.work[ends] = float(done[stop] - done[start])
+                self.came[ends] = float(reads.came(start, stop, left_out=frame)) if start else 0.0
+                self.goes[ends] = 0.0 if last else float(reads.goes(start, stop, left_out=held))
 
     def medium_s(self) -> dict[tuple[int, int], float]:
         return {ends: nbytes / self.network.bytes_per_s for ends, nbytes in self.came.items()}
-
-
-def _least_moved(problem: SplitProblem, unit: Sequence[int], read: Masks) -> float:
-    """Bytes that operators without MACs read and write for rows that somebody reads."""
-    total = 0
-    for op in unit:
-        described = problem.ops[op]
-        if described.macs_per_row:
-            continue
-        rows = _rows_made(problem, op, read)
-        total += int(rows.sum()) * sum(problem.tensors[tensor].row_bytes for tensor in described.outputs)
-        for position, tensor in enumerate(described.inputs):
-            total += int(_rows_read(problem, op, position, rows).sum()) * problem.tensors[tensor].row_bytes
-    return float(total)
-
-
-def _rows_made(problem: SplitProblem, op: int, read: Masks) -> npt.NDArray[np.bool_]:
-    described = problem.ops[op]
-    rows = np.logical_or.reduce([read[tensor] for tensor in described.outputs])
-    return np.full_like(rows, True) if described.whole and rows.any() else rows
-
-
-def _rows_read(problem: SplitProblem, op: int, position: int, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    described = problem.ops[op]
-    found = np.zeros(problem.tensors[described.inputs[position]].rows, bool)
-    at = np.flatnonzero(rows)
-    first, last = described.first[position][at], described.last[position][at + 1]
-    for low, high in zip(first.tolist(), last.tolist(), strict=True):
-        found[low:high] = True
-    return found
-
-
-def _readers(problem: SplitProblem, read: Masks) -> dict[int, list[tuple[int, npt.NDArray[np.bool_]]]]:
-    """By tensor: (unit, rows that it reads)."""
-    found: dict[int, list[tuple[int, npt.NDArray[np.bool_]]]] = {}
-    for place, unit in enumerate(problem.units):
-        for op in unit:
-            rows = _rows_made(problem, op, read)
-            for position, tensor in enumerate(problem.ops[op].inputs):
-                found.setdefault(tensor, []).append((place, _rows_read(problem, op, position, rows)))
-    return found
-
-
-def _came(
-    problem: SplitProblem, readers: dict[int, list[tuple[int, npt.NDArray[np.bool_]]]], start: int, stop: int,
-    left_out: set[int],
-) -> float:  # fmt: skip
-    total = 0
-    for tensor in problem.crossing(start):
-        inside = [rows for unit, rows in readers.get(tensor, ()) if start <= unit < stop]
-        if inside and tensor not in left_out:
-            total += int(np.logical_or.reduce(inside).sum()) * problem.tensors[tensor].row_bytes
-    return float(total)
-
-
-def _goes(
-    problem: SplitProblem, readers: dict[int, list[tuple[int, npt.NDArray[np.bool_]]]], start: int, stop: int,
-    held: frozenset[int],
-) -> float:  # fmt: skip
-    total = 0
-    made = {tensor for unit in problem.units[start:stop] for op in unit for tensor in problem.ops[op].outputs}
-    for tensor in problem.crossing(stop):
-        if tensor not in made:
-            continue
-        after = [rows for unit, rows in readers.get(tensor, ()) if unit >= stop]
-        if tensor in problem.kept and tensor not in held:
-            total += problem.tensors[tensor].nbytes
-        elif after:
-            total += int(np.logical_or.reduce(after).sum()) * problem.tensors[tensor].row_bytes
-    return float(total)
 
 
 def sums_suffice(sums: SegmentSums, segments: Sequence[tuple[int, int]], period: float) -> npt.NDArray[np.bool_]:

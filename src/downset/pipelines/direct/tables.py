@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.clusters.model import Cluster
+from downset.pipelines.direct.reads import Reads
 from downset.pipelines.problem import SplitProblem
 
-__all__ = ["DeviceType", "Limit", "SegmentBytes", "device_types", "limits_of", "read_masks", "segment_bytes"]
+__all__ = ["DeviceType", "Limit", "SegmentBytes", "device_types", "limits_of", "segment_bytes"]
 
 Floats = npt.NDArray[np.float64]
 ENTRY, EXIT = 1, 2
@@ -55,26 +56,6 @@ def _best_of(cluster: Cluster, members: tuple[int, ...]) -> DeviceType:
     )
 
 
-def read_masks(problem: SplitProblem) -> dict[int, npt.NDArray[np.bool_]]:
-    """By tensor: which rows somebody reads on the way to a result, in any plan; of results all."""
-    inputs = {tensor for op in problem.ops for tensor in op.inputs}
-    made = {tensor for op in problem.ops for tensor in op.outputs}
-    read = {t: np.full(problem.tensors[t].rows, t in problem.kept) for t in inputs | made}
-    for op in (op for unit in reversed(problem.units) for op in reversed(unit)):
-        described = problem.ops[op]
-        if not inputs & set(described.outputs):
-            rows = np.full(problem.tensors[described.outputs[0]].rows, True)
-        else:
-            rows = np.logical_or.reduce([read[tensor] for tensor in described.outputs])
-        if described.whole and rows.any():
-            rows = np.full_like(rows, True)
-        at = np.flatnonzero(rows)
-        for tensor, first, last in zip(described.inputs, described.first, described.last, strict=True):
-            for low, high in zip(first[at].tolist(), last[at + 1].tolist(), strict=True):
-                read[tensor][low:high] = True
-    return read
-
-
 @dataclass(frozen=True, slots=True)
 class SegmentBytes:
     """Tables (upper, lower, final) of a segment by row: MACs, moved bytes, bytes fetched, bytes sent at least once."""
@@ -84,11 +65,12 @@ class SegmentBytes:
     moved: tuple[Floats, Floats, Floats]
     fetched: tuple[Floats, Floats, Floats]
     sent: tuple[Floats, Floats, Floats]
+    came: float
+    """Bytes that all strips together must have."""
 
 
 def segment_bytes(
-    problem: SplitProblem, start: int, stop: int, read: dict[int, npt.NDArray[np.bool_]], *, frame_is_held: bool,
-    results_are_held: bool,
+    problem: SplitProblem, start: int, stop: int, reads: Reads, *, frame_is_held: bool, results_are_held: bool,
 ) -> SegmentBytes:  # fmt: skip
     """`frame_is_held`: a device of a later stage may have the frame already (it is the source); `results_are_held`: one
     of an earlier stage may keep results (it is the sink). What such devices move is then left out."""
@@ -99,8 +81,8 @@ def segment_bytes(
     ]
     if frame_is_held and start > 0 and _reads_frame(problem, start, stop):
         tables[2] = tuple(np.zeros(segment.rows + 1) for _ in range(3))
-    sent = _sent(problem, start, stop, read, results_are_held=results_are_held)
-    return SegmentBytes(segment.rows, tables[0], tables[1], tables[2], sent)
+    sent = _sent(problem, start, stop, reads, results_are_held=results_are_held)
+    return SegmentBytes(segment.rows, tables[0], tables[1], tables[2], sent, float(reads.came(start, stop)))
 
 
 def _reads_frame(problem: SplitProblem, start: int, stop: int) -> bool:
@@ -109,7 +91,7 @@ def _reads_frame(problem: SplitProblem, start: int, stop: int) -> bool:
 
 
 def _sent(
-    problem: SplitProblem, start: int, stop: int, read: dict[int, npt.NDArray[np.bool_]], *, results_are_held: bool
+    problem: SplitProblem, start: int, stop: int, reads: Reads, *, results_are_held: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Own rows of tensors that one strip makes alone: no reader inside (its halo would be made twice), no operator that
     makes all rows or none."""
@@ -126,7 +108,7 @@ def _sent(
         if more or described.whole or tensor in read_inside or tensor not in wanted:
             continue
         extent, row_bytes = problem.tensors[tensor].rows, problem.tensors[tensor].row_bytes
-        before = np.concatenate(([0], np.cumsum(read[tensor]))) * float(row_bytes)
+        before = np.concatenate(([0], np.cumsum(reads.rows[tensor]))) * float(row_bytes)
         if extent == 1:
             final += before[-1]
             continue
@@ -153,13 +135,12 @@ def limits_of(cluster: Cluster, kind: DeviceType, tables: SegmentBytes, role: in
     """What must each be at most P of a strip on such a device, in its `role`: 0, ENTRY, EXIT or both."""
     network = cluster.network
     fetched, sent = tables.fetched, tables.sent
-    whole = (float(fetched[2][0]), float(sent[2][0]))
     computing = _sum((1 / kind.mac_per_s, tables.macs), (1 / kind.moved_per_s, tables.moved))
     # The entry sends what the others read: all but its own rows. The exit receives what the others make.
     receive = _sum((kind.per_byte * (not role & ENTRY), fetched), (-kind.per_byte * bool(role & EXIT), sent))
     send = _sum((kind.per_byte * (not role & EXIT), sent), (-kind.per_byte * bool(role & ENTRY), fetched))
-    gathered = whole[1] * kind.per_byte if role & EXIT else 0.0
-    scattered = whole[0] * kind.per_byte if role & ENTRY else 0.0
+    gathered = float(sent[2][0]) * kind.per_byte if role & EXIT else 0.0
+    scattered = tables.came * kind.per_byte if role & ENTRY else 0.0
     receive_s = gathered + (0.0 if role & ENTRY else kind.latency * _always(fetched))
     send_s = scattered + (0.0 if role & EXIT else kind.latency * _always(sent))
     if not network.overlap:

@@ -33,6 +33,7 @@ __all__ = [
     "earliest_starts",
     "event_graph",
     "period_s",
+    "positive_cycle",
     "window_needed",
 ]
 
@@ -132,7 +133,7 @@ def check_live(graph: EventGraph) -> None:
     """Raise Deadlock where tasks wait for each other within one frame, or for later ones, all round a circle."""
     # A circle of at most `nodes` arcs has no frame in it exactly where these weights sum to more than 0.
     weights = 1.0 - graph.frames.astype(np.float64) * (graph.nodes + 1)
-    cycle = _positive_cycle(graph, weights, np.zeros(graph.nodes), 0.5)
+    cycle = positive_cycle(graph, weights, np.zeros(graph.nodes), 0.5)
     if cycle is not None:
         raise Deadlock([int(graph.heads[arc]) for arc in cycle])
 
@@ -147,7 +148,7 @@ def period_s(graph: EventGraph, *, at_least: float = 0.0) -> float:
     ratio = at_least
     while True:
         weights = graph.seconds - ratio * graph.frames
-        cycle = _positive_cycle(graph, weights, np.zeros(graph.nodes), _about(graph, ratio))
+        cycle = positive_cycle(graph, weights, np.zeros(graph.nodes), _about(graph, ratio))
         if cycle is None:
             return ratio
         better = float(graph.seconds[cycle].sum()) / int(graph.frames[cycle].sum())
@@ -164,7 +165,7 @@ def earliest_starts(graph: EventGraph, period: float) -> npt.NDArray[np.float64]
         starts = np.full(graph.nodes, -math.inf)
         starts[graph.tasks] = 0.0
         longer = period * (1 + slack)
-        if _positive_cycle(graph, graph.seconds - longer * graph.frames, starts, _about(graph, period)) is None:
+        if positive_cycle(graph, graph.seconds - longer * graph.frames, starts, _about(graph, period)) is None:
             return starts
     raise ValueError(f"the event graph's period is above {period:g} s")
 
@@ -198,7 +199,7 @@ def _about(graph: EventGraph, ratio: float) -> float:
     return 1e-12 * max(ratio, float(graph.seconds.max(initial=0.0)), 1e-300)
 
 
-def _positive_cycle(
+def positive_cycle(
     graph: EventGraph, weights: npt.NDArray[np.float64], distance: npt.NDArray[np.float64], least: float
 ) -> npt.NDArray[np.int64] | None:
     """The arcs of a circle with a sum of weights above 0, the one of largest gain for a frame of those met first; None

@@ -2,12 +2,13 @@
 
 A buffer with n slots makes its writers wait until fewer than n frames are in it: an arc with n frames in the event
 graph. So what a plan states holds for any run of it, with whatever delays, and not for the planned times alone.
-Complexity: one period for each slot that is tried; shortest paths from every reader to every writer for the pairs.
+Complexity: O(arcs) for each step of each slot that is tried; O(buffers²) for the pairs.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,35 +17,96 @@ import numpy.typing as npt
 
 from downset.pipelines.scheduling.events import (
     Buffer,
+    Deadlock,
     EventGraph,
     Schedule,
     TimedTask,
+    check_live,
     earliest_starts,
     event_graph,
     period_s,
+    positive_cycle,
 )
 
-__all__ = ["apart", "fewest_slots", "most_frames"]
-
-_FAR = 1 << 40
+__all__ = ["conflicts", "fewest_slots"]
 
 
 def fewest_slots(
-    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[Buffer]
-) -> tuple[Buffer, ...]:
+    tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[Buffer], *,
+    deadline: float = math.inf,
+) -> tuple[Buffer, ...]:  # fmt: skip
     """The buffers with slots that keep the period, none of which can be one less by itself.
 
     First as many as frames are in it where every task starts as early as it can, then less as far as the period stays,
-    the largest buffers first."""
+    the largest buffers first, until the deadline (of `time.monotonic`)."""
     starts = earliest_starts(event_graph(tasks, schedule), period)
-    found = [replace(buffer, slots=_occupancy(tasks, starts, period, buffer, schedule.window)) for buffer in buffers]
-    for place in sorted(range(len(found)), key=lambda one: (-found[one].nbytes, one)):
-        while (slots := found[place].slots or 1) > 1:
-            fewer = [*found[:place], replace(found[place], slots=slots - 1), *found[place + 1 :]]
-            if period_s(event_graph(tasks, schedule, fewer), at_least=period) > period * (1 + 1e-12):
+    slots = [_occupancy(tasks, starts, period, buffer, schedule.window) for buffer in buffers]
+    found = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
+    if period_s(event_graph(tasks, schedule, found), at_least=period) > period * (1 + 1e-12):
+        # Tasks of no length wait for each other: with a slot for each frame inside buffers hold nothing back.
+        slots = [schedule.window] * len(buffers)
+    fewer = _Fewer(tasks, schedule, period, buffers, slots)
+    for place in sorted(range(len(buffers)), key=lambda one: (-buffers[one].nbytes, one)):
+        while slots[place] > 1 and time.monotonic() < deadline and fewer.keeps(place):
+            slots[place] -= 1
+    return tuple(replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True))
+
+
+class _Fewer:
+    """Whether the period stays with one slot less. From the starts found so far only what moves is followed."""
+
+    def __init__(
+        self, tasks: Sequence[TimedTask], schedule: Schedule, period: float, buffers: Sequence[Buffer],
+        slots: Sequence[int],
+    ) -> None:  # fmt: skip
+        held = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
+        plain = event_graph(tasks, schedule)
+        arcs = [(one, two, place) for place, b in enumerate(held) for one in b.readers for two in b.writers]
+        tails, heads, owners = (
+            np.array(column, np.int64) for column in (zip(*arcs, strict=True) if arcs else [()] * 3)
+        )
+        seconds = np.array([task.seconds for task in tasks])
+        counts = np.array(slots, np.int64)
+        owner = np.r_[np.full(len(plain.tails), -1), owners]
+        head = np.r_[plain.heads, heads]
+        order = np.argsort(head, kind="stable")
+        self.owner = owner[order]
+        self.graph = EventGraph(
+            plain.tasks,
+            np.r_[plain.tails, tails][order],
+            head[order],
+            np.r_[plain.seconds, seconds[tails]][order],
+            np.r_[plain.frames, counts[owners]][order],
+        )
+        self.least = 1e-12 * max(period, float(seconds.max(initial=0.0)), 1e-300)
+        self.instant = not seconds.all()
+        for slack in (0.0, 1e-12, 1e-10, 1e-9):  # circles of the period itself may gain by rounding
+            self.period = period * (1 + slack)
+            self.starts = np.full(plain.nodes, -math.inf)
+            self.starts[plain.tasks] = 0.0
+            if self._settles(self.graph, self.starts):
                 break
-            found = fewer
-    return tuple(found)
+
+    def keeps(self, place: int) -> bool:
+        """Takes one slot of the buffer, if the period stays."""
+        fewer = replace(self.graph, frames=self.graph.frames - (self.owner == place))
+        starts = self.starts.copy()
+        if not self._settles(fewer, starts) or (self.instant and not _live(fewer)):
+            return False
+        self.graph, self.starts = fewer, starts
+        return True
+
+    def _settles(self, graph: EventGraph, starts: npt.NDArray[np.float64]) -> bool:
+        weights = graph.seconds - self.period * graph.frames
+        return positive_cycle(graph, weights, starts, self.least) is None
+
+
+def _live(graph: EventGraph) -> bool:
+    try:
+        check_live(graph)
+    except Deadlock:
+        return False
+    return True
 
 
 def _occupancy(
@@ -55,43 +117,14 @@ def _occupancy(
     return min(window, max(1, math.ceil((end - begin) / period - 1e-9))) if period > 0 else 1
 
 
-def most_frames(graph: EventGraph, buffer: Buffer) -> int:
-    """The most frames that are in the buffer at once in any run: the fewest frames on any way from a reader's end to a
-    writer's start, of the readers and writers the most."""
-    return int(_frames_between(graph, buffer.readers)[:, list(buffer.writers)].max())
-
-
-def apart(graph: EventGraph, buffers: Sequence[Buffer]) -> frozenset[tuple[int, int]]:
-    """Pairs (first < second) of buffers that are never in use at the same time, in any run, whatever the frames: they
-    may lie in the same bytes. The graph knows the buffers' slots."""
-    readers = sorted({reader for buffer in buffers for reader in buffer.readers})
-    place = {reader: row for row, reader in enumerate(readers)}
-    between = _frames_between(graph, readers)
-
-    def behind(first: Buffer, second: Buffer) -> int:
-        rows = [place[reader] for reader in first.readers]
-        return int(between[np.ix_(rows, list(second.writers))].max())
-
-    found = set()
-    for one in range(len(buffers)):
-        for two in range(one + 1, len(buffers)):
-            # A writer of `two` is at most so many frames ahead of the readers of `one`, and the other way round.
-            if behind(buffers[one], buffers[two]) + behind(buffers[two], buffers[one]) <= 1:
-                found.add((one, two))
-    return frozenset(found)
-
-
-def _frames_between(graph: EventGraph, sources: Sequence[int]) -> npt.NDArray[np.int64]:
-    """By source and node: the fewest frames on any way of one arc or more, far above any count where there is none."""
-    firsts = np.flatnonzero(np.r_[True, graph.heads[1:] != graph.heads[:-1]])
-    targets = graph.heads[firsts]
-    found = np.full((len(sources), graph.nodes), _FAR, np.int64)
-    at = np.full((len(sources), graph.nodes), _FAR, np.int64)
-    at[np.arange(len(sources)), list(sources)] = 0
-    while True:
-        reached = np.minimum.reduceat(at[:, graph.tails] + graph.frames, firsts, axis=1)
-        better = reached < found[:, targets]
-        if not better.any():
-            return found
-        found[:, targets] = np.where(better, reached, found[:, targets])
-        at = found
+def conflicts(buffers: Sequence[Buffer], between: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Pairs (first < second) of buffers that are in use at once in some run, for whatever frames; all others may lie in
+    the same bytes. `between`: the `frames_between` of tasks, under the buffers' slots."""
+    count = len(buffers)
+    ahead = np.zeros((count, count), np.int64)
+    for one, buffer in enumerate(buffers):
+        reached = between[list(buffer.readers)].max(axis=0)
+        ahead[one] = [reached[list(other.writers)].max() for other in buffers]
+    # A writer of the one is at most so many frames ahead of the readers of the other, and the other way round.
+    both = ahead + ahead.T
+    return [(one, two) for one in range(count) for two in range(one + 1, count) if both[one, two] > 1]

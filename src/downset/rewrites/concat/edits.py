@@ -14,6 +14,7 @@ import numpy as np
 from downset.graph.core import ABSENT, Op
 from downset.graph.edit import Edit
 from downset.graph.kinds import FUSED_CONV, kind_of
+from downset.graph.parts import along, summed
 from downset.rewrites.concat.operands import (
     concat_axis,
     maker,
@@ -46,10 +47,12 @@ def flatten_images(edit: Edit, site: int, reader: int, accumulate: Accumulate) -
     concat, op = graph.ops[site], graph.ops[reader]
     result = graph.tensors[op.outputs[0]]
     whole = graph.tensors[concat.outputs[0]].shape[1]
-    ops, parts = [], []
+    ops, parts, start = [], [], 0
     for number, tensor in enumerate(concat.inputs):
         width = result.shape[1] * graph.tensors[tensor].shape[1] // whole
-        made = edit.add_tensor(f"{result.name}/part{number}", (result.shape[0], width), result)
+        part = along(result.name, 1, start, start + width)
+        made = edit.add_tensor(f"{result.name}/part{number}", (result.shape[0], width), result, part=part)
+        start += width
         ops.append(Op(f"{op.name}/part{number}", op.kind, (tensor,), (made,), dict(op.attrs)))
         parts.append(made)
     ops.append(Op(f"{concat.name}/after/{op.name}", "Concat", tuple(parts), op.outputs, {"axis": 1}))
@@ -71,7 +74,9 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
         stop = start + graph.tensors[tensor].shape[axis]
         shape = list(result.shape)
         shape[axis] = (stop - start) * made_channels // whole
-        made = edit.add_tensor(f"{result.name}/part{number}", shape, result)
+        first = start * made_channels // whole
+        held = along(result.name, axis, first, first + shape[axis])
+        made = edit.add_tensor(f"{result.name}/part{number}", shape, result, part=held)
         attrs = dict(op.attrs)
         if kind_of(op.kind).category == "convolution":
             attrs["group"] = int(op.attrs.get("group", 1)) * (stop - start) // whole
@@ -132,8 +137,10 @@ def split_sum(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> Non
         no_bias = (_zeros_like(edit, op.inputs[2]),)
     ops: list[Op] = []
     parts: list[int] = []
-    for number, (tensor, weights) in enumerate(_cut_weights(edit, concat, op)):
-        made = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result)
+    cuts = _cut_weights(edit, concat, op)
+    for number, (tensor, weights, (start, stop)) in enumerate(cuts):
+        held = summed(result.name, start, stop)
+        made = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result, part=held)
         bias = op.inputs[2:3] if number == 0 else no_bias
         ops.append(Op(f"{op.name}/partial{number}", op.kind, (tensor, weights, *bias), (made,), dict(attrs)))
         parts.append(made)
@@ -145,18 +152,25 @@ def split_sum(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> Non
         total = parts[0]
         for number, part in enumerate(parts[1:], start=1):
             last = number == len(parts) - 1
-            into = op.outputs[0] if last else edit.add_tensor(f"{result.name}/sum{number}", result.shape, result)
+            into = op.outputs[0] if last else _sum_so_far(edit, op, number, cuts[number][2][1])
             ops.append(Op(f"{op.name}/add{number}", "Add", (total, part), (into,), dict(fused if last else layout)))
             total = into
     edit.replace(reader, ops)
 
 
-def _cut_weights(edit: Edit, concat: Op, op: Op) -> list[tuple[int, int]]:
-    """By part: its tensor, and the weights that read it."""
+def _sum_so_far(edit: Edit, op: Op, number: int, stop: int) -> int:
+    """A tensor for the sum of the products with all channels before `stop`."""
+    result = edit.graph.tensors[op.outputs[0]]
+    return edit.add_tensor(f"{result.name}/sum{number}", result.shape, result, part=summed(result.name, 0, stop))
+
+
+def _cut_weights(edit: Edit, concat: Op, op: Op) -> list[tuple[int, int, tuple[int, int]]]:
+    """By part: its tensor, the weights that read it, and the channels [start, stop) that they are for."""
     axis, start, found = concat_axis(edit.graph, concat), 0, []
     for number, tensor in enumerate(concat.inputs):
         stop = start + edit.graph.tensors[tensor].shape[axis]
-        found.append((tensor, part_constant(edit, op.inputs[1], summed_axis(op), start, stop, f"/part{number}")))
+        weights = part_constant(edit, op.inputs[1], summed_axis(op), start, stop, f"/part{number}")
+        found.append((tensor, weights, (start, stop)))
         start = stop
     return found
 
@@ -166,12 +180,11 @@ def _accumulated(edit: Edit, site: int, reader: int) -> None:
     one activates."""
     graph = edit.graph
     concat, op = graph.ops[site], graph.ops[reader]
-    result = graph.tensors[op.outputs[0]]
     plain = {key: value for key, value in op.attrs.items() if not key.startswith("activation")}
     ops: list[Op] = []
     total, last = ABSENT, len(concat.inputs) - 1
-    for number, (tensor, weights) in enumerate(_cut_weights(edit, concat, op)):
-        into = op.outputs[0] if number == last else edit.add_tensor(f"{result.name}/sum{number}", result.shape, result)
+    for number, (tensor, weights, (_, stop)) in enumerate(_cut_weights(edit, concat, op)):
+        into = op.outputs[0] if number == last else _sum_so_far(edit, op, number, stop)
         inputs = (tensor, weights, *op.inputs[2:3]) if number == 0 else (tensor, weights, ABSENT, total)
         attrs = op.attrs if number == last else plain
         ops.append(
@@ -188,11 +201,10 @@ def split_product(edit: Edit, site: int, reader: int, accumulate: Accumulate) ->
     if "layout" in op.attrs:  # TFLite's has no such input
         split_sum(edit, site, reader, accumulate)
         return
-    result = graph.tensors[op.outputs[0]]
     ops: list[Op] = []
     total, last = ABSENT, len(concat.inputs) - 1
-    for number, (tensor, weights) in enumerate(_cut_weights(edit, concat, op)):
-        into = op.outputs[0] if number == last else edit.add_tensor(f"{result.name}/sum{number}", result.shape, result)
+    for number, (tensor, weights, (_, stop)) in enumerate(_cut_weights(edit, concat, op)):
+        into = op.outputs[0] if number == last else _sum_so_far(edit, op, number, stop)
         inputs = (tensor, weights, *op.inputs[2:3]) if number == 0 else (tensor, weights, total)
         attrs = dict(op.attrs) if number == 0 else {**op.attrs, "beta": 1.0}
         ops.append(Op(f"{op.name}/partial{number}", "Gemm", inputs, (into,), attrs))

@@ -1,0 +1,98 @@
+"""What is proven so far of the tensors of a rewritten network, and how it is seen from another tensor's side."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.equivalence.meaning import fused, number
+from downset.equivalence.network import ABSENT, Network, Value
+
+__all__ = ["Box", "Claim", "Unproven", "Views", "array_of", "scales_of", "whole"]
+
+Box = tuple[tuple[int, int], ...]
+"""By axis: which positions, half-open."""
+
+
+class Unproven(Exception):
+    """What cannot be shown of an operator; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A tensor holds a box of the tensor `of` of the original. With `terms` it holds sums instead: of the products with
+    the input channels [start, stop) of the operator that makes `of`, and the bias where `biased`, not activated."""
+
+    of: int
+    box: Box
+    terms: tuple[int, int] | None = None
+    biased: bool = False
+
+
+def whole(value: Value) -> Box:
+    if value.shape is None:
+        raise Unproven(f"the shape of {value.label!r} is not known")
+    return tuple((0, extent) for extent in value.shape)
+
+
+def array_of(value: Value) -> npt.NDArray[np.generic]:
+    """A constant as an array. Raises Unproven for packed, sparse and unknown types."""
+    content = value.content() if value.content is not None else b""
+    try:
+        return np.frombuffer(content, np.dtype(value.dtype)).reshape(value.shape or ())
+    except (TypeError, ValueError):
+        raise Unproven(f"the constant {value.label!r} is of a type or form that cannot be cut") from None
+
+
+def scales_of(value: Value, box: Box) -> object:
+    """The quantization of a box: where there is a scale for each channel, those of the channels in it."""
+    if value.scales is None:
+        return None
+    scales, zeros, axis = value.scales
+    if len(scales) == 1:
+        return scales, zeros
+    start, stop = box[axis]
+    return scales[start:stop], zeros[start:stop]
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """The original, and the concatenations through which a part is a part of something larger too."""
+
+    network: Network
+    joined: Mapping[int, tuple[tuple[int, int, int], ...]] = field(init=False)
+    """By value: (the concatenation's result, its axis, where the value begins)."""
+
+    def __post_init__(self) -> None:
+        joined: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for node in self.network.nodes:
+            if node.kind in ("Concat", "CONCATENATION") and fused(node) is None and ABSENT not in node.inputs:
+                result = self.network.values[node.outputs[0]]
+                axis, start = number(node, "axis", 0), 0
+                axis += len(result.shape or ()) if axis < 0 else 0
+                for value in node.inputs:
+                    part = self.network.values[value]
+                    if part.shape is None or result.shape is None or axis >= len(part.shape):
+                        break
+                    # One with another scale is rescaled by the concatenation.
+                    if part.scales == result.scales and part.dtype == result.dtype:
+                        joined[value].append((node.outputs[0], axis, start))
+                    start += part.shape[axis]
+        object.__setattr__(self, "joined", {value: tuple(found) for value, found in joined.items()})
+
+    def boxes(self, claim: Claim, target: int) -> Iterator[Box]:
+        """The boxes of `target` that a tensor of this claim holds: directly, or as a piece of what was joined."""
+        if claim.terms is not None:
+            return
+        stack = [(claim.of, claim.box)]
+        while stack:
+            of, box = stack.pop()
+            if of == target:
+                yield box
+            for result, axis, start in self.joined.get(of, ()):
+                moved = (*box[:axis], (box[axis][0] + start, box[axis][1] + start), *box[axis + 1 :])
+                stack.append((result, moved))

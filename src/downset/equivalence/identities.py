@@ -1,0 +1,238 @@
+"""The local identities: that an operator makes a part of what the original's operator makes, from parts of its inputs.
+
+Each function proves one operator, from claims about its inputs that are proven already, or raises Unproven. None knows
+how the network was rewritten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from downset.equivalence.claims import Box, Claim, Unproven, Views, array_of, scales_of, whole
+from downset.equivalence.meaning import fused, number, others
+from downset.equivalence.network import ABSENT, Network, Node, Value
+
+__all__ = [
+    "Place",
+    "elementwise",
+    "flattened",
+    "global_pool",
+    "joined",
+    "kept",
+    "normalised",
+    "padded",
+    "same_type",
+    "shape_is",
+    "sliced",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An operator of the rewritten network, what is known of its inputs, and the original's side."""
+
+    node: Node
+    second: Network
+    first: Network
+    views: Views
+    claims: dict[int, Claim]
+
+    def value(self, position: int) -> Value | None:
+        """The input at this position, or None."""
+        given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
+        return None if given == ABSENT else self.second.values[given]
+
+    def holds(self, position: int, target: int, box: Box) -> None:
+        """Prove that an input holds this box of a value of the original."""
+        given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
+        if ABSENT in (given, target):
+            if given != target:
+                raise Unproven(f"input {position} is there in one of the files only")
+            return
+        original = self.first.values[target]
+        if original.content is not None:
+            _same_constant(self.second.values[given], original, box)
+            return
+        claim = self.claims.get(given)
+        if claim is None or box not in self.views.boxes(claim, target):
+            raise Unproven(f"input {position} does not hold {_said(box)} of {original.label!r}")
+
+    def boxes(self, position: int, target: int) -> list[Box]:
+        """The boxes of a value of the original that an input holds."""
+        given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
+        claim = self.claims.get(given)
+        return [] if claim is None else list(self.views.boxes(claim, target))
+
+
+def _said(box: Box) -> str:
+    return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"
+
+
+def _same_constant(value: Value, original: Value, box: Box) -> None:
+    """A constant holds the box of another."""
+    if value.content is None:
+        raise Unproven(f"{value.label!r} is no constant")
+    if original.shape is not None and box == whole(original) and value.form == original.form:
+        same = value.same_content(original)
+    else:
+        cut = array_of(original)[tuple(slice(*along) for along in box)]
+        mine = array_of(value)
+        same = mine.dtype == cut.dtype and mine.shape == cut.shape and mine.tobytes() == cut.tobytes()
+        same = same and scales_of(value, tuple((0, extent) for extent in mine.shape)) == scales_of(original, box)
+    if not same:
+        raise Unproven(f"the constant {value.label!r} is not {_said(box)} of {original.label!r}")
+
+
+def kept(place: Place, node: Node) -> None:
+    """The original's operator itself, on whole inputs."""
+    mine = place.node
+    if mine.kind != node.kind or mine.settings != node.settings or len(mine.inputs) != len(node.inputs):
+        raise Unproven("its kind or settings are others")
+    if mine.bodies or node.bodies:
+        raise Unproven("it holds graphs, which are not followed in a rewritten network")
+    for position, target in enumerate(node.inputs):
+        box = whole(place.first.values[target]) if target != ABSENT else ()
+        place.holds(position, target, box)
+
+
+def elementwise(place: Place, node: Node, out: Box) -> None:
+    """Every element follows from the same element of each input, which is broadcast from the right."""
+    _same_settings(place.node, node)
+    if len(place.node.inputs) != len(node.inputs):
+        raise Unproven("it has another number of inputs")
+    if node.settings.keys() & {"axis", "broadcast"}:  # before version 7 of ONNX's operators
+        raise Unproven("it broadcasts in its own way")
+    sizes = [stop for _, stop in whole(place.first.values[node.outputs[0]])]
+    for position, target in enumerate(node.inputs):
+        shape = () if target == ABSENT else place.first.values[target].shape
+        if shape is None:
+            raise Unproven(f"the shape of input {position} is not known")
+        tail, full = out[len(out) - len(shape) :], sizes[len(out) - len(shape) :]
+        if len(shape) > len(out) or any(extent not in (1, size) for extent, size in zip(shape, full, strict=True)):
+            raise Unproven(f"input {position} does not broadcast to the result")
+        box = tuple((0, 1) if extent == 1 else along for extent, along in zip(shape, tail, strict=True))
+        place.holds(position, target, box)
+
+
+def normalised(place: Place, node: Node, out: Box) -> None:
+    """A BatchNormalization that only scales and shifts each channel by constants."""
+    _same_settings(place.node, node)
+    if number(node, "training_mode", 0) or len(node.inputs) != 5:
+        raise Unproven("it learns")
+    place.holds(0, node.inputs[0], out)
+    for position in range(1, 5):
+        place.holds(position, node.inputs[position], (out[1],))
+
+
+def global_pool(place: Place, node: Node, out: Box) -> None:
+    """Each channel by itself."""
+    _same_settings(place.node, node)
+    place.holds(0, node.inputs[0], (*out[:2], *whole(place.first.values[node.inputs[0]])[2:]))
+
+
+def flattened(place: Place, node: Node, out: Box) -> None:
+    """Rows are contiguous and channels come first: channels of an image are a stretch of its flattened row."""
+    _same_settings(place.node, node)
+    full = whole(place.first.values[node.inputs[0]])
+    pixels = int(np.prod([stop for _, stop in full[2:]], dtype=np.int64))
+    if number(node, "axis", 1) != 1 or out[0] != full[0] or any(edge % pixels for edge in out[1]):
+        raise Unproven("it flattens something else")
+    place.holds(0, node.inputs[0], (full[0], (out[1][0] // pixels, out[1][1] // pixels), *full[2:]))
+
+
+def joined(place: Place, out: Claim) -> None:
+    """A concatenation of boxes that lie one behind the other."""
+    node = place.node
+    if fused(node) is not None:
+        raise Unproven("something is fused to it")
+    axis = number(node, "axis", 0)
+    axis += len(out.box) if axis < 0 else 0
+    at = out.box[axis][0]
+    for position in range(len(node.inputs)):
+        fitting = [
+            box
+            for box in place.boxes(position, out.of)
+            if box[axis][0] == at and box[:axis] + box[axis + 1 :] == out.box[:axis] + out.box[axis + 1 :]
+        ]
+        if not fitting:
+            raise Unproven(f"input {position} is not the part that follows at {at}")
+        at = fitting[0][axis][1]
+    if at != out.box[axis][1]:
+        raise Unproven(f"its inputs end at {at}, not at {out.box[axis][1]}")
+
+
+def sliced(place: Place, out: Claim) -> None:
+    """A Slice in steps of one, of what its input holds."""
+    starts, ends, axes, steps = (_integers(place, position) for position in range(1, 5))
+    if starts is None or ends is None or any(step != 1 for step in steps or ()):
+        raise Unproven("it does not slice in steps of one")
+    for box in place.boxes(0, out.of):
+        cut = list(box)
+        for start, end, axis in zip(starts, ends, axes if axes is not None else range(len(starts)), strict=True):
+            low, high = box[axis]
+            if not 0 <= start <= end or not 0 <= axis < len(box):
+                raise Unproven("it counts from the end")
+            cut[axis] = (min(low + start, high), min(low + end, high))
+        if tuple(cut) == out.box:
+            return
+    raise Unproven(f"it does not cut {_said(out.box)} out")
+
+
+def padded(place: Place, node: Node, out: Box) -> None:
+    """Padding with a constant: what the part adds lies outside the original too, and the other way round."""
+    _same_settings(place.node, node, without=frozenset({"pads"}))
+    if node.settings.get("mode", (3, b"constant")) != (3, b"constant") and node.kind != "PAD":
+        raise Unproven("it pads with what it reads")
+    held = place.boxes(0, node.inputs[0])
+    if not held:
+        raise Unproven("its input holds nothing of the original's")
+    given = held[0]
+    ours, theirs = _pads(place.node, place.second, len(out)), _pads(node, place.first, len(out))
+    for position in range(2, max(len(node.inputs), len(place.node.inputs))):
+        place.holds(position, node.inputs[position], ())
+    full = whole(place.first.values[node.inputs[0]])
+    for along, read, (_, extent), mine, its in zip(out, given, full, ours, theirs, strict=True):
+        low, high = along[0] - its[0], along[1] - its[0]
+        if read[0] - mine[0] != low or read[1] + mine[1] != high:
+            raise Unproven("its pads put the part somewhere else")
+        if max(low, 0) < read[0] or min(high, extent) > read[1]:
+            raise Unproven("it pads where the original reads")
+
+
+def _pads(node: Node, network: Network, rank: int) -> list[tuple[int, int]]:
+    if len(node.inputs) < 2:
+        flat = node.settings.get("pads", (7, ()))
+        values = np.asarray(flat[1] if isinstance(flat, tuple) else ())
+    else:
+        values = array_of(network.values[node.inputs[1]])
+    if values.size != 2 * rank or len(node.inputs) > 3:
+        raise Unproven("its pads are not understood")
+    pairs = values if values.ndim == 2 else values.reshape(2, rank).T
+    return [(int(begin), int(end)) for begin, end in pairs]
+
+
+def _integers(place: Place, position: int) -> list[int] | None:
+    value = place.value(position)
+    return None if value is None else [int(item) for item in array_of(value).reshape(-1).tolist()]
+
+
+def _same_settings(mine: Node, original: Node, *, without: frozenset[str] = frozenset()) -> None:
+    if mine.kind != original.kind or others(mine, without=without) != others(original, without=without):
+        raise Unproven(f"{mine.kind} has other settings than {original.kind} {original.label!r}")
+
+
+def shape_is(value: Value, box: Box) -> None:
+    """Where the file states a shape, it is the box's."""
+    sizes = tuple(stop - start for start, stop in box)
+    if value.shape is not None and value.shape != sizes:
+        raise Unproven(f"{value.label!r} has the shape {list(value.shape)}, not {list(sizes)}")
+
+
+def same_type(value: Value, original: Value, box: Box) -> None:
+    """A part has the element type and the scales of what it is a part of."""
+    if value.dtype and original.dtype and value.dtype != original.dtype:
+        raise Unproven(f"{value.label!r} has another element type")
+    if scales_of(value, tuple((0, stop - start) for start, stop in box)) != scales_of(original, box):
+        raise Unproven(f"{value.label!r} has another quantization")

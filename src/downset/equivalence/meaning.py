@@ -1,0 +1,142 @@
+"""What operators of both formats mean, as far as proofs about parts need it: windows, channels, fused activations.
+
+A small vocabulary of its own, written from the formats' specifications: it shares nothing with the tables of planning.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from downset.equivalence.network import Node
+
+__all__ = ["ELEMENTWISE", "Along", "base_kind", "channels_axis", "fused", "integers", "number", "others", "windows"]
+
+_ONNX = (
+    "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Celu "
+    "Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN "
+    "LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Shrink "
+    "Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor "
+    "com.microsoft::BiasGelu com.microsoft::FastGelu com.microsoft::Gelu com.microsoft::QuickGelu "
+)
+_TFLITE = (
+    "ABS ADD ADD_N CAST CEIL COS DEQUANTIZE DIV ELU EQUAL EXP FLOOR FLOOR_DIV FLOOR_MOD GELU GREATER GREATER_EQUAL "
+    "HARD_SWISH LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC MAXIMUM MINIMUM MUL NEG "
+    "NOT_EQUAL POW PRELU QUANTIZE RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 ROUND RSQRT SELECT_V2 SIGN SIN SQRT SQUARE "
+    "SQUARED_DIFFERENCE SUB TANH "
+)
+ELEMENTWISE = frozenset((_ONNX + _TFLITE).split())
+"""Each element of the result follows from the same element of every input, broadcast from the right."""
+
+_WINDOWED = frozenset({"Conv", "AveragePool", "MaxPool", "LpPool"})
+_TFLITE_WINDOWED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"})
+_PLACED = frozenset(
+    {
+        "activation", "activation_params", "auto_pad", "ceil_mode", "dilations", "fusedActivationFunction", "group",
+        "kernel_shape", "pads", "strides",
+    }
+)  # fmt: skip
+"""Settings of windowed operators that are compared by what they mean, not as they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """A window along one axis: it covers `reach` positions, moves by `stride`, and begins `pad_begin` before the first.
+    `made`: how many positions of the result there are, rounded down; `left`: how many of the input the last leaves."""
+
+    size: int
+    stride: int
+    dilation: int
+    pad_begin: int
+    pad_end: int
+    made: int
+
+    @property
+    def reach(self) -> int:
+        return (self.size - 1) * self.dilation + 1
+
+
+def base_kind(node: Node) -> str:
+    """The kind, of a convolution whether or not something is fused to it."""
+    return "Conv" if node.kind == "com.microsoft::FusedConv" else node.kind
+
+
+def windowed(node: Node) -> bool:
+    return base_kind(node) in _WINDOWED or node.kind in _TFLITE_WINDOWED
+
+
+def channels_axis(node: Node, rank: int) -> int:
+    return rank - 1 if node.kind in _TFLITE_WINDOWED else 1
+
+
+def fused(node: Node) -> Hashable:
+    """The activation that an operator computes on its result; None where there is none."""
+    if "fusedActivationFunction" in node.settings:
+        return node.settings["fusedActivationFunction"] or None
+    kind = node.settings.get("activation")
+    return None if kind is None else (kind, node.settings.get("activation_params"))
+
+
+def others(node: Node, *, without: frozenset[str] = _PLACED) -> Mapping[str, Hashable]:
+    """The settings that have to be equal as they are written."""
+    return {key: value for key, value in node.settings.items() if key not in without}
+
+
+def number(node: Node, name: str, default: int) -> int:
+    """An integer setting. ONNX's carry the number of their type."""
+    value = node.settings.get(name, default)
+    if isinstance(value, tuple):
+        value = value[1]
+    if not isinstance(value, int):
+        raise ValueError(name)
+    return int(value)
+
+
+def real(node: Node, name: str, default: float) -> float:
+    """A float setting of ONNX."""
+    value = node.settings.get(name)
+    return default if not isinstance(value, tuple) else float(struct.unpack("<f", value[1])[0])
+
+
+def integers(node: Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
+    """A setting of several integers of ONNX."""
+    value = node.settings.get(name)
+    return tuple(default) if not isinstance(value, tuple) else tuple(value[1])
+
+
+def windows(node: Node, size: Sequence[int], kernel: Sequence[int] | None) -> tuple[Along, ...]:
+    """A window for each spatial axis, of an input of these sizes. `kernel`: of the weights, where there are any. Raises
+    ValueError for what is not understood."""
+    rank = len(size)
+    if node.kind in _TFLITE_WINDOWED:
+        shape = tuple(kernel or (number(node, "filterHeight", 0), number(node, "filterWidth", 0)))
+        strides: tuple[int, ...] = (number(node, "strideH", 1), number(node, "strideW", 1))
+        dilations: tuple[int, ...] = (number(node, "dilationHFactor", 1) or 1, number(node, "dilationWFactor", 1) or 1)
+        how, pads = "SAME_UPPER" if number(node, "padding", 0) == 0 else "VALID", (0,) * (2 * rank)
+    else:
+        shape = tuple(kernel or integers(node, "kernel_shape", ()))
+        strides, dilations = integers(node, "strides", (1,) * rank), integers(node, "dilations", (1,) * rank)
+        pads = integers(node, "pads", (0,) * (2 * rank))
+        stated = node.settings.get("auto_pad")
+        how = stated[1].decode() if isinstance(stated, tuple) and isinstance(stated[1], bytes) else "NOTSET"
+    if kernel and integers(node, "kernel_shape", kernel) != tuple(kernel):
+        raise ValueError("kernel_shape")
+    if not len(shape) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
+        raise ValueError("window")
+    found = []
+    for axis in range(rank):
+        reach = (shape[axis] - 1) * dilations[axis] + 1
+        begin, end = pads[axis], pads[axis + rank]
+        if how in ("SAME_UPPER", "SAME_LOWER"):
+            total = max((-(-size[axis] // strides[axis]) - 1) * strides[axis] + reach - size[axis], 0)
+            small, large = total // 2, total - total // 2
+            begin, end = (small, large) if how == "SAME_UPPER" else (large, small)
+        elif how == "VALID":
+            begin = end = 0
+        elif how != "NOTSET":
+            raise ValueError("auto_pad")
+        room = size[axis] + begin + end - reach
+        made = (-(-room // strides[axis]) if number(node, "ceil_mode", 0) else room // strides[axis]) + 1
+        found.append(Along(shape[axis], strides[axis], dilations[axis], begin, end, made))
+    return tuple(found)

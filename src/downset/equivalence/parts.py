@@ -1,0 +1,229 @@
+"""A rewritten network is the original where every tensor of it is proven, in the order of the file, to hold what the
+certificate says: a part of a tensor of the original, or a sum on the way to one.
+
+The certificate is only a list of what to prove. Each operator is proven by one local identity (`identities`, `sums`)
+from what is proven of its inputs. The outputs must come out whole, operators with effects must be the original's own
+and in its order, and what the outside knows by name must be there. Complexity: linear in operators, and in the bytes of
+constants that are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from downset.equivalence import identities, sums
+from downset.equivalence.bijection import check_bijection, find_bijection
+from downset.equivalence.claims import Box, Claim, Unproven, Views, whole
+from downset.equivalence.effects import order_difference
+from downset.equivalence.identities import Place
+from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
+from downset.equivalence.network import ABSENT, Body, Network, Node
+from downset.equivalence.windows import window
+from downset.graph.parts import Part
+
+__all__ = ["check_parts"]
+
+
+def check_parts(first: Network, second: Network, parts: Mapping[str, Part]) -> tuple[str | None, bool]:
+    """(the first thing that cannot be proven, or None; whether every element is computed as before). `parts`: what the
+    certificate says of tensors of `second`, by their labels."""
+    proof = _Proof(first, second, parts)
+    try:
+        proof.whole()
+    except Unproven as reason:
+        return str(reason), False
+    return None, not proof.summed
+
+
+class _Proof:
+    def __init__(self, first: Network, second: Network, parts: Mapping[str, Part]) -> None:
+        self.first, self.second, self.parts = first, second, parts
+        self.views = Views(first)
+        self.claims: dict[int, Claim] = {}
+        self.kept: dict[int, int] = {}
+        self.states: dict[int, int] = {}
+        self.summed = False
+        self.label_of: dict[str, int] = {}
+        for at, value in enumerate(first.values):  # the main graph's come first: other graphs may use its names again
+            self.label_of.setdefault(value.label, at)
+        self.maker = {value: node for node in first.nodes for value in node.outputs if value != ABSENT}
+        self.node_of = {id(node): at for at, node in enumerate(first.nodes)}
+
+    def whole(self) -> None:
+        first, second = self.first, self.second
+        self._same_world()
+        self._other_bodies()
+        self._inputs()
+        for at in second.bodies[0].nodes:
+            node = second.nodes[at]
+            try:
+                self._operator(at, node)
+            except Unproven as reason:
+                raise Unproven(f"{node.kind} {node.label!r}: {reason}") from None
+            except (IndexError, KeyError, TypeError, ValueError) as error:  # ranks and settings that contradict
+                raise Unproven(f"{node.kind} {node.label!r} is malformed ({type(error).__name__})") from None
+        for one, other in zip(first.bodies[0].outputs, second.bodies[0].outputs, strict=True):
+            if self.claims.get(other) != self._all_of(one):
+                raise Unproven(f"the output {first.values[one].label!r} does not come out whole")
+        for name, value in first.named.items():
+            if first.values[value].content is not None or self.claims.get(second.named[name]) != self._all_of(value):
+                raise Unproven(f"{name} is another tensor, or a constant")
+        values = {claim.of: value for value, claim in self.claims.items()} | self.states
+        said = order_difference(first, second, self.kept, values)
+        if said:
+            raise Unproven(said)
+
+    def _same_world(self) -> None:
+        first, second = self.first, self.second
+        for key, value in first.settings.items():
+            if second.settings.get(key) != value:
+                raise Unproven(f"they differ in {key}")
+        for key, value in second.settings.items():
+            if key not in first.settings and (key, value) != ("version of operator set 'com.microsoft'", 1):
+                raise Unproven(f"they differ in {key}")
+        if first.named.keys() != second.named.keys():
+            raise Unproven("they differ in the names of inputs or outputs")
+        for ours, theirs in zip(_ends(first), _ends(second), strict=True):
+            if len(ours) != len(theirs):
+                raise Unproven("they have other numbers of inputs or outputs")
+
+    def _other_bodies(self) -> None:
+        """Graphs that are called, not planned: they are not rewritten."""
+        ours, theirs = _without_main(self.first), _without_main(self.second)
+        said = check_bijection(ours, theirs, find_bijection(ours, theirs))
+        if said:
+            raise Unproven(said)
+
+    def _inputs(self) -> None:
+        for one, other in zip(self.first.bodies[0].inputs, self.second.bodies[0].inputs, strict=True):
+            ours, theirs = self.first.values[one], self.second.values[other]
+            if ours.form != theirs.form:
+                raise Unproven(f"the input {ours.label!r} has another type, shape or quantization")
+            self.claims[other] = self._all_of(one)
+        nodes = (self.second.nodes[at] for at in self.second.bodies[0].nodes)
+        for at in sorted({value for node in nodes for value in node.inputs} - {ABSENT}):
+            value = self.second.values[at]
+            original = self.label_of.get(value.label)
+            if value.keeps and original is not None and self.first.values[original].form == value.form:
+                self.claims[at] = self._all_of(original)
+                self.states[original] = at
+
+    def _all_of(self, value: int) -> Claim:
+        return Claim(value, whole(self.first.values[value]))
+
+    def _operator(self, at: int, node: Node) -> None:
+        place = Place(node, self.second, self.first, self.views, self.claims)
+        stated = [None if value == ABSENT else self._stated(value) for value in node.outputs]
+        original = self._original(node, stated)
+        if original is not None:
+            identities.kept(place, original)
+            self.kept[self.node_of[id(original)]] = at
+            for value, target in zip(node.outputs, original.outputs, strict=True):
+                if value != ABSENT:
+                    self._claim(value, self._all_of(target))
+            return
+        if node.effects or len(stated) != 1 or stated[0] is None:
+            raise Unproven("it is new, and has effects or several results")
+        self._claim(node.outputs[0], self._proven(place, stated[0]))
+
+    def _stated(self, value: int) -> Claim:
+        """What is to be proven of a result: what the certificate says, or that it is the tensor of its name."""
+        label = self.second.values[value].label
+        part = self.parts.get(label, Part(label))
+        of = self.label_of.get(part.of)
+        if of is None:
+            raise Unproven(f"nothing says what {label!r} holds")
+        box = list(whole(self.first.values[of]))
+        for axis, start, stop in part.box:
+            if not (0 <= axis < len(box) and 0 <= start < stop <= box[axis][1]):
+                raise Unproven(f"{label!r} is said to hold what {part.of!r} does not have")
+            box[axis] = (start, stop)
+        return Claim(of, tuple(box), part.terms)
+
+    def _original(self, node: Node, stated: list[Claim | None]) -> Node | None:
+        """The original's operator, where this one seems to be it: the results are its whole results, and it is of its
+        kind and reads as much."""
+        first = next((claim for claim in stated if claim is not None), None)
+        made = None if first is None else self.maker.get(first.of)
+        if made is None or made.kind != node.kind or made.settings != node.settings:
+            return None
+        if len(made.outputs) != len(node.outputs) or len(made.inputs) != len(node.inputs):
+            return None
+        for claim, target in zip(stated, made.outputs, strict=True):
+            if (claim is None) != (target == ABSENT) or (claim is not None and claim != self._all_of(target)):
+                return None
+        place = Place(node, self.second, self.first, self.views, self.claims)
+        try:
+            identities.kept(place, made)
+        except Unproven:
+            return made if len(node.outputs) > 1 or node.effects else None
+        return made
+
+    def _claim(self, value: int, claim: Claim) -> None:
+        mine, original = self.second.values[value], self.first.values[claim.of]
+        identities.shape_is(mine, claim.box)
+        identities.same_type(mine, original, claim.box)
+        self.claims[value] = claim
+
+    def _proven(self, place: Place, out: Claim) -> Claim:
+        """The claim that some identity proves; the reason of the last that could, where none does."""
+        node, original = place.node, self.maker.get(out.of)
+        if node.kind in ("Concat", "CONCATENATION"):
+            identities.joined(place, out)
+            return Claim(out.of, out.box)
+        if node.kind == "Slice" and (original is None or original.kind != "Slice" or place.boxes(0, out.of)):
+            identities.sliced(place, out)
+            return Claim(out.of, out.box)
+        if original is None:
+            raise Unproven(f"{self.first.values[out.of].label!r} is made by no operator")
+        sums_up = any(self.claims[value].terms for value in node.inputs if value in self.claims)
+        if out.terms is not None or sums_up:
+            self.summed = True
+            return self._sum(place, original, out)
+        self._identity(place, original, out.box)
+        return Claim(out.of, out.box)
+
+    def _sum(self, place: Place, original: Node, out: Claim) -> Claim:
+        if base_kind(place.node) == base_kind(original) and windowed(original):
+            return sums.partial_window(place, original, out)
+        if place.node.kind in ("Gemm", "MatMul", "FULLY_CONNECTED"):
+            return sums.partial_product(place, original, out)
+        return sums.added(place, original, out)
+
+    def _identity(self, place: Place, original: Node, box: Box) -> None:
+        kind = base_kind(place.node)
+        if windowed(original) and kind == base_kind(original):
+            window(place, original, box)
+        elif kind in ELEMENTWISE:
+            identities.elementwise(place, original, box)
+        elif kind in _IDENTITIES:
+            _IDENTITIES[kind](place, original, box)
+        else:
+            raise Unproven(f"no identity is known for parts of {kind}")
+
+
+_IDENTITIES = {
+    "BatchNormalization": identities.normalised,
+    "Flatten": identities.flattened,
+    "GlobalAveragePool": identities.global_pool,
+    "GlobalMaxPool": identities.global_pool,
+    "GlobalLpPool": identities.global_pool,
+    "Pad": identities.padded,
+    "PAD": identities.padded,
+    "PADV2": identities.padded,
+}
+
+
+def _ends(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return network.bodies[0].inputs, network.bodies[0].outputs
+
+
+def _without_main(network: Network) -> Network:
+    """The graphs of a file that its operators call by number."""
+    kept = [at for body in network.bodies[1:] for at in body.nodes]
+    new = {old: at for at, old in enumerate(kept)}
+    bodies = tuple(replace(body, nodes=tuple(new[at] for at in body.nodes)) for body in network.bodies[1:])
+    nothing = Body("", (), (), ())
+    nodes = tuple(network.nodes[at] for at in kept)
+    return Network(network.label, network.values, nodes, bodies or (nothing,))

@@ -1,0 +1,128 @@
+"""The identity of windows: a convolution or pool that makes some channels and rows of what the original's makes."""
+
+from __future__ import annotations
+
+from downset.equivalence.claims import Box, Unproven, whole
+from downset.equivalence.identities import Place
+from downset.equivalence.meaning import Along, base_kind, channels_axis, fused, number, others, windows
+from downset.equivalence.network import ABSENT, Network, Node, Value
+
+__all__ = ["check_window", "hold_weights", "same_window_kind", "window"]
+
+
+def window(place: Place, node: Node, out: Box) -> None:
+    """A convolution or pool makes some channels and rows of what the original's makes."""
+    if fused(place.node) != fused(node):
+        raise Unproven("its activation is another one")
+    same_window_kind(place.node, node)
+    axis = channels_axis(node, len(out))
+    weights = place.first.values[node.inputs[1]] if len(node.inputs) > 1 else None
+    given = _window_input(place, node, out, axis, _groups(node, place.first, axis), weights)
+    place.holds(0, node.inputs[0], given)
+    if weights is not None:
+        hold_weights(place, node, out[axis], None)
+        for position in range(2, max(len(node.inputs), len(place.node.inputs))):
+            target = node.inputs[position] if position < len(node.inputs) else ABSENT
+            place.holds(position, target, (out[axis],) if position == 2 else out)
+
+
+def same_window_kind(mine: Node, original: Node) -> None:
+    if base_kind(mine) != base_kind(original) or others(mine) != others(original):
+        raise Unproven(f"{mine.kind} has other settings than {original.kind} {original.label!r}")
+
+
+def hold_weights(place: Place, node: Node, made: tuple[int, int], summed: tuple[int, int] | None) -> None:
+    """The weights are those for these output channels, and (`summed`) for these input channels."""
+    weights = place.first.values[node.inputs[1]]
+    box = list(whole(weights))
+    box[out_axis(node)] = made
+    if summed is not None:
+        box[in_axis(node)] = summed
+    place.holds(1, node.inputs[1], tuple(box))
+
+
+def out_axis(node: Node) -> int:
+    return 3 if node.kind == "DEPTHWISE_CONV_2D" else 0
+
+
+def in_axis(node: Node) -> int:
+    return 3 if node.kind == "CONV_2D" else 1
+
+
+def _groups(node: Node, network: Network, axis: int) -> int:
+    if len(node.inputs) < 2:
+        return 0
+    channels = (network.values[node.inputs[0]].shape or ())[axis]
+    if node.kind == "DEPTHWISE_CONV_2D":
+        return channels
+    per_group = (network.values[node.inputs[1]].shape or ())[in_axis(node)]
+    groups = channels // per_group
+    if node.kind != "CONV_2D" and number(node, "group", 1) != groups:
+        raise Unproven("its groups do not divide its channels")
+    return groups
+
+
+def _window_input(place: Place, node: Node, out: Box, axis: int, groups: int, weights: Value | None) -> Box:
+    """The box of the input from which the operator makes this box of the result."""
+    source = place.first.values[node.inputs[0]]
+    size = whole(source)
+    candidates = place.boxes(0, node.inputs[0])
+    if not candidates:
+        raise Unproven(f"its input holds nothing of {source.label!r}")
+    channels = _channels_read(place, node, out[axis], axis, groups)
+    fitting = [box for box in candidates if box[axis] == channels and box[0] == out[0]]
+    if not fitting:
+        raise Unproven(f"its input does not hold the channels {channels[0]}:{channels[1]} of {source.label!r}")
+    check_window(place, node, out, fitting[0], size, axis, weights)
+    return fitting[0]
+
+
+def _channels_read(place: Place, node: Node, made: tuple[int, int], axis: int, groups: int) -> tuple[int, int]:
+    total = (place.first.values[node.inputs[0]].shape or ())[axis]
+    if groups == 0:  # a pool
+        return made
+    if groups == 1:
+        if number(place.node, "group", 1) != 1:
+            raise Unproven("it has groups")
+        return (0, total)
+    weights = place.first.values[node.inputs[1]].shape or ()
+    out_of_group, in_of_group = weights[out_axis(node)] // groups, total // groups
+    if made[0] % out_of_group or made[1] % out_of_group:
+        raise Unproven("it makes part of a group")
+    read = (made[0] // out_of_group, made[1] // out_of_group)
+    if node.kind not in ("CONV_2D", "DEPTHWISE_CONV_2D") and number(place.node, "group", 1) != read[1] - read[0]:
+        raise Unproven("it has another number of groups")
+    return (read[0] * in_of_group, read[1] * in_of_group)
+
+
+def check_window(place: Place, node: Node, out: Box, given: Box, size: Box, axis: int, weights: Value | None) -> None:
+    """Along every other axis the windows meet the same positions, and padding where the original's do."""
+    spatial = [at for at in range(1, len(out)) if at != axis]
+    kernel = None
+    if weights is not None:
+        shape = weights.shape or ()
+        kernel = shape[1:3] if node.kind in ("CONV_2D", "DEPTHWISE_CONV_2D") else shape[2:]
+    try:
+        ours = windows(place.node, [given[at][1] - given[at][0] for at in spatial], kernel)
+        theirs = windows(node, [size[at][1] for at in spatial], kernel)
+    except ValueError as error:
+        raise Unproven(f"its {error} is not understood") from None
+    for at, mine, original in zip(spatial, ours, theirs, strict=True):
+        _along(mine, original, out[at], given[at], size[at][1], averages=node.kind in ("AveragePool", "LpPool"))
+
+
+def _along(
+    mine: Along, its: Along, made: tuple[int, int], read: tuple[int, int], extent: int, *, averages: bool
+) -> None:
+    if (mine.size, mine.stride, mine.dilation) != (its.size, its.stride, its.dilation):
+        raise Unproven("its window is another one")
+    if mine.made != made[1] - made[0]:
+        raise Unproven(f"it makes {mine.made} positions, not {made[1] - made[0]}")
+    first = made[0] * its.stride - its.pad_begin
+    behind = (made[1] - 1) * its.stride - its.pad_begin + its.reach
+    if read[0] - mine.pad_begin != first:
+        raise Unproven("its windows begin somewhere else")
+    if max(first, 0) < read[0] or min(behind, extent) > read[1]:
+        raise Unproven("its windows need positions that it does not read")
+    if averages and (behind > extent + its.pad_end or behind > read[1] + mine.pad_end):
+        raise Unproven("its windows reach beyond the padding")

@@ -1,0 +1,68 @@
+"""What is written of a fit: the model file, what it says of itself, its weights, and the program that opens it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from downset import __version__
+from downset.errors import UnsupportedError
+from downset.fitting.candidates import Candidate, Job
+from downset.formats.onnx.data_files import bring_weights
+from downset.formats.onnx.fitted import foreign_operators, write_metadata
+from downset.formats.whole_files import copy_whole, write_whole
+from downset.formats.writing import WRITERS
+from downset.results import Fit
+from downset.runtimes.ort_script import session_program
+from downset.sessions import DEFAULT
+
+__all__ = ["note_operators", "ship"]
+
+
+def ship(job: Job, chosen: Candidate, result: Fit, *, output: Path, session: Path | None) -> Fit:
+    """Write what was chosen to `output`, each file whole or not at all; where `session` is given, also the program that
+    opens it by the settings that were measured. An original that is opened by default is copied as it is, to the
+    byte."""
+    program = _program(result, output, session) if session is not None else None
+    if WRITERS[job.form].weights_outside:
+        bring_weights(chosen.path, source=job.path, output=output)
+    file = chosen.path
+    if job.form == ".onnx" and (chosen.name != "original" or (result.session or DEFAULT) != DEFAULT):
+        file = job.scratch / f"shipped{job.form}"
+        write_metadata(chosen.path, file, _metadata(job, chosen, result))
+    copy_whole(file, output)
+    if program is not None and session is not None:
+        write_whole(session, program.encode(), source=job.path)
+    return replace(result, output_path=str(output), session_path=None if session is None else str(session))
+
+
+def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
+    graph = result.graph
+    sizes = (f"{graph.tensors[at].name}={','.join(map(str, graph.tensors[at].shape))}" for at in graph.inputs)
+    entries = {"version": __version__, "target": job.target.name, "file": chosen.name, "inputs": " ".join(sizes)}
+    if result.session is not None:
+        entries["session"] = result.session.name
+        if result.session.region_bytes is not None:
+            entries["region_bytes"] = str(result.session.region_bytes)
+    return entries
+
+
+def _program(result: Fit, output: Path, session: Path) -> str:
+    if result.taken is None:
+        why = next((note for note in result.notes if note.startswith("not ")), "nothing was measured")
+        raise UnsupportedError(f"no session is written: {why}")
+    graph = result.graph
+    inputs = {graph.tensors[at].name: (graph.tensors[at].shape, graph.tensors[at].dtype) for at in graph.inputs}
+    return session_program(output, result.taken, inputs, program=session, version=__version__)
+
+
+def note_operators(job: Job, chosen: Candidate) -> list[str]:
+    """What to say where the file that ships holds operators that only ONNX Runtime has, and the original does not."""
+    if job.form != ".onnx" or chosen.name == "original":
+        return []
+    had = foreign_operators(job.path)
+    has = {kind: count for kind, count in foreign_operators(chosen.path).items() if kind not in had}
+    if not has:
+        return []
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(has.items()))
+    return [f"the file holds operators of ONNX Runtime's own, which other runtimes do not read: {listed}"]

@@ -1,0 +1,48 @@
+"""The certificate of a rewritten network as bytes, and how a file carries it: in its own metadata."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+import msgspec
+
+from downset.errors import LoadError
+from downset.graph.parts import Part
+
+__all__ = ["METADATA_KEY", "packed_certificate", "read_certificate", "write_certificate"]
+
+METADATA_KEY = "downset.certificate"
+"""Of metadata_props in .onnx files (JSON), and of the metadata of .tflite files (JSON compressed by zlib)."""
+
+_VERSION = 1
+_LARGEST = 1 << 28
+
+
+class _Certificate(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    parts: dict[str, Part]
+
+
+def write_certificate(parts: Mapping[str, Part]) -> bytes:
+    """JSON. `parts`: by name of a tensor in the file, what it holds of the original's tensors."""
+    return msgspec.json.encode(_Certificate(_VERSION, dict(parts)))
+
+
+def packed_certificate(parts: Mapping[str, Part]) -> bytes:
+    """The same, compressed: on a microcontroller the file lies in flash."""
+    return zlib.compress(write_certificate(parts), 9)
+
+
+def read_certificate(data: bytes) -> dict[str, Part]:
+    """Either form. Raises LoadError for anything else."""
+    try:
+        if not data.startswith(b"{"):
+            unpacker = zlib.decompressobj()
+            data = unpacker.decompress(data, _LARGEST)
+        found = msgspec.json.decode(data, type=_Certificate)
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise LoadError(f"its certificate is damaged: {error}") from None
+    if found.version != _VERSION:
+        raise LoadError(f"its certificate is of version {found.version}; this downset reads {_VERSION}")
+    return found.parts

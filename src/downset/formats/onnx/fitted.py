@@ -1,0 +1,74 @@
+"""What a fitted `.onnx` file says of itself in its metadata: that it was fitted, by which version, for what.
+
+The keys are `downset.version`, `downset.target`, `downset.file` (what was made of the original), `downset.inputs` (the
+sizes that were planned and measured), and, where ONNX Runtime was asked, `downset.session` and `downset.region_bytes`:
+the name of the session's settings and the first region of its arena. Settings are only named: a file that somebody made
+up chooses among ours, it sets nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from downset.errors import LoadError
+from downset.extras import optional_library
+from downset.formats.onnx.model_file import onnx_library
+
+__all__ = ["fitted_metadata", "fix_sizes", "foreign_operators", "write_metadata"]
+
+_PREFIX = "downset."
+_STANDARD = ("", "ai.onnx")
+Named = str | os.PathLike[str]
+
+
+def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> None:
+    """Write the file at `path` to `output` with these entries in its metadata, under our prefix; what it says of itself
+    already stays."""
+    onnx = onnx_library()
+    model = onnx.load(os.fspath(path), load_external_data=False)
+    kept = [(entry.key, entry.value) for entry in model.metadata_props if not entry.key.startswith(_PREFIX)]
+    del model.metadata_props[:]
+    for key, value in [*kept, *((f"{_PREFIX}{key}", value) for key, value in entries.items())]:
+        model.metadata_props.add(key=key, value=value)
+    output.write_bytes(model.SerializeToString())
+
+
+def fitted_metadata(path: Named) -> dict[str, str]:
+    """The entries under our prefix, without it; empty for a file that was not fitted. Raises LoadError for what is no
+    .onnx file."""
+    from google.protobuf.message import DecodeError
+
+    onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
+    try:
+        model = onnx.load(os.fspath(path), load_external_data=False)
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    except (DecodeError, ValueError) as error:
+        raise LoadError(f"{path} is not an ONNX model or is damaged ({str(error)[:100]})") from None
+    return {
+        entry.key.removeprefix(_PREFIX): entry.value for entry in model.metadata_props if entry.key.startswith(_PREFIX)
+    }
+
+
+def fix_sizes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Write these sizes into the file's inputs: for a network that is right for them alone."""
+    onnx = onnx_library()
+    model = onnx.load(str(path), load_external_data=False)
+    for value in model.graph.input:
+        if value.name in shapes:
+            del value.type.tensor_type.shape.dim[:]
+            for extent in shapes[value.name]:
+                value.type.tensor_type.shape.dim.add().dim_value = extent
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    path.write_bytes(model.SerializeToString())
+
+
+def foreign_operators(path: Named) -> dict[str, int]:
+    """By kind: how many nodes of the file are no standard operators."""
+    onnx = onnx_library()
+    nodes = onnx.load(os.fspath(path), load_external_data=False).graph.node
+    return dict(Counter(f"{node.domain}::{node.op_type}" for node in nodes if node.domain not in _STANDARD))

@@ -1,0 +1,154 @@
+"""What a plan's tasks make devices hold: a buffer for every tensor of which a device has rows, and their places.
+
+Names: hull → the least range of rows around all that a device ever holds of a tensor for one frame.
+A buffer is taken when the first task writes it and given back when the last one has read it. The frame is taken whole
+by the first task that reads it at the entry; results stay at the exit until all of them are there. What a strip holds
+inside, between its inputs and its outputs, is a buffer of its own while it is computed.
+Slots are counted for any run of the orders, and so is which buffers are never in use at once and may share bytes: a
+device that waits for a free slot keeps to its arena under any delays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.pipelines.drafts import FrameTasks, Split, Tile
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.scheduling import events
+from downset.pipelines.scheduling.clocks import frames_between
+from downset.pipelines.scheduling.slots import conflicts
+from downset.pipelines.strip_prices import given_rows, hull, made_rows, nbytes_of
+from downset.plans import Buffer, PipelineSchedule, Rows, Task
+
+__all__ = ["INNER", "as_events", "frame_buffers", "placed"]
+
+INNER = -1
+"""The `tensor` of buffers of what strips hold inside."""
+
+
+@dataclass(slots=True)
+class _Held:
+    rows: Rows | None = None
+    writers: list[int] = field(default_factory=list)
+    readers: list[int] = field(default_factory=list)
+
+
+def frame_buffers(
+    problem: SplitProblem, frame: FrameTasks, inner_bytes: Mapping[tuple[int, int, int], int], *, slots: int
+) -> tuple[Buffer, ...]:
+    """The buffers of a frame's tasks, each with as many slots as said, none with a place yet. `inner_bytes`: by (stage,
+    block, strip) what it holds inside."""
+    held: dict[tuple[int, int], _Held] = {}
+    for number, task in enumerate(frame.tasks):
+        read, made = _touched(problem, frame, task)
+        for device, rows in read:
+            part = held.setdefault((device, rows.tensor), _Held())
+            part.rows = _hull(part.rows, rows)
+            part.readers.append(number)
+        for device, rows in made:
+            part = held.setdefault((device, rows.tensor), _Held())
+            part.rows = _hull(part.rows, rows)
+            part.writers.append(number)
+    _take_frames(problem, held, frame.entry)
+    _keep_results(problem, held, frame.exit)
+    found = []
+    for (device, tensor), part in sorted(held.items()):
+        assert part.rows is not None
+        nbytes = nbytes_of(problem, part.rows)
+        if not nbytes:
+            continue
+        writers = tuple(sorted(set(part.writers)))
+        readers = tuple(sorted(set(part.readers))) or writers  # what nobody reads is there while it is made
+        rows = part.rows
+        found.append(
+            Buffer(device, tensor, rows.start, rows.stop, nbytes, slots, writers, readers, columns=rows.columns)
+        )
+    for number, task in enumerate(frame.tasks):
+        nbytes = 0 if task.transfer is not None else inner_bytes.get((task.stage, task.block, task.strip), 0)
+        if nbytes:
+            found.append(Buffer(task.device, INNER, 0, 0, nbytes, 1, (number,), (number,)))
+    return tuple(found)
+
+
+def _touched(
+    problem: SplitProblem, frame: FrameTasks, task: Task
+) -> tuple[list[tuple[int, Rows]], list[tuple[int, Rows]]]:
+    """(device, rows) that a task reads and that it writes."""
+    if task.transfer is not None:
+        transfer = task.transfer
+        return [(transfer.source, rows) for rows in transfer.rows], [(transfer.target, rows) for rows in transfer.rows]
+    block = frame.stages[task.stage].blocks[task.block]
+    strip = block.strips[task.strip]
+    tile = Tile(strip.device, strip.start, strip.stop, strip.columns)
+    split = Split(block.start, block.stop, (tile,), halo=block.rule != "leader")
+    given = [(strip.device, rows) for rows in given_rows(problem, split, tile)]
+    return given, [(strip.device, rows) for rows in made_rows(problem, split, tile, halos=True)]
+
+
+def _hull(held: Rows | None, rows: Rows) -> Rows:
+    if held is None:
+        return rows
+    columns = None if held.columns is None or rows.columns is None else hull(held.columns, rows.columns)
+    return Rows(rows.tensor, *hull((held.start, held.stop), (rows.start, rows.stop)), columns)
+
+
+def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], device: int, cut: int) -> list[_Held]:
+    """What a device holds of the tensors that cross a cut, all their rows from now on."""
+    found = [held[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in held]
+    for part in found:
+        assert part.rows is not None
+        part.rows = Rows(part.rows.tensor, 0, problem.tensors[part.rows.tensor].rows)
+    return found
+
+
+def _take_frames(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], entry: int) -> None:
+    given = _whole(problem, held, entry, 0)
+    first = [task for part in given for task in part.readers]
+    for part in given:
+        part.writers = list(first)
+
+
+def _keep_results(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], exit_: int) -> None:
+    results = _whole(problem, held, exit_, problem.cuts)
+    last = [task for part in results for task in part.writers]
+    for part in results:
+        part.readers += last
+
+
+def as_events(buffers: Sequence[Buffer]) -> list[events.Buffer]:
+    """Buffers as the event graph sees them."""
+    return [events.Buffer(buffer.nbytes, buffer.writers, buffer.readers, buffer.slots) for buffer in buffers]
+
+
+def placed(
+    tasks: Sequence[events.TimedTask], schedule: PipelineSchedule, buffers: Sequence[Buffer],
+    room_bytes: Mapping[int, float],
+) -> tuple[Buffer, ...]:  # fmt: skip
+    """The buffers with places in their devices' arenas. A quick placement where it is within the room, by device, else
+    the best one found."""
+    orders = tuple(order.turns for order in schedule.orders)
+    between = frames_between(tasks, events.Schedule(orders, schedule.window), as_events(buffers))
+    found = list(buffers)
+    for device in sorted({buffer.device for buffer in buffers}):
+        own = [place for place, buffer in enumerate(buffers) if buffer.device == device]
+        offsets = _offsets([buffers[place] for place in own], between, room_bytes.get(device, 0.0))
+        for place, offset in zip(own, offsets, strict=True):
+            found[place] = replace(buffers[place], offset=offset)
+    return tuple(found)
+
+
+def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_bytes: float) -> tuple[int, ...]:
+    from downset.arenas.constrained.conflicts import records_of_conflicts
+    from downset.arenas.plan import plan_arena
+
+    sizes = [buffer.nbytes * buffer.slots for buffer in buffers]
+    records = records_of_conflicts(sizes, conflicts(as_events(buffers), between))
+    quick = plan_arena(records, method="greedy_by_size")
+    if quick.arena_bytes <= max(room_bytes, quick.evidence.bound):
+        return quick.offsets
+    best = plan_arena(records, method="best", time_limit_s=0.5)
+    return min(quick, best, key=lambda arena: arena.arena_bytes).offsets

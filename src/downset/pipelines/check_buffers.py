@@ -1,0 +1,281 @@
+"""Whether a plan's buffers are those that its tasks need, lie apart wherever they are in use at once, and are what it
+says that its devices hold. It derives them from rows, and what comes before what from the plan's own arcs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.errors import InvalidPlan
+from downset.pipelines.check_rows import Part, PlanRows
+from downset.plans import Block, Buffer, DeviceMemory, Pipeline, PipelineSchedule, Strip
+
+__all__ = ["check_buffers", "check_named", "check_places"]
+
+_INNER = -1
+_FAR = 1 << 40
+
+
+def check_buffers(rows: PlanRows, plan: Pipeline) -> None:
+    """Raise InvalidPlan for a buffer that is missing, too many or of other rows or tasks than the plan's tasks read and
+    write, and for weights that are not those of the operators that a device computes."""
+    if plan.schedule is not None:
+        wanted = _wanted(rows, plan)
+        inner = _inner(rows, plan)
+        for buffer in plan.schedule.buffers:
+            if buffer.tensor == _INNER:
+                _check_inner(buffer, inner)
+                continue
+            found = wanted.pop((buffer.device, buffer.tensor), None)
+            if found is None:
+                raise InvalidPlan(f"device {buffer.device} has no task for its buffer of tensor {buffer.tensor}")
+            _check_buffer(rows, buffer, *found)
+        if wanted:
+            device, tensor = min(wanted)
+            raise InvalidPlan(f"device {device} has no buffer for {rows.graph.tensors[tensor].name!r}")
+        missing = [task for task, (least, _) in inner.items() if least]
+        if missing:
+            raise InvalidPlan(f"there is no buffer for what task {missing[0]} holds inside")
+    if not plan.memory:
+        return
+    held = _weights(rows, plan)
+    _check_devices(plan)
+    for stated in plan.memory:
+        described = plan.cluster.devices[stated.device]
+        _equal(stated, "weights", stated.weights_bytes, held.get(stated.device, 0))
+        _equal(stated, "overhead", stated.overhead_bytes, described.runtime_bytes)
+
+
+def _equal(held: DeviceMemory, what: str, stated: int, found: int) -> None:
+    if stated != found:
+        raise InvalidPlan(f"device {held.device} states {stated} bytes of {what}, but has {found}")
+
+
+def _check_devices(plan: Pipeline) -> None:
+    devices = {device for stage in plan.stages for device in stage.devices}
+    if plan.schedule is not None:
+        devices |= {plan.entry, plan.exit}
+    if {held.device for held in plan.memory} != devices:
+        raise InvalidPlan(f"memory is not stated for the devices {sorted(devices)}, and no others")
+
+
+Wanted = dict[tuple[int, int], tuple[Part, set[int], set[int]]]
+
+
+def _wanted(rows: PlanRows, plan: Pipeline) -> Wanted:
+    """By device and tensor: the hull of what it has for one frame, and the tasks that write and read it."""
+    found: Wanted = {}
+
+    def add(device: int, tensor: int, part: Part, task: int, *, writes: bool) -> None:
+        if not rows.form.bytes_per_row[tensor]:
+            return
+        known, writers, readers = found.get((device, tensor), (part, set[int](), set[int]()))
+        spans = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(known, part, strict=True)]
+        (writers if writes else readers).add(task)
+        found[device, tensor] = (Part(*spans), writers, readers)
+
+    for number, task in enumerate(plan.tasks):
+        if task.transfer is not None:
+            for item in task.transfer.rows:
+                add(task.transfer.source, item.tensor, rows.part(item), number, writes=False)
+                add(task.transfer.target, item.tensor, rows.part(item), number, writes=True)
+            continue
+        block = plan.stages[task.stage].blocks[task.block]
+        held, own, made = _strip_parts(rows, block, block.strips[task.strip])
+        for tensor, part in held.items():
+            if tensor not in made or tensor in own:
+                add(task.device, tensor, part, number, writes=tensor in made)
+    inputs = [key for key in found if key[0] == plan.entry and key[1] in rows.graph.inputs]
+    taking = set().union(*(found[key][2] for key in inputs))
+    results = [key for key in found if key[0] == plan.exit and key[1] in _results(rows)]
+    ending = set().union(*(found[key][1] for key in results))
+    for key in inputs:
+        found[key] = (_whole(rows, key[1]), set(taking), found[key][2])
+    for key in results:
+        found[key] = (_whole(rows, key[1]), found[key][1], found[key][2] | ending)
+    return {key: (part, writers, readers or writers) for key, (part, writers, readers) in found.items()}
+
+
+def _results(rows: PlanRows) -> set[int]:
+    made = {tensor for op in rows.form.ops for tensor in op.outputs}
+    return made.intersection(rows.graph.outputs)
+
+
+def _whole(rows: PlanRows, tensor: int) -> Part:
+    return Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
+
+
+def _strip_parts(rows: PlanRows, block: Block, strip: Strip) -> tuple[dict[int, Part], dict[int, Part], set[int]]:
+    """All that a strip reads and makes, its own part of what it makes for others, and all tensors made in the block."""
+    made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
+    return *rows.parts(block, strip, rows.sinks(block)), made
+
+
+def _check_buffer(rows: PlanRows, buffer: Buffer, part: Part, writers: set[int], readers: set[int]) -> None:
+    name = f"device {buffer.device}'s buffer of {rows.graph.tensors[buffer.tensor].name!r}"
+    columns = buffer.columns or (0, rows.width(buffer.tensor))
+    if ((buffer.start, buffer.stop), columns) != tuple(part):
+        raise InvalidPlan(f"{name} has rows {buffer.start}-{buffer.stop}, but it needs {part.rows[0]}-{part.rows[1]}")
+    if buffer.nbytes != rows.nbytes(buffer.tensor, part):
+        raise InvalidPlan(f"{name} states {buffer.nbytes} bytes, but its rows are {rows.nbytes(buffer.tensor, part)}")
+    if set(buffer.writers) != writers or set(buffer.readers) != readers:
+        raise InvalidPlan(f"{name} is not written by tasks {sorted(writers)} and read by {sorted(readers)}")
+
+
+def _inner(rows: PlanRows, plan: Pipeline) -> dict[int, tuple[int, int]]:
+    """By task that computes: the least and the most that it holds inside, from its operators one by one."""
+    found = {}
+    for number, task in enumerate(plan.tasks):
+        if task.transfer is not None:
+            continue
+        block = plan.stages[task.stage].blocks[task.block]
+        held, own, made = _strip_parts(rows, block, block.strips[task.strip])
+        inside = {
+            tensor: rows.nbytes(tensor, part) for tensor, part in held.items() if tensor in made and tensor not in own
+        }
+        least = 0
+        for op in (rows.form.ops[index] for index in block.ops):
+            if any(tensor in held for tensor in op.outputs):
+                touched = {*op.outputs, *(item.tensor for item in op.inputs)}
+                least = max(least, sum(inside.get(tensor, 0) for tensor in touched))
+        found[number] = (least, sum(inside.values()))
+    return found
+
+
+def _check_inner(buffer: Buffer, inner: dict[int, tuple[int, int]]) -> None:
+    tasks = {*buffer.writers, *buffer.readers}
+    task = min(tasks)
+    if len(tasks) > 1 or task not in inner:
+        raise InvalidPlan(f"tasks {sorted(tasks)} do not each have one buffer for what they hold inside")
+    least, most = inner.pop(task)
+    if not least <= buffer.nbytes <= most:
+        raise InvalidPlan(
+            f"task {task} states {buffer.nbytes} bytes that it holds inside; between {least} and {most} are needed"
+        )
+
+
+def _weights(rows: PlanRows, plan: Pipeline) -> dict[int, int]:
+    """By device: the constants that its strips' operators read, each once. Operators on constants alone are done before
+    anything runs: what they make are constants."""
+    tensors = rows.graph.tensors
+    folded = {
+        index
+        for index, op in enumerate(rows.graph.ops)
+        if all(tensors[tensor].role == "constant" for tensor in op.outputs if tensor >= 0)
+    }
+    read: dict[int, set[int]] = {}
+    for block in (block for stage in plan.stages for block in stage.blocks):
+        for strip in block.strips:
+            held, _, _ = _strip_parts(rows, block, strip)
+            computed = [
+                index
+                for index in block.ops
+                if index not in folded and any(t in held for t in rows.form.ops[index].outputs)
+            ]
+            read.setdefault(strip.device, set()).update(t for op in computed for t in rows.graph.ops[op].inputs)
+    return {
+        device: sum(tensors[t].nbytes for t in own if t >= 0 and tensors[t].role == "constant")
+        for device, own in read.items()
+    }
+
+
+def check_named(plan: Pipeline, schedule: PipelineSchedule) -> None:
+    """Raise InvalidPlan for a buffer of a device or tasks that do not exist, or without room."""
+    devices, tasks = range(len(plan.cluster.devices)), range(len(plan.tasks))
+    for buffer in schedule.buffers:
+        if buffer.device not in devices or buffer.slots < 1 or buffer.nbytes < 1 or buffer.offset < 0:
+            raise InvalidPlan(f"a buffer of tensor {buffer.tensor} has no device, slot, bytes or place")
+        if not buffer.writers or not buffer.readers or any(t not in tasks for t in (*buffer.writers, *buffer.readers)):
+            raise InvalidPlan(f"a buffer of tensor {buffer.tensor} names no tasks, or such that do not exist")
+
+
+def check_places(plan: Pipeline, schedule: PipelineSchedule) -> None:
+    """Raise InvalidPlan for buffers that share bytes though some run has both in use, and for arenas that are not as
+    large as the buffers in them."""
+    ends = dict.fromkeys(range(len(plan.cluster.devices)), 0)
+    for buffer in schedule.buffers:
+        ends[buffer.device] = max(ends[buffer.device], _end(buffer))
+    for held in plan.memory:
+        _equal(held, "arena", held.arena_bytes, ends.get(held.device, 0))
+    if plan.memory and any(end and device not in {held.device for held in plan.memory} for device, end in ends.items()):
+        raise InvalidPlan("a device with buffers is not in the plan's memory")
+    for device in ends:
+        own = [buffer for buffer in schedule.buffers if buffer.device == device]
+        pairs = list(_sharing(own))
+        if pairs:
+            _check_apart(plan, schedule, pairs)
+
+
+def _end(buffer: Buffer) -> int:
+    return buffer.offset + buffer.nbytes * buffer.slots
+
+
+def _sharing(buffers: Sequence[Buffer]) -> Iterator[tuple[Buffer, Buffer]]:
+    """Pairs that have bytes in common."""
+    ordered = sorted(buffers, key=lambda buffer: buffer.offset)
+    for place, one in enumerate(ordered):
+        for two in ordered[place + 1 :]:
+            if two.offset >= _end(one):
+                break
+            yield one, two
+
+
+def _check_apart(plan: Pipeline, schedule: PipelineSchedule, pairs: Sequence[tuple[Buffer, Buffer]]) -> None:
+    """Whatever their frames, the one is read to the end before the other is written."""
+    sources = sorted({task for pair in pairs for buffer in pair for task in buffer.readers})
+    row = {task: place for place, task in enumerate(sources)}
+    apart = _frames_apart(plan, schedule, sources)
+
+    def ahead(one: Buffer, two: Buffer) -> int:
+        """So many frames ahead a frame of the second may be written while one of the first is read."""
+        return int(apart[np.ix_([row[task] for task in one.readers], list(two.writers))].max())
+
+    for one, two in pairs:
+        # Frame k + d of `two` waits for frame k of `one` if d is `ahead`, and else must be read before it is written.
+        if ahead(one, two) + ahead(two, one) > 1:
+            raise InvalidPlan(
+                f"device {one.device}: buffers of tensors {one.tensor} and {two.tensor} share bytes, though both may "
+                "be in use at once"
+            )
+
+
+def _frames_apart(plan: Pipeline, schedule: PipelineSchedule, sources: Sequence[int]) -> npt.NDArray[np.int64]:
+    """[source, task]: the fewest frames on any way of waits, of one or more, from the source's end to the task."""
+    tails, heads, frames = (np.array(column, np.int64) for column in zip(*_waits(plan, schedule), strict=True))
+    order = np.argsort(heads, kind="stable")
+    tails, heads, frames = tails[order], heads[order], frames[order]
+    firsts = np.flatnonzero(np.r_[True, heads[1:] != heads[:-1]])
+    targets = heads[firsts]
+    nodes = len(plan.tasks) + 2 + len(schedule.buffers)
+    found = np.full((len(sources), nodes), _FAR, np.int64)
+    at = found.copy()
+    at[np.arange(len(sources)), list(sources)] = 0
+    for _ in range(2 * nodes):
+        reached = np.minimum.reduceat(at[:, tails] + frames, firsts, axis=1)
+        if not (reached < found[:, targets]).any():
+            break
+        found[:, targets] = np.minimum(found[:, targets], reached)
+        at = found
+    return found[:, : len(plan.tasks)]
+
+
+def _waits(plan: Pipeline, schedule: PipelineSchedule) -> Iterable[tuple[int, int, int]]:
+    """(tail, head, frames): the head of a frame waits for the end of the tail of so many frames before. Behind the
+    tasks stand two nodes that begin and end a frame, and one for each buffer that its readers have given back."""
+    begin, end = len(plan.tasks), len(plan.tasks) + 1
+    yield end, begin, schedule.window
+    for number, task in enumerate(plan.tasks):
+        yield begin, number, 0
+        yield number, end, 0
+        yield from ((other, number, 0) for other in task.after)
+    for order in schedule.orders:
+        for place, turn in enumerate(order.turns):
+            later = order.turns[(place + 1) % len(order.turns)]
+            again = 1 if place + 1 == len(order.turns) else 0
+            yield turn.task, later.task, again + turn.behind - later.behind
+    for place, buffer in enumerate(schedule.buffers):
+        free = end + 1 + place
+        yield from ((reader, free, 0) for reader in buffer.readers)
+        yield from ((free, writer, buffer.slots) for writer in buffer.writers)

@@ -1,0 +1,82 @@
+"""Rows that somebody reads in any plan: by tensor and reader, and those that come into a segment or leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.pipelines.problem import SplitProblem
+
+__all__ = ["Reads"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Reads:
+    """`rows[tensor]`: which rows somebody reads on the way to a result; all of what nobody reads, which is computed.
+    `by[tensor]`: (unit, which rows it reads)."""
+
+    def __init__(self, problem: SplitProblem) -> None:
+        self.problem = problem
+        inputs = {tensor for op in problem.ops for tensor in op.inputs}
+        tensors = inputs | {tensor for op in problem.ops for tensor in op.outputs}
+        self.rows: dict[int, Mask] = {
+            t: np.full(problem.tensors[t].rows, t in problem.kept or t not in inputs) for t in tensors
+        }
+        self.by: dict[int, list[tuple[int, Mask]]] = {}
+        for place in reversed(range(problem.cuts)):
+            for op in reversed(problem.units[place]):
+                for position, tensor in enumerate(problem.ops[op].inputs):
+                    rows = self.read_by(op, position)
+                    self.rows[tensor] |= rows
+                    self.by.setdefault(tensor, []).append((place, rows))
+
+    def made(self, op: int) -> Mask:
+        """Which rows an operator must make; known when its readers are."""
+        described = self.problem.ops[op]
+        rows: Mask = np.logical_or.reduce([self.rows[tensor] for tensor in described.outputs])
+        return np.full_like(rows, True) if described.whole and rows.any() else rows
+
+    def read_by(self, op: int, position: int) -> Mask:
+        """Which rows of an input it reads for them."""
+        described = self.problem.ops[op]
+        found = np.zeros(self.problem.tensors[described.inputs[position]].rows, bool)
+        at = np.flatnonzero(self.made(op))
+        first, last = described.first[position][at], described.last[position][at + 1]
+        for low, high in zip(first.tolist(), last.tolist(), strict=True):
+            found[low:high] = True
+        return found
+
+    def moved_bytes(self, op: int) -> int:
+        """What it reads and writes for them."""
+        tensors, described = self.problem.tensors, self.problem.ops[op]
+        written = int(self.made(op).sum()) * sum(tensors[tensor].row_bytes for tensor in described.outputs)
+        return written + sum(
+            int(self.read_by(op, position).sum()) * tensors[tensor].row_bytes
+            for position, tensor in enumerate(described.inputs)
+        )
+
+    def came(self, start: int, stop: int, *, left_out: Collection[int] = ()) -> int:
+        """Bytes of rows made before units [start, stop), or given, that these read."""
+        total = 0
+        for tensor in self.problem.crossing(start):
+            inside = [rows for unit, rows in self.by.get(tensor, ()) if start <= unit < stop]
+            if inside and tensor not in left_out:
+                total += int(np.logical_or.reduce(inside).sum()) * self.problem.tensors[tensor].row_bytes
+        return total
+
+    def goes(self, start: int, stop: int, *, left_out: Collection[int] = ()) -> int:
+        """Bytes of rows that units [start, stop) make and later ones read, or that are results (all but `left_out`)."""
+        total = 0
+        made = {
+            tensor for unit in self.problem.units[start:stop] for op in unit for tensor in self.problem.ops[op].outputs
+        }
+        for tensor in made.intersection(self.problem.crossing(stop)):
+            after = [rows for unit, rows in self.by.get(tensor, ()) if unit >= stop]
+            if tensor in self.problem.kept and tensor not in left_out:
+                total += self.problem.tensors[tensor].nbytes
+            elif after:
+                total += int(np.logical_or.reduce(after).sum()) * self.problem.tensors[tensor].row_bytes
+        return total

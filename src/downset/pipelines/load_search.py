@@ -1,0 +1,139 @@
+"""The search behind `exact` under resources, in one of its engines: the compiled one, or the Python one that specifies
+it. It finds the pipeline of least load among those of one fused block a stage under leaders."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from downset import native
+from downset.clusters.model import Cluster
+from downset.methods import EngineName, check_engine
+from downset.pipelines.accounting import Accounting
+from downset.pipelines.device_order import Canonical, canonical, rounded
+from downset.pipelines.drafts import Drafted, Split, StageDraft
+from downset.pipelines.exact_search import MANY, ROUNDED, STATES, TOO_MANY, Searched, all_banned, balanced
+from downset.pipelines.fetches import frame_tasks
+from downset.pipelines.load_prices import strip_tables, work_class
+from downset.pipelines.load_search_python import LoadAsked, LoadDevice, Staged, least_load
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.scheduling.loads import load_bound_s
+from downset.pipelines.strips import tiles
+from downset.pipelines.tasks import timed_tasks
+
+__all__ = ["load_s", "search_by_loads"]
+
+
+def search_by_loads(
+    problem: SplitProblem,
+    cluster: Cluster,
+    accounting: Accounting,
+    *,
+    incumbent_s: float = math.inf,
+    time_limit_s: float = 10.0,
+    engine: EngineName = "native",
+    forbidden: frozenset[tuple[int, int, int]] = frozenset(),
+) -> Searched:
+    """The pipeline of least load below the incumbent's. `forbidden`: (start, stop, device) that no stage may be.
+
+    With more than 4096 multisets of devices those of like speed are first taken as alike, all as slow as the slowest (a
+    plan) and all as fast as the fastest (a bound); with more than 65536 that is all."""
+    check_engine(engine)
+    begin = time.monotonic()
+    ends = (accounting.source, accounting.sink)
+    form = canonical(cluster, ends)
+    banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
+    classes = tuple(dict.fromkeys(work_class(cluster.devices[device]) for device in form.order))
+    tables = strip_tables(problem, classes)
+    full = [cluster.duplex(device) == "full" for device in form.order]
+    like = [
+        (work_class(cluster.devices[device]), *(end == device for end in ends), full[place])
+        for place, device in enumerate(form.order)
+    ]
+
+    def asked(form: Canonical, banned: frozenset[tuple[int, int, int]], incumbent: float, seconds: float) -> Searched:
+        devices = [
+            LoadDevice(
+                form.type[place], classes.index(work_class(cluster.devices[device])), form.speed[place],
+                form.speed[place] * cluster.devices[device].peak_speed / cluster.devices[device].speed, full[place],
+            )
+            for place, device in enumerate(form.order)
+        ]  # fmt: skip
+        source, sink = (-1 if end is None else form.order.index(end) for end in ends)
+        return _run(
+            LoadAsked(
+                tables, [float(macs) for macs in problem.least_macs_before()],
+                [float(nbytes) for nbytes in problem.cut_bytes()], devices, form.per_byte, form.latency, form.uniform,
+                cluster.network.overlap, cluster.network.kind == "shared", source, sink, banned,
+            ),
+            form, incumbent, seconds, engine,
+        )  # fmt: skip
+
+    if form.sets() <= MANY:
+        return asked(form, banned, incumbent_s, time_limit_s)
+    best = Searched(math.inf, 0.0, False, 0, (), rounded=True)
+    for sets in ROUNDED:
+        left = time_limit_s - (time.monotonic() - begin)
+        slow, fast = (rounded(form, sets, faster=faster, like=like) for faster in (False, True))
+        if left <= 0 or fast.sets() > TOO_MANY:
+            return best._replace(rounded=left > 0)
+        slower = asked(slow, banned, min(incumbent_s, best.period_s), left / 4)
+        best = best._replace(states=best.states + slower.states)
+        for drafts in (slower.stages, balanced(problem, cluster, slower.stages)) if slower.stages else ():
+            period = load_s(problem, cluster, drafts, accounting)
+            if period < best.period_s:
+                best = best._replace(period_s=period, stages=drafts)
+        faster = asked(fast, all_banned(fast, banned), min(incumbent_s, best.period_s), left / 4)
+        best = best._replace(bound_s=max(best.bound_s, faster.bound_s), states=best.states + faster.states)
+        if faster.finished and faster.period_s == math.inf:
+            return best._replace(finished=True, rounded=False)
+    left = time_limit_s - (time.monotonic() - begin)
+    if left <= 0 or not form.uniform or form.sets() > TOO_MANY:
+        return best
+    last = asked(form, banned, min(incumbent_s, best.period_s), left)
+    best = best._replace(bound_s=max(last.bound_s, best.bound_s), finished=last.finished, rounded=False)
+    if last.period_s < best.period_s:
+        best = best._replace(period_s=last.period_s, stages=last.stages)
+    return best._replace(states=last.states + best.states)
+
+
+def load_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:
+    """The load bound of stages."""
+    frame = frame_tasks(problem, cluster, drafts, comm="resources", source=accounting.source, sink=accounting.sink)
+    timed, resources = timed_tasks(cluster, frame.stages, frame.tasks)
+    return load_bound_s(timed, len(resources))
+
+
+def _run(asked: LoadAsked, form: Canonical, incumbent_s: float, time_limit_s: float, engine: EngineName) -> Searched:
+    if engine == "python":
+        found = least_load(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s)
+    else:
+        found = native.compiled.least_load(
+            _compiled(asked), incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=STATES
+        )
+    period, bound, finished, states, stages = found
+    return Searched(period, bound, finished, states, _drafts(stages, form.order))
+
+
+def _compiled(asked: LoadAsked) -> Any:
+    compiled = native.compiled
+    return compiled.LoadProblem(
+        compiled.LoadChain(
+            {at: compiled.LoadSegment(tables) for at, tables in asked.tables.segments.items()},
+            list(asked.macs_before), list(asked.crossing_bytes),
+        ),
+        [compiled.LoadDevice(*device) for device in asked.devices],
+        compiled.PipelineNetwork(
+            asked.per_byte, asked.latency, uniform=asked.uniform, overlap=asked.overlap, shared=asked.shared
+        ),
+        source=asked.source, sink=asked.sink, forbidden=sorted(asked.forbidden),
+    )  # fmt: skip
+
+
+def _drafts(stages: Sequence[Staged], order: Sequence[int]) -> Drafted:
+    return tuple(
+        StageDraft(order[leader], (Split(start, stop, tiles([order[device] for device in devices], bounds)),))
+        for leader, start, stop, devices, bounds in stages
+    )

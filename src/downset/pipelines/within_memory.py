@@ -1,0 +1,229 @@
+"""The best plan found that the devices have memory for.
+
+A plan that does not fit is tried with fewer frames inside; then its stages are forbidden on the devices that they are
+too much for, and the method is asked again, until it finds nothing faster than what fits. The other methods' plans are
+tried likewise. More is forbidden than is known to be too much, so that what is found is not proven, and neither is
+that nothing fits: only `check_floors` says that.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from downset.clusters.model import Cluster
+from downset.errors import DownsetError, InfeasibleError, LimitReached
+from downset.graph.core import Graph
+from downset.methods import Chosen, EngineName
+from downset.pipelines.accounting import Accounting, judged, too_slow
+from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
+from downset.pipelines.exact import least_latency, rival_plans
+from downset.pipelines.least_memory import lean_pipeline
+from downset.pipelines.memory import Counted, MemoryCount
+from downset.pipelines.problem import SplitProblem
+from downset.plans import DeviceMemory
+from downset.text import format_bytes
+
+__all__ = ["PlanSearch"]
+
+_TRIES = 40
+"""How often a plan that breaks a memory limit is searched again with its stages forbidden."""
+_LAST_S = 1.0
+"""At least so long other plans are tried when the time is up and nothing fits."""
+Forbidden = set[tuple[int, int, int]]
+
+
+@dataclass(slots=True)
+class PlanSearch:
+    """A method with what it is asked, and the best plan so far."""
+
+    problem: SplitProblem
+    graph: Graph | None
+    cluster: Cluster
+    accounting: Accounting
+    planner: Chosen
+    engine: EngineName
+    strict: tuple[int, ...] | None
+    max_latency_s: float | None
+    time_limit_s: float
+    deadline: float
+    count: MemoryCount = field(init=False)
+    fits: Counted | None = None
+
+    def __post_init__(self) -> None:
+        self.count = MemoryCount(self.problem, self.graph, self.cluster, self.accounting, self.deadline)
+
+    def best(self) -> tuple[FoundPipeline, Counted]:
+        """What the method found and the plan that fits. Raises InfeasibleError, LimitReached."""
+        can, first = self.planner.method, None
+        forbidden = _too_heavy(self.problem, self.cluster)
+        for attempt in range(_TRIES):
+            if attempt and time.monotonic() > self.deadline:
+                break
+            try:
+                found = self._ask(forbidden)
+            except (InfeasibleError, LimitReached) as error:
+                if self.fits is not None:
+                    break
+                if not can.proves:
+                    raise (LimitReached(str(error)) if attempt else error) from None
+                return self._without_search(error, heavy=bool(forbidden))
+            first = first or found
+            plan = found.judged or self._judged(found.stages)
+            if self.fits is not None and plan.period_s >= self.fits.judged.period_s:
+                break
+            counted = self.count.counted(plan)
+            broken = counted.broken(self.cluster)
+            if not broken and self._in_time(counted):
+                self.fits = counted
+                if not attempt:
+                    return found, counted
+                break
+            self._at_smaller_windows(found.stages, plan)
+            if "forbidden" not in can.options:
+                break
+            more = self._too_much(counted, broken) - forbidden
+            if not more:
+                break
+            forbidden |= more
+        return self._what_fits(first)
+
+    def _ask(self, forbidden: Forbidden) -> FoundPipeline:
+        found: FoundPipeline = self.planner(
+            self.problem, self.cluster, comm=self.accounting.comm, accounting=self.accounting,
+            max_latency_s=self.max_latency_s, time_limit_s=self.time_limit_s, engine=self.engine,
+            forbidden=frozenset(forbidden), strict=self.strict,
+        )  # fmt: skip
+        return found
+
+    def _judged(self, drafts: Drafted) -> Judged:
+        found = judged(
+            self.problem, self.cluster, drafts, self.accounting, deadline=self.deadline,
+            max_latency_s=self.max_latency_s,
+        )  # fmt: skip
+        assert found is not None  # nothing limits its period
+        return found
+
+    def _in_time(self, counted: Counted) -> bool:
+        limit = math.inf if self.max_latency_s is None else self.max_latency_s
+        return counted.judged.latency_s <= limit * (1 + 1e-12)
+
+    def _at_smaller_windows(self, drafts: Drafted, plan: Judged) -> None:
+        below = math.inf if self.fits is None else self.fits.judged.period_s
+        for counted in self.count.at_smaller_windows(drafts, plan, below_s=below):
+            if not counted.broken(self.cluster) and self._in_time(counted):
+                self.fits = counted
+                return
+
+    def _too_much(self, counted: Counted, broken: list[DeviceMemory]) -> Forbidden:
+        """A smaller strip of the same segment, or of a longer one, might fit: more than is known to be too much."""
+        found: Forbidden = set()
+        stages = counted.judged.frame.stages
+        for device in [held.device for held in broken]:
+            blocks = next((stage.blocks for stage in stages if device in stage.devices), stages[0].blocks)
+            first, last = blocks[0].start, blocks[-1].stop
+            found |= {
+                (start, stop, device) for start in range(first + 1) for stop in range(last, self.problem.cuts + 1)
+            }
+        return found
+
+    def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, Counted]:
+        """Where the method's first plan did not fit: the fastest of all that do."""
+        assert first is not None
+        self.deadline = self.count.deadline = max(self.deadline, time.monotonic() + _LAST_S)
+        missed = replace(first, proven=False, judged=None, note="faster plans that were found do not fit")
+        if self.planner.method.proves and self.graph is not None:
+            self._try_all(rival_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
+            if self.fits is None:
+                self._lean()
+        if self.fits is None:
+            raise self._too_large(first)
+        return missed, self.fits
+
+    def _try_all(self, plans: Iterator[Drafted]) -> None:
+        """Of these plans the fastest that fits, if it is faster than the one so far."""
+        for drafts in plans:
+            below = math.inf if self.fits is None else self.fits.judged.period_s
+            other = judged(
+                self.problem, self.cluster, drafts, self.accounting, below_s=below, deadline=self.deadline,
+                max_latency_s=self.max_latency_s,
+            )  # fmt: skip
+            if other is None or other.period_s >= below:
+                continue
+            counted = self.count.counted(other)
+            if not counted.broken(self.cluster) and self._in_time(counted):
+                self.fits = counted
+            elif counted.broken(self.cluster):
+                self._at_smaller_windows(drafts, other)
+
+    def _lean(self) -> None:
+        """Planned for memory alone. Raises InfeasibleError or LimitReached where that does not fit or is too slow."""
+        assert self.graph is not None
+        counted = lean_pipeline(self.count, self.graph, seconds=self.time_limit_s)
+        if not self._in_time(counted):
+            raise LimitReached(
+                f"no pipeline was found that fits the devices' memory within {self.max_latency_s:g} s; one that fits "
+                f"has a latency of {counted.judged.latency_s:.6g} s"
+            )
+        self.fits = counted
+
+    def _without_search(self, error: DownsetError, *, heavy: bool) -> tuple[FoundPipeline, Counted]:
+        """A plan for latency alone, or for memory alone, where the search found none: it forbids more than memory does,
+        and on shared networks it samples."""
+        if not heavy and isinstance(error, InfeasibleError):
+            raise error
+        if self.max_latency_s is not None:
+            least, drafts = least_latency(
+                self.problem, self.cluster, accounting=self.accounting, time_limit_s=max(self.time_limit_s, 1.0),
+                strict=self.strict,
+            )  # fmt: skip
+            if least > self.max_latency_s:
+                raise error
+            counted = self.count.counted(self._judged(drafts))
+            if not counted.broken(self.cluster) and self._in_time(counted):
+                self.fits = counted
+                note = "planned for latency alone: no faster plan within it was found"
+                return FoundPipeline(drafts, 0.0, note=note), counted
+        if self.graph is None or not heavy:
+            raise LimitReached(str(error)) if heavy else error
+        self._try_all(rival_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
+        note = "planned by other methods: the search found none that fits"
+        if self.fits is None:
+            self._lean()
+            note = "planned for memory alone: faster plans did not fit, or were not found"
+        assert self.fits is not None
+        return FoundPipeline((), 0.0, note=note), self.fits
+
+    def _too_large(self, found: FoundPipeline) -> DownsetError:
+        counted = self.count.counted(found.judged or self._judged(found.stages))
+        broken = counted.broken(self.cluster)
+        if not broken:
+            assert self.max_latency_s is not None
+            least = least_latency(self.problem, self.cluster, accounting=self.accounting, strict=self.strict)[0]
+            said = f"{self.planner.name}'s pipeline has a latency of {counted.judged.latency_s:.6g} s; "
+            return too_slow(
+                self.problem, self.cluster, self.accounting, self.max_latency_s, least,
+                proven=least > self.max_latency_s, said=said,
+            )  # fmt: skip
+        held, described = broken[0], self.cluster.devices[broken[0].device]
+        return LimitReached(
+            f"{self.planner.name}: device {described.name!r} would need {format_bytes(held.total_bytes)} bytes, more "
+            f"than its {format_bytes(described.memory_bytes or 0)}, and no plan that fits was found; give it "
+            "that much, more devices, or method exact"
+        )
+
+
+def _too_heavy(problem: SplitProblem, cluster: Cluster) -> Forbidden:
+    """(start, stop, device) whose weights alone are more than the device's memory, whatever its strip."""
+    found = set()
+    for device, described in enumerate(cluster.devices):
+        if described.memory_bytes is None:
+            continue
+        for start in range(problem.cuts):
+            for stop in range(start + 1, problem.cuts + 1):
+                room = described.memory_bytes - described.runtime_bytes
+                if problem.weight_bytes(start, stop) > room < problem.strip_weight_bytes(start, stop):
+                    found.add((start, stop, device))
+    return found

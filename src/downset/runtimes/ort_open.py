@@ -1,0 +1,47 @@
+"""Opens a fitted file in ONNX Runtime, in this process, by the settings under which `fit` measured it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from downset.errors import LoadError, UsageError
+from downset.formats.onnx.fitted import fitted_metadata
+from downset.isolation import machine_bytes
+from downset.runtimes.ort_settings import onnxruntime_library, open_session
+from downset.sessions import DEFAULT, FITTED, SessionSettings
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+__all__ = ["ort_session", "session_settings"]
+
+_ALL = {settings.name: settings for settings in (DEFAULT, *FITTED)}
+
+
+def ort_session(path: str | os.PathLike[str]) -> InferenceSession:
+    """A session of the fitted .onnx file at `path`, by the settings that its metadata name: what `fit --session` writes
+    as a program. It runs on one thread in an arena of its own.
+
+    Sets the environment variable ORT_DISABLE_TELEMETRY where it is not set. Raises UsageError for a file that no fit
+    for ONNX Runtime wrote, LoadError for one that cannot be read, UnsupportedError where ONNX Runtime is missing or
+    refuses it.
+    """
+    settings = session_settings(path)
+    return open_session(onnxruntime_library("opening a session"), path, settings)
+
+
+def session_settings(path: str | os.PathLike[str]) -> SessionSettings:
+    """What the metadata of a fitted file name. Raises UsageError where they name none, LoadError where that is no
+    settings of ours."""
+    entries = fitted_metadata(path)
+    if "session" not in entries:
+        raise UsageError(f"{path} does not say how it was measured: write it by `downset fit` for target ort")
+    settings, region = _ALL.get(entries["session"]), entries.get("region_bytes")
+    if settings is None:
+        raise LoadError(f"{path} names the unknown session settings {entries['session'][:40]!r}")
+    if region is None or not settings.arena:
+        return settings
+    if not (region.isascii() and region.isdigit() and 0 < int(region[:19]) <= machine_bytes()):
+        raise LoadError(f"{path} asks for an arena of {region[:40]!r} bytes")
+    return settings.with_region(int(region))

@@ -1,0 +1,91 @@
+"""Sizes that a file leaves open stay open in what is written from it, where that is known to be the same network.
+
+ONNX Runtime's offline optimisation with fixed sizes folds away what computes sizes from sizes; such a file is right for
+those sizes alone. Where the optimisation with open sizes leaves the same nodes and weights, nothing depended on them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from downset.errors import DownsetError
+from downset.formats.onnx.bodies import is_fixed
+from downset.formats.onnx.data_files import link_weights
+from downset.isolation import isolated
+
+__all__ = ["keep_open_sizes"]
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def keep_open_sizes(path: Path, optimised: Path, shapes: Shapes) -> str:
+    """Replace the optimised file, whose sizes are fixed, by one with the open sizes of `path` where nodes and weights
+    are the same. Returns a sentence on which it is, empty where the file leaves nothing open."""
+    import onnx
+
+    original = onnx.load(str(path), load_external_data=False)
+    open_sizes = {value.name: _shown(value) for value in original.graph.input if not _fixed(value)}
+    if not open_sizes:
+        return ""
+    listed = ", ".join(
+        f"{name!r} {shown}" + (f" at {list(shapes[name])}" if name in shapes else "")
+        for name, shown in open_sizes.items()
+    )
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        link_weights(path, Path(folder))
+        candidate = Path(folder) / "optimised.onnx"
+        try:
+            isolated(
+                "downset.runtimes.ort_session",
+                "optimise_here",
+                {"path": str(path), "output": str(candidate)},
+                reuse=True,
+            )
+            same = _same_network(onnx, optimised, candidate)
+        except DownsetError:
+            same = False
+        if same:
+            model = onnx.load(str(candidate), load_external_data=False)
+            _restore_interface(model.graph, original.graph)
+            candidate.write_bytes(model.SerializeToString())
+            shutil.copyfile(candidate, optimised)
+            return f"sizes that the file leaves open stay open; planned and measured for {listed}"
+    return f"what is written has fixed sizes: {listed}; with them what computes sizes is folded away"
+
+
+def _same_network(onnx: Any, one: Path, other: Path) -> bool:
+    """Whether two files have the same nodes and weights, to the byte, in whatever order."""
+    ours, theirs = (onnx.load(str(path), load_external_data=False).graph for path in (one, other))
+    return all(
+        sorted(item.SerializeToString(deterministic=True) for item in mine)
+        == sorted(item.SerializeToString(deterministic=True) for item in their)
+        for mine, their in (
+            (ours.node, theirs.node),
+            (ours.initializer, theirs.initializer),
+            (ours.sparse_initializer, theirs.sparse_initializer),
+        )
+    )
+
+
+def _restore_interface(graph: Any, original: Any) -> None:
+    """Inputs and outputs as the original declares them; what is said of the values between them is for ONNX Runtime to
+    infer."""
+    declared = {value.name: value for value in (*original.input, *original.output)}
+    for value in (*graph.input, *graph.output):
+        if value.name in declared:
+            value.CopyFrom(declared[value.name])
+    del graph.value_info[:]
+
+
+def _fixed(value: Any) -> bool:
+    kind = value.type.tensor_type
+    return not value.type.HasField("tensor_type") or (kind.HasField("shape") and all(map(is_fixed, kind.shape.dim)))
+
+
+def _shown(value: Any) -> str:
+    dims = value.type.tensor_type.shape.dim
+    return f"[{', '.join(str(dim.dim_value) if is_fixed(dim) else '?' for dim in dims)}]"

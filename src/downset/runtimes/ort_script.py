@@ -1,0 +1,138 @@
+"""A fitted file's session as a program of its own: public API of onnxruntime and numpy, nothing of ours.
+
+`open_session` in it is for the user's program. Run as a program it prints what a session takes, by the same runtime's
+own figures that `fit` prints: the claim can be checked by whoever has the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from downset.runtimes.ort_settings import session_code
+from downset.sessions import SessionTaken
+from downset.text import format_bytes, printable
+
+__all__ = ["session_program"]
+
+Inputs = Mapping[str, tuple[Sequence[int], str]]
+"""By name: an input's shape and numpy's name of its type."""
+
+
+def session_program(
+    model: str | os.PathLike[str],
+    taken: SessionTaken,
+    inputs: Inputs,
+    *,
+    program: str | os.PathLike[str],
+    version: str,
+) -> str:
+    """Python that opens `model` by the settings in `taken` and, run as a program, measures that. The model is found
+    relative to where `program` will lie."""
+    folder = os.path.relpath(Path(model).resolve().parent, Path(program).resolve().parent)
+    shown = printable(Path(model).name).replace('"""', "?").replace("\\", "?")
+    return _PROGRAM.format(
+        shown=shown,
+        version=version,
+        in_use=format_bytes(taken.in_use_bytes),
+        held=format_bytes(taken.held_bytes),
+        process="?" if taken.process_bytes is None else format_bytes(taken.process_bytes),
+        path=(Path(folder) / Path(model).name).parts,
+        inputs="".join(f"    {name!r}: ({tuple(shape)!r}, {dtype!r}),\n" for name, (shape, dtype) in inputs.items()),
+        settings=_indented(session_code(taken.settings)),
+    )
+
+
+def _indented(lines: Sequence[str]) -> str:
+    return "\n".join(f"    {line}" for line in lines)
+
+
+_PROGRAM = '''\
+"""Opens {shown} in ONNX Runtime by the settings under which it was measured by downset {version}.
+
+`open_session()` is for your program. `python` with this file prints what a session takes; when this file was written,
+{in_use} B in use in the arena at most, {held} B held by it, and a process that grew by {process} B.
+"""
+
+import contextlib
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before onnxruntime is imported
+import numpy as np
+import onnxruntime as ort
+
+MODEL = Path(__file__).resolve().parent.joinpath(*{path!r})
+INPUTS = {{
+{inputs}}}
+
+
+def open_session(model=MODEL, *, profile_prefix=None):
+    """A session by these settings; it has an arena of its own."""
+{settings}
+    if profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile_prefix
+    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def made_up_inputs():
+    """Random floats, and zeros of other types: sizes do not depend on them."""
+    random = np.random.default_rng(0)
+    return {{
+        name: np.asarray(random.standard_normal(shape) if "float" in dtype else np.zeros(shape), dtype)
+        for name, (shape, dtype) in INPUTS.items()
+    }}
+
+
+def arena_bytes(runs=3):
+    """The most bytes in use in the session's arena, and the most that it held, in so many runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = open_session(profile_prefix=str(Path(folder) / "profile"))
+        for _ in range(runs):
+            session.run(None, made_up_inputs())
+        events = json.loads(Path(session.end_profiling()).read_text())
+    kernels = [event["args"] for event in events if event["name"].endswith("_kernel_time")]
+    in_use = max(int(event["mem_in_use_peak"]) for event in kernels)
+    return in_use, max(int(event["mem_arena_held"]) for event in kernels)
+
+
+def process_bytes(runs=3):
+    """By how much the resident memory of this process grows at most; None where the system does not tell (no Linux)."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before, session = resident(status, "VmRSS:"), open_session()
+    for _ in range(runs):
+        session.run(None, made_up_inputs())
+    return resident(status, "VmHWM:") - before
+
+
+def resident(status, key):
+    return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(key))
+
+
+def median_s(rounds=31):
+    """Seconds of a run, in the median."""
+    session, inputs, taken = open_session(), made_up_inputs(), []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        session.run(None, inputs)
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken)
+
+
+if __name__ == "__main__":
+    print(f"process_bytes {{process_bytes()}}")  # first: memory that was freed is used again
+    in_use_bytes, held_bytes = arena_bytes()
+    print(f"in_use_bytes {{in_use_bytes}}")
+    print(f"held_bytes {{held_bytes}}")
+    print(f"median_ms {{1000 * median_s():.3f}}")
+'''

@@ -1,0 +1,73 @@
+"""Session settings carried out, and the same written as Python: both walk through the same lists, so what is measured
+is what is printed."""
+
+from __future__ import annotations
+
+import os
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.extras import optional_library
+from downset.sessions import SessionSettings
+from downset.text import brief
+
+__all__ = ["onnxruntime_library", "open_session", "session_code"]
+
+
+def onnxruntime_library(what: str = "running .onnx files") -> Any:
+    """The onnxruntime module; it is told to send nothing home. Raises UnsupportedError that names the extra."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    return optional_library("onnxruntime", what=what, extra="ort")
+
+
+def open_session(
+    library: Any,
+    path: str | os.PathLike[str],
+    settings: SessionSettings,
+    *,
+    profile_prefix: str | None = None,
+    optimised_path: str | None = None,
+) -> Any:
+    """An InferenceSession by these settings. A shared arena is registered anew, so that this session has it for itself.
+    `profile_prefix`: it records a profile. `optimised_path`: it writes the file there as it optimised it. Raises
+    UnsupportedError where ONNX Runtime cannot load the file."""
+    if settings.arena:
+        memory = library.OrtMemoryInfo(
+            "Cpu", library.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, library.OrtMemType.DEFAULT
+        )
+        library.create_and_register_allocator(memory, library.OrtArenaCfg(dict(settings.arena)))
+    options = library.SessionOptions()
+    for name, value in settings.options.items():
+        setattr(options, name, reduce(getattr, value.split("."), library) if isinstance(value, str) else value)
+    for name, value in settings.config.items():
+        options.add_session_config_entry(name, value)
+    if profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile_prefix
+    if optimised_path is not None:
+        options.optimized_model_filepath = optimised_path
+    try:
+        return library.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions share no base of their own
+        raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
+
+
+def session_code(settings: SessionSettings) -> list[str]:
+    """Lines of Python that do what `open_session` does, with `ort` the library and `model` the path; they end with
+    `options` made and the arena registered."""
+    lines = []
+    if settings.arena:
+        lines += [
+            'memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)',
+            "arena = {",
+            *(f'    "{name}": {value},' for name, value in settings.arena.items()),
+            "}",
+            "ort.create_and_register_allocator(memory, ort.OrtArenaCfg(arena))",
+        ]
+    lines.append("options = ort.SessionOptions()")
+    for name, value in settings.options.items():
+        lines.append(f"options.{name} = {f'ort.{value}' if isinstance(value, str) else value}")
+    lines += [f'options.add_session_config_entry("{name}", "{value}")' for name, value in settings.config.items()]
+    return lines

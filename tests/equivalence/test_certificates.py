@@ -1,0 +1,326 @@
+"""Rewritten files are proven from the certificate that they carry, and nothing that computes something else ever is."""
+
+import copy
+import itertools
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from ai_edge_litert.tools import flatbuffer_utils
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from downset.equivalence.prove import prove
+from downset.fitting.fit import fit
+from downset.formats.certificates import METADATA_KEY, packed_certificate, read_certificate, write_certificate
+from downset.formats.reading import load
+from downset.formats.writing import export
+from downset.graph.cost import row_form
+from downset.graph.parts import Part
+from downset.orders.plan import plan_order
+from downset.rewrites.concat.partition import partition, partition_sites
+from downset.rewrites.row_strips import row_segments, row_strips
+from tests.equivalence.mutants import ONNX, TFLITE, Mutant
+from tests.models import branchy_model, constant
+from tests.rewrites import test_rewrite_onnx, test_rewrite_tflite
+from tests.rewrites.test_rewrite_onnx import Net
+from tests.tflite_net import TfliteNet
+
+
+def written(graph, path):
+    export(path, graph, plan_order(graph, method="kahn"))
+    return path
+
+
+@given(data=st.data())
+@settings(max_examples=40)
+def test_every_rewriting_of_an_onnx_file_is_proven(tmp_path_factory, data):
+    net, outputs = data.draw(test_rewrite_onnx.networks())
+    folder = tmp_path_factory.mktemp("net")
+    path = net.save(folder / "m.onnx", outputs)
+    graph = load(path)
+    chosen = [site for site in partition_sites(graph) if data.draw(st.booleans())]
+    made = partition(graph, chosen, accumulate=data.draw(st.sampled_from(["sum", "chain", "fused"])))
+    found = prove(path, written(made.graph, folder / "r.onnx"))
+    assert found.proven, found.reason
+    assert found.exact == all(split.kind == "kernel-wise" for split in made.splits)
+    assert found.rewrites == len(made.graph.source.parts)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@given(data=st.data())
+@settings(max_examples=20)
+def test_every_rewriting_of_a_tflite_file_is_proven(tmp_path_factory, dtype, data):
+    net, outputs = data.draw(test_rewrite_tflite.networks(dtype))
+    folder = tmp_path_factory.mktemp("net")
+    path = net.save(folder / "m.tflite", outputs)
+    graph = load(path)
+    chosen = [site for site in partition_sites(graph) if data.draw(st.booleans())]
+    made = partition(graph, chosen)
+    found = prove(path, written(made.graph, folder / "r.tflite"))
+    assert found.proven, found.reason
+    assert found.exact == all(split.kind == "kernel-wise" for split in made.splits)
+
+
+def image_network(path, stride=2):
+    """What strips meet: windows with pads and strides, an inner pad, a constant of rows, a pool, a shortcut."""
+    net = Net(3)
+    x = net.input(2)
+    rows = net.constant(1, 4, 12, 1)
+    y = net.node("Mul", [net.conv(x, 4, 3), rows], 4)
+    shortcut = net.node("Relu", [y], 4)
+    y = net.node("Add", [net.conv(shortcut, 4, 3, group=4), shortcut], 4)
+    y = net.node("MaxPool", [y], 4, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[stride, stride])
+    y = net.node("AveragePool", [y], 4, kernel_shape=[2, 2], pads=[0, 0, 1, 1], count_include_pad=1)
+    return net.save(path, [net.conv(y, 3, 3)], size=12)
+
+
+@pytest.mark.parametrize("strips", [2, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_every_segment_in_strips_is_proven(tmp_path, stride, strips):
+    model = onnx.load(image_network(tmp_path / "m.onnx", stride))
+    model.graph.output[0].type.tensor_type.ClearField("shape")  # `Net` knows no strides
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    graph = load(tmp_path / "m.onnx")
+    form = row_form(graph, strict=False)
+    segments = [segment for segment in row_segments(graph, form) if segment[1] - segment[0] > 1]
+    assert len(segments) > 5
+    for first, stop in segments:
+        made = row_strips(graph, first, stop, strips, form=form)
+        assert made.source.parts
+        found = prove(tmp_path / "m.onnx", written(made, tmp_path / "r.onnx"))
+        assert found.proven and found.exact, (first, stop, found.reason)
+
+
+def same_in_onnx_runtime(one, other):
+    """Whether two files compute alike; what does not run computes nothing."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    onnxruntime.set_default_logger_severity(4)
+    try:
+        sessions = [onnxruntime.InferenceSession(str(path), options) for path in (one, other)]
+        random = np.random.default_rng(0)
+        feeds = {v.name: random.standard_normal(v.shape, np.float32) for v in sessions[0].get_inputs()}
+        results = [session.run(None, feeds) for session in sessions]
+    except Exception:
+        return False
+    return all(np.allclose(mine, its, 1e-4, 1e-3) for mine, its in zip(*results, strict=True))
+
+
+def same_in_litert(one, other):
+    results = []
+    try:
+        for path in (one, other):
+            interpreter = Interpreter(str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+            interpreter.allocate_tensors()
+            random = np.random.default_rng(0)
+            for detail in interpreter.get_input_details():
+                value = random.integers(-100, 100, detail["shape"]).astype(detail["dtype"])
+                interpreter.set_tensor(detail["index"], value)
+            interpreter.invoke()
+            results.append([interpreter.get_tensor(d["index"]).astype(float) for d in interpreter.get_output_details()])
+    except (ValueError, RuntimeError):
+        return False
+    return all(np.allclose(mine, its, 1e-4, 1e-3) for mine, its in zip(*results, strict=True))
+
+
+def rewritten_onnx(folder, how):
+    if how == "strips":
+        path = image_network(folder / "m.onnx", 1)
+        graph = load(path)
+        made = row_strips(graph, *row_segments(graph, row_form(graph, strict=False))[-1], 2)
+    else:
+        net = Net(5)
+        x = net.input(2)
+        joined = net.concat([net.conv(x, 2), net.conv(x, 3, 3), net.conv(x, 2)])
+        moved = net.conv(net.node("Relu", [joined], 7), 7, 3, group=7)
+        path = net.save(folder / "m.onnx", [net.conv(moved, 3, 3)])
+        graph = load(path)
+        made = partition(graph, partition_sites(graph), accumulate=how).graph
+    return path, written(made, folder / "r.onnx")
+
+
+@pytest.mark.parametrize("how", ["chain", "fused", "sum", "strips"])
+@pytest.mark.parametrize("kind", sorted({*ONNX} - {"bodies"}))
+def test_what_is_proven_of_a_changed_onnx_file_computes_the_same(tmp_path, how, kind):
+    """Some changes change nothing (an attribute at its default left out, a Slice that ends behind the end, two addends
+    swapped): ONNX Runtime decides."""
+    path, other = rewritten_onnx(tmp_path, how)
+    assert prove(path, other).proven
+    left, made = [], 0
+    for mutant in ONNX[kind](onnx.load(str(other))):
+        made += 1
+        changed = mutant.save(tmp_path / "mutant.onnx")
+        if proven(path, changed) and not same_in_onnx_runtime(path, changed):
+            left.append(mutant.what)
+        if kind == "interface" or (kind == "constants" and how != "strips"):
+            assert not proven(path, changed), mutant.what
+    assert made >= 2 and left == []
+
+
+@pytest.mark.parametrize("kind", TFLITE)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_what_is_proven_of_a_changed_tflite_file_computes_the_same(tmp_path, dtype, kind):
+    net = TfliteNet(6, dtype=dtype)
+    x = net.input(2)
+    joined = net.concat([net.conv(x, 2), net.conv(x, 3, 3), net.conv(x, 2)])
+    path = net.save(tmp_path / "m.tflite", [net.conv(net.depthwise(net.op("RELU", (joined,), 7)), 3)])
+    graph = load(path)
+    made = partition(graph, partition_sites(graph)).graph
+    other = written(made, tmp_path / "r.tflite")
+    assert prove(path, other).rewrites and prove(path, other).proven
+    model = flatbuffer_utils.read_model(str(other))
+    left, count = [], 0
+    for mutant in itertools.islice(TFLITE[kind](model), 0, None, 2):
+        try:
+            changed = mutant.save(tmp_path / "mutant.tflite")
+        except Exception:
+            continue
+        count += 1
+        if proven(path, changed) and not same_in_litert(path, changed):
+            left.append(mutant.what)
+        if kind in ("constants", "quantization", "order") and "axis" not in mutant.what:
+            assert not proven(path, changed), mutant.what
+    assert count >= 1 and left == []
+
+
+def proven(one, other):
+    from downset.errors import LoadError
+
+    try:
+        return prove(one, other).proven
+    except LoadError:
+        return False
+
+
+def test_no_certificate_makes_a_changed_weight_right(tmp_path):
+    """A certificate only says what to prove: of a file that computes something else no statement is proven."""
+    path, other = rewritten_onnx(tmp_path, "chain")
+    model = onnx.load(str(other))
+    changed = next(iter(ONNX["constants"](model))).model
+    (entry,) = [entry for entry in changed.metadata_props if entry.key == METADATA_KEY]
+    document = json.loads(entry.value)
+    random = np.random.default_rng(0)
+    names = [value.name for value in model.graph.initializer] + [n for node in model.graph.node for n in node.output]
+    for _ in range(60):
+        said = copy.deepcopy(document)
+        part = said["parts"][str(random.choice(sorted(said["parts"])))]
+        match int(random.integers(4)):
+            case 0:
+                part["of"] = str(random.choice(names))
+            case 1:
+                part["box"] = [[int(random.integers(4)), *sorted(map(int, random.integers(0, 8, 2)))]]
+            case 2:
+                part["terms"] = sorted(map(int, random.integers(0, 8, 2)))
+            case 3:
+                part["terms"] = None
+        entry.value = json.dumps(said)
+        assert not proven(path, Mutant("said", changed).save(tmp_path / "c.onnx"))
+
+
+@given(st.binary(max_size=40))
+@settings(max_examples=40)
+def test_a_damaged_certificate_proves_nothing_and_breaks_nothing(tmp_path_factory, data):
+    from downset.errors import LoadError
+
+    for damaged in (data, b"{" + data, packed_certificate({})[:-3] + data):
+        try:
+            assert isinstance(read_certificate(damaged), dict)
+        except LoadError as error:
+            assert "certificate" in str(error)
+
+
+def test_fit_proves_what_it_rewrites_and_verify_repeats_it(tmp_path, run):
+    net = Net()
+    x = net.input(2)
+    y = net.conv(net.concat([net.conv(x, 8) for _ in range(5)]), 4)
+    path = net.save(tmp_path / "m.onnx", [net.conv(y, 2)], size=16)
+    result = fit(path, output=tmp_path / "f.onnx", time_limit_s=2)
+    proof = result.outputs.proof
+    assert result.shipped == "rewritten" and proof.proven and proof.optimised and proof.rewrites == 4
+    status, out, _ = run("verify", path, tmp_path / "f.onnx", "--json")
+    found = json.loads(out)
+    assert status == 0 and found["proof"]["proven"] and found["proof"]["rewrites"] == 4
+    assert found["max_abs_error"] == result.outputs.max_abs_error
+    model = onnx.load(str(tmp_path / "f.onnx"))
+    del model.metadata_props[:]
+    onnx.save(model, str(tmp_path / "bare.onnx"))
+    status, out, _ = run("verify", path, tmp_path / "bare.onnx")
+    assert status == 0 and "not proven the same network" in out
+
+
+def test_at_other_sizes_rewriting_is_proven_too(tmp_path):
+    """Strips hold for the sizes that they were cut at; concatenations taken apart for any."""
+    path = branchy_model(tmp_path / "m.onnx", open_batch=True)
+    graph = load(path, shapes={"x": (2, 3, 8, 8)})
+    made = partition(graph, partition_sites(graph)).graph
+    other = written(made, tmp_path / "r.onnx")
+    assert prove(path, other, shapes={"x": (2, 3, 8, 8)}).proven
+    assert prove(path, other, shapes={"x": (5, 3, 8, 8)}).proven
+
+
+def test_rows_that_a_strip_keeps_for_the_next_are_proven(tmp_path):
+    """No rewrite here makes such files: the statements are about tensors, whatever made them."""
+    net = Net(9)
+    x = net.input(2)
+    y = net.conv(x, 3, 3)
+    z = net.conv(y, 2, 3)
+    path = net.save(tmp_path / "m.onnx", [z], size=8)
+    original = onnx.load(str(path))
+    first, second = original.graph.node
+    made = onnx.ModelProto()
+    made.CopyFrom(original)
+    del made.graph.node[:]
+    parts = {}
+
+    def add(node, output, of, rows):
+        node.output[:] = [output]
+        node.name = output
+        made.graph.node.append(node)
+        if output != z:
+            parts[output] = Part(of, ((2, *rows),))
+
+    def conv(like, read, output, of, rows, above, below):
+        node = onnx.NodeProto()
+        node.CopyFrom(like)
+        node.input[0] = read
+        (pads,) = [attribute for attribute in node.attribute if attribute.name == "pads"]
+        pads.ints[:] = [above, 1, below, 1]
+        add(node, output, of, rows)
+
+    def cut(read, output, of, start, rows):
+        limits = {"starts": start, "ends": start + rows[1] - rows[0], "axes": 2}
+        for name, value in limits.items():
+            made.graph.initializer.append(constant(f"{output}/{name}", np.asarray([value], np.int64)))
+        node = onnx.helper.make_node("Slice", [read, *(f"{output}/{name}" for name in limits)], [output])
+        add(node, output, of, rows)
+
+    def join(inputs, output, of, rows):
+        add(onnx.helper.make_node("Concat", inputs, [output], axis=2), output, of, rows)
+
+    cut(x, "x_top", x, 0, (0, 6))
+    conv(first, "x_top", "y_top", y, (0, 5), 1, 0)
+    conv(second, "y_top", "z_top", z, (0, 4), 1, 0)
+    cut("y_top", "y_kept", y, 3, (3, 5))
+    cut(x, "x_low", x, 4, (4, 8))
+    conv(first, "x_low", "y_low", y, (5, 8), 0, 1)
+    join(["y_kept", "y_low"], "y_lower", y, (3, 8))
+    conv(second, "y_lower", "z_low", z, (4, 8), 0, 1)
+    join(["z_top", "z_low"], z, z, (0, 8))
+
+    def saved(name, certificate):
+        del made.metadata_props[:]
+        made.metadata_props.add(key=METADATA_KEY, value=write_certificate(certificate).decode())
+        return Mutant(name, made).save(tmp_path / f"{name}.onnx")
+
+    found = prove(path, saved("kept", parts))
+    assert found.proven and found.exact, found.reason
+    assert same_in_onnx_runtime(path, tmp_path / "kept.onnx")
+    for name, part in parts.items():  # one row off, or nothing said
+        moved = Part(part.of, ((2, part.box[0][1] + 1, part.box[0][2] + 1),))
+        assert not prove(path, saved("moved", {**parts, name: moved})).proven
+        assert not prove(path, saved("silent", {key: one for key, one in parts.items() if key != name})).proven

@@ -1,0 +1,316 @@
+"""Sessions of ONNX Runtime: what is measured is what is printed, written and opened."""
+
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import downset as ds
+from downset.errors import LoadError, UnsupportedError, UsageError
+from downset.fitting.candidates import Candidate, Job
+from downset.fitting.measuring import front_of, least, without_slower
+from downset.runtimes import ort
+from downset.runtimes.ort_open import session_settings
+from downset.runtimes.ort_settings import onnxruntime_library, open_session, session_code
+from downset.runtimes.targets import TARGETS
+from downset.sessions import DEFAULT, FILE_ORDER, FITTED, Latency
+from tests.models import branchy_model, constant
+
+ALL = (DEFAULT, *FITTED)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A fit of a small network, whose file and program lie in different folders."""
+    folder = tmp_path_factory.mktemp("fitted")
+    (folder / "programs").mkdir()
+    path = branchy_model(folder / "m.onnx")
+    result = ds.fit(path, output=folder / "f.onnx", session=folder / "programs" / "open.py", time_limit_s=2)
+    return folder, result
+
+
+def figures(printed):
+    return {name: float(value) for name, value in re.findall(r"^(\w+) ([\d.]+)$", printed, re.MULTILINE)}
+
+
+def test_the_written_program_measures_in_a_fresh_process_what_is_claimed(fitted, tmp_path):
+    folder, result = fitted
+    program = folder / "programs" / "open.py"
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=tmp_path, check=True)
+    told, claim = figures(done.stdout), result.taken
+    assert told["in_use_bytes"] == claim.in_use_bytes
+    assert told["held_bytes"] == claim.held_bytes == result.measured.after
+    assert told["process_bytes"] == pytest.approx(claim.process_bytes, rel=0.3, abs=4 << 20)
+    assert told["median_ms"] > 0
+    assert not re.search(r"import downset|\._|capi", program.read_text()), "public API of onnxruntime only"
+
+
+def test_the_program_and_the_library_open_the_same_session(fitted):
+    folder, result = fitted
+    names = {"__file__": str(folder / "programs" / "open.py"), "__name__": "opened"}
+    exec((folder / "programs" / "open.py").read_text(), names)
+    theirs, ours = names["open_session"](), ds.ort_session(folder / "f.onnx")
+    assert options(theirs) == options(ours)
+    inputs = names["made_up_inputs"]()
+    for one, other in zip(theirs.run(None, inputs), ours.run(None, inputs), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert session_settings(folder / "f.onnx") == result.session
+
+
+def options(session):
+    found = session.get_session_options()
+    names = {name for settings in ALL for name in settings.options}
+    entries = {name for settings in ALL for name in settings.config}
+    return {name: getattr(found, name) for name in names} | {
+        name: found.get_session_config_entry(name) for name in entries if "use_env" not in name
+    }
+
+
+@pytest.mark.parametrize("settings", ALL, ids=lambda settings: settings.name)
+def test_the_code_of_settings_does_what_opening_by_them_does(settings, tmp_path):
+    library = onnxruntime_library()
+    registered = []
+
+    class Recording:
+        """The library, and what arenas were registered."""
+
+        def __getattr__(self, name):
+            return getattr(library, name)
+
+        def create_and_register_allocator(self, memory, arena):
+            registered.append(arena)
+            library.create_and_register_allocator(memory, arena)
+
+        def OrtArenaCfg(self, keys):  # noqa: N802  the library's name
+            registered.append(dict(keys))
+            return library.OrtArenaCfg(keys)
+
+    path = branchy_model(tmp_path / "m.onnx")
+    ours = open_session(Recording(), path, settings)
+    first, names = list(registered), {"ort": Recording()}
+    registered.clear()
+    exec("\n".join(session_code(settings)), names)
+    made = library.InferenceSession(str(path), names["options"], providers=["CPUExecutionProvider"])
+    assert options(made) == options(ours)
+    assert [item for item in registered if isinstance(item, dict)] == [item for item in first if isinstance(item, dict)]
+    for name, value in settings.options.items():
+        shown = getattr(made.get_session_options(), name)
+        assert shown == value or str(shown) == str(value), name
+
+
+def test_rows_tell_apart_what_the_file_gains_and_what_its_settings_gain(fitted):
+    folder, result = fitted
+    rows = result.measured.rows
+    assert [row.settings.arena != {} for row in rows] == [False, True, False, True][: len(rows)]
+    assert {row.file for row in rows[:2]} == {"original"}
+    assert {row.file for row in rows[2:]} <= {result.shipped}
+    files = {"original": folder / "m.onnx", result.shipped: folder / "f.onnx"}
+    for row in rows:
+        taken = ort.measure_peak(files[row.file], settings=row.settings)
+        assert (row.in_use_bytes, row.held_bytes) == (taken.peak_bytes, taken.held_bytes), row
+        assert row.held_bytes >= row.in_use_bytes
+        assert row.latency.ratio_low <= row.latency.ratio <= row.latency.ratio_high
+    assert rows[0].latency.ratio_low == rows[0].latency.ratio_high == 1.0
+    assert (result.measured.before, result.measured.after) == (rows[0].held_bytes, result.taken.held_bytes)
+    assert result.measured.after <= result.measured.before
+
+
+def test_a_file_that_was_not_fitted_names_no_session(tmp_path):
+    with pytest.raises(UsageError, match="does not say how it was measured"):
+        ds.ort_session(branchy_model(tmp_path / "m.onnx"))
+    (tmp_path / "t.onnx").write_text("no model")
+    with pytest.raises(LoadError, match=r"t\.onnx is not an ONNX model"):
+        ds.ort_session(tmp_path / "t.onnx")
+    with pytest.raises(LoadError, match="cannot read"):
+        ds.ort_session(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"session": "file order; rm"}, "unknown session settings"),
+        ({"session": "file order", "region_bytes": "-1"}, "asks for an arena"),
+        ({"session": "file order", "region_bytes": "9" * 30}, "asks for an arena"),
+        ({"session": "file order", "region_bytes": "0"}, "asks for an arena"),
+    ],
+)
+def test_metadata_choose_among_settings_and_set_nothing(entries, said, tmp_path):
+    model = onnx.load(str(branchy_model(tmp_path / "m.onnx")))
+    for key, value in entries.items():
+        model.metadata_props.add(key=f"downset.{key}", value=value)
+    onnx.save(model, str(tmp_path / "h.onnx"))
+    with pytest.raises(LoadError, match=said):
+        session_settings(tmp_path / "h.onnx")
+
+
+def test_a_fitted_file_says_what_it_is_and_what_it_holds(fitted):
+    folder, result = fitted
+    entries = {entry.key: entry.value for entry in onnx.load(str(folder / "f.onnx")).metadata_props}
+    assert entries["downset.version"] == ds.__version__
+    assert entries["downset.target"] == "ort"
+    assert entries["downset.file"] == result.shipped
+    assert entries["downset.inputs"] == "x=1,3,8,8"
+    held = {node.domain for node in onnx.load(str(folder / "f.onnx")).graph.node}
+    assert ("com.microsoft" in held) == any("ONNX Runtime's own" in note for note in result.notes)
+
+
+def test_options_that_only_onnx_runtime_has(tmp_path):
+    path = branchy_model(tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match="give an output"):
+        ds.fit(path, session=tmp_path / "s.py")
+    with pytest.raises(UsageError, match="only"):
+        ds.fit(path, target="torch", output=tmp_path / "f.onnx", session=tmp_path / "s.py")
+    with pytest.raises(UsageError, match="both name"):
+        ds.fit(path, output=tmp_path / "f.onnx", session=tmp_path / "f.onnx")
+    with pytest.raises(UsageError, match="target ort only"):
+        ds.fit(path, target="torch", slower=1.1)
+    with pytest.raises(UsageError, match="factor from 1"):
+        ds.fit(path, slower=0.9)
+    assert not list(tmp_path.glob("f.*")) and not list(tmp_path.glob("s.py"))
+
+
+def test_without_a_measurement_no_session_is_written_and_no_file_either(tmp_path, monkeypatch):
+    def missing(*_, **__):
+        raise UnsupportedError("no onnxruntime here")
+
+    path = branchy_model(tmp_path / "m.onnx")
+    monkeypatch.setattr("downset.runtimes.ort.isolated", lambda *given, **named: missing() if given[1] == "measure_here"
+                        else __import__("downset.isolation").isolation.isolated(*given, **named))  # fmt: skip
+    with pytest.raises(UnsupportedError, match="no session is written: not measured: no onnxruntime here"):
+        ds.fit(path, output=tmp_path / "f.onnx", session=tmp_path / "s.py", time_limit_s=1)
+    assert not (tmp_path / "f.onnx").exists() and not (tmp_path / "s.py").exists()
+
+
+def timed(name, in_use, process, ratio, spread=0.05):
+    latency = Latency(ratio / 100, 31, ratio, ratio - spread, ratio + spread)
+    measured = {"in_use_bytes": in_use, "held_bytes": in_use, "total_bytes": in_use}
+    return Candidate(name, Path(name), in_use, None, measured, FILE_ORDER, process, latency)
+
+
+def test_only_what_is_known_to_be_slower_is_left_out():
+    """Known: the lower end of the interval is above the limit. A larger limit never leaves out more."""
+    given = [timed("original", 9, 0, 1.0, 0.0), *(timed(f"{ratio}", 5, 0, ratio) for ratio in (1.04, 1.12, 1.16, 2.0))]
+    assert without_slower(given, None) == (given, [])
+    left, (note,) = without_slower(given, 1.1)
+    assert [item.name for item in left] == ["original", "1.04", "1.12"]
+    assert note.startswith("2 candidates are left out by --slower 1.1x, 1.16 among them: 1.16x (1.11 to 1.21)")
+    kept = [{item.name for item in without_slower(given, limit)[0]} for limit in (1.0, 1.05, 1.1, 1.2, 3.0)]
+    assert all(fewer <= more for fewer, more in pairwise(kept))
+    assert all("original" in names for names in kept)
+    untimed = [given[0], replace(given[-1], latency=None)]
+    assert without_slower(untimed, 1.0)[0] == untimed
+
+
+def test_the_front_is_what_no_other_beats_in_bytes_and_time():
+    original = timed("original", 100, 0, 1.0, 0.0)
+    fast, small = timed("fast", 60, 0, 1.08), timed("small", 20, 0, 2.0)
+    worse, twin = timed("worse", 70, 0, 2.1), timed("twin", 20, 0, 2.0)
+    assert front_of([original, worse, small, fast, twin]) == [original, fast, small]
+    assert front_of([original, replace(fast, latency=None)]) == [original]
+
+
+def test_least_is_the_smallest_process_and_among_equal_ones_the_least_arena():
+    """Processes that differ by chance count as equal; a file is asked for its least arena only where it may win."""
+    mib, asked = 1 << 20, []
+    grown = {"original": 60 * mib, "slim": 30 * mib, "slimmer": 30 * mib + mib // 2, "copies": 50 * mib}
+
+    def narrowed(item):
+        asked.append(item.name)
+        return item
+
+    def processes(pairs, **_):
+        return [grown[path.name] for path, _ in pairs]
+
+    row = TARGETS["ort"]
+    sessions = replace(row.sessions, processes=processes)
+    job = Job(Path("m.onnx"), replace(row, sessions=sessions), None, 0, Path())
+    by_default = replace(timed("original", 100, None, 1.0), settings=DEFAULT)
+    given = [by_default, timed("slim", 20, None, 2.0), replace(timed("copies", 10, None, 1.0), settings=FITTED[1])]
+    assert least(job, given, narrowed).name == "slim"
+    given = [*given, replace(timed("slimmer", 15, None, 3.0), settings=FITTED[2])]
+    assert least(job, given, narrowed).name == "slimmer"
+    asked.clear()
+    assert least(job, [timed("slimmer", 15, None, 1.0), timed("slim", 20, None, 1.0)], narrowed).name == "slimmer"
+    assert asked == ["slimmer"], "what has more in use cannot hold less"
+
+
+@pytest.mark.parametrize("count", range(1, 14))
+def test_intervals_cover_the_median_as_often_as_they_say(count):
+    """Against all ways in which rounds may fall above or below the true median."""
+    rank = ort._interval_rank(count)
+
+    def missed(at):
+        """The share of draws in which the values of ranks at and -1 - at lie on one side of it."""
+        below = [sum(sides) for sides in product((0, 1), repeat=count)]
+        return sum(number <= at or number >= count - at for number in below) / 2**count
+
+    assert rank == 0 or missed(rank) <= 0.05
+    assert 2 * (rank + 1) >= count or missed(rank + 1) > 0.05
+    if count >= 6:
+        assert missed(rank) <= 0.05
+    assert math.isfinite(rank)
+
+
+def open_batch(path, *, folded):
+    """A network of open batch; `folded`: it computes a size that fixed sizes fold away."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        helper.make_node("Relu", ["a"], ["r"], name="relu"),
+    ]
+    if folded:
+        nodes += [
+            helper.make_node("Shape", ["r"], ["s"], name="shape"),
+            helper.make_node("Gather", ["s", "zero"], ["n"], name="gather"),
+            helper.make_node("Concat", ["n", "rest"], ["size"], name="size", axis=0),
+            helper.make_node("Reshape", ["r", "size"], ["y"], name="reshape"),
+        ]
+    else:
+        nodes += [helper.make_node("Flatten", ["r"], ["y"], name="flatten")]
+    random = np.random.default_rng(3)
+    weights = [
+        constant("w", random.standard_normal((4, 3, 3, 3)).astype(np.float32)),
+        constant("zero", np.zeros(1, np.int64)),
+        constant("rest", np.full(1, 256, np.int64)),
+    ]
+    graph = helper.make_graph(
+        nodes, "open", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 256])], weights if folded else weights[:1],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def sizes(path):
+    graph = onnx.load(str(path)).graph
+    return [
+        [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in (*graph.input, *graph.output)
+    ]
+
+
+def test_sizes_that_the_original_leaves_open_stay_open_where_nothing_depended_on_them(tmp_path):
+    path = open_batch(tmp_path / "m.onnx", folded=False)
+    result = ds.fit(path, output=tmp_path / "f.onnx", shapes={"x": (1, 3, 8, 8)}, time_limit_s=1)
+    assert any("stay open" in note for note in result.notes)
+    assert sizes(tmp_path / "f.onnx") == sizes(path) == [["n", 3, 8, 8], ["n", 256]]
+    for batch in (1, 3):
+        shapes = {"x": (batch, 3, 8, 8)}
+        ours, theirs = (ort.run(name, shapes=shapes)[0] for name in (tmp_path / "f.onnx", path))
+        assert ours.shape == (batch, 256)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_that_were_folded_away_are_fixed_and_that_is_said(tmp_path):
+    path = open_batch(tmp_path / "m.onnx", folded=True)
+    result = ds.fit(path, output=tmp_path / "f.onnx", shapes={"x": (2, 3, 8, 8)}, time_limit_s=1)
+    assert any("fixed sizes: 'x' [?, 3, 8, 8] at [2, 3, 8, 8]" in note for note in result.notes)
+    if result.shipped != "original":
+        assert sizes(tmp_path / "f.onnx")[0] == [2, 3, 8, 8]

@@ -1,0 +1,143 @@
+"""LiteRT's arena, held against where LiteRT itself puts its tensors: the memory model, its planner, and what kernels
+ask for beside the tensors. And files that a target's runtime does not run."""
+
+import json
+
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.tools import flatbuffer_utils
+
+from downset.arenas.plan import plan_arena
+from downset.errors import InfeasibleError, LimitReached, UnsupportedError
+from downset.fitting.fit import fit
+from downset.formats.reading import load
+from downset.formats.tflite.write import export_tflite
+from downset.memory.liveness import order_problem, peak_bytes
+from downset.orders.plan import plan_order
+from downset.reports.fit import fit_lines
+from downset.runtimes import litert
+from tests.models import installed_model
+from tests.tflite_net import TfliteNet
+
+ROUNDING = 63  # the model rounds the topmost tensor up, LiteRT only where the next one begins
+
+
+def block(net, x, channels):
+    """A pointwise and a depthwise convolution on one side, sums, a product and reshapes on the other."""
+    left = net.depthwise(net.conv(x, channels), relu=True)
+    right = net.conv(x, channels)
+    for name in ("ADD", "SUB", "MUL"):
+        right = net.op(name, (right, net.conv(x, channels)), channels, f"{name.title()}Options")
+    shape = net.tensor((4,), "int32", [1, net.size, net.size, channels])
+    return net.concat([net.op("RESHAPE", (left, shape), channels), right])
+
+
+@pytest.fixture
+def written(tmp_path):
+    net = TfliteNet(3, size=6)
+    x = net.input(4)
+    for channels in (3, 17, 8):
+        x = block(net, x, channels)
+    return net.save(tmp_path / "net.tflite", [net.conv(x, 2)])
+
+
+def modelled(graph, steps):
+    return plan_arena(graph, steps, method="litert_greedy", memory="litert").arena_bytes
+
+
+def orders(graph):
+    return [
+        tuple(range(len(graph.ops))),
+        *(plan_order(graph, method=m, memory="litert").steps for m in ("kahn", "dfs")),
+    ]
+
+
+def assert_as_placed(path, tmp_path):
+    graph = load(path)
+    for steps in orders(graph):
+        export_tflite(tmp_path / "reordered.tflite", graph, steps)
+        taken = litert.measure(tmp_path / "reordered.tflite")
+        assert taken <= modelled(graph, steps) <= taken + ROUNDING
+
+
+def test_a_network_whose_kernels_need_nothing_more_takes_what_the_model_says(written, tmp_path):
+    assert_as_placed(written, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("pyopen-wakeword", "alexa.tflite"),
+        ("pyopen-wakeword", "hey_mycroft.tflite"),
+        ("pymicro-wakeword", "alexa.tflite"),
+        ("pymicro-wakeword", "okay_nabu.tflite"),
+    ],
+)
+def test_real_networks_take_what_the_model_says(package, name, tmp_path):
+    assert_as_placed(installed_model(package, name), tmp_path)
+
+
+def test_sums_run_in_place_only_over_what_nobody_else_reads(written):
+    """Else the test above would hold without it."""
+    graph = load(written)
+    steps = range(len(graph.ops))
+    assert peak_bytes(order_problem(graph, "litert"), steps) < peak_bytes(order_problem(graph, "tflm"), steps)
+
+
+def test_what_kernels_ask_for_beside_the_tensors_is_measured_not_planned(tmp_path):
+    path = installed_model("pyopen-wakeword", "embedding_model.tflite")
+    graph = load(path)
+    assert litert.measure(path) > 2 * modelled(graph, range(len(graph.ops)))
+    found = fit(path, target="litert", time_limit_s=2.0, rewrite="off")
+    assert found.measured is not None
+    assert found.measured.after <= found.measured.before == litert.measure(path)
+    assert found.arena.before == modelled(graph, range(len(graph.ops)))
+
+
+def test_tensors_in_several_blocks_are_not_measured(tmp_path):
+    path = installed_model("pyopen-wakeword", "hey_jarvis.tflite")  # an If makes its outputs when it runs
+    with pytest.raises(UnsupportedError, match="more than one block"):
+        litert.measure(path)
+    found = fit(path, target="litert", time_limit_s=2.0)
+    assert found.measured is None
+    assert "more than one block" in found.not_measured
+    assert any(line.startswith("not measured: LiteRT keeps tensors") for line in fit_lines(found))
+    assert any(note.startswith("If ") and "the proof is of what is outside" in note for note in found.notes)
+
+
+@pytest.fixture
+def refused(written, tmp_path):
+    """A file with an operator that TFLite Micro does not know."""
+    model = flatbuffer_utils.read_model(str(written))
+    code = model.operatorCodes[0]
+    code.builtinCode, code.deprecatedBuiltinCode, code.customCode = schema.BuiltinOperator.CUSTOM, 32, b"Mystery"
+    flatbuffer_utils.write_model(model, str(tmp_path / "refused.tflite"))
+    return tmp_path / "refused.tflite"
+
+
+def test_whether_a_file_fits_that_no_runtime_here_runs_is_not_known(refused, run):
+    found = fit(refused, time_limit_s=1.0)
+    assert found.measured is None
+    assert "TFLite Micro cannot" in found.not_measured
+    assert any("the figures are the plan's alone" in line for line in fit_lines(found))
+    with pytest.raises(LimitReached, match="beside them is not known"):
+        fit(refused, ram_bytes=10**9, time_limit_s=1.0)
+    with pytest.raises(InfeasibleError, match="for its tensors alone"):  # tensors alone are too many: that is known
+        fit(refused, ram_bytes=100, time_limit_s=1.0)
+    status, out, err = run("fit", refused, "--ram", "1GB", "--time-limit", "1s", "--json")
+    error = json.loads(out)["error"]
+    assert (status, error["code"], error["exit_code"]) == (6, "limit", 6), err
+    assert error["figures"]["least_bytes"] == found.arena.bound <= error["figures"]["best_bytes"] == found.arena.after
+    assert error["figures"]["limit_bytes"] == 1 << 30
+
+
+def test_figures_of_what_does_not_fit(written, run):
+    """Head, tail, and the operator at the peak: what somebody needs who sizes an arena."""
+    status, out, _ = run("fit", written, "--ram", "500", "--time-limit", "1s", "--json")
+    figures = json.loads(out)["error"]["figures"]
+    measured = fit(written, time_limit_s=1.0).measured
+    assert status == 3
+    assert figures["best_bytes"] == figures["head_bytes"] + figures["tail_bytes"] == measured.after
+    graph = load(written)
+    assert 0 <= figures["peak_step"] < len(graph.ops)
+    assert figures["peak_operator"] in {op.name for op in graph.ops}

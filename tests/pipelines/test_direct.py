@@ -1,0 +1,160 @@
+"""Direct hand-over: bounds against every plan there is, plans against bounds, baselines and simulation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from downset.clusters.model import Cluster, Device, Network
+from downset.distributed.simulator import simulate
+from downset.errors import InvalidPlan, LimitReached, UsageError
+from downset.pipelines.accounting import Accounting
+from downset.pipelines.check import verify_without_graph
+from downset.pipelines.device_order import canonical, fastest_first
+from downset.pipelines.direct.bound import direct_space, least_period
+from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.plan import plan_pipeline
+from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.problem import chain_problem
+from tests.oracles_direct import every_plan, load_s
+from tests.strategies_pipeline import KINDS, random_chain, random_cluster, random_graph
+
+BASELINES = [name for name in PIPELINERS if name not in ("exact", "blocks")]
+
+
+def instances(count, kind, *, devices=3):
+    """(problem, cluster, source and sink by number)."""
+    for seed in range(count):
+        random = Random(f"direct/{kind}/{seed}")
+        problem = random_chain(random, layers=3, rows=6) if seed % 2 else random_graph(random, units=3, rows=6)
+        cluster = fastest_first(random_cluster(random, kind, devices=devices))
+        cluster = replace(cluster, network=replace(cluster.network, duplex=random.choice(["half", "full"])))
+        ends = {end: random.randrange(len(cluster.devices)) for end in ("source", "sink") if random.random() < 0.4}
+        yield problem, cluster, ends
+
+
+def named(cluster, ends):
+    return {end: cluster.devices[device].name for end, device in ends.items()}
+
+
+def best_of_all(problem, cluster, ends):
+    return min(
+        load_s(problem, cluster, plan, **ends) for plan in every_plan(problem, cluster, canonical(cluster).order)
+    )
+
+
+def bound(space, asked, most):
+    found = least_period(
+        lambda period: space.stages(period, asked), at_least_s=0.0, at_most_s=most, close=1e-7, deadline=math.inf
+    )
+    return found.bound_s
+
+
+def direct_stage(start, stop, *tiles):
+    return StageDraft(-1, (Split(start, stop, tiles, halo=True),))
+
+
+def drafted(problem, cluster, *drafts):
+    def method(problem, cluster, **_):
+        return FoundPipeline(drafts, 0.0)
+
+    return plan_pipeline(problem, cluster, method=method, topology="direct")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_are_below_every_plan_there_is_and_mostly_met(kind):
+    met, count = 0, 40
+    for problem, cluster, ends in instances(count, kind):
+        best = best_of_all(problem, cluster, ends)
+        space = direct_space(problem, cluster, Accounting(topology="direct", **ends))
+        bounds = {asked: bound(space, asked, 3 * best) for asked in ("any blocks", "one block")}
+        assert max(bounds.values()) <= best * (1 + 1e-9)
+        met += bounds["one block"] >= best * (1 - 1e-6)
+    assert met >= 0.6 * count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plans_are_no_worse_than_every_plan_baseline_and_leader_and_run_as_they_say(kind):
+    as_good, count = 0, 12
+    for problem, cluster, ends in instances(count, kind):
+        options = named(cluster, ends)
+        plan = plan_pipeline(problem, cluster, topology="direct", **options)
+        verify_without_graph(plan)
+        assert plan.topology == "direct"
+        evidence = plan.evidence
+        assert evidence.bound <= plan.schedule.load_bound_s * (1 + 1e-9)
+        assert evidence.proven == (evidence.bound == evidence.value)
+        best = best_of_all(problem, cluster, ends)
+        as_good += plan.period_s <= best * (1 + 1e-9)
+        if "one fused block" in plan.space:
+            assert evidence.bound <= best * (1 + 1e-9)
+        if evidence.proven:
+            assert plan.period_s <= best * (1 + 1e-9)
+        for method in ["exact", *BASELINES]:
+            other = plan_pipeline(problem, cluster, method=method, **options)
+            assert plan.period_s <= other.period_s * (1 + 1e-9), method
+        if plan.period_s:
+            simulated = simulate(plan, frames=300)
+            assert simulated.sustained_period_s == pytest.approx(plan.period_s, rel=0.01)
+    assert as_good >= 0.8 * count
+
+
+def test_stages_hand_over_without_a_leader_and_sender_and_receiver_pay():
+    """Two stages of two devices, halves of 4 rows each: every device reads or sends its half, nobody all of it."""
+    problem = chain_problem([(10, 1, 1, 5), (10, 1, 1, 5)], rows=4, row_bytes=5)
+    cluster = Cluster(tuple(Device(f"d{k}", 10.0) for k in range(4)), Network("links", 10.0))
+    stages = [direct_stage(unit, unit + 1, Tile(2 * unit, 0, 2), Tile(2 * unit + 1, 2, 4)) for unit in range(2)]
+    plan = drafted(problem, cluster, *stages)
+    sent = {(task.transfer.source, task.transfer.target): task.transfer.nbytes for task in plan.tasks if task.transfer}
+    assert sent == {(0, 1): 10, (0, 2): 10, (1, 3): 10, (3, 2): 10}  # of the frame, two hand-overs, of the result
+    assert plan.period_s == pytest.approx(2.0 + 2 * 1.0)  # 20 MACs, and two messages of 10 bytes
+    assert [block.rule for stage in plan.stages for block in stage.blocks] == ["direct", "direct"]
+    assert {stage.leader for stage in plan.stages} == {-1}
+    assert plan_pipeline(problem, cluster, topology="direct").period_s <= plan.period_s * (1 + 1e-9)
+
+
+def test_a_tensor_read_later_stays_with_its_makers():
+    """A sum reads what the first unit made: it comes from there, past the stage between."""
+    problem = chain_problem([(10, 1, 1, 5), (10, 1, 1, 5), (10, 1, 1, 5)], rows=4, row_bytes=5)
+    last = problem.ops[2]
+    both = replace(last, inputs=(1, 2), first=last.first * 2, last=last.last * 2)
+    problem = replace(problem, ops=(*problem.ops[:2], both))
+    cluster = Cluster(tuple(Device(f"d{k}", 10.0) for k in range(3)), Network("links", 1e3))
+    plan = drafted(problem, cluster, *(direct_stage(k, k + 1, Tile(k, 0, 4)) for k in range(3)))
+    sent = [
+        (task.transfer.source, task.transfer.target, [rows.tensor for rows in task.transfer.rows])
+        for task in plan.tasks
+        if task.transfer
+    ]
+    assert sent == [(0, 1, [1]), (0, 2, [1]), (1, 2, [2])]
+
+
+def test_limits_are_kept_or_refused():
+    problem = chain_problem([(10, 3, 1, 5)] * 4, rows=12, row_bytes=5)
+    cluster = Cluster(tuple(Device(f"d{k}", 10.0 + k) for k in range(3)), Network("links", 50.0))
+    plan = plan_pipeline(problem, cluster, topology="direct")
+    for factor in (3.0, 1.2, 1.0):
+        held = plan_pipeline(problem, cluster, topology="direct", max_latency_s=plan.latency_s * factor)
+        assert held.latency_s <= plan.latency_s * factor * (1 + 1e-12)
+        assert held.period_s == pytest.approx(plan.period_s, rel=1e-9)
+    with pytest.raises(LimitReached, match="with direct hand-over"):
+        plan_pipeline(problem, cluster, topology="direct", max_latency_s=1e-3)
+    with pytest.raises(UsageError, match="comm paper knows no direct hand-over"):
+        plan_pipeline(problem, cluster, topology="direct", comm="paper")
+    late = plan_pipeline(problem, cluster, topology="direct", time_limit_s=1e-3)
+    assert late.evidence.bound <= late.period_s
+
+
+def test_stages_without_leaders_are_of_topology_direct_and_its_rule():
+    problem = chain_problem([(10, 1, 1, 5), (10, 1, 1, 5)], rows=4, row_bytes=5)
+    cluster = Cluster(tuple(Device(f"d{k}", 10.0) for k in range(2)), Network("links", 10.0))
+    plan = drafted(problem, cluster, *(direct_stage(k, k + 1, Tile(k, 0, 4)) for k in range(2)))
+    verify_without_graph(plan)
+    with pytest.raises(InvalidPlan, match="no leader"):
+        verify_without_graph(replace(plan, topology="leader"))
+    first = replace(plan.stages[0], leader=plan.stages[0].devices[0])
+    with pytest.raises(InvalidPlan, match="rule"):
+        verify_without_graph(replace(plan, stages=(first, *plan.stages[1:])))
