@@ -93,12 +93,14 @@ class Engine:
         self._submitted = self._delivered = self._runs = 0
         self._ended = False
         self._thread = threading.Thread(target=self._loop, name="downset-serves", daemon=True)
+        self._pinger = threading.Thread(target=self._ping, name="downset-pings", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="downset-watches", daemon=True)
 
     def start(self) -> None:
         """Devices join, the first plan is placed, and `Outlet.ready` is called."""
         self._thread.start()
         self._watcher.start()
+        self._pinger.start()
 
     def submit(self, inputs: tuple[Array, ...]) -> None:
         """The next frame: the network's inputs in their order."""
@@ -136,16 +138,21 @@ class Engine:
         self._advisor.stop()
 
     def _watch(self) -> None:
-        """Asks for signs of life and for nodes, on a thread of its own: planning may keep the engine's busy, and
-        devices that hear nothing end."""
+        """Looks which nodes are there, on a thread of its own: Ray may take long to say."""
         while not self._ended:
             try:
                 present = self._fleet.present()
             except Exception as error:  # Ray's own, where the head is gone, and two workers of one name
                 self._events.put(partial(self._fail, error))
                 return
-            self._members.ping(self._pong)
             self._events.put(partial(self._present, present))
+            time.sleep(PING_S)
+
+    def _ping(self) -> None:
+        """Asks for signs of life, on a thread of its own: planning may keep the engine's busy, and devices that hear
+        nothing end."""
+        while not self._ended:
+            self._members.ping(self._pong, time.monotonic())
             time.sleep(PING_S)
 
     def _present(self, nodes: Collection[str]) -> None:
