@@ -140,7 +140,7 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
     inbox = _Inbox()
     engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=_JOINS_S, prepares=False)
     engine.start()
-    with RunningPipeline(graph, plan, engine, inbox, ExitStack()) as pipeline:
+    with RunningPipeline(graph, plan, engine, inbox) as pipeline:
         pipeline.wait_ready()
         bed.throttle()
         used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]
