@@ -7,13 +7,14 @@ CPP := $(shell find native tests/native -name '*.[ch]pp')
 # In the builds of those who work on it a warning is an error.
 STRICT := -C cmake.define.DOWNSET_STRICT=ON
 
-.PHONY: demo test fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico
+.PHONY: demo test fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico \
+	bench-testbed
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
 
 test: $(VENV)/dev.stamp  ## set up, then run all tests
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp  ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -57,6 +58,13 @@ bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, mea
 
 bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and what exact planning is worth: analytic
 	for name in table4 figure2 figure5 cuts numbers hand_over table5 redundancy tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
+
+bench-testbed: $(VENV)/dev.stamp  ## pipelines measured on Ray in network namespaces; needs root, about two hours
+	$(BIN)/python -m experiments.testbed.shaping
+	$(BIN)/python -m experiments.testbed.message_cost
+	for medium in links shared; do for devices in 4 8; do $(BIN)/python -m experiments.testbed.measured --devices $$devices --medium $$medium || exit 1; done; done
+	$(BIN)/python -m experiments.testbed.measured --models vgg16 --faults
+	$(BIN)/python -m experiments.testbed.figures
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows
 	for name in tflite_memory.tables tflite_memory.shares tflite_memory.litert arenas.objects arenas.minimalloc speed.arena arenas.executorch_peer; do $(BIN)/python -m experiments.$$name || exit 1; done

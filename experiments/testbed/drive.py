@@ -140,7 +140,7 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
     inbox = _Inbox()
     engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=_JOINS_S, prepares=False)
     engine.start()
-    with RunningPipeline(graph, plan, engine, inbox, ExitStack()) as pipeline:
+    with RunningPipeline(graph, plan, engine, inbox) as pipeline:
         pipeline.wait_ready()
         bed.throttle()
         used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]
@@ -151,6 +151,7 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
         used = [bed.used_s(device) - before for device, before in enumerate(used)]
         bed.release()
     return {
+        "spare_frames": window - (plan.schedule.window if plan.schedule is not None else 1),
         "frames": len(times), "measured_s": _period_s(times, window), "latency_s": round(report.latency_s[0], 3)
         if report.latency_s else None, "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
         "events": [asdict(event) for event in report.events],

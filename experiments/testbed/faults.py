@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ def faulty_run(
     bed.release()
     engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=120.0, prepares=prepares)
     engine.start()
-    with RunningPipeline(graph, plan, engine, inbox, ExitStack()) as pipeline:
+    with RunningPipeline(graph, plan, engine, inbox) as pipeline:
         pipeline.wait_ready()
         bed.throttle()
         begun = time.monotonic()

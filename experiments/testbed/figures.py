@@ -41,25 +41,26 @@ def table(title: str, header: Sequence[str], body: Sequence[Sequence[Any]]) -> N
 
 
 def groups(rows: Sequence[Row]) -> Iterator[tuple[tuple[str, int, str], dict[str, Row]]]:
-    """(network, devices, medium), rows by method; those that measured a period."""
+    """(network, devices, medium), rows by method: those that measured a period, with most spare frames."""
     found: dict[tuple[str, int, str], dict[str, Row]] = defaultdict(dict)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: int(row["spare_frames"])):
         if row.get("measured_s"):
             found[row["network"], row["devices"], row["medium"]][row["method"]] = row
     yield from sorted(found.items())
 
 
 def periods(rows: Sequence[Row]) -> list[list[Any]]:
+    alone = {key: by_method["single"]["measured_s"] for key, by_method in groups(rows) if "single" in by_method}
     body = []
-    for (network, devices, medium), by_method in groups(rows):
-        alone = by_method.get("single")
-        for method, row in by_method.items():
-            measured, planned = row["measured_s"], row["planned_s"]
-            faster = f"{alone['measured_s'] / measured:.2f}x" if alone else None
-            body.append(
-                [network, devices, medium, PAPER_NAMES[method], planned, row["simulated_s"], measured,
-                 f"{measured / planned - 1:+.0%}", round(60 / measured, 1), faster, row["load"]]
-            )  # fmt: skip
+    for row in sorted(rows, key=lambda row: (row["network"], row["devices"], row["medium"], row["spare_frames"])):
+        key, measured, planned = (row["network"], row["devices"], row["medium"]), row["measured_s"], row["planned_s"]
+        if not measured:
+            continue
+        faster = f"{alone[key] / measured:.2f}x" if key in alone else None
+        body.append(
+            [*key, PAPER_NAMES[row["method"]], row["spare_frames"], planned, row["simulated_s"], measured,
+             f"{measured / planned - 1:+.0%}", round(60 / measured, 1), faster, row["load"]]
+        )  # fmt: skip
     return body
 
 

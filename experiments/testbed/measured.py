@@ -68,7 +68,7 @@ def run(setting: Setting, work: Work, *, keep: Path | None = None, limit_s: floa
                 keys = issue_keys(authority, f"d{number}", hosts=hosts[number : number + 1])
                 command = [
                     sys.executable, "-m", "downset", "worker", "--head", orders["head"], "--name", name, "--keys", keys,
-                    "--address", hosts[number], "--threads", "1", "--shards", folder / f"n{number}", "--once", "-q",
+                    "--address", hosts[number], "--threads", "1", "--shards", folder / f"n{number}", "-q",
                 ]  # fmt: skip
                 bed.start(number, command, env=environment, output=subprocess.DEVNULL)
             with (folder / "driver.log").open("wb") as log:
@@ -134,7 +134,7 @@ def main() -> None:
         sys.exit(f"testbed: {error}")
     for one in rows:
         print({key: one.get(key) for key in ("network", "method", "planned_s", "simulated_s", "measured_s", "error")})
-    by = ("network", "method", "devices", "medium", "fault", "prepared")
+    by = ("network", "method", "devices", "medium", "spare_frames", "fault", "prepared")
     rows = [row for row in rows if "error" not in row]
     if rows and not options.quick:
         print("written:", save_rows(REPLANS if options.faults else NAME, rows, by=by))

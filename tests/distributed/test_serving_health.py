@@ -12,29 +12,38 @@ from downset.distributed.serving.health import DEADLINE_FACTOR, LEAST_DEADLINE_S
 def test_silence_is_noticed_in_six_seconds_and_not_before_five():
     assert SILENCE_S + PING_S <= 6.0
     health = Health()
-    health.watch("a", 0.0)
-    health.watch("b", 0.0)
-    health.heard("b", 4.0)
+    for device in ("a", "b"):
+        health.watch(device)
+        for second in range(4):
+            health.asked(device, float(second))
+    health.heard("b")
+    health.asked("b", 4.0)
     assert health.lost(5.0) == []
     assert [device for device, _ in health.lost(5.1)] == ["a"]
     health.forget("a")
     assert health.lost(8.9) == []
-    health.heard("a", 9.0)  # it is watched no more
     assert [device for device, _ in health.lost(9.1)] == ["b"]
+
+
+def test_a_driver_that_asks_nothing_blames_nobody():
+    health = Health()
+    health.watch("a")
+    health.asked("a", 0.0)
+    health.heard("a")
+    assert health.lost(100.0) == []
+    health.asked("a", 100.0)
+    assert health.lost(104.0) == []
 
 
 def test_a_deadline_counts_from_when_the_device_could_begin():
     """Two computations are given out; the second waits for the first one."""
     health = Health()
-    health.watch("a", 0.0)
+    health.watch("a")
     health.begun("a", "one", 0.1, 0.0)
     health.begun("a", "two", 0.1, 0.0)
-    for second in range(1, 6):
-        health.heard("a", float(second))
+    assert health.lost(5.0) == []
     health.done("a", 5.0)
-    for second in range(6, 12):
-        health.heard("a", float(second))
-        assert health.lost(float(second)) == []
+    assert health.lost(11.0) == []
     assert [(device, "one computation" in why) for device, why in health.lost(11.1)] == [("a", True)]
     health.idle()
     assert health.lost(11.2) == []
@@ -43,12 +52,11 @@ def test_a_deadline_counts_from_when_the_device_could_begin():
 @given(st.floats(0.0, 100.0))
 def test_deadlines_follow_what_is_expected(expected_s):
     health = Health()
-    health.watch("a", 0.0)
+    health.watch("a")
     health.begun("a", "work", expected_s, 0.0)
     allowed = max(LEAST_DEADLINE_S, DEADLINE_FACTOR * expected_s)
-    for now, lost in ((allowed * 0.999, []), (allowed * 1.001, ["a"])):
-        health.heard("a", now)
-        assert [device for device, _ in health.lost(now)] == lost
+    assert health.lost(allowed * 0.999) == []
+    assert [device for device, _ in health.lost(allowed * 1.001)] == ["a"]
 
 
 def _run(pace, frames, seconds, start=0):

@@ -12,10 +12,8 @@ import onnxruntime
 
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.device import Device
-from downset.distributed.serving.engine import Engine
 from downset.distributed.serving.fleet import DeviceLost
-from downset.distributed.serving.planning import Planning
-from downset.distributed.serving.serve import RunningPipeline, _Inbox
+from downset.distributed.serving.serve import run_on
 
 GROUP = {"compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive",
          "keep": "setup", "begin": "setup"}  # fmt: skip
@@ -140,19 +138,11 @@ def running(graph, plan, folder, *, fleet=None, prepares=False, gather_s=10.0):
     """A pipeline on devices of this process."""
     names = [device.name for device in plan.cluster.devices]
     fleet = fleet or ThreadFleet(names, folder / "devices")
-    inbox = _Inbox()
-    engine = Engine(
-        fleet, Shards(graph, folder / "made"), plan, Planning(graph, plan), inbox, gather_s=gather_s, prepares=prepares
-    )
-    engine.start()
-    from contextlib import ExitStack
-
-    pipeline = RunningPipeline(graph, plan, engine, inbox, ExitStack())
+    shards = Shards(graph, folder / "made")
     try:
-        pipeline.wait_ready()
-        yield pipeline
+        with run_on(fleet, graph, plan, shards, gather_s=gather_s, prepares=prepares) as pipeline:
+            yield pipeline
     finally:
-        pipeline.close()
         fleet.close()
 
 

@@ -29,6 +29,7 @@ from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, Method, check_engine
 from downset.pipelines.accounting import Accounting, judged, latency_s, too_slow
+from downset.pipelines.baselines import INSIDE, MOMENT_S, OUTSIDE, QUICK, baselines
 from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.direct.search import Limits, direct
@@ -38,7 +39,6 @@ from downset.pipelines.exact_search import search
 from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem, joined
-from downset.pipelines.rivals import INSIDE, MOMENT_S, OUTSIDE, QUICK, rivals
 from downset.pipelines.single import single_draft
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
 from downset.text import format_bytes
@@ -197,29 +197,32 @@ def _direct(
     time_limit_s: float, engine: EngineName, several_blocks: bool, forbidden: frozenset[tuple[int, int, int]],
     strict: tuple[int, ...] | None,
 ) -> FoundPipeline:  # fmt: skip
-    """Stages handed over directly, or the best plan with leaders where none is better. With leaders first, in at most
-    half of the time."""
+    """Stages handed over directly, or the best plan with leaders where none is better. With leaders first; what they
+    leave of the time is spent on direct hand-over."""
     deadline = time.monotonic() + time_limit_s
     led, refused = None, None
     try:
         led = exact(
             problem, cluster, accounting=replace(accounting, topology="leader"), max_latency_s=max_latency_s,
-            time_limit_s=time_limit_s / 2, engine=engine, several_blocks=several_blocks, forbidden=forbidden,
+            time_limit_s=time_limit_s, engine=engine, several_blocks=several_blocks, forbidden=forbidden,
             strict=strict,
         )  # fmt: skip
     except (InfeasibleError, LimitReached) as error:
         refused = error
     limits = Limits(deadline, math.inf if max_latency_s is None else max_latency_s, forbidden)
     known = [led.stages] if led is not None else []
-    coarse, cuts = _without_relays(problem, strict)
-    known += [on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK]
-    with contextlib.suppress(LimitReached):
-        known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
-    found = direct(
+    if not limits.late():
+        coarse, cuts = _without_relays(problem, strict)
+        known += [
+            on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK
+        ]
+        with contextlib.suppress(LimitReached):
+            known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
+    best = direct(
         problem, cluster, accounting, limits, total_bound_s=total_bound_s(problem, cluster), known=known, incumbent=led
     )
-    if found is not None:
-        return found
+    if best is not None:
+        return best
     raise LimitReached(f"no pipeline found in {time_limit_s:g} s with direct hand-over; with leaders: {refused}")
 
 
@@ -259,7 +262,7 @@ def rival_plans(
     """What the other planners make of the problem, and every device by itself."""
     coarse, cuts = _without_relays(problem, strict)
     yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
-    for _, found in rivals(coarse, cluster, comm=comm):
+    for _, found in baselines(coarse, cluster, comm=comm):
         yield on_cuts(found.stages, cuts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -63,17 +62,18 @@ class Calls:
         life = self._life.get(device, 0)
 
         def answered(value: Any, error: BaseException | None) -> None:
-            when = time.monotonic()
-            self._events.put(lambda: handle(value, error, when))
+            if error is None and life == self._life.get(device, 0):
+                self._health.heard(device)  # now: the engine may be busy
+            self._events.put(lambda: handle(value, error))
 
-        def handle(value: Any, error: BaseException | None, when: float) -> None:
+        def handle(value: Any, error: BaseException | None) -> None:
             if life != self._life.get(device, 0):
                 return
             if isinstance(error, DeviceLost):
                 if error.device or wanted():
                     self._lost(error.device or sender, error.reason)
                 return
-            self._health.heard(device, when)
+            self._health.heard(device)
             if error is not None:
                 if wanted():
                     (refused or self._failed)(error)

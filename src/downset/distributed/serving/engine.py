@@ -93,12 +93,14 @@ class Engine:
         self._submitted = self._delivered = self._runs = 0
         self._ended = False
         self._thread = threading.Thread(target=self._loop, name="downset-serves", daemon=True)
+        self._pinger = threading.Thread(target=self._ping, name="downset-pings", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="downset-watches", daemon=True)
 
     def start(self) -> None:
         """Devices join, the first plan is placed, and `Outlet.ready` is called."""
         self._thread.start()
         self._watcher.start()
+        self._pinger.start()
 
     def submit(self, inputs: tuple[Array, ...]) -> None:
         """The next frame: the network's inputs in their order."""
@@ -136,16 +138,21 @@ class Engine:
         self._advisor.stop()
 
     def _watch(self) -> None:
-        """Asks for signs of life and for nodes, on a thread of its own: planning may keep the engine's busy, and
-        devices that hear nothing end."""
+        """Looks which nodes are there, on a thread of its own: Ray may take long to say."""
         while not self._ended:
             try:
                 present = self._fleet.present()
             except Exception as error:  # Ray's own, where the head is gone, and two workers of one name
                 self._events.put(partial(self._fail, error))
                 return
-            self._members.ping(self._pong)
             self._events.put(partial(self._present, present))
+            time.sleep(PING_S)
+
+    def _ping(self) -> None:
+        """Asks for signs of life, on a thread of its own: planning may keep the engine's busy, and devices that hear
+        nothing end."""
+        while not self._ended:
+            self._members.ping(self._pong, time.monotonic())
             time.sleep(PING_S)
 
     def _present(self, nodes: Collection[str]) -> None:
@@ -157,6 +164,9 @@ class Engine:
     def _tick(self, now: float) -> None:
         for device, reason in self._health.lost(now) + ([] if self._run is None else self._run.overdue(now)):
             self._lose(device, reason)
+        absent = set() if self._move is None else self._move.waits - self._members.alive
+        if absent:
+            self._recover(min(absent), now)
         missing = self._members.missing()
         if self._runs == 0 and missing and now - self._begun_s > self._gather_s:
             raise UsageError(
@@ -190,10 +200,16 @@ class Engine:
         self._note("lost", device, reason)
         if not self._runs:
             raise UnsupportedError(f"device {device!r} was lost before the first frame: {reason}")
+        if self._better is not None and device in self._better.programs:
+            self._better = None
         used = self._move.deployment if self._move is not None else self._deployment()
-        if device not in used.programs:
+        if device in used.programs:
+            self._recover(device, begun_s)
+        else:
             self._consider()
-            return
+
+    def _recover(self, device: str, begun_s: float) -> None:
+        """Change to a plan without a device that the one in use, or the next one, needs."""
         left = frozenset(self._members.alive)
         deployment = self._ready_for.get(left)
         self._advisor.forget()

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from downset.errors import DownsetError
-
 __all__ = ["DeviceLost", "Fleet", "Then"]
 
 Then = Callable[[Any, BaseException | None], None]
 """(answer, exception): one of them is None."""
 
 
-class DeviceLost(DownsetError):
-    """A device is gone: its process has ended, or what it sent cannot be had any more."""
+class DeviceLost(Exception):
+    """A device is gone: its process has ended, or what it sent cannot be had any more (`device` is empty then). For the
+    engine, which plans without it: nobody else gets it."""
 
     def __init__(self, device: str, reason: str) -> None:
         super().__init__(f"device {device!r}: {reason}")

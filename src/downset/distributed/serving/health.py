@@ -1,8 +1,8 @@
 """Which devices are lost and which have become slow: pure functions of what was heard when.
 
-A device is lost when nothing is heard of it for `SILENCE_S`, or when it takes longer for one computation than
-max(`LEAST_DEADLINE_S`, `DEADLINE_FACTOR` times what is expected). Expected is what the plan counts, or what the shard
-took before on that device, whichever is more: a plan may count too little.
+A device is lost when it has answered nothing for `SILENCE_S` since it was asked, or when it takes longer for one
+computation than max(`LEAST_DEADLINE_S`, `DEADLINE_FACTOR` times what is expected). Expected is what the plan counts, or
+what the shard took before on that device, whichever is more: a plan may count too little.
 A device is slow when `SLOW_FRAMES` frames in a row took `SLOW` times as long as what it is planned with, and fast again
 when as many took so much less.
 """
@@ -31,7 +31,7 @@ _BASELINE_SAMPLES = 5
 
 @dataclass(slots=True)
 class _Known:
-    heard_s: float
+    asked_s: float | None = None
     queue: deque[tuple[object, float]] = field(default_factory=deque)
     since_s: float = 0.0
 
@@ -42,16 +42,23 @@ class Health:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
-    def watch(self, device: str, now: float) -> None:
+    def watch(self, device: str) -> None:
         """Watch a device from now on; what was known of it is forgotten."""
-        self._known[device] = _Known(now)
+        self._known[device] = _Known()
 
     def forget(self, device: str) -> None:
         self._known.pop(device, None)
 
-    def heard(self, device: str, now: float) -> None:
-        if device in self._known:
-            self._known[device].heard_s = max(now, self._known[device].heard_s)
+    def asked(self, device: str, now: float) -> None:
+        """A device is asked for a sign of life. It is silent from its first open question on: a driver that is kept
+        from asking blames nobody."""
+        if (known := self._known.get(device)) is not None and known.asked_s is None:
+            known.asked_s = now
+
+    def heard(self, device: str) -> None:
+        """A device has answered, whatever it was."""
+        if (known := self._known.get(device)) is not None:
+            known.asked_s = None
 
     def begun(self, device: str, work: object, expected_s: float, now: float) -> None:
         """A device has been given a computation; it does them one after another."""
@@ -65,7 +72,7 @@ class Health:
         if (known := self._known.get(device)) is not None and known.queue:
             known.queue.popleft()
             known.since_s = now
-            known.heard_s = max(now, known.heard_s)
+            known.asked_s = None
 
     def idle(self) -> None:
         """No device has anything to compute any more."""
@@ -76,8 +83,9 @@ class Health:
         """(device, why) of those that are lost."""
         found = []
         for device, known in self._known.items():
-            if now - known.heard_s > SILENCE_S:
-                found.append((device, f"silent for {now - known.heard_s:.1f} s"))
+            asked_s = known.asked_s
+            if asked_s is not None and now - asked_s > SILENCE_S:
+                found.append((device, f"silent for {now - asked_s:.1f} s"))
             elif known.queue and now - known.since_s > known.queue[0][1]:
                 found.append((device, f"at one computation for {now - known.since_s:.1f} s"))
         return found

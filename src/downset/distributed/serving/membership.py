@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -61,7 +60,7 @@ class Membership:
             return
         self.alive.add(device)
         self._unanswered[device] = 0
-        self._health.watch(device, time.monotonic())
+        self._health.watch(device)
         _log.info("device %s joined: process %s, %s threads", device, told["pid"], told["threads"])
         self._joined(device, told)
 
@@ -76,12 +75,13 @@ class Membership:
         self._tries_s[device] = now + min(_MOST_S, _RETURNS_AFTER_S * 2.0 ** max(0, self._losses[device] - 1))
         return known
 
-    def ping(self, answered: Callable[[str, Mapping[str, Any]], None]) -> None:
+    def ping(self, answered: Callable[[str, Mapping[str, Any]], None], now: float) -> None:
         """Ask every device for a sign of life; no more where so many questions are open that it is lost. On any thread;
         the answers come on the engine's."""
         for device in tuple(self.alive):
             if self._unanswered.get(device, 0) < _OPEN_QUESTIONS:
                 self._unanswered[device] = self._unanswered.get(device, 0) + 1
+                self._health.asked(device, now)
                 self._calls.call(device, "ping", then=partial(self._pong, device, answered))
 
     def _pong(self, device: str, answered: Callable[[str, Mapping[str, Any]], None], value: Mapping[str, Any]) -> None:

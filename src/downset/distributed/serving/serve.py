@@ -19,6 +19,7 @@ import numpy.typing as npt
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards, store_bytes
 from downset.distributed.serving.engine import Engine
+from downset.distributed.serving.fleet import Fleet
 from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
 from downset.errors import UsageError
@@ -29,11 +30,11 @@ from downset.plans import Pipeline
 from downset.results import Served
 from downset.text import format_bytes
 
-__all__ = ["RunningPipeline", "serve"]
+__all__ = ["RunningPipeline", "run_on", "serve"]
 
 Array = npt.NDArray[Any]
 Frame = Array | Sequence[Array] | Mapping[str, Array]
-_SPARE_FRAMES = 8
+_WAITING_FRAMES = 8
 
 
 class _Inbox:
@@ -64,10 +65,10 @@ class _Inbox:
 class RunningPipeline:
     """A pipeline that runs until it is closed. `submit` and the iterator may be used from two threads."""
 
-    def __init__(self, graph: Graph, plan: Pipeline, engine: Engine, inbox: _Inbox, closes: ExitStack) -> None:
-        self._graph, self._engine, self._inbox, self._closes = graph, engine, inbox, closes
+    def __init__(self, graph: Graph, plan: Pipeline, engine: Engine, inbox: _Inbox) -> None:
+        self._graph, self._engine, self._inbox, self._closes = graph, engine, inbox, ExitStack()
         window = 1 if plan.schedule is None else plan.schedule.window
-        self.capacity = 2 * window + _SPARE_FRAMES
+        self.capacity = 2 * window + _WAITING_FRAMES
         """How many frames may be submitted whose results have not been taken: what bounds memory here."""
         self._submitted = self._taken = 0
         self._reader: int | None = None
@@ -147,6 +148,10 @@ class RunningPipeline:
         if self._closed:
             raise UsageError("the pipeline is closed")
 
+    def closes(self, stack: ExitStack) -> None:
+        """Close these too, when the pipeline is."""
+        self._closes.enter_context(stack)
+
     def wait_ready(self) -> None:
         """Wait until the devices are there and have their shards. Raises what prevents that."""
         with self._inbox.changed:
@@ -196,14 +201,27 @@ def serve(
         stores = dict(zip(_names(plan), store_bytes(graph, plan), strict=True))
         need = max(LEAST_STORE_BYTES, *stores.values())
         fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
-        inbox = _Inbox()
-        engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=gather_s, prepares=prepares)
-        engine.start()
-        pipeline = RunningPipeline(graph, plan, engine, inbox, stack.pop_all())
+        pipeline = run_on(fleet, graph, plan, shards, gather_s=gather_s, prepares=prepares)
+        try:
+            if head is not None:
+                _check_stores(fleet.store_bytes(), stores)
+        except BaseException:
+            pipeline.close()
+            raise
+        pipeline.closes(stack.pop_all())
+    return pipeline
+
+
+def run_on(
+    fleet: Fleet, graph: Graph, plan: Pipeline, shards: Shards, *, gather_s: float = 60.0, prepares: bool = True
+) -> RunningPipeline:
+    """Run a plan of a graph on devices that are there or will join: `serve` without what it starts, and ends."""
+    inbox = _Inbox()
+    engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=gather_s, prepares=prepares)
+    engine.start()
+    pipeline = RunningPipeline(graph, plan, engine, inbox)
     try:
         pipeline.wait_ready()
-        if head is not None:
-            _check_stores(fleet.store_bytes(), stores)
     except BaseException:
         pipeline.close()
         raise

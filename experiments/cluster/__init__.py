@@ -1,0 +1,1 @@
+"""A running cluster under faults."""
