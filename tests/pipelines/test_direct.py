@@ -7,11 +7,14 @@ from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.simulator import simulate
 from downset.errors import InvalidPlan, LimitReached, UsageError
+from downset.formats.reading import load
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_without_graph
 from downset.pipelines.device_order import canonical, fastest_first, sub_cluster
@@ -145,6 +148,23 @@ def test_a_tensor_read_later_stays_with_its_makers():
         if task.transfer
     ]
     assert sent == [(0, 1, [1]), (0, 2, [1]), (1, 2, [2])]
+
+
+def test_direct_hand_over_fits_workers_that_a_leader_does_not(tmp_path):
+    """A 1x1 convolution of 64 channels on 64 rows: a worker holds a fourth of its input and output, and the weights; a
+    leader among them would gather 1,048,576 bytes."""
+    weights = [helper.make_tensor(n, TensorProto.FLOAT, shape, [0.0] * math.prod(shape)) for n, shape in
+               (("w", [64, 64, 1, 1]), ("b", [64]))]  # fmt: skip
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64, 64, 64]) for name in "xy"]
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="only")
+    onnx.save(helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:], weights)), tmp_path / "net.onnx")
+    workers = tuple(Device(f"w{k}", 1e9, memory_bytes=600_000) for k in range(4))
+    cluster = Cluster((*workers, Device("source", 1.0), Device("sink", 1.0)), Network("links", 1e8))
+    plan = plan_pipeline(
+        load(tmp_path / "net.onnx"), cluster, topology="direct", source="source", sink="sink", window=1
+    )
+    assert [stage.leader for stage in plan.stages] == [-1]
+    assert [held.total_bytes for held in plan.memory] == [262_144 + 262_144 + 16_640] * 4 + [1_048_576] * 2
 
 
 def test_limits_are_kept_or_refused():
