@@ -58,6 +58,8 @@ def _closed() -> bool:
 
 def main() -> int:
     folder, command = sys.argv[1], sys.argv[2:]
+    if os.getsid(0) != os.getpid():
+        os.setsid()  # started in somebody else's session, it would end that one
     stopped: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: stopped.append(number))
@@ -65,8 +67,10 @@ def main() -> int:
     while child.poll() is None and not stopped and not _closed():
         pass
     end_session(os.getsid(0))
-    if folder:
+    until = time.monotonic() + _ENDING_S
+    while folder and Path(folder).exists() and time.monotonic() < until:  # other nodes may write there until they end
         shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.02)
     code = child.wait()
     return code if code >= 0 else 1
 
