@@ -14,7 +14,7 @@ demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both scr
 	$(BIN)/python -m experiments.fit.demo
 
 test: $(VENV)/dev.stamp  ## set up, then run all tests
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp  ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -31,6 +31,7 @@
 #include "orders/bound.hpp"
 #include "outcome.hpp"
 #include "pieces/search.hpp"
+#include "pipelines/event_graph.hpp"
 #include "pipelines/loads/search.hpp"
 #include "pipelines/search.hpp"
 #include "stages/lattice.hpp"
@@ -246,7 +247,32 @@ std::tuple<double, double, bool, std::int64_t, LoadStages> least_load(const Load
     return {found.first, search.bound(), search.finished(), search.states(), std::move(stages)};
 }
 
+using Int64Array = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using DoubleArray = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class Array>
+auto listed(const Array& array) {
+    return std::vector(array.data(), array.data() + array.size());
+}
+
+// {arcs of a circle (empty: there is none), distances}
+std::pair<Int64s, std::vector<double>> longest_paths(const std::array<Int64Array, 3>& arcs, const DoubleArray& weights,
+                                                     const DoubleArray& distance, double least) {
+    require(!std::isnan(least), "least gain: it is not a number");
+    const EventArcs graph{listed(arcs[0]), listed(arcs[1]), listed(arcs[2]), listed(weights)};
+    nb::gil_scoped_release unlocked;
+    LongestPaths paths(graph, listed(distance), least);
+    return {std::move(paths.cycle), std::move(paths.distance)};
+}
+
 void bind_loads(nb::module_& module) {
+    module.def(
+        "longest_paths", &longest_paths, "arcs"_a, "weights"_a, "distance"_a, "least"_a,
+        nb::sig("def longest_paths(arcs: Sequence[numpy.typing.NDArray[numpy.int64]], weights: "
+                "numpy.typing.NDArray[numpy.float64], distance: numpy.typing.NDArray[numpy.float64], least: float) "
+                "-> tuple[list[int], list[float]]"),
+        "(Arcs of a circle of positive weight, [] where there is none; distances.)\n\nArcs are tails, heads and "
+        "frames.");
     nb::class_<LoadSegment>(module, "LoadSegment",
                             "Costs of strips: MACs, bytes in and out, the work of each class of devices; each upper, "
                             "lower and\nfinal, by row.")

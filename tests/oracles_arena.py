@@ -16,13 +16,13 @@ def least_height(records, *, conflicts=None):
     clash = conflicts or (lambda i, j: meet(records[i], records[j]))
     free = [i for i, record in enumerate(records) if record.offset is None]
     fixed = {i: record.offset for i, record in enumerate(records) if record.offset is not None}
-    rivals = {i: [j for j in range(len(records)) if j != i and clash(i, j)] for i in range(len(records))}
+    clashing = {i: [j for j in range(len(records)) if j != i and clash(i, j)] for i in range(len(records))}
     best = None
     for sequence in permutations(free):
         at = dict(fixed)
         for i in sequence:
             cursor, unit, size = 0, records[i].alignment, records[i].nbytes
-            for low, high in sorted((at[j], at[j] + records[j].nbytes) for j in rivals[i] if j in at):
+            for low, high in sorted((at[j], at[j] + records[j].nbytes) for j in clashing[i] if j in at):
                 cursor = -(-cursor // unit) * unit
                 if cursor + size <= low:
                     break

@@ -244,7 +244,7 @@ def test_a_callable_named_exact_does_not_get_the_treatment_of_exact():
     of that name has declared neither; one that takes `forbidden` is asked again, whatever its name."""
     cluster = Cluster((replace(CLUSTER.devices[0], memory_bytes=1), CLUSTER.devices[1]), CLUSTER.network)
     heavy = chain_problem([(8, 3, 1, 2), (4, 3, 1, 2)], rows=6, row_bytes=2)
-    heavy = replace(heavy, ops=tuple(replace(op, weight_bytes=100) for op in heavy.ops))
+    heavy = replace(heavy, ops=tuple(replace(op, weights=((10 + k, 100),)) for k, op in enumerate(heavy.ops)))
     assert plan_pipeline(heavy, cluster, method="exact").stages[0].devices == (1,)
     asked = []
 

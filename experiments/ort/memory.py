@@ -18,6 +18,7 @@ from typing import Any
 
 from downset import DownsetError, load, order_problem, peak_bytes
 from downset.runtimes import ort
+from downset.sessions import DEFAULT
 from experiments.fit.models import SHAPES, Model, downloaded, installed
 from experiments.rows import rest_of_rows, save_rows
 
@@ -30,9 +31,9 @@ def row_of(model: Model, folder: Path) -> dict[str, Any]:
         path = folder / model.path.name
         ort.optimise_offline(model.path, path, shapes=shapes)
         graph = load(path)
-        usual = ort.measure_peak(model.path, shapes=shapes, file_order=False)
+        usual = ort.measure_peak(model.path, shapes=shapes, settings=DEFAULT)
         ours = ort.measure_peak(path)
-        region, held = ort.least_region(path)
+        settings, narrowed = ort.least_region(path)
     except DownsetError as error:
         return {"model": model.label, "error": f"{type(error).__name__}: {error}"}
     return {
@@ -41,8 +42,8 @@ def row_of(model: Model, folder: Path) -> dict[str, Any]:
         "modelled": peak_bytes(order_problem(graph, "ort"), range(len(graph.ops))),
         "live": ours.live_bytes,
         "in_use": ours.run_bytes,
-        "region": region,
-        "held": held,
+        "region": settings.region_bytes,
+        "held": narrowed.held_bytes - narrowed.persistent_bytes,
         "default_in_use": usual.run_bytes,
         "default_held": usual.held_bytes - usual.persistent_bytes,
         "persistent": ours.persistent_bytes,

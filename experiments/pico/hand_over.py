@@ -1,10 +1,11 @@
 """Periods with leaders and by direct hand-over, on six networks and every cluster that comes along.
 
-    python -m experiments.pico.hand_over [--quick] [--seconds 60] [--networks vgg16 ...]
+    python -m experiments.pico.hand_over [--quick] [--seconds 60] [--networks vgg16 ...] [--clusters pico_1mac ...]
 
 Both by `exact`, by resources, in the same run and with the same time limit; analytic. `least baseline`: the least
 period of the other methods on the same cluster. `--quick`: one network on one cluster, with the recorded rows of the
-rest. Planning seconds are CPU seconds of one process.
+rest. Planning seconds are CPU seconds of one process. Recorded rows with a column `leaders` are from before plans with
+leaders were searched by loads.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def row(name: str, where: str, seconds: float) -> dict[str, Any]:
         found |= {
             f"{topology}_s": plan.period_s, f"{topology}_bound_s": plan.evidence.bound,
             f"{topology}_proven": plan.evidence.proven, f"{topology}_cpu_s": round(took, 2),
+            f"{topology}_stopped": plan.stopped,
         }  # fmt: skip
     found["least_baseline_s"] = min(baseline_periods(network, cluster))
     return found
@@ -79,12 +81,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one row now, the rest as recorded")
     parser.add_argument("--seconds", type=float, default=60.0, help="limit for each search")
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
+    parser.add_argument("--clusters", nargs="+", choices=CLUSTERS, default=list(CLUSTERS))
     arguments = parser.parse_args()
     print(
         "| network | cluster | least baseline s | leader s | direct s | leader / direct | gap | CPU s | CPU s direct |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    pairs = [(name, where) for name in arguments.networks for where in CLUSTERS]
+    pairs = [(name, where) for name in arguments.networks for where in arguments.clusters]
     rows = []
     for name, where in [("squeezenet", "pico_1mac")] if arguments.quick else pairs:
         rows.append(row(name, where, arguments.seconds))

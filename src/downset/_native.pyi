@@ -256,6 +256,18 @@ def pipeline_least_latency(
 ) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
     """Likewise the plan of least latency; its period is given."""
 
+def longest_paths(
+    arcs: Sequence[numpy.typing.NDArray[numpy.int64]],
+    weights: numpy.typing.NDArray[numpy.float64],
+    distance: numpy.typing.NDArray[numpy.float64],
+    least: float,
+) -> tuple[list[int], list[float]]:
+    """
+    (Arcs of a circle of positive weight, [] where there is none; distances.)
+
+    Arcs are tails, heads and frames.
+    """
+
 class LoadSegment:
     """
     Costs of strips: MACs, bytes in and out, the work of each class of devices; each upper, lower and

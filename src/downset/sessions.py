@@ -34,6 +34,11 @@ class SessionSettings:
         return self.options.get("graph_optimization_level") == _AS_WRITTEN
 
     @property
+    def orders_nodes(self) -> bool:
+        """Whether nodes run in the order of the file. ONNX Runtime's own order may be another one at every load."""
+        return "execution_order" in self.options
+
+    @property
     def region_bytes(self) -> int | None:
         """Bytes that the shared arena takes from the system first."""
         return self.arena.get(_REGION)

@@ -217,3 +217,15 @@ def test_sizes(text, nbytes):
 @pytest.mark.parametrize(("text", "seconds"), [("10s", 10.0), ("500ms", 0.5), ("2min", 120.0), ("1.5", 1.5)])
 def test_durations(text, seconds):
     assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("fit", "m.tflite", "--rma", "1KB"), "(see downset fit --help)"),
+        (("profiles", "forget"), "(see downset profiles --help)"),
+        (("fti",), "(see downset --help)"),
+    ],
+)
+def test_a_misspelt_word_points_at_the_help_of_its_own_command(fails, arguments, says):
+    fails(2, *arguments, says=says)

@@ -129,8 +129,8 @@ def test_how_to_chain_shards(here, run):
         listed = json.loads((here / "shards" / "shards.json").read_text())
         jsonschema.validate(listed, json.loads((ROOT / "docs" / "schemas" / "shards.json").read_text()))
         assert {shard["device"] for shard in listed["shards"]} == {"a", "b"}
-        expected = {"shape": [1, 4], "dtype": "float32", "rows_axis": None, "columns_axis": None}
-        assert listed["tensors"]["flat"] == expected
+        flat = {"shape": [1, 4], "dtype": "float32", "rows_axis": None, "columns_axis": None}
+        assert listed["tensors"]["flat"] == flat
         assert listed["tensors"]["joined"]["rows_axis"] == 2
         assert [shard["outputs"]["flat"] for shard in listed["shards"] if "flat" in shard["outputs"]] == [[0, 1]]
         names = {}

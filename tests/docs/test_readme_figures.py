@@ -99,7 +99,10 @@ def test_sessions_of_onnx_runtime():
         row = recorded[SESSIONS[name]]
         assert cells == sessions_row(row), name
         assert row["reproduced"], name
-        assert all(row["printed"][figure] == row["rows"][-1][figure] for figure in ("in_use_bytes", "held_bytes"))
+        allowed = 0.01 if row["settings"] == "optimised" else 0
+        for figure in ("in_use_bytes", "held_bytes"):
+            claim = row["rows"][-1][figure]
+            assert abs(row["printed"][figure] - claim) <= allowed * claim, name
     assert len([model for model, _ in recorded if not model.startswith("zoo")]) >= 5
 
 
@@ -201,6 +204,22 @@ def test_stages():
             assert numbers(cell) == expected, (name, network)
 
 
+def test_cells_of_the_memory_paper_that_do_not_come_out():
+    _, lines = table("cell | paper | ours | what was tried", (ROOT / "docs" / "arenas.md").read_text())
+    names = {"Greedy by Size Improved": "greedy_by_size_improved", "min-cost flow": "min_cost_flow",
+             "strip packing": "strip_packing"}  # fmt: skip
+    recorded = rows("tflite_memory_tables")
+    compared = [row for row in recorded if row["same"] is not None]
+    assert f"{sum(row['same'] for row in compared)} of {len(compared)} cells are the same" in words_of("arenas.md")
+    assert len(lines) == sum(not row["same"] for row in compared)
+    for cell, paper, ours, _ in lines:
+        strategy, _, network = cell.partition(", ")
+        (row,) = (r for r in compared if (r["strategy"], r["network"]) == (names[strategy], network))
+        assert not row["same"]
+        assert numbers(paper) == [row["paper_mib"]]
+        assert numbers(ours)[0] == row["ours_mib"]
+
+
 def test_stages_on_a_cpu():
     titles = NETWORKS | {"resnet50": "ResNet-50"}
     sentence = " ".join(README[README.index("Measured on two cores") :].split("No GPU")[0].split())
@@ -208,6 +227,10 @@ def test_stages_on_a_cpu():
     recorded = {titles[row["network"]]: row for row in rows("ios_cpu")}
     named = [*re.findall(r"([A-Z][\w-]*(?: V\d)?) \d\.\d+x", won), *re.split(r", | and ", kept.strip(" ."))]
     assert sorted(named) == sorted(recorded) == sorted(titles.values())
+    nasnet = recorded["NASNet-A"]["why"]
+    assert re.search(r"greedy, was faster than sequential in 16 of 21 fresh .* 1\.043x", nasnet)
+    assert "greedy won 16 of 21 rounds by 1.043x" in won
+    assert sum("too far to tell" in row["why"] for row in recorded.values()) == 2
     for title, row in recorded.items():
         assert (title in kept) == (row["chosen"] == "sequential"), title
         if row["chosen"] != "sequential":
@@ -268,6 +291,22 @@ def test_pipelines():
         assert ("resources" in name or "radio cell" in name) == (key[2] == "resources"), name
         if "one device alone" in name:
             assert numbers(name.split("alone")[1]) == [round(row["single_s"], 3)]
+
+
+def test_pipelines_of_every_cluster():
+    """Periods of `pico` and of one device over `exact`'s, by cluster and network."""
+    recorded = {(re.sub(r"\W|_", "", row["network"]), row["cluster"]): row for row in rows("pico_compare")}
+    header, lines = table("`pico` / one device")
+    names = [re.sub(r"\W", "", name.lower()).replace("mobilenetv3", "mobilenetv3large") for name in header[1:]]
+    shown = {
+        (name, line[0]): cell for line in lines for name, cell in zip(names, line[1:], strict=True) if cell.strip()
+    }
+    assert {key for key in recorded if key[0] in names} == set(shown)
+    for key, cell in shown.items():
+        row = recorded[key]
+        assert numbers(cell) == [round(row["over_pico"], 2), round(row["over_single"], 2)], key
+        assert row["over_pico"] >= 1, key
+        assert row["over_single"] >= 1, key
 
 
 def words_of(page):

@@ -1,6 +1,7 @@
 """Runs that mean something: several inputs, tensors inside, and the word where outputs show nothing."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from onnx import TensorProto, helper
 from downset.equivalence.prove import prove
 from downset.fitting.fit import fit
 from downset.formats.reading import load
+from downset.results import Proof
 from downset.runtimes.compare import compare, compare_outputs
+from downset.runtimes.differences import compare_arrays
 from downset.runtimes.feeds import RUNS, made_feeds
 from downset.runtimes.inputs import random_array
 from tests.equivalence.mutants import Mutant
@@ -75,7 +78,6 @@ def test_swiftnet_with_weights_overwritten_is_found(tmp_path, fails):
 def test_a_fit_that_is_neither_proven_nor_shown_by_runs_is_not_shipped(tmp_path, monkeypatch):
     from downset.errors import InvalidPlan
     from downset.fitting import candidates
-    from downset.results import Proof
 
     net = TfliteNet(5, dtype="int8", size=8)
     x = net.input(2)
@@ -86,7 +88,7 @@ def test_a_fit_that_is_neither_proven_nor_shown_by_runs_is_not_shipped(tmp_path,
     path = net.save(tmp_path / "m.tflite", [last])
     found = fit(path, time_limit_s=1)
     assert found.shipped != "original" and found.outputs.proven and not found.outputs.telling
-    monkeypatch.setattr(candidates, "prove", lambda *_: Proof(False, reason="so it is said"))
+    monkeypatch.setattr(candidates, "prove", lambda *_, **__: Proof(False, reason="so it is said"))
     with pytest.raises(InvalidPlan, match=r"not proven the same \(so it is said\), and the outputs are the same"):
         fit(path, time_limit_s=1)
 
@@ -179,3 +181,23 @@ def test_inputs_are_of_natural_range_and_repeatable():
     assert any((one[name] != two[name]).any() for one, two in zip(feeds, other, strict=True))
     steps = np.abs(np.diff(feeds[1][name].astype(float), axis=-1)).mean()
     assert steps < np.abs(np.diff(feeds[0][name].astype(float), axis=-1)).mean() / 2
+
+
+def test_rounding_is_allowed_of_floats_alone():
+    """Also where other outputs are integers, however large; these must be equal."""
+    floats, integers = np.asarray([1.0, 2.0], np.float32), np.asarray([10**6, 3])
+    rounded = floats + np.float32(1e-6)
+    assert compare_arrays([floats, integers], [rounded, integers]).rounds_alike
+    assert not compare_arrays([floats, integers], [rounded, integers + 1]).rounds_alike
+    assert not compare_arrays([floats, integers], [floats + np.float32(0.01), integers]).rounds_alike
+    assert not compare_arrays([integers], [integers + 1]).rounds_alike
+    assert compare_arrays([floats], [rounded]).rounds_alike
+
+
+def test_a_step_is_allowed_of_quantized_outputs_behind_onnx_runtimes_optimisation():
+    bytes_, indices = np.asarray([100, 3], np.uint8), np.asarray([100, 3])
+    for proof, agrees in ((Proof(True, optimised=True), True), (Proof(True), False), (None, False)):
+        found = compare_arrays([bytes_], [bytes_ + np.uint8(1)], runtime="ort")
+        assert replace(found, proof=proof).rounds_alike == agrees
+        assert not replace(compare_arrays([bytes_], [bytes_ + np.uint8(2)]), proof=proof).rounds_alike
+        assert not replace(compare_arrays([indices], [indices + 1]), proof=proof).rounds_alike

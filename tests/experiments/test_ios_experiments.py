@@ -2,6 +2,7 @@
 
 import json
 import sys
+from math import comb
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -254,3 +255,17 @@ def test_rows_are_one_a_line():
     for name in (cpu.NAME, search.NAME):
         text = (committed.FOLDER / f"{name}.json").read_text().splitlines()
         assert len(text) == len(json.loads("\n".join(text))) + 2
+
+
+@pytest.mark.parametrize("count", [6, 9, 12, 21])
+def test_the_interval_holds_the_median_often_enough_and_no_narrower_one_does(count):
+    """Over every way in which the values of a round fall below or above the true median."""
+    low, high = cpu.median_interval(range(count))
+    below = [sum(comb(count, k) for k in range(rank + 1)) / 2**count for rank in (low, low + 1)]
+    assert high == count - 1 - low
+    assert 1 - 2 * below[0] >= 0.95 > 1 - 2 * below[1]
+
+
+def test_what_an_interval_says():
+    said = [cpu.verdict({"low": low, "high": high}) for low, high in ((1.01, 1.2), (0.9, 1.1), (0.7, 0.99))]
+    assert said == ["faster", "not told apart", "slower"]

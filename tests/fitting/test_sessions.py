@@ -17,6 +17,7 @@ import downset as ds
 from downset.errors import LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Job
 from downset.fitting.measuring import front_of, least, without_slower
+from downset.formats.onnx.fitted import fitted_metadata, write_metadata
 from downset.runtimes import ort
 from downset.runtimes.ort_open import session_settings
 from downset.runtimes.ort_settings import onnxruntime_library, open_session, session_code
@@ -46,8 +47,10 @@ def test_the_written_program_measures_in_a_fresh_process_what_is_claimed(fitted,
     program = folder / "programs" / "open.py"
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=tmp_path, check=True)
     told, claim = figures(done.stdout), result.taken
-    assert told["in_use_bytes"] == claim.in_use_bytes
-    assert told["held_bytes"] == claim.held_bytes == result.measured.after
+    assert claim.held_bytes == result.measured.after
+    allowed = 0 if claim.settings.orders_nodes else 0.01
+    assert told["in_use_bytes"] == pytest.approx(claim.in_use_bytes, rel=allowed, abs=0)
+    assert told["held_bytes"] == pytest.approx(claim.held_bytes, rel=allowed, abs=0)
     assert told["process_bytes"] == pytest.approx(claim.process_bytes, rel=0.3, abs=4 << 20)
     assert told["median_ms"] > 0
     assert not re.search(r"import downset|\._|capi", program.read_text()), "public API of onnxruntime only"
@@ -115,7 +118,10 @@ def test_rows_tell_apart_what_the_file_gains_and_what_its_settings_gain(fitted):
     files = {"original": folder / "m.onnx", result.shipped: folder / "f.onnx"}
     for row in rows:
         taken = ort.measure_peak(files[row.file], settings=row.settings)
-        assert (row.in_use_bytes, row.held_bytes) == (taken.peak_bytes, taken.held_bytes), row
+        if row.settings.orders_nodes:
+            assert (row.in_use_bytes, row.held_bytes) == (taken.peak_bytes, taken.held_bytes), row
+        else:
+            assert taken.peak_bytes == pytest.approx(row.in_use_bytes, rel=0.01), row
         assert row.held_bytes >= row.in_use_bytes
         assert row.latency.ratio_low <= row.latency.ratio <= row.latency.ratio_high
     assert rows[0].latency.ratio_low == rows[0].latency.ratio_high == 1.0
@@ -160,6 +166,17 @@ def test_a_fitted_file_says_what_it_is_and_what_it_holds(fitted):
     assert entries["downset.inputs"] == "x=1,3,8,8"
     held = {node.domain for node in onnx.load(str(folder / "f.onnx")).graph.node}
     assert ("com.microsoft" in held) == any("ONNX Runtime's own" in note for note in result.notes)
+
+
+def test_metadata_of_others_and_of_ours_stay(tmp_path):
+    """What the file said before, and what a rewrite said of it, are not lost; what is said again replaces."""
+    model = onnx.load(str(branchy_model(tmp_path / "m.onnx")))
+    for key in ("author", "downset.certificate", "downset.version"):
+        model.metadata_props.add(key=key, value="before")
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    write_metadata(tmp_path / "m.onnx", tmp_path / "o.onnx", {"version": "after"})
+    assert fitted_metadata(tmp_path / "o.onnx") == {"certificate": "before", "version": "after"}
+    assert "author" in {entry.key for entry in onnx.load(str(tmp_path / "o.onnx")).metadata_props}
 
 
 def test_options_that_only_onnx_runtime_has(tmp_path):

@@ -59,9 +59,14 @@ def _staged(graph, stages, devices):
     return blocks
 
 
-def _rows(meta, span):
+def _rows(meta, span, columns=None):
     """The part of a tensor that shards.json says."""
-    return ... if meta["rows_axis"] is None else (slice(None),) * meta["rows_axis"] + (slice(*span),)
+    place = [slice(None)] * len(meta["shape"])
+    if meta["rows_axis"] is not None:
+        place[meta["rows_axis"]] = slice(*span)
+    if columns is not None and meta["columns_axis"] is not None:
+        place[meta["columns_axis"]] = slice(*columns)
+    return tuple(place)
 
 
 def _run(folder, graph, inputs, *, optimised=True):
@@ -72,11 +77,14 @@ def _run(folder, graph, inputs, *, optimised=True):
     for shard in listed:
         given = {}
         for name, span in shard["inputs"].items():
-            given[name] = np.ascontiguousarray(values[name][_rows(tensors[name], span)])
+            given[name] = np.ascontiguousarray(
+                values[name][_rows(tensors[name], span, shard["input_columns"].get(name))]
+            )
         made = _session(folder / shard["file"], optimised=optimised).run(list(shard["outputs"]), given)
         for (name, span), part in zip(shard["outputs"].items(), made, strict=True):
             meta = tensors[name]
-            values.setdefault(name, np.full(meta["shape"], np.nan, meta["dtype"]))[_rows(meta, span)] = part
+            place = _rows(meta, span, shard["output_columns"].get(name))
+            values.setdefault(name, np.full(meta["shape"], np.nan, meta["dtype"]))[place] = part
     return [values[graph.tensors[t].name] for t in graph.outputs], listed
 
 
@@ -197,11 +205,23 @@ def test_shards_of_a_plan(method, tmp_path):
     _planned(tmp_path, method)
 
 
-def test_tiles_with_columns_are_not_exported(tmp_path):
-    graph = load(branchy_model(tmp_path / "whole.onnx"))
-    plan = plan_pipeline(graph, load_cluster("rpi_8"), method=partial(early_fused, fused=1))
-    with pytest.raises(UnsupportedError, match="columns"):
-        export_shards(tmp_path / "shards", graph, plan)
+@pytest.mark.parametrize(("name", "options", "fused"), [
+    ("squeezenet1_0", {"image": 79}, 6), ("vgg16", {"image": 64, "classifier": False}, 9),
+    ("resnet34", {"image": 64}, 5),
+])  # fmt: skip
+def test_tiles_are_cut_along_both_axes(name, options, fused, tmp_path):
+    """Halos of rows and of columns, and corners."""
+    onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
+    graph = load(tmp_path / "whole.onnx")
+    plan = plan_pipeline(graph, load_cluster("rpi_8"), method=partial(early_fused, fused=fused), time_limit_s=2)
+    tiles = [shard for shard in export_shards(tmp_path / "shards", graph, plan) if shard.output_columns]
+    assert len(tiles) == 8 and len({tuple(tile.output_columns.values()) for tile in tiles}) == 2
+    inputs = seeded_inputs(graph)
+    names = [graph.tensors[tensor].name for tensor in graph.inputs]
+    expected = _session(tmp_path / "whole.onnx").run(None, dict(zip(names, inputs, strict=True)))
+    found, _ = _run(tmp_path / "shards", graph, inputs)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 def test_a_plan_of_another_model_is_refused(tmp_path):

@@ -7,10 +7,10 @@ import pytest
 from downset.errors import UnsupportedError
 from downset.graph.core import Graph, Op, Tensor
 from downset.graph.cost import macs, row_form, segment_macs, whole_macs
-from downset.graph.halos import input_interval
 from downset.graph.row_form import equal_strips, needed
 from downset.pipelines.network import block_units
 from downset.pipelines.pieces.problem import piece_problem
+from tests.intervals import input_interval
 from zoo import ZOO, counts, graph
 
 

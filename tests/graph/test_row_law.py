@@ -10,9 +10,10 @@ import torch
 
 from downset.formats.reading import load
 from downset.graph.core import ABSENT
-from downset.graph.halos import extent, input_interval, input_map, is_whole, spatial_axis
+from downset.graph.halos import extent, input_map, is_whole, spatial_axis
 from downset.graph.kinds import kind_of
 from downset.kernels.table import KERNELS
+from tests.intervals import input_interval
 from tests.kernel_cases import KINDS, saved_case
 
 SEEDS = 12

@@ -52,7 +52,7 @@ def every_order(graph):
     before = graph.predecessors()
     for steps in permutations(range(len(before))):
         place = {operator: at for at, operator in enumerate(steps)}
-        if all(place[other] < place[v] for v in place for other in place if before[v] >> other & 1):
+        if all(place[other] < place[v] for v in place for other in before[v]):
             yield steps
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -105,6 +106,20 @@ def pipeline(devices=((0, 2.0), (1, 1.0)), links=None, latency_limit_s=math.inf,
     return native.PipelineProblem(
         chain(), devices, links or network(len(devices)), latency_limit_s=latency_limit_s, several_blocks=True,
         forbidden=forbidden,
+    )  # fmt: skip
+
+
+def load_segment(upper=(0, 3, 6), lower=(0, 3, 6), final=(6, 3, 0), quantities=4):
+    return native.LoadSegment(np.array([[upper, lower, final]] * quantities, np.float64))
+
+
+def loads(
+    devices=((0, 0, 2.0, 2.0, False), (1, 0, 1.0, 1.0, True)), links=None, ends=(-1, -1), forbidden=(), **changed
+):
+    given = {"segments": {(0, 1): load_segment()}, "macs_before": [0, 6], "crossing_bytes": [1, 1]}
+    return native.LoadProblem(
+        native.LoadChain(**given | changed), [native.LoadDevice(*device) for device in devices],
+        links or network(len(devices)), source=ends[0], sink=ends[1], forbidden=forbidden,
     )  # fmt: skip
 
 
@@ -223,6 +238,35 @@ FAULTS = [
         lambda: native.pipeline_least_period(pipeline(), incumbent_s=NAN, time_limit_s=1.0, state_limit=9),
         "incumbent: it is not a number of seconds",
     ),
+    (lambda: load_segment(quantities=3), "segment: no class of work"),
+    (lambda: native.LoadSegment(np.zeros((4, 2, 3))), "segment: its tables are not three lists of rows"),
+    (lambda: load_segment(upper=(0, NAN, 6)), "segment: no number at row 0"),
+    (lambda: load_segment((0, 3, 2, 9), (0, 0, 0, 0), (9, 6, 3, 0)), "segment: costs fall at row 1"),
+    (lambda: load_segment(lower=(4, 4, 4)), "segment: less than nothing at row 0"),
+    (lambda: load_segment(lower=(3, 2, 0)), "segment: costs fall at row 1"),
+    (lambda: loads(segments={}), "segments: 0 entries; 1 are needed"),
+    (lambda: loads(macs_before=[6, 0]), "MACs before a cut: they fall"),
+    (lambda: loads(crossing_bytes=[1, math.inf]), "MACs and bytes of a cut: they are not finite"),
+    (lambda: loads(devices=[]), "devices: there are 0"),
+    (lambda: loads(devices=[(0, 0, 0.0, 1.0, False)]), "devices: a speed is not above 0"),
+    (lambda: loads(devices=[(0, 1, 1.0, 1.0, False)]), "devices: 1 is not a class of work"),
+    (lambda: loads(devices=[(0, 0, 1.0, 1.0, False), (0, 0, 1.0, 1.0, True)]), "devices: two of a type differ"),
+    (lambda: loads(links=network(3)), "seconds by pair: 3 entries; 2 are needed"),
+    (lambda: loads(links=network(per_byte=math.inf)), "seconds by pair: they are not finite"),
+    (lambda: loads(ends=(2, -1)), "source and sink: no such device"),
+    (
+        lambda: loads(devices=[(0, 0, 1.0, 1.0, False)] * 2, ends=(0, -1)),
+        "source and sink: devices of types of their own",
+    ),
+    (
+        lambda: loads(devices=[(0, 0, 1.0, 1.0, False)] * 2, links=network(uniform=False)),
+        "network: where pairs differ each device is a type",
+    ),
+    (lambda: loads(forbidden=[(0, 1, 2)]), "forbidden: (0, 1, 2) is not a stage on a device"),
+    (
+        lambda: native.least_load(loads(), incumbent_s=NAN, time_limit_s=1.0, state_limit=9),
+        "incumbent: it is not a number of seconds",
+    ),
     (
         lambda: native.pipeline_least_latency(pipeline(), time_limit_s=NAN, state_limit=9),
         "time limit: not a number of seconds",
@@ -246,6 +290,8 @@ def test_what_the_faults_were_made_from_is_lawful():
     found = native.pipeline_least_period(pipeline(), incumbent_s=math.inf, time_limit_s=5.0, state_limit=10_000)
     assert found[0] == pytest.approx(3.0)  # both rows on the fast device: half of 6 MACs
     assert found[2]
+    found = native.least_load(loads(), incumbent_s=math.inf, time_limit_s=5.0, state_limit=10_000)
+    assert found[:3] == (pytest.approx(3.0), pytest.approx(3.0), True)
 
 
 def test_outcomes_have_names():
@@ -369,7 +415,35 @@ def draw_pipelines(given):
     native.pipeline_least_latency(problem, time_limit_s=given.seconds(), state_limit=3000)
 
 
-@pytest.mark.parametrize("family", [draw_orders, draw_arenas, draw_stages, draw_pieces, draw_pipelines])
+def draw_loads(given):
+    cuts, count = given.size(1, 3), given.size(1, 3)
+    segments = {}
+    for start in range(cuts):
+        for stop in range(start + 1, cuts + 1):
+            rows, tables = given.size(1), []
+            for _ in range(4):
+                rising = sorted(given.numbers(rows + 1))
+                tables.append([rising, rising, given.numbers(rows + 1)])
+            segments[start, stop] = native.LoadSegment(np.array(tables, np.float64))
+    units = native.LoadChain(segments, sorted(given.numbers(cuts + 1)), given.numbers(cuts + 1))
+    odd = st.sampled_from([0.0, -1.0, math.inf, math.nan])
+    second = lambda: given.draw(odd) if given.mistake() else 0.5  # noqa: E731
+    per_byte, latency = (given.list(count, lambda: given.list(count, second)) for _ in range(2))
+    uniform, overlap = given.flag(), given.flag()
+    shared = uniform and given.flag()
+    links = native.PipelineNetwork(per_byte, latency, uniform=uniform, overlap=overlap, shared=shared)
+    devices = [
+        native.LoadDevice(k, 0, given.draw(odd) if given.mistake() else float(9 - k), 9.0, given.flag())
+        for k in range(count)
+    ]
+    problem = native.LoadProblem(
+        units, devices, links, source=given.number(-1, count - 1), sink=given.number(-1, count - 1),
+        forbidden=[(0, given.number(1, cuts), 0)],
+    )  # fmt: skip
+    native.least_load(problem, incumbent_s=math.inf, time_limit_s=given.seconds(), state_limit=3000)
+
+
+@pytest.mark.parametrize("family", [draw_orders, draw_arenas, draw_stages, draw_pieces, draw_pipelines, draw_loads])
 @settings(max_examples=200)
 @given(data=st.data())
 def test_anything_is_refused_or_answered(family, data):

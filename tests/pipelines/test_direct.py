@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -13,7 +14,7 @@ from downset.distributed.simulator import simulate
 from downset.errors import InvalidPlan, LimitReached, UsageError
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_without_graph
-from downset.pipelines.device_order import canonical, fastest_first
+from downset.pipelines.device_order import canonical, fastest_first, sub_cluster
 from downset.pipelines.direct.bound import direct_space, least_period
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
@@ -100,6 +101,20 @@ def test_plans_are_no_worse_than_every_plan_baseline_and_leader_and_run_as_they_
             simulated = simulate(plan, frames=300)
             assert simulated.sustained_period_s == pytest.approx(plan.period_s, rel=0.01)
     assert as_good >= 0.8 * count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_frames_inside_more_devices_and_faster_networks_never_make_plans_worse(kind):
+    for problem, cluster, ends in instances(4, kind):
+        windows = [
+            plan_pipeline(problem, cluster, topology="direct", window=window, **named(cluster, ends)).period_s
+            for window in (1, 2, 3, None)
+        ]
+        assert all(more <= fewer * (1 + 1e-9) for fewer, more in pairwise(windows))
+        fewer = sub_cluster(cluster, range(max(1, len(cluster.devices) - 1)))
+        faster = replace(cluster, network=replace(cluster.network, bytes_per_s=2 * cluster.network.bytes_per_s))
+        periods = [plan_pipeline(problem, one, topology="direct").period_s for one in (fewer, cluster, faster)]
+        assert all(better <= worse * (1 + 1e-9) for worse, better in pairwise(periods))
 
 
 def test_stages_hand_over_without_a_leader_and_sender_and_receiver_pay():

@@ -49,7 +49,7 @@ def test_every_method_covers_the_network_and_exact_is_never_worse(method):
 
 
 def test_what_is_called_proven_is_the_least():
-    """All of `exact`, rivals and bounds included, against the Python engine's whole search; strides pass rows over."""
+    """All of `exact`, baselines and bounds too, against the Python engine's whole search; strides pass rows over."""
     proven = 0
     for kind in KINDS:
         for seed in range(120):

@@ -3,6 +3,7 @@
 import random
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from downset.pipelines.scheduling.events import (
@@ -14,6 +15,8 @@ from downset.pipelines.scheduling.events import (
     earliest_starts,
     event_graph,
     period_s,
+    positive_cycle,
+    positive_cycle_python,
 )
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s, odd_set_bound_s
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s, one_at_a_time, sequence
@@ -225,3 +228,28 @@ def test_past_the_deadline_there_is_a_schedule_all_the_same():
         assert found.bound_s == whole.bound_s <= whole.period_s <= found.period_s
         assert reached(tasks, found.schedule) == pytest.approx(found.period_s)
         assert found.schedule.window == 1
+
+
+def test_the_compiled_circles_are_those_of_the_python_twin():
+    """Longest ways are the same where there is no circle; where there is one, both find one that gains."""
+    draw = random.Random(11)
+    circles = ways = 0
+    for _ in range(300):
+        tasks = random_tasks(draw, draw.randint(1, 9), 3)
+        graph = event_graph(tasks, random_schedule(draw, tasks, 3))
+        weights = graph.seconds - draw.choice([0.5, 3.0, 9.0, 30.0]) * graph.frames
+        distances = [np.zeros(graph.nodes) for _ in range(2)]
+        found = [
+            search(graph, weights, distance, 1e-9)
+            for search, distance in zip((positive_cycle, positive_cycle_python), distances, strict=True)
+        ]
+        assert (found[0] is None) == (found[1] is None)
+        for cycle in found:
+            if cycle is not None:
+                assert weights[cycle].sum() > 0
+                assert (graph.heads[cycle] == np.roll(graph.tails[cycle], -1)).all()
+        if found[0] is None:
+            assert distances[0] == pytest.approx(distances[1], abs=1e-6)
+        circles += found[0] is not None
+        ways += found[0] is None
+    assert min(circles, ways) > 50

@@ -84,6 +84,8 @@ struct LoadChain {
         require_at_least("MACs before a cut", macs_before, 0.0);
         require_at_least("bytes over a cut", crossing, 0.0);
         require(std::is_sorted(macs_before.begin(), macs_before.end()), "MACs before a cut: they fall");
+        for (const auto* list : {&macs_before, &crossing})
+            for (double number : *list) require(std::isfinite(number), "MACs and bytes of a cut: they are not finite");
         cuts = static_cast<int>(macs_before.size()) - 1;
         require_size("segments", given.size(), static_cast<std::size_t>(cuts) * (cuts + 1) / 2);
         segments.resize(macs_before.size() * macs_before.size());
@@ -127,6 +129,9 @@ struct LoadProblem {
         : chain(std::move(units)), network(std::move(links)), devices(std::move(members)), source(from), sink(to),
           sets(peaks(devices), types(devices)), forbidden(chain.segments.size()) {
         require_size("seconds by pair", network.per_byte.size(), devices.size());
+        for (const auto* table : {&network.per_byte, &network.latency})
+            for (const auto& line : *table)
+                for (double seconds : line) require(std::isfinite(seconds), "seconds by pair: they are not finite");
         const int classes = static_cast<int>(chain.segments[index(0, 1)].work.size());
         for (std::size_t k = 0; k < devices.size(); ++k) {
             const LoadDevice& device = devices[k];

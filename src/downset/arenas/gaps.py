@@ -21,7 +21,7 @@ def height(records: Sequence[Record], offsets: Sequence[int]) -> int:
     return max((at + record.nbytes for at, record in zip(offsets, records, strict=True)), default=0)
 
 
-def _rivals(pieces: Sequence[Interval], placed: Iterable[Placed]) -> list[Interval]:
+def _occupied(pieces: Sequence[Interval], placed: Iterable[Placed]) -> list[Interval]:
     """(offset, end) of the placed records that live at the same time, by offset."""
     if len(pieces) == 1:  # nearly always: no gaps
         ((low, high),) = pieces
@@ -37,10 +37,10 @@ def _rivals(pieces: Sequence[Interval], placed: Iterable[Placed]) -> list[Interv
     )
 
 
-def _smallest(record: Record, rivals: Iterable[Interval]) -> int:
+def _smallest(record: Record, occupied: Iterable[Interval]) -> int:
     """The offset in the smallest gap that takes the record, first among equals; above everything if none does."""
     best, best_room, cursor = -1, -1, 0
-    for offset, end in rivals:
+    for offset, end in occupied:
         at = align_up(cursor, record.alignment)
         room = offset - at
         if room >= record.nbytes and (best < 0 or room < best_room):
@@ -49,9 +49,9 @@ def _smallest(record: Record, rivals: Iterable[Interval]) -> int:
     return best if best >= 0 else align_up(cursor, record.alignment)
 
 
-def _lowest(record: Record, rivals: Iterable[Interval]) -> int:
+def _lowest(record: Record, occupied: Iterable[Interval]) -> int:
     cursor = 0
-    for offset, end in rivals:
+    for offset, end in occupied:
         at = align_up(cursor, record.alignment)
         if at + record.nbytes <= offset:
             return at
@@ -62,7 +62,7 @@ def _lowest(record: Record, rivals: Iterable[Interval]) -> int:
 def lowest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
     """The lowest offset that takes the record."""
     taken = ((other.active(), offset, offset + other.nbytes) for other, offset in placed)
-    return _lowest(record, _rivals(record.active(), taken))
+    return _lowest(record, _occupied(record.active(), taken))
 
 
 def place_in_order(
@@ -83,7 +83,7 @@ def place_in_order(
         if offsets[index] < 0:
             record = records[index]
             pieces = record.active()
-            at = choose(record, _rivals(pieces, placed))
+            at = choose(record, _occupied(pieces, placed))
             offsets[index] = at
             placed.append((pieces, at, at + record.nbytes))
     return tuple(offsets)

@@ -41,7 +41,7 @@ __all__ = ["serve"]
 @click.option("--keys", type=click.Path(), help="This machine's folder of keys, which --head needs.")
 @click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Of ONNX Runtime on each device.")
 @click.option("--wait", "gather_s", type=SECONDS, default="60s", show_default=True, help="For devices to join.")
-@click.option("--spares/--no-spares", default=True, help="Plan for losses ahead, and place shards for them.")
+@click.option("--ahead/--no-ahead", default=True, help="Plan for losses before they come, and place shards for them.")
 @time_limit_option("For planning.")
 @worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
@@ -79,7 +79,7 @@ def serve(
         pipeline = stack.enter_context(
             run(
                 graph, plan, head=options["head"], keys=options["keys"], threads=options["threads"],
-                gather_s=options["gather_s"], prepares=options["spares"],
+                gather_s=options["gather_s"], prepares=options["ahead"],
             )
         )  # fmt: skip
         _run(pipeline, frames, results, quiet=options["quiet"])

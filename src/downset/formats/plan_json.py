@@ -12,7 +12,7 @@ import msgspec
 
 from downset.errors import LoadError, UsageError
 from downset.formats.whole_files import write_whole
-from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
 
 __all__ = [
     "PIPELINE_SCHEMA",
@@ -21,7 +21,6 @@ __all__ = [
     "decode_plan",
     "encode_plan",
     "pipeline_schema",
-    "plan_schema",
     "read_plan",
     "write_plan",
 ]
@@ -90,13 +89,6 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None
-
-
-def plan_schema() -> dict[str, Any]:
-    """The JSON schema of every kind of plan."""
-    (forms, parts) = msgspec.json.schema_components([Order, Arena, SharedObjects, Together, StagePlan, Evidence])
-    del forms
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "downset plans", "$defs": parts}
 
 
 def pipeline_schema() -> dict[str, Any]:

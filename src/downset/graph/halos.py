@@ -13,7 +13,7 @@ from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halo_maps import pad_map, resize_map, slice_map
 from downset.graph.kinds import kind_of
-from downset.graph.row_form import SAME, AxisMap, Interval
+from downset.graph.row_form import SAME, AxisMap
 
 __all__ = [
     "Window",
@@ -21,7 +21,6 @@ __all__ = [
     "broadcast_axis",
     "channels_last",
     "extent",
-    "input_interval",
     "input_map",
     "is_whole",
     "spatial_axis",
@@ -262,16 +261,3 @@ def _keeps(graph: Graph, op: Op, dimension: int) -> bool:
     if axes is None or not op.attrs.get("keepdims", 1):
         return False
     return dimension not in [int(reduced) % _rank(graph, op.inputs[0]) for reduced in axes]
-
-
-def input_interval(op: Op, graph: Graph, position: int, wanted: Interval, axis: int = 0) -> Interval:
-    """The rows of input `position` that the operator reads to make the rows `wanted` of its outputs, clipped.
-
-    Kinds that need everything (global pools, Flatten, Gemm, …) read the whole extent. Raises UnsupportedError for a
-    kind whose halo is not known.
-    """
-    found = input_map(graph, op, position, axis)
-    rows = extent(graph, op.inputs[position], axis)
-    if wanted[0] >= wanted[1]:
-        return (0, 0)
-    return (0, rows) if found is None else found(wanted, rows)

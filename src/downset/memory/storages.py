@@ -123,7 +123,7 @@ def _is_view(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool
     source, made = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if source.role != "activation" or source.nbytes != made.nbytes:
         return False
-    if model.inputs_apart and op.inputs[0] in graph.inputs:
+    if model.inputs_apart and op.inputs[0] in sharing.inputs:
         return False
     # A runtime copies where an output of the graph would alias an input of it.
     return op.outputs[0] not in sharing.outputs or not (model.outputs_apart or op.inputs[0] in sharing.inputs)
@@ -156,7 +156,7 @@ def _accumulates(
         len(set(held)) == len(parts)  # none twice
         and all(len(storages) == 1 for storages in held)
         and all(read_by[part] == (index,) and graph.tensors[part].nbytes == nbytes for part in parts)
-        and not set(parts) & {*graph.inputs, *graph.outputs}
+        and not set(parts) & (sharing.inputs | sharing.outputs)
         and all(sharing.open_to_sums[storage] for (storage,) in held)
     )
 

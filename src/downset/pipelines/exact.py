@@ -10,10 +10,11 @@ no other beats.
 With more than 4096 multisets devices of like speed are first taken as alike, all as slow as the slowest (a plan) and
 all as fast as the fastest (a bound); with more than 65536 that is all.
 Space: stages of consecutive units; any device may stay idle; in a stage the devices lie in order of falling speed (then
-of name) from the top row down, each with any number of rows, none included; any of them leads. On links without overlap
-a stage may be several fused blocks one after another. On overlapping or shared networks stages of several blocks are
-bounded first and worked out, by Lagrangian relaxation, where the bounds leave a plan: what they gain is taken, and a
-plan is called proven where the bounds leave none below it. Tiles with columns and halo exchange (rivals) lie outside.
+of name) from the top row down, each with any number of rows, none included; any of them leads. By resources a stage is
+one fused block (`load_search`). By the paper's equations it may be several (`exact_search`): on links without overlap
+the search is whole for them, elsewhere they are bounded and worked out as far as the bounds leave a plan. Other
+planners' plans of several blocks, of tiles with columns and of halo exchange are compared, and nothing of their kind is
+proven.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, Method, check_engine
 from downset.pipelines.accounting import Accounting, judged, latency_s, too_slow
+from downset.pipelines.baselines import INSIDE, MOMENT_S, OUTSIDE, QUICK, baselines
 from downset.pipelines.coedge import coedge
 from downset.pipelines.device_order import canonical, sub_cluster
 from downset.pipelines.direct.search import Limits, direct
@@ -37,12 +39,17 @@ from downset.pipelines.exact_search import search
 from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem, joined
-from downset.pipelines.rivals import INSIDE, MOMENT_S, OUTSIDE, QUICK, rivals
 from downset.pipelines.single import single_draft
 from downset.pipelines.strips import balanced_rows, slowest_strip_s
 from downset.text import format_bytes
 
 __all__ = ["exact", "least_latency"]
+
+_ONE_BLOCK = (
+    "stages of consecutive units on devices apart, one fused block each, strips from the fastest device down, one "
+    "leader a stage"
+)
+"""Of which plans by resources a bound speaks, and a proof."""
 
 
 def exact(
@@ -78,13 +85,13 @@ def exact(
     kept: Judged | None = None
     outside = False
 
-    def offer(drafts: Drafted) -> bool:
-        """Whether it is the best so far."""
+    def offer(drafts: Drafted, late_s: float = 0.0) -> bool:
+        """Whether it is the best so far. Its orders are searched until `late_s`, if that is behind the limit."""
         nonlocal best, kept
+        deadline = max(late_s, begin + time_limit_s)
         found = judged(
-            problem, cluster, drafts, accounting, below_s=best[0], deadline=begin + time_limit_s,
-            max_latency_s=max_latency_s,
-        )  # fmt: skip
+            problem, cluster, drafts, accounting, below_s=best[0], deadline=deadline, max_latency_s=max_latency_s
+        )
         if found is None or any(
             not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices)
             for stage in found.frame.stages
@@ -114,8 +121,8 @@ def exact(
             problem, cluster, accounting, time_limit_s=time_limit_s, engine=engine, forbidden=forbidden
         )
         bound, finished = max(bound, searched.bound_s), searched.finished
-        if searched.stages:
-            offer(searched.stages)
+        if searched.stages:  # a tree of transfers: its orders are found at once, however late it is
+            offer(searched.stages, time.monotonic() + max(time_limit_s, 1.0))
     for planner in QUICK:
         rival(planner, order)
     if searched is None or max_latency_s is not None:
@@ -181,7 +188,8 @@ def exact(
     elif searched.rounded and not proven:
         note = "many different devices: planned as if those of like speed were alike, and bounded likewise"
     stopped = not proven and (late or not (finished or searched.rounded))
-    return FoundPipeline(best[1], bound, proven, searched.states, note, stopped, kept)
+    space = _ONE_BLOCK if by_resources else ""
+    return FoundPipeline(best[1], bound, proven, searched.states, note, stopped, kept, space)
 
 
 def _direct(
@@ -189,29 +197,32 @@ def _direct(
     time_limit_s: float, engine: EngineName, several_blocks: bool, forbidden: frozenset[tuple[int, int, int]],
     strict: tuple[int, ...] | None,
 ) -> FoundPipeline:  # fmt: skip
-    """Stages handed over directly, or the best plan with leaders where none is better. With leaders first, in at most
-    half of the time."""
+    """Stages handed over directly, or the best plan with leaders where none is better. With leaders first; what they
+    leave of the time is spent on direct hand-over."""
     deadline = time.monotonic() + time_limit_s
     led, refused = None, None
     try:
         led = exact(
             problem, cluster, accounting=replace(accounting, topology="leader"), max_latency_s=max_latency_s,
-            time_limit_s=time_limit_s / 2, engine=engine, several_blocks=several_blocks, forbidden=forbidden,
+            time_limit_s=time_limit_s, engine=engine, several_blocks=several_blocks, forbidden=forbidden,
             strict=strict,
         )  # fmt: skip
     except (InfeasibleError, LimitReached) as error:
         refused = error
     limits = Limits(deadline, math.inf if max_latency_s is None else max_latency_s, forbidden)
     known = [led.stages] if led is not None else []
-    coarse, cuts = _without_relays(problem, strict)
-    known += [on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK]
-    with contextlib.suppress(LimitReached):
-        known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
-    found = direct(
+    if not limits.late():
+        coarse, cuts = _without_relays(problem, strict)
+        known += [
+            on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK
+        ]
+        with contextlib.suppress(LimitReached):
+            known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
+    best = direct(
         problem, cluster, accounting, limits, total_bound_s=total_bound_s(problem, cluster), known=known, incumbent=led
     )
-    if found is not None:
-        return found
+    if best is not None:
+        return best
     raise LimitReached(f"no pipeline found in {time_limit_s:g} s with direct hand-over; with leaders: {refused}")
 
 
@@ -251,7 +262,7 @@ def rival_plans(
     """What the other planners make of the problem, and every device by itself."""
     coarse, cuts = _without_relays(problem, strict)
     yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
-    for _, found in rivals(coarse, cluster, comm=comm):
+    for _, found in baselines(coarse, cluster, comm=comm):
         yield on_cuts(found.stages, cuts)
 
 

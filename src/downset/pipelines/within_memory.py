@@ -31,7 +31,7 @@ __all__ = ["PlanSearch"]
 _TRIES = 40
 """How often a plan that breaks a memory limit is searched again with its stages forbidden."""
 _LAST_S = 1.0
-"""At least so long other plans are tried when the time is up and nothing fits."""
+"""At least so long orders of a plan are searched, and other plans where nothing fits, when the time is up."""
 Forbidden = set[tuple[int, int, int]]
 
 
@@ -99,9 +99,10 @@ class PlanSearch:
         return found
 
     def _judged(self, drafts: Drafted) -> Judged:
+        # A method that used all the time up has its orders searched all the same.
         found = judged(
-            self.problem, self.cluster, drafts, self.accounting, deadline=self.deadline,
-            max_latency_s=self.max_latency_s,
+            self.problem, self.cluster, drafts, self.accounting,
+            deadline=max(self.deadline, time.monotonic() + _LAST_S), max_latency_s=self.max_latency_s,
         )  # fmt: skip
         assert found is not None  # nothing limits its period
         return found

@@ -20,22 +20,26 @@ def not_compared(reason: str) -> Comparison:
 
 
 def compare_arrays(first: Sequence[Array], second: Sequence[Array], *, runtime: str = "") -> Comparison:
-    """Bitwise equality (NaN equals NaN) and the largest absolute difference. Shapes and types must agree."""
+    """Bitwise equality (NaN equals NaN) and the largest absolute difference. Shapes and types must agree. The largest
+    value is that of floats where there are any: rounding is judged by it."""
     if len(first) != len(second):
         return Comparison(False, None, runtime, f"{len(first)} outputs against {len(second)}")
     equal, worst, largest = True, 0.0, 0.0
-    floats = all(one.dtype.kind == "f" for one in first)
+    any_floats = any(one.dtype.kind == "f" for one in first)
+    floats = quantized = True
     for index, (one, other) in enumerate(zip(first, second, strict=True)):
         if one.shape != other.shape or one.dtype != other.dtype:
             return Comparison(
                 False, None, runtime, f"output {index}: {one.dtype}{one.shape} against {other.dtype}{other.shape}"
             )
-        if one.dtype.kind in "fiub":
+        if one.dtype.kind == "f" or (not any_floats and one.dtype.kind in "iub"):
             finite = one.astype(np.float64)
             largest = max(largest, float(np.abs(finite[np.isfinite(finite)]).max(initial=0.0)))
         if same_bits(one, other):
             continue
         equal = False
+        floats = floats and one.dtype.kind == "f"
+        quantized = quantized and one.dtype.kind in "iu" and one.dtype.itemsize <= 2
         if one.dtype.kind not in "fiub":
             return Comparison(False, None, runtime, f"output {index}: values differ")
         same = (one == other) | ((one != one) & (other != other))  # infinities and NaN of both differ by nothing
@@ -43,9 +47,9 @@ def compare_arrays(first: Sequence[Array], second: Sequence[Array], *, runtime: 
             difference = np.where(same, 0.0, np.abs(one.astype(np.float64) - other.astype(np.float64)))
         if not np.isfinite(difference).all():
             note = f"output {index}: not finite in one of them"
-            return Comparison(False, float("inf"), runtime, note, largest, floats)
+            return Comparison(False, float("inf"), runtime, note, largest, floats, quantized)
         worst = max(worst, float(difference.max(initial=0.0)))
-    return Comparison(equal, worst, runtime, "", largest, floats)
+    return Comparison(equal, worst, runtime, "", largest, floats, quantized)
 
 
 def same_bits(one: Array, other: Array) -> bool:

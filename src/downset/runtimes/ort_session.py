@@ -33,6 +33,7 @@ _NUMPY = {
 
 _RUNS = 3
 """Of a measured session: a memory pattern is used from the second run on."""
+_LOADS = 3
 _UNKNOWN = -1
 _EXTENDED = SessionSettings(
     "extended", {**DEFAULT.options, "graph_optimization_level": "GraphOptimizationLevel.ORT_ENABLE_EXTENDED"}
@@ -113,12 +114,18 @@ def measure_here(
     found: dict[str, npt.NDArray[Any]] = {}
     for at, given in enumerate(settings):
         wanted = _settings(given)
-        nbytes, executed = _measure(library, path, shapes, seed, wanted)
+        nbytes, executed = _most(library, path, shapes, seed, wanted)
         found |= {f"bytes_{at}": np.asarray(nbytes, np.int64), f"executed_{at}": np.asarray(executed, np.str_)}
         _, persistent, _, held = nbytes
         if first_that_fits and held <= (wanted.region_bytes or 0) + persistent:
             break
     return found
+
+
+def _most(library: Any, path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> tuple[list[int], list[str]]:
+    """`_measure` of the load that took most, where ONNX Runtime orders nodes by itself, anew at every load."""
+    loads = 1 if settings.orders_nodes else _LOADS
+    return max((_measure(library, path, shapes, seed, settings) for _ in range(loads)), key=lambda found: found[0][0])
 
 
 def _measure(

@@ -30,31 +30,31 @@ def records_of_conflicts(
             raise UsageError(f"the size {nbytes} of record {index} is not positive")
     if ids and len(ids) != len(sizes):
         raise UsageError(f"{len(ids)} ids for {len(sizes)} sizes")
-    rivals: list[set[int]] = [set() for _ in sizes]
+    neighbours: list[set[int]] = [set() for _ in sizes]
     for one, other in conflicts:
         if one == other or not (0 <= one < len(sizes) and 0 <= other < len(sizes)):
             raise UsageError(f"conflict ({one}, {other}) is not a pair of different records below {len(sizes)}")
-        rivals[one].add(other)
-        rivals[other].add(one)
+        neighbours[one].add(other)
+        neighbours[other].add(one)
     steps_of: list[list[int]] = [[] for _ in sizes]
     covered: set[tuple[int, int]] = set()
     count = 0
     for one in range(len(sizes)):
-        for other in sorted(rivals[one]):
+        for other in sorted(neighbours[one]):
             if other < one or (one, other) in covered:
                 continue
             clique = [one, other]
-            common = rivals[one] & rivals[other]
+            common = neighbours[one] & neighbours[other]
             for further in sorted(common):
                 if further in common:
                     clique.append(further)
-                    common &= rivals[further]
+                    common &= neighbours[further]
             clique.sort()
             covered.update((a, b) for at, a in enumerate(clique) for b in clique[at + 1 :])
             for member in clique:
                 steps_of[member].append(count)
             count += 1
-        if not rivals[one]:
+        if not neighbours[one]:
             steps_of[one].append(count)
             count += 1
     records = []

@@ -35,7 +35,8 @@ class Advice:
 
 
 class Advisor:
-    """`tell` gets every advice, on this thread. A new question ends the work on the one before."""
+    """`tell` gets every advice, on this thread. A new question ends the planning ahead; what was begun to be considered
+    is told all the same, so that no number of questions keeps an answer back."""
 
     def __init__(self, planning: Planning, shards: Shards, tell: Callable[[Advice], None]) -> None:
         self._planning, self._shards, self._tell = planning, shards, tell
@@ -74,28 +75,27 @@ class Advisor:
     ) -> None:
         for device in deployment.programs:
             left = devices - {device}
-            found = self._deployment(number, left, factors)
             if number != self._latest:
                 return
-            if found is not None:
+            found = self._deployment(left, factors)
+            if found is not None and number == self._latest:
                 self._tell(Advice(left, found, better=False))
 
-    def _deployment(self, number: int, devices: frozenset[str], factors: Mapping[str, float]) -> Deployment | None:
+    def _deployment(self, devices: frozenset[str], factors: Mapping[str, float]) -> Deployment | None:
         """None where there is no plan for them: that is said when it comes to it."""
-        if number != self._latest:
-            return None
         try:
             return self._shards.deployment(self._planning.plan(devices, factors))
         except DownsetError:
             return None
 
     def _consider(self, number: int, plan: Pipeline, devices: frozenset[str], factors: Mapping[str, Any]) -> None:
+        if number != self._latest:
+            return
+        deployment = None
         try:
             found = self._planning.plan(devices, factors)
-            period_s = self._planning.period_s(plan, factors)
-            worth = self._planning.period_s(found, factors) <= _WORTH * period_s
+            if self._planning.period_s(found, factors) <= _WORTH * self._planning.period_s(plan, factors):
+                deployment = self._shards.deployment(found)
         except DownsetError:
-            worth = False
-        deployment = self._deployment(number, devices, factors) if worth else None
-        if number == self._latest:
-            self._tell(Advice(devices, deployment, deployment is not None, factors))
+            deployment = None  # the plan in use stays
+        self._tell(Advice(devices, deployment, deployment is not None, factors))

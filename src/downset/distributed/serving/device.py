@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import resource
 import shutil
 import sys
@@ -35,7 +36,8 @@ __all__ = ["DRIVER_SILENCE_S", "Device", "versions"]
 
 DRIVER_SILENCE_S = 8.0
 """A device that has not heard of its driver for so long ends itself: nobody else would stop it."""
-_SPARE_DISK_BYTES = 64 << 20
+_FREE_DISK_BYTES = 64 << 20
+_SHARD = re.compile(r"[0-9a-f]{64}")
 Array = npt.NDArray[Any]
 _RowsOf = Callable[[DeviceProgram], tuple[Rows, ...]]
 Fetch = Callable[[Any, Callable[[], bool]], Any]
@@ -101,7 +103,7 @@ class Device:
         if path.exists():
             return
         free = shutil.disk_usage(self._folder).free
-        if free < len(data) + _SPARE_DISK_BYTES:
+        if free < len(data) + _FREE_DISK_BYTES:
             raise UnsupportedError(
                 f"device {self._name!r}: the disk of {self._folder} is full: a shard takes {format_bytes(len(data))} "
                 f"bytes and {format_bytes(free)} are left"
@@ -140,6 +142,8 @@ class Device:
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if not _SHARD.fullmatch(shard):  # a name is a hash, never a path
+            raise UnsupportedError(f"device {self._name!r}: {shard[:80]!r} is no shard's name")
         try:
             path = str(self._folder / f"{shard}.onnx")
             return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -164,6 +164,9 @@ class Engine:
     def _tick(self, now: float) -> None:
         for device, reason in self._health.lost(now) + ([] if self._run is None else self._run.overdue(now)):
             self._lose(device, reason)
+        absent = set() if self._move is None else self._move.waits - self._members.alive
+        if absent:
+            self._recover(min(absent), now)
         missing = self._members.missing()
         if self._runs == 0 and missing and now - self._begun_s > self._gather_s:
             raise UsageError(
@@ -197,10 +200,16 @@ class Engine:
         self._note("lost", device, reason)
         if not self._runs:
             raise UnsupportedError(f"device {device!r} was lost before the first frame: {reason}")
+        if self._better is not None and device in self._better.programs:
+            self._better = None
         used = self._move.deployment if self._move is not None else self._deployment()
-        if device not in used.programs:
+        if device in used.programs:
+            self._recover(device, begun_s)
+        else:
             self._consider()
-            return
+
+    def _recover(self, device: str, begun_s: float) -> None:
+        """Change to a plan without a device that the one in use, or the next one, needs."""
         left = frozenset(self._members.alive)
         deployment = self._ready_for.get(left)
         self._advisor.forget()

@@ -50,8 +50,8 @@ class Health:
         self._known.pop(device, None)
 
     def asked(self, device: str, now: float) -> None:
-        """A device is asked for a sign of life. It is silent from the first open question on: a driver that is kept from
-        asking blames nobody."""
+        """A device is asked for a sign of life. It is silent from its first open question on: a driver that is kept
+        from asking blames nobody."""
         if (known := self._known.get(device)) is not None and known.asked_s is None:
             known.asked_s = now
 

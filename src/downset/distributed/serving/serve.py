@@ -34,7 +34,7 @@ __all__ = ["RunningPipeline", "run_on", "serve"]
 
 Array = npt.NDArray[Any]
 Frame = Array | Sequence[Array] | Mapping[str, Array]
-_SPARE_FRAMES = 8
+_WAITING_FRAMES = 8
 
 
 class _Inbox:
@@ -68,7 +68,7 @@ class RunningPipeline:
     def __init__(self, graph: Graph, plan: Pipeline, engine: Engine, inbox: _Inbox) -> None:
         self._graph, self._engine, self._inbox, self._closes = graph, engine, inbox, ExitStack()
         window = 1 if plan.schedule is None else plan.schedule.window
-        self.capacity = 2 * window + _SPARE_FRAMES
+        self.capacity = 2 * window + _WAITING_FRAMES
         """How many frames may be submitted whose results have not been taken: what bounds memory here."""
         self._submitted = self._taken = 0
         self._reader: int | None = None

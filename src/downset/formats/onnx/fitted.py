@@ -25,13 +25,14 @@ Named = str | os.PathLike[str]
 
 
 def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> None:
-    """Write the file at `path` to `output` with these entries in its metadata, under our prefix; what it says of itself
-    already stays."""
+    """Write the file at `path` to `output` with these entries in its metadata, under our prefix; whatever else it says
+    of itself stays, its certificate too."""
     onnx = onnx_library()
     model = onnx.load(os.fspath(path), load_external_data=False)
-    kept = [(entry.key, entry.value) for entry in model.metadata_props if not entry.key.startswith(_PREFIX)]
+    told = {f"{_PREFIX}{key}": value for key, value in entries.items()}
+    kept = [(entry.key, entry.value) for entry in model.metadata_props if entry.key not in told]
     del model.metadata_props[:]
-    for key, value in [*kept, *((f"{_PREFIX}{key}", value) for key, value in entries.items())]:
+    for key, value in [*kept, *told.items()]:
         model.metadata_props.add(key=key, value=value)
     output.write_bytes(model.SerializeToString())
 

@@ -68,6 +68,8 @@ def direct(
         if alike is not None:
             best.offer(alike)
         best.offer(incumbent.stages, incumbent.judged)
+    if limits.late():
+        return best.unproven(total_bound_s)
     space = direct_space(problem, cluster, accounting, forbidden=limits.forbidden)
     bounds = _Bounds(space, total_bound_s, limits.deadline)
     priced = DirectDrafts(problem, cluster, accounting, canonical(cluster).order, limits.forbidden)
@@ -151,6 +153,13 @@ class _Best:
             return
         if found.period_s < self.period_s * (1 - _CLOSE):
             self.drafts, self.kept, self.period_s = drafts, found, found.period_s
+
+    def unproven(self, total_bound_s: float) -> FoundPipeline | None:
+        """The plan without a search, of which only the bound on all pipelines is known."""
+        if self.kept is None:
+            return None
+        bound = min(total_bound_s, self.period_s)
+        return FoundPipeline(self.drafts, bound, stopped=True, judged=self.kept, space=_SPACES["all"])
 
     def proven_by(self, bounds: _Bounds, form: Canonical) -> FoundPipeline | None:
         """The plan with the bound of the least space that it is in, or of a larger one that it meets."""

@@ -20,6 +20,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from downset import native
+from downset.errors import UnsupportedError
 from downset.plans import Turn
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "event_graph",
     "period_s",
     "positive_cycle",
+    "positive_cycle_python",
     "window_needed",
 ]
 
@@ -203,7 +206,20 @@ def positive_cycle(
     graph: EventGraph, weights: npt.NDArray[np.float64], distance: npt.NDArray[np.float64], least: float
 ) -> npt.NDArray[np.int64] | None:
     """The arcs of a circle with a sum of weights above 0, the one of largest gain for a frame of those met first; None
-    where there is none. `distance` then holds the longest ones from where it was finite."""
+    where there is none. `distance` then holds the longest ones from where it was finite. Compiled where that is built,
+    else by `positive_cycle_python`, which specifies it."""
+    try:
+        compiled = native.compiled
+    except UnsupportedError:
+        return positive_cycle_python(graph, weights, distance, least)
+    cycle, distance[:] = compiled.longest_paths((graph.tails, graph.heads, graph.frames), weights, distance, least)
+    return np.array(cycle, np.int64) if cycle else None
+
+
+def positive_cycle_python(
+    graph: EventGraph, weights: npt.NDArray[np.float64], distance: npt.NDArray[np.float64], least: float
+) -> npt.NDArray[np.int64] | None:
+    """The specification of native/pipelines/event_graph.hpp. Which of several circles is met first may differ."""
     firsts = np.flatnonzero(np.r_[True, graph.heads[1:] != graph.heads[:-1]])
     targets = graph.heads[firsts]
     lengths = np.diff(np.r_[firsts, len(graph.heads)])

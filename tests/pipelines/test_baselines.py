@@ -1,4 +1,4 @@
-"""Each rival follows its own paper's rule: grids, dynamic programmes, neighbours' halos."""
+"""Each baseline follows its own paper's rule: grids, dynamic programmes, neighbours' halos."""
 
 from itertools import combinations, product
 from random import Random

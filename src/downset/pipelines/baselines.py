@@ -20,10 +20,10 @@ from downset.pipelines.pico import pico
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.single import single
 
-__all__ = ["INSIDE", "MOMENT_S", "OUTSIDE", "QUICK", "rivals"]
+__all__ = ["INSIDE", "MOMENT_S", "OUTSIDE", "QUICK", "baselines"]
 
 MOMENT_S = 0.2
-"""What `exhaustive` has as a rival: small networks are done, of large ones it would not see much in any time."""
+"""What `exhaustive` has as a baseline: small networks are done, of large ones it would not see much in any time."""
 QUICK = (Method(single), Method(layerwise), Method(optimal_fused))
 """Planned before any search, in milliseconds."""
 INSIDE = (Method(pico), Method(blocks), Method(exhaustive))
@@ -35,7 +35,7 @@ OUTSIDE: Mapping[Method, Callable[[SplitProblem, Cluster], float]] = {
 """Plans of tiles and halo exchange, outside of what is searched, each with a quick bound on its period."""
 
 
-def rivals(problem: SplitProblem, cluster: Cluster, *, comm: CommName) -> Iterator[tuple[str, FoundPipeline]]:
+def baselines(problem: SplitProblem, cluster: Cluster, *, comm: CommName) -> Iterator[tuple[str, FoundPipeline]]:
     """Every other planner's plan of the same problem; of `exhaustive` what it finds in a moment."""
     for planner in (*QUICK, *INSIDE, *OUTSIDE):
         yield planner.plan.__name__, planner(problem, cluster, **planner.taken(comm=comm, time_limit_s=MOMENT_S))

@@ -1,0 +1,80 @@
+"""Every method on six networks and all clusters that come along, by resources: nothing is below `exact`.
+
+    python -m experiments.pico.compare [--quick] [--networks vgg16,…] [--clusters pico_1mac,…]
+
+Analytic periods in seconds, what `downset split MODEL --cluster CLUSTER --compare` prints; each plan's schedule has
+that period. `bound` holds for the plans that `exact` searches. A run writes its own rows and keeps the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import product
+from statistics import median
+from typing import Any
+
+from downset import load_cluster, plan_pipeline
+from downset.pipelines.planners import PIPELINERS
+from experiments.rows import load_rows, save_rows
+from zoo import graph
+
+NAME = "pico_compare"
+NETWORKS: dict[str, dict[str, Any]] = {
+    "vgg16": {"classifier": False}, "yolov2": {"passthrough": False}, "resnet34": {}, "squeezenet": {},
+    "mobilenet_v3_large": {}, "inception_v3": {},
+}  # fmt: skip
+EXHAUSTIVE_S = 1.0
+"""It would use any limit up."""
+CLUSTERS = ("pico_1mac", "pico_2mac", "pico_4mac", "pico_1mac_cell", "pico_2mac_cell", "pico_4mac_cell", "rpi_8")
+
+
+def row_of(network: str, cluster: str, seconds: float) -> dict[str, Any]:
+    model = graph(network, weights=False, **NETWORKS[network])
+    plans = {}
+    for method in PIPELINERS:
+        limit_s = min(seconds, EXHAUSTIVE_S) if method == "exhaustive" else seconds
+        plans[method] = plan_pipeline(model, load_cluster(cluster), method=method, time_limit_s=limit_s)
+    periods, exact = {method: plan.period_s for method, plan in plans.items()}, plans["exact"]
+    assert min(periods.values()) >= exact.period_s * (1 - 1e-9), (network, cluster, periods)
+    return {
+        "network": network, "cluster": cluster, "time_limit_s": seconds,
+        "bound_s": exact.evidence.bound, "proven": exact.evidence.proven,
+        "over_pico": round(periods["pico"] / exact.period_s, 3),
+        "over_single": round(periods["single"] / exact.period_s, 3),
+        **{method: round(period, 5) for method, period in periods.items()},
+    }  # fmt: skip
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Ratios by cluster, with the median over networks."""
+    networks = [name for name in NETWORKS if any(row["network"] == name for row in rows)]
+    print("\n| cluster | " + " | ".join(networks) + " | median |\n|" + "---|" * (len(networks) + 2))
+    for cluster in CLUSTERS:
+        own = {row["network"]: row for row in rows if row["cluster"] == cluster}
+        if own:
+            cells = [f"{own[n]['over_pico']:.2f} / {own[n]['over_single']:.2f}" if n in own else "" for n in networks]
+            both = [median(row[key] for row in own.values()) for key in ("over_pico", "over_single")]
+            print(f"| {cluster} | " + " | ".join(cells) + f" | {both[0]:.2f} / {both[1]:.2f} |")
+    print("\nPeriods of `pico` and of the fastest device alone over `exact`'s.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one network on two clusters, nothing written")
+    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--clusters", default=",".join(CLUSTERS))
+    parser.add_argument("--limit", type=float, default=10.0, help="seconds for each search")
+    options = parser.parse_args()
+    networks = ["squeezenet"] if options.quick else options.networks.split(",")
+    clusters = CLUSTERS[:4:3] if options.quick else options.clusters.split(",")
+    rows = []
+    for network, cluster in product(networks, clusters):
+        rows.append(row_of(network, cluster, options.limit))
+        print(rows[-1], flush=True)
+        if not options.quick:
+            save_rows(NAME, rows, by=("network", "cluster"))
+    show(rows if options.quick else load_rows(NAME))
+
+
+if __name__ == "__main__":
+    main()

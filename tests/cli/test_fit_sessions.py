@@ -1,0 +1,59 @@
+"""`fit` for ONNX Runtime on the command line: the program it writes, the limit on time, and what it announces."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+
+from downset.fitting.fit import _arithmetic
+from downset.formats.reading import load
+from downset.rewrites.row_strips import StripedSegment
+from downset.sessions import DEFAULT, FITTED
+from tests.models import branchy_model
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "fit.json").read_text())
+
+
+def test_json_has_the_settings_and_the_program_is_written(run, tmp_path):
+    model, output, program = branchy_model(tmp_path / "m.onnx"), tmp_path / "f.onnx", tmp_path / "open.py"
+    status, out, err = run(
+        "fit", model, "-o", output, "--session", program, "--slower", "50x", "--time-limit", "1s", "--json"
+    )
+    assert status == 0, err
+    said = json.loads(out)
+    jsonschema.validate(said, SCHEMA)
+    assert said["session_path"] == str(program)
+    assert said["session"]["name"] in {settings.name for settings in (DEFAULT, *FITTED)}
+    assert [row for row in said["measured"]["rows"] if row["settings"] == said["session"]]
+    for name, value in {**said["session"]["options"], **said["session"]["arena"]}.items():
+        assert name in program.read_text() and str(value) in program.read_text()
+    assert err.count("each run in a runtime may take 30 s, beyond --time-limit 1 s too\n") == 1
+
+
+def test_the_screen_has_milliseconds_beside_bytes_and_every_option(run, tmp_path):
+    status, out, err = run("fit", branchy_model(tmp_path / "m.onnx"), "--time-limit", "1s", "-q")
+    assert (status, err) == (0, "")
+    for words in ("arena holds", "process grows by", "ms", "against default", "original, default"):
+        assert words in out
+    if "open it by: " in out:
+        for name in FITTED[0].arena:
+            assert name in out
+
+
+def test_mistakes_are_one_line(run, tmp_path):
+    model = branchy_model(tmp_path / "m.onnx")
+    for arguments, words in (
+        (("--slower", "0.5x"), "is not a factor from 1"),
+        (("--slower", "fast"), "is not a factor from 1"),
+        (("--session", tmp_path / "s.py"), "give an output"),
+        (("-o", tmp_path / "f.onnx", "--session", tmp_path / "x.svg", "--map", tmp_path / "x.svg"), "both name"),
+    ):
+        status, out, err = run("fit", model, *arguments)
+        assert (status, out) == (2, "") and words in err, arguments
+
+
+def test_strips_that_drop_what_nobody_reads_compute_less(tmp_path):
+    graph = load(branchy_model(tmp_path / "m.onnx"))
+    half = StripedSegment("a", "b", 2, -1000, 10)
+    assert _arithmetic([half], graph).endswith("% less")
+    assert "-" not in _arithmetic([half], graph)
