@@ -63,7 +63,7 @@ def run(setting: Setting, work: Work, *, keep: Path | None = None, limit_s: floa
                 "effort": {"least_s": 0.15 if work.quick else 0.5}, "most_s": 12.0 if work.quick else 25.0,
             }  # fmt: skip
             (folder / "orders.json").write_text(json.dumps(orders))
-            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
             for number, name in enumerate(names):
                 keys = issue_keys(authority, f"d{number}", hosts=hosts[number : number + 1])
                 command = [
