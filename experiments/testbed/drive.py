@@ -26,10 +26,8 @@ from downset.distributed.profiling.measured import MeasuredCluster, cluster_text
 from downset.distributed.profiling.probes import model_probes
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards
-from downset.distributed.serving.engine import Engine
-from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.ray_fleet import RayFleet
-from downset.distributed.serving.serve import RunningPipeline, _Inbox
+from downset.distributed.serving.serve import RunningPipeline, run_on
 from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.simulator import simulate
 from downset.distributed.task_prices import task_seconds
@@ -137,11 +135,7 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
     inside = with_spare_frames(plan).schedule
     window = inside.window if inside is not None else 1
     shards = Shards(graph, Path(orders["out"]) / f"shards-{graph.name}")
-    inbox = _Inbox()
-    engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=_JOINS_S, prepares=False)
-    engine.start()
-    with RunningPipeline(graph, plan, engine, inbox) as pipeline:
-        pipeline.wait_ready()
+    with run_on(fleet, graph, plan, shards, gather_s=_JOINS_S, prepares=False) as pipeline:
         bed.throttle()
         used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]
         begun = time.monotonic()
