@@ -111,7 +111,8 @@ def fit(
             if other is not None and Path(map_path).resolve() == Path(other).resolve():
                 raise UsageError(f"{option} and --map both name {map_path}; give each a file of its own")
     talk = console(stderr=True, quiet=quiet)
-    if time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
+    # For whoever waits; in a pipe an error stays the only line.
+    if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
         talk.print(
             f"each run in a runtime may take {RUNNING_S:g} s, beyond --time-limit {time_limit:g} s too", style="dim"
         )
