@@ -195,5 +195,5 @@ def test_a_module_beside_a_model_is_not_run(run, made, tmp_path, monkeypatch):
     shutil.copy(made / "whole.onnx", tmp_path / "m.onnx")
     monkeypatch.chdir(tmp_path)
     assert run("fit", "m.onnx", "--time-limit", "1s")[0] == 0
-    assert fit("m.onnx", time_limit_s=1.0).outputs.equal
+    assert fit("m.onnx", time_limit_s=1.0).outputs.max_abs_error < 1e-5
     assert not (tmp_path / "it_ran").exists()
