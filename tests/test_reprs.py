@@ -7,6 +7,7 @@ import pytest
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Link, Network
+from downset.distributed.serving.serve import RunningPipeline
 from downset.memory.liveness import lifetimes
 from downset.plans import (
     Block,
@@ -26,7 +27,18 @@ from downset.plans import (
     Transfer,
     Turn,
 )
-from downset.results import Comparison, Figure, Measured, Simulation, StageCandidate, StageResult, StageRun
+from downset.results import (
+    Comparison,
+    DeviceUse,
+    Figure,
+    Measured,
+    Served,
+    ServeEvent,
+    Simulation,
+    StageCandidate,
+    StageResult,
+    StageRun,
+)
 from downset.sessions import Latency, SessionSettings, SessionTaken
 
 LONGEST = 300
@@ -83,6 +95,9 @@ def large():
     )  # fmt: skip
     settings = SessionSettings("s" * COUNT, {str(at): at for at in range(COUNT)})
     many = tuple(float(at) for at in range(COUNT))
+    uses = tuple(DeviceUse("d" * COUNT, 0.5, 0.1, 0.1, COUNT, 10) for _ in range(COUNT))
+    events = tuple(ServeEvent(float(at), "lost", "d" * COUNT, "why " * COUNT) for at in range(COUNT))
+    served = Served(COUNT, COUNT, 9.0, 0.25, 0.2, 0.2, (1.0, 2.0, 3.0, 4.0), 0.5, 3, uses, events)
     return {
         "graph": graph,
         "operator": graph.ops[0],
@@ -116,6 +131,8 @@ def large():
         "taken": SessionTaken("f" * COUNT, settings, 1, 2, 3, Latency(0.1, 9, 1.0, 0.9, 1.1)),
         "fit": fit,
         "simulation": Simulation(COUNT, COUNT, 0.25, (1.0, 2.0, 3.0, 4.0), many, many, None, 1.0),
+        "served": served,
+        "running": RunningPipeline(graph, pipeline, engine=None, inbox=None),
         "inspection": ds.inspect(graph),
     }
 
@@ -139,7 +156,19 @@ def test_no_public_type_is_left_out(things):
 
     types = {name for name in ds.__all__ if python_inspect.isclass(getattr(ds, name))}
     types = {name for name in types if not issubclass(getattr(ds, name), Exception)}
-    small = {"Comparison", "Device", "Disturbance", "Evidence", "MemoryModel", "Method", "Profiles", "Shard", "Storage"}
+    small = {
+        "Comparison",
+        "Device",
+        "DeviceUse",
+        "Disturbance",
+        "Evidence",
+        "MemoryModel",
+        "Method",
+        "Profiles",
+        "ServeEvent",
+        "Shard",
+        "Storage",
+    }
     limits = {"StageLimits", "StageProblem"}
     assert types <= {type(thing).__name__ for thing in things.values()} | small | limits
 

@@ -23,6 +23,8 @@ LISTS = {
     "kernels/table.py": "kind -> kernel",
     "kernels/nn.py": "fused activation -> kernel",
     "memory/models.py": "measured: which kinds a runtime runs in place",
+    "equivalence/meaning.py": "proofs keep a vocabulary of their own: a wrong row must not make a wrong rewrite proven",
+    "equivalence/parts.py": "kind -> the identity that proves a part of it: a dispatch table",
     "formats/tflite/kinds.py": "reader: TFLite's names -> ONNX's",
     "formats/torch/kinds.py": "reader: PyTorch's names -> ONNX's",
     "formats/onnx/shapes.py": "the three kinds with bodies, and how each body's shapes are found",

@@ -28,6 +28,9 @@ __all__ = [
     "sliced",
 ]
 
+Pads = list[tuple[int, int]]
+"""By axis: how many elements are added before the first and behind the last; fewer than none are taken away."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -188,20 +191,28 @@ def padded(place: Place, node: Node, out: Box) -> None:
     held = place.boxes(0, node.inputs[0])
     if not held:
         raise Unproven("its input holds nothing of the original's")
-    given = held[0]
     ours, theirs = _pads(place.node, place.second, len(out)), _pads(node, place.first, len(out))
     for position in range(2, max(len(node.inputs), len(place.node.inputs))):
         place.holds(position, node.inputs[position], ())
     full = whole(place.first.values[node.inputs[0]])
+    # A tensor that a concatenation reads twice holds two boxes of its result; the part belongs to one of them.
+    reasons = [_misplaced(out, given, full, ours, theirs) for given in held]
+    if None not in reasons:
+        raise Unproven(reasons[0] or "")
+
+
+def _misplaced(out: Box, given: Box, full: Box, ours: Pads, theirs: Pads) -> str | None:
+    """Why padding a box of the input by `ours` does not make the box `out` of the input padded by `theirs`."""
     for along, read, (_, extent), mine, its in zip(out, given, full, ours, theirs, strict=True):
         low, high = along[0] - its[0], along[1] - its[0]
         if read[0] - mine[0] != low or read[1] + mine[1] != high:
-            raise Unproven("its pads put the part somewhere else")
+            return "its pads put the part somewhere else"
         if max(low, 0) < read[0] or min(high, extent) > read[1]:
-            raise Unproven("it pads where the original reads")
+            return "it pads where the original reads"
+    return None
 
 
-def _pads(node: Node, network: Network, rank: int) -> list[tuple[int, int]]:
+def _pads(node: Node, network: Network, rank: int) -> Pads:
     if len(node.inputs) < 2:
         flat = node.settings.get("pads", (7, ()))
         values = np.asarray(flat[1] if isinstance(flat, tuple) else ())

@@ -1,6 +1,7 @@
 """What operators of both formats mean, as far as proofs about parts need it: windows, channels, fused activations.
 
-A small vocabulary of its own, written from the formats' specifications: it shares nothing with the tables of planning.
+A small vocabulary of its own, written from the formats' specifications: but for the name of one kind it shares nothing
+with the table that planning and rewriting ask (`graph.kinds`), so that a wrong row there makes no wrong rewrite proven.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from downset.equivalence.network import Node
+from downset.graph.kinds import FUSED_CONV
 
 __all__ = ["ELEMENTWISE", "Along", "base_kind", "channels_axis", "fused", "integers", "number", "others", "windows"]
 
@@ -59,7 +61,7 @@ class Along:
 
 def base_kind(node: Node) -> str:
     """The kind, of a convolution whether or not something is fused to it."""
-    return "Conv" if node.kind == "com.microsoft::FusedConv" else node.kind
+    return "Conv" if node.kind == FUSED_CONV else node.kind
 
 
 def windowed(node: Node) -> bool:

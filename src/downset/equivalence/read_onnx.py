@@ -20,12 +20,10 @@ from downset.formats.certificates import METADATA_KEY
 from downset.formats.onnx.data_files import stored_value
 from downset.formats.onnx.external import external_path
 from downset.formats.onnx.model_file import infer, onnx_library, read_model, read_unfixed
+from downset.graph.kinds import kind_of
 
 __all__ = ["read_onnx", "with_shapes"]
 
-_DRAWS = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
-)
 _GRAPH, _GRAPHS, _TENSOR, _TENSORS, _SPARSE, _SPARSES = 5, 10, 4, 9, 11, 12
 
 
@@ -158,7 +156,7 @@ class _Reader:
         domain = f"{node.domain}::" if _domain(node.domain) else ""
         overload = f" {node.overload}" if getattr(node, "overload", "") else ""
         label = node.name or next((name for name in node.output if name), f"node {at}")
-        effects: tuple[Effect, ...] = (("random numbers", True),) if node.op_type in _DRAWS else ()
+        effects: tuple[Effect, ...] = (("random numbers", True),) if kind_of(node.op_type).draws != "never" else ()
         self._nodes[at] = Node(
             label, f"{domain}{node.op_type}{overload}", settings, _trimmed(inputs), _trimmed(outputs), tuple(bodies),
             tuple(captured), effects,

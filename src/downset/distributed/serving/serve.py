@@ -74,6 +74,10 @@ class RunningPipeline:
         self._reader: int | None = None
         self._closed = False
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<RunningPipeline, {state}: {self._submitted} frames submitted, {self._taken} results taken>"
+
     def __enter__(self) -> RunningPipeline:
         return self
 
