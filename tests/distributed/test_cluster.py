@@ -1,7 +1,7 @@
 """Pipelines on Ray: four devices as nodes of this machine, one cluster for all tests of this file.
 
-Outputs equal the unsplit model's; a killed process, a stopped one, a dead node, a slow device and one that comes back
-lose no frame. What methods, windows and wrong inputs do is tested without Ray, in test_serving_*.py.
+Outputs equal the unsplit model's; a killed process, a stopped one, a dead node and one that comes back lose no frame.
+What slow devices, methods, windows and wrong inputs do is tested without Ray, in test_serving_*.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -175,35 +174,3 @@ def test_a_stopped_node_is_noticed_before_ray_notices(fleet, tmp_path):
             os.kill(pid, signal.SIGCONT)
     assert (report.events[0].kind, report.events[0].device) == ("lost", "d2")
     assert next(use for use in report.devices if use.name == "d2").frames < 80
-
-
-def test_a_device_that_loses_its_core_is_noticed_as_slow(fleet, tmp_path):
-    """Stopped for three quarters of the time, from the twelfth result on."""
-    path = tmp_path / "squeezenet.onnx"
-    onnx.save(ZOO["squeezenet1_0"](image=95), str(path))
-    graph = load(path)
-    plan, found = plan_pipeline(graph, devices(3e8), time_limit_s=1), []
-    given, expected = frames_of(graph, 2), []
-    expected = unsplit(path, given)
-    ended = threading.Event()
-    with running(fleet, graph, plan, tmp_path / "shards") as pipeline:
-        pid = pid_of(fleet, "d0")
-
-        def brake():
-            while not ended.wait(0.02):
-                os.kill(pid, signal.SIGSTOP)
-                time.sleep(0.06)
-                os.kill(pid, signal.SIGCONT)
-
-        thread = threading.Thread(target=brake)
-        for outputs in pipeline.run(given * 30):
-            found.append(outputs)
-            if len(found) == 12:
-                thread.start()
-            if ("slow", "d0") in [(event.kind, event.device) for event in pipeline.report().events]:
-                break
-        ended.set()
-        thread.join()
-        report = pipeline.report()
-    assert ("slow", "d0") in [(event.kind, event.device) for event in report.events]
-    assert_same(found, (expected * 30)[: len(found)])

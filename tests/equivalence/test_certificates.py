@@ -324,3 +324,18 @@ def test_rows_that_a_strip_keeps_for_the_next_are_proven(tmp_path):
         moved = Part(part.of, ((2, part.box[0][1] + 1, part.box[0][2] + 1),))
         assert not prove(path, saved("moved", {**parts, name: moved})).proven
         assert not prove(path, saved("silent", {key: one for key, one in parts.items() if key != name})).proven
+
+
+def test_a_tensor_that_a_concatenation_reads_twice_is_padded_in_each_place(tmp_path):
+    """It holds two boxes of the result, and each padded part belongs to one of them."""
+    net = Net(3)
+    x = net.input(2)
+    twice = net.conv(x, 2)
+    net.weights.append(constant("pads", np.asarray([0, 0, 1, 0, 0, 0, -1, 0], np.int64)))
+    joined = net.node("Pad", [net.concat([twice, net.conv(x, 2), twice]), "pads"], 6)
+    path = net.save(tmp_path / "m.onnx", [net.conv(joined, 3)])
+    graph = load(path)
+    for how in ("chain", "fused", "sum"):
+        made = partition(graph, partition_sites(graph), accumulate=how)
+        found = prove(path, written(made.graph, tmp_path / f"{how}.onnx"))
+        assert found.proven and found.rewrites, found.reason

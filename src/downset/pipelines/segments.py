@@ -145,7 +145,7 @@ class Sweep:
             made = [tensor for tensor in described.outputs if tensor in self.whole]
             if not made:
                 continue
-            extent = self.problem.tensors[made[0]].rows
+            extent = self.problem.tensors[described.outputs[0]].rows
             first, end = self.whole[made[0]], max(self.ends[tensor] for tensor in made)
             for tensor in made[1:]:
                 first = np.minimum(first, self.whole[tensor])
@@ -164,8 +164,7 @@ class Sweep:
                     self.macs[0] += high * described.macs_per_row
                     self.macs[1] += low * described.macs_per_row
             else:
-                row_bytes = sum(self.problem.tensors[tensor].row_bytes for tensor in described.outputs)
-                self._move(row_bytes, first, end, low, high)
+                self._write(described, first, end, low, high)
             for position, tensor in enumerate(described.inputs):
                 if not described.macs_per_row:
                     starts, stops = described.first[position], described.last[position]
@@ -173,6 +172,13 @@ class Sweep:
                     self._move(self.problem.tensors[tensor].row_bytes, starts[first], int(stops[end]), *rows)
                 self.ends[tensor] = max(self.ends.get(tensor, 0), int(described.last[position][end]))
                 self._read(tensor, described.first[position], described.last[position], first, low, high)
+
+    def _write(self, described: SplitOp, first: Ints, end: int, low: Ints | None, high: Ints | None) -> None:
+        """All outputs have the rows of the first, but those of an operator that is computed whole have their own."""
+        for tensor in (self.problem.tensors[output] for output in described.outputs):
+            if described.whole:
+                end, high = tensor.rows, None if high is None else np.full_like(high, tensor.rows)
+            self._move(tensor.row_bytes, first, end, low, high)
 
     def _move(self, row_bytes: int, first: Ints, end: int, low: Ints | None, high: Ints | None) -> None:
         """Rows from `low` (in a last strip `first`) to `high` (`end`) are read or written without a MAC."""
