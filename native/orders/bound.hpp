@@ -17,8 +17,7 @@ namespace downset {
 // The closure problems of one order problem, an operator at a time.
 class Closures {
 public:
-    explicit Closures(const OrderProblem& problem)
-        : problem_(problem), place_(problem.count) {}
+    explicit Closures(const OrderProblem& problem) : problem_(problem), place_(problem.count) {}
 
     // The least transient of v, its largest in-place candidate taken off; anything up to `enough` if it is no more.
     Bytes least(int v, Bytes enough) {
