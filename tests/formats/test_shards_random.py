@@ -73,6 +73,7 @@ def test_stitched_strips_equal_the_whole(seed, axis):
 
 @given(SEEDS, st.sampled_from(["exact", "pico", "coedge", "layerwise"]))
 @example(136, "exact")  # a Split by rows into parts of unequal height
+@example(136, "layerwise")
 @settings(max_examples=25, deadline=None)
 def test_stitched_plans_equal_the_whole(seed, method):
     with tempfile.TemporaryDirectory() as name:

@@ -108,9 +108,12 @@ def _whole(rows: PlanRows, tensor: int) -> Part:
 
 
 def _strip_parts(rows: PlanRows, block: Block, strip: Strip) -> tuple[dict[int, Part], dict[int, Part], set[int]]:
-    """All that a strip reads and makes, its own part of what it makes for others, and all tensors made in the block."""
+    """All that a strip reads and makes, what of it is of tensors that the block makes for others, and all tensors made
+    in the block. An operator that is computed whole makes such a tensor even where no row of it is the strip's own."""
     made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
-    return *rows.parts(block, strip, rows.sinks(block)), made
+    sinks = rows.sinks(block)
+    held, _ = rows.parts(block, strip, sinks)
+    return held, {tensor: held[tensor] for tensor in sinks if tensor in held}, made
 
 
 def _check_buffer(rows: PlanRows, buffer: Buffer, part: Part, writers: set[int], readers: set[int]) -> None:
