@@ -39,10 +39,15 @@ def take_down(prefix: str) -> None:
         time.sleep(0.05)
     for space in spaces:
         subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
-    for group in groups:
-        for folder in (*group.glob("*/"), group):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+    # A group stays busy for a moment after the last process in it is no longer listed.
+    while left := [group for group in groups if group.is_dir()]:
+        for group in left:
+            for folder in (*group.glob("*/"), group):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+        if time.monotonic() > until:
+            break
+        time.sleep(0.05)
 
 
 def _inside(spaces: list[str], groups: list[Path]) -> set[int]:
