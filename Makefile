@@ -7,8 +7,8 @@ CPP := $(shell find native tests/native -name '*.[ch]pp')
 # In the builds of those who work on it a warning is an error.
 STRICT := -C cmake.define.DOWNSET_STRICT=ON
 
-.PHONY: demo test fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas bench-ios bench-pico \
-	bench-testbed
+.PHONY: demo test docs wheel fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas \
+	bench-ios bench-pico bench-testbed bench-partial bench-inductor
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
 	$(BIN)/python -m experiments.fit.demo
@@ -16,9 +16,10 @@ demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both scr
 test: $(VENV)/dev.stamp  ## set up, then run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
-lint: $(VENV)/dev.stamp  ## formatting, lint and types
+lint: $(VENV)/dev.stamp  ## formatting, lint, spelling and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell $$(git ls-files)
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 
@@ -40,6 +41,12 @@ sanitize: $(VENV)/dev.stamp  ## the native tests with sanitizers for addresses a
 		$(BIN)/python -m pytest -n 2 -p tests.native.sanitized -m native $(PYTEST_ARGS) \
 		$$(grep -rl --include='test_*.py' 'mark\.native' tests)
 
+docs: $(VENV)/dev.stamp  ## the site, into build/site; any warning ends the build
+	env PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
+
+wheel: $(VENV)/dev.stamp  ## a wheel and an sdist into dist/, each installed in a clean environment, where it fits a model
+	.ci/wheel $(BIN)/python
+
 fuzz: $(VENV)/dev.stamp  ## damaged files of every format for MINUTES=10; prints the count and the share that parses
 	$(BIN)/python -m tests.fuzz.campaign --minutes $(or $(MINUTES),10)
 
@@ -51,13 +58,20 @@ bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order
 
 bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evaluation: paper | ours | ratio
-	for name in swiftnet figure3 figure8 figure10 figure11 figure12 table2 rewriting row_strips; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
+	for name in swiftnet figure3 figure8 figure10 figure11 figure12 table2 rewriting; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
 
 bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, measured on this CPU or simulated
 	for name in table1 table2 search fig6 fig10 fig10_measured fig16 cpu peers table3_simulated table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
 
 bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and what exact planning is worth: analytic
-	for name in table4 figure2 figure5 cuts numbers hand_over table5 redundancy tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
+	for name in table4 figure2 figure5 cuts numbers compare speed hand_over table5 redundancy tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done
+
+bench-partial: $(VENV)/dev.stamp  ## segments in strips: the front, measured in TFLite Micro and ONNX Runtime
+	$(BIN)/python -m experiments.partial
+
+bench-inductor: $(VENV)/dev.stamp  ## training steps compiled by PyTorch, without and with our order
+	$(BIN)/python -m experiments.inductor
+	$(BIN)/python -m experiments.inductor --again
 
 bench-testbed: $(VENV)/dev.stamp  ## pipelines measured on Ray in network namespaces; needs root, about two hours
 	$(BIN)/python -m experiments.testbed.shaping

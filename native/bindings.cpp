@@ -30,6 +30,7 @@
 #include "orders/best_first.hpp"
 #include "orders/bound.hpp"
 #include "outcome.hpp"
+#include "partial/price.hpp"
 #include "pieces/search.hpp"
 #include "pipelines/event_graph.hpp"
 #include "pipelines/loads/search.hpp"
@@ -67,11 +68,11 @@ void bind_orders(nb::module_& module) {
         .def_prop_ro("expanded", &BestFirst::expanded)
         .def_prop_ro("steps", &BestFirst::steps);
     module.def("order_peak", &order_peak, "problem"_a, "steps"_a, Unlocked(), "Bytes.");
-    module.def("greedy", &greedy, "problem"_a, "time_limit_s"_a, Unlocked(),
-               "Always the operator that leaves the least live; [] where the time is up.");
+    module.def("greedy", &greedy, "problem"_a, "time_limit_s"_a, "move_limit"_a, Unlocked(),
+               "Always the operator that leaves the least live; [] where a limit is reached.");
     module.def("beam", &beam, "problem"_a, "width"_a, "bound_bytes"_a, "incumbent_bytes"_a, "time_limit_s"_a,
-               Unlocked(), "(Order below the incumbent or [], states expanded).");
-    module.def("closure_bound", &closure_bound, "problem"_a, "known"_a, "time_limit_s"_a, Unlocked(),
+               "state_limit"_a, Unlocked(), "(Order below the incumbent or [], states expanded).");
+    module.def("closure_bound", &closure_bound, "problem"_a, "known"_a, "time_limit_s"_a, "member_limit"_a, Unlocked(),
                "Bytes that no order stays below. `known` is any order.");
 }
 
@@ -199,6 +200,47 @@ PipelineFound least_latency(const PipelineProblem& problem, double seconds, std:
     return pipeline_found(search, std::move(found));
 }
 
+// {possible, peak bytes, MACs, copied bytes, operators, persistent bytes}
+std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t> strips_price(
+    const StripNetwork& network, const StripSegment& segment, std::int64_t strips, const Int64s& recomputed,
+    bool even) {
+    const auto found = price_strips(network, segment, strips, recomputed, even);
+    return {found.possible, found.peak_bytes, found.macs, found.copied_bytes, found.operators, found.persistent_bytes};
+}
+
+void bind_partial(nb::module_& module) {
+    using Lists = RowForm::Lists;
+    nb::class_<StripNetwork>(module, "StripNetwork",
+                             "A network that is computed in strips of rows.\n\nFourteen integers an operator: how it "
+                             "makes rows, stride, reach, begin, end, factor, adds, first input,\nbits of a padded row, "
+                             "left, right, SAME along columns, graph output, persistent bytes.")
+        .def(nb::init<RowForm, const Lists&, const Lists&, Int64s, std::int64_t, std::int64_t, bool>(), "form"_a,
+             "numbers"_a, "overwritten"_a, "row_bits"_a, nb::kw_only(), "alignment"_a, "moving_persistent_bytes"_a,
+             "only_reader"_a);
+    nb::class_<StripSegment>(module, "StripSegment", "Operators first to stop, and what is live around them.")
+        .def(
+            "__init__",
+            [](StripSegment* self, const StripNetwork& network, std::int64_t first, std::int64_t stop, Int64s inputs,
+               Int64s input_bytes, std::vector<bool> inputs_kept, std::vector<bool> inputs_apart, Int64s results,
+               std::vector<bool> results_counted, std::int64_t live_beside) {
+                StripSegment made{first,
+                                  stop,
+                                  std::move(inputs),
+                                  std::move(input_bytes),
+                                  std::move(results),
+                                  std::move(inputs_kept),
+                                  std::move(inputs_apart),
+                                  std::move(results_counted),
+                                  live_beside};
+                made.check(network);
+                new (self) StripSegment(std::move(made));
+            },
+            "network"_a, "first"_a, "stop"_a, nb::kw_only(), "inputs"_a, "input_bytes"_a, "inputs_kept"_a,
+            "inputs_apart"_a, "results"_a, "results_counted"_a, "live_beside"_a);
+    module.def("strips_price", &strips_price, "network"_a, "segment"_a, "strips"_a, "recomputed"_a, "even"_a,
+               Unlocked(), "(Possible, peak bytes, MACs, copied bytes, operators, persistent bytes).");
+}
+
 void bind_pipelines(nb::module_& module) {
     using Table = std::vector<std::vector<double>>;
     nb::class_<PipelineSegment>(module, "PipelineSegment",
@@ -313,6 +355,7 @@ NB_MODULE(_native, module) {
     downset::bind_arenas(module);
     downset::bind_stages(module);
     downset::bind_pieces(module);
+    downset::bind_partial(module);
     downset::bind_pipelines(module);
     downset::bind_loads(module);
 }

@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 from itertools import pairwise
 
+from tests.every_staffing import every_staffing
+
 
 def sinks(problem, start, stop):
     inside = [op for unit in problem.units[start:stop] for op in unit]
@@ -62,22 +64,16 @@ def rows_of_frame(problem, start, stop):
 
 def every_plan(problem, cluster, order):
     """(stages as (start, stop, ((device, lo, hi), ...)), entry, exit): cuts x devices x rows x ends."""
-    for count in range(1, min(problem.cuts, len(order)) + 1):
-        for inner in itertools.combinations(range(1, problem.cuts), count - 1):
-            cuts = list(pairwise((0, *inner, problem.cuts)))
-            for owner in itertools.product(range(-1, count), repeat=len(order)):
-                if not set(range(count)) <= set(owner):
-                    continue
-                choices = []
-                for stage, (start, stop) in enumerate(cuts):
-                    devices = [order[k] for k in range(len(order)) if owner[k] == stage]
-                    rows = rows_of_frame(problem, start, stop)
-                    inner_rows = itertools.combinations(range(1, rows), len(devices) - 1)
-                    choices.append([(start, stop, parts_of(devices, (0, *mid, rows))) for mid in inner_rows])
-                for stages in itertools.product(*choices):
-                    for entry in (d for d, _, _ in stages[0][2]):
-                        for exit_ in (d for d, _, _ in stages[-1][2]):
-                            yield stages, entry, exit_
+    for staffed in every_staffing(problem.cuts, order):
+        choices = []
+        for start, stop, devices in staffed:
+            rows = rows_of_frame(problem, start, stop)
+            inner_rows = itertools.combinations(range(1, rows), len(devices) - 1)
+            choices.append([(start, stop, parts_of(devices, (0, *mid, rows))) for mid in inner_rows])
+        for stages in itertools.product(*choices):
+            for entry in (d for d, _, _ in stages[0][2]):
+                for exit_ in (d for d, _, _ in stages[-1][2]):
+                    yield stages, entry, exit_
 
 
 def parts_of(devices, bounds):

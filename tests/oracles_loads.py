@@ -10,6 +10,8 @@ import itertools
 from collections import Counter
 from itertools import pairwise
 
+from tests.every_staffing import every_staffing
+
 
 def strip_order(cluster, source, sink):
     def key(k):
@@ -124,18 +126,10 @@ class Loads:
     def least(self):
         """(least load, how many plans there are)."""
         count, best = 0, float("inf")
-        cuts, devices = self.problem.cuts, len(self.order)
-        for stages in range(1, min(cuts, devices) + 1):
-            for inner in itertools.combinations(range(1, cuts), stages - 1):
-                chain = list(pairwise((0, *inner, cuts)))
-                for owner in itertools.product(range(-1, stages), repeat=devices):
-                    if set(range(stages)) <= set(owner):
-                        members = [
-                            tuple(d for d, o in zip(self.order, owner, strict=True) if o == s) for s in range(stages)
-                        ]
-                        choices = [self.of_stage(*cut, some) for cut, some in zip(chain, members, strict=True)]
-                        for plan in itertools.product(*choices):
-                            count, best = count + 1, min(best, self.load(chain, plan))
+        for stages in every_staffing(self.problem.cuts, self.order):
+            chain = [(start, stop) for start, stop, _ in stages]
+            for plan in itertools.product(*(self.of_stage(*stage) for stage in stages)):
+                count, best = count + 1, min(best, self.load(chain, plan))
         return best, count
 
     def of_stage(self, start, stop, devices):

@@ -9,6 +9,7 @@ from itertools import pairwise
 from downset.pipelines.device_order import canonical
 from downset.pipelines.drafts import Split, StageDraft, Tile
 from downset.pipelines.paper_timing import TimedTransfer, round_seconds, stage_of
+from tests.every_staffing import every_staffing
 
 
 def least_period(problem, cluster, *, comm, max_latency_s=math.inf):
@@ -18,23 +19,18 @@ def least_period(problem, cluster, *, comm, max_latency_s=math.inf):
     order = canonical(cluster).order
     period = latency = math.inf
     known: dict[tuple[int, int, tuple[int, ...]], list[tuple[int, float, float]]] = {}
-    for count in range(1, min(problem.cuts, len(order)) + 1):
-        for inner in itertools.combinations(range(1, problem.cuts), count - 1):
-            cuts = list(pairwise((0, *inner, problem.cuts)))
-            for owner in itertools.product(range(-1, count), repeat=len(order)):
-                if not set(range(count)) <= set(owner):
-                    continue
-                choices = []
-                for stage, (start, stop) in enumerate(cuts):
-                    key = (start, stop, tuple(order[k] for k in range(len(order)) if owner[k] == stage))
-                    if key not in known:
-                        known[key] = every_stage(problem, cluster, comm, *key)
-                    choices.append(known[key])
-                for plan in itertools.product(*choices):
-                    p, t = times(problem, cluster, comm, cuts, plan)
-                    latency = min(latency, t)
-                    if t <= max_latency_s * (1 + 1e-12):
-                        period = min(period, p)
+    for stages in every_staffing(problem.cuts, order):
+        choices = []
+        for key in stages:
+            if key not in known:
+                known[key] = every_stage(problem, cluster, comm, *key)
+            choices.append(known[key])
+        cuts = [(start, stop) for start, stop, _ in stages]
+        for plan in itertools.product(*choices):
+            p, t = times(problem, cluster, comm, cuts, plan)
+            latency = min(latency, t)
+            if t <= max_latency_s * (1 + 1e-12):
+                period = min(period, p)
     return period, latency
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from downset import lattice
 from downset.graph.core import ABSENT, Graph, Op, Tensor
+from downset.memory.liveness import OrderProblem, Storage
+from tests.plain_graphs import random_graph
 
-SIZES = st.sampled_from([0, 1, 3, 8, 16, 16, 16, 24, 32, 40, 64, 64, 100])
+SIZES = st.sampled_from([0, 1, 3, 8, 16, 16, 16, 24, 40, 64, 64, 64, 100, 256, 300])
+KINDS = ("Conv", "Conv", "Relu", "Relu", "Clip", "Add", "Concat", "Reshape", "Split", "Sum", "Sum")
 
 
 @st.composite
-def graphs(draw, most_ops=7):
+def graphs(draw, most_ops=7, fewest_ops=0):
     """A lawful graph: several inputs (unused and passed through ones too), constants, views, elementwise operators of
     equal size, concatenations, partial sums, several outputs, outputs that are consumed, zero sizes, side effects."""
     tensors: list[Tensor] = []
@@ -23,13 +27,13 @@ def graphs(draw, most_ops=7):
     inputs = [tensor(draw(SIZES)) for _ in range(draw(st.integers(1, 2)))]
     weight = tensor(1000, "constant")
     available = list(inputs)
-    for index in range(draw(st.integers(0, most_ops))):
-        kind = draw(st.sampled_from(["Conv", "Conv", "Relu", "Add", "Concat", "Reshape", "Split", "Sum"]))
-        first = draw(st.sampled_from(available))
+    for index in range(draw(st.integers(fewest_ops, most_ops))):
+        kind = draw(st.sampled_from(KINDS))
+        first = draw(st.sampled_from(available[-6:]))
         second = draw(st.sampled_from(available))
         after = (draw(st.integers(0, index - 1)),) if index and draw(st.integers(0, 9)) == 0 else ()
         attrs = {}
-        if kind in ("Relu", "Reshape"):
+        if kind in ("Relu", "Clip", "Reshape"):
             reads, makes = [first], [tensor(tensors[first].nbytes)]
         elif kind == "Add":
             reads, makes = [first, second], [tensor(max(tensors[first].nbytes, tensors[second].nbytes))]
@@ -48,6 +52,19 @@ def graphs(draw, most_ops=7):
         available += makes
     outputs = draw(st.lists(st.sampled_from(available), min_size=1, max_size=3, unique=True))
     return Graph("random", tuple(tensors), tuple(ops), tuple(inputs), tuple(outputs)).check()
+
+
+def plain_graphs(most_ops=8, fewest_ops=1):
+    """Graphs of opaque operators, each of which reads what was made just before it."""
+    return st.builds(random_graph, st.randoms(use_true_random=False), st.integers(fewest_ops, most_ops))
+
+
+@st.composite
+def precedences(draw, most=8, fewest=0):
+    """Predecessor masks of a dense or a sparse graph whose index order is topological."""
+    before = [st.integers(0, (1 << operator) - 1) for operator in range(draw(st.integers(fewest, most)))]
+    sparse = draw(st.booleans())
+    return tuple(draw(masks) & (draw(masks) if sparse else -1) for masks in before)
 
 
 @st.composite
@@ -88,3 +105,27 @@ def record_sets(draw, most=10, pins=True, gaps=True):
                 pinned.append((offset, nbytes, start, stop))
         records.append(Record(f"r{index}", start, stop, nbytes, alignment, offset, holes))
     return records
+
+
+@st.composite
+def wide_problems(draw, operators=10):
+    """Wider than networks are: many independent operators, tensors with several readers, accumulated storages."""
+    count = draw(st.integers(1, operators))
+    predecessors = [0] * count
+    storages = []
+    for producer in range(-1, count):
+        for _ in range(draw(st.integers(0, 2))):
+            readers = draw(st.integers(0, (1 << count) - 1)) & ~((1 << (producer + 1)) - 1)
+            also = draw(st.integers(0, (1 << count) - 1)) if draw(st.integers(0, 4)) == 0 else 0
+            producers = (1 << producer) if producer >= 0 else 0
+            first = (readers & -readers).bit_length() - 1
+            if producers and readers:
+                producers |= also & ((1 << first) - 1)
+            for reader in lattice.bits(readers):
+                predecessors[reader] |= producers
+            kept = draw(st.integers(0, 5)) == 0
+            if readers or producers or kept:
+                storages.append(
+                    Storage(draw(st.integers(0, 30)), *lattice.lists((producers, readers or producers)), kept)
+                )
+    return OrderProblem(lattice.lists(predecessors), tuple(storages))

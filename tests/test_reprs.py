@@ -27,6 +27,7 @@ from downset.plans import (
     Transfer,
     Turn,
 )
+from downset.reports.document import Report
 from downset.results import (
     Comparison,
     DeviceUse,
@@ -95,7 +96,7 @@ def large():
     )  # fmt: skip
     settings = SessionSettings("s" * COUNT, {str(at): at for at in range(COUNT)})
     many = tuple(float(at) for at in range(COUNT))
-    uses = tuple(DeviceUse("d" * COUNT, 0.5, 0.1, 0.1, COUNT, 10) for _ in range(COUNT))
+    uses = tuple(DeviceUse("d" * COUNT, 0.5, 0.1, 0.1, 0.4, 0.1, 0.1, COUNT, 10) for _ in range(COUNT))
     events = tuple(ServeEvent(float(at), "lost", "d" * COUNT, "why " * COUNT) for at in range(COUNT))
     served = Served(COUNT, COUNT, 9.0, 0.25, 0.2, 0.2, (1.0, 2.0, 3.0, 4.0), 0.5, 3, uses, events)
     return {
@@ -134,6 +135,9 @@ def large():
         "served": served,
         "running": RunningPipeline(graph, pipeline, engine=None, inbox=None),
         "inspection": ds.inspect(graph),
+        "report": Report("a line of a report\n" * COUNT, str),
+        "firmware": ds.Firmware("h" * COUNT, "s" * COUNT),
+        "recomputation": ds.Recomputation(graph, order, ("r" * COUNT,) * COUNT, 1.0, evidence, ((0.5, 10),) * COUNT),
     }
 
 
@@ -158,7 +162,6 @@ def test_no_public_type_is_left_out(things):
     types = {name for name in types if not issubclass(getattr(ds, name), Exception)}
     small = {
         "Comparison",
-        "Device",
         "DeviceUse",
         "Disturbance",
         "Evidence",
@@ -168,6 +171,7 @@ def test_no_public_type_is_left_out(things):
         "ServeEvent",
         "Shard",
         "Storage",
+        "TorchDevice",
     }
     limits = {"StageLimits", "StageProblem"}
     assert types <= {type(thing).__name__ for thing in things.values()} | small | limits

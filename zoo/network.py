@@ -186,7 +186,7 @@ class Network:
         return self._append("Mul", [x.name, scale.name], x.shape, x.square * scale.square)
 
     def crop(self, x: Value, top: int, left: int) -> Value:
-        """Without its first rows and columns."""
+        """The tensor without its first rows and columns."""
         at = [self._shared(f"at_{top}_{left}", np.array([top, left])), self._shared("to_end", np.array([1 << 31] * 2)),
               self._shared("rows_columns", np.array([2, 3]))]  # fmt: skip
         shape = (1, x.channels, x.shape[2] - top, x.shape[3] - left)

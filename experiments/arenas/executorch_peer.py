@@ -1,6 +1,6 @@
 """ExecuTorch programs planned by its own greedy planner and by ours: bytes of all memories, and planning time.
 
-    python -m experiments.arenas.executorch_peer
+    python -m experiments.arenas.executorch_peer [--quick]
 
 Needs ExecuTorch 1.4 beside torch (it is no dependency); otherwise the committed rows are printed, marked `recorded`.
 Each program is exported from the same float32 module, planned, and run in ExecuTorch's runtime: outputs are compared
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,9 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate, max_pool2d, relu
 
 from downset.integrations.executorch import algorithm
-from experiments.rows import load_rows, save_rows
-
-NAME = "arenas_executorch"
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
 
 
 class Branches(nn.Module):
@@ -106,7 +106,7 @@ def planned(module: nn.Module, inputs: tuple[Tensor], planner: Callable[..., Any
     return nbytes, statistics.median(seconds[1:]), program
 
 
-def row_of(name: str, module: nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
+def row_of(name: str, module: nn.Module, shape: tuple[int, ...]) -> Row:
     from executorch.runtime import Runtime
 
     inputs = (torch.randn(shape),)
@@ -114,7 +114,7 @@ def row_of(name: str, module: nn.Module, shape: tuple[int, ...]) -> dict[str, An
     ours, our_seconds, program = planned(module, inputs, algorithm())
     (result,) = Runtime.get().load_program(program.buffer).load_method("forward").execute(inputs)
     torch.testing.assert_close(result, module(*inputs))
-    row: dict[str, Any] = {"network": name, "executorch_bytes": theirs, "ours_bytes": ours}
+    row: Row = {"network": name, "executorch_bytes": theirs, "ours_bytes": ours}
     return row | {
         "ratio": round(ours / theirs, 4),
         "executorch_s": round(their_seconds, 3),
@@ -122,19 +122,24 @@ def row_of(name: str, module: nn.Module, shape: tuple[int, ...]) -> dict[str, An
     }
 
 
-def main() -> None:
-    fresh = find_spec("executorch") is not None
-    rows = [row_of(name, *case) for name, case in networks().items()] if fresh else load_rows(NAME)
-    print("| network | ExecuTorch's greedy | ours | ratio | its seconds | ours |" + ("" if fresh else " recorded"))
-    print("|---|---|---|---|---|---|")
-    for row in rows:
-        print(
-            f"| {row['network']} | {row['executorch_bytes']:,} | {row['ours_bytes']:,} | {row['ratio']:.3f} "
-            f"| {row['executorch_s']:.3f} | {row['ours_s']:.3f} |"
-        )
-    if fresh:
-        print("written:", save_rows(NAME, rows))
+def rows(_options: Namespace) -> Iterator[Row]:
+    if find_spec("executorch") is not None:
+        for name, case in networks().items():
+            yield row_of(name, *case)
 
+
+EXPERIMENT = Experiment(
+    "arenas_executorch",
+    rows,
+    (
+        *fields("network"),
+        ("ExecuTorch's greedy", "{executorch_bytes:,}"),
+        ("ours", "{ours_bytes:,}"),
+        ("ratio", "{ratio:.3f}"),
+        ("its seconds", "{executorch_s:.3f}"),
+        ("ours", "{ours_s:.3f}"),
+    ),
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -11,10 +11,10 @@ the median of five runs.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from downset.arenas.check_records import check_objects
 from downset.arenas.objects_fit import object_sizes, total_bytes
 from downset.arenas.planners import SHARED
 from downset.memory.bounds import breadths, objects_bound
-from experiments.rows import load_rows, rest_of_rows, save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row, load_rows
 from experiments.tflite_memory.networks import NETWORKS, usage_records
 
 NAME = "arenas_objects"
@@ -40,8 +41,8 @@ def instances() -> dict[str, Sequence[Record]]:
     return found | {f"zoo: {name}": usage_records(name) for name in NETWORKS}
 
 
-def row_of(name: str, records: Sequence[Record], cp_sat_limit_s: float | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"records": name, "count": len(records), "bound": objects_bound(records)}
+def row_of(name: str, records: Sequence[Record], cp_sat_limit_s: float | None) -> Row:
+    row: Row = {"records": name, "count": len(records), "bound": objects_bound(records)}
     for column, (ties, methods) in HEURISTICS.items():
         found = [SHARED[method](records, ties=ties).solution for method in methods]
         row[column] = min(total_bytes(records, solution) for solution in found)
@@ -97,39 +98,42 @@ def cp_sat(records: Sequence[Record], start: Sequence[int], time_limit_s: float)
     }
 
 
-def line(row: dict[str, Any], mark: str = "") -> str:
-    sizes = " | ".join(f"{row[column] / MIB:.4f}" for column in ("bound", "litert", "paper", "best", "exact"))
-    oracle = "- | -"
-    if row.get("cp_sat_cpu_s") is not None:
-        value = "none" if row["cp_sat"] is None else f"{row['cp_sat'] / MIB:.4f}"
-        oracle = f"{value}{'' if row['cp_sat_proven'] else ' (not proven)'} | {row['cp_sat_cpu_s']:.1f}"
-    return (
-        f"| {row['records']}{mark} | {row['count']} | {sizes} | {'yes' if row['proven'] else 'no'} "
-        f"| {1000 * row['cpu_s']:.2f} | {oracle} |"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="nothing written")
-    parser.add_argument("--cp-sat", action="store_true", help="ask OR-Tools, too")
-    parser.add_argument("--cp-sat-limit", type=float, default=60.0, metavar="SECONDS")
-    options = parser.parse_args()
-    print("| records | count | bound | LiteRT | paper | best | exact | proven | CPU ms | CP-SAT | its CPU s |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+def rows(options: Namespace) -> Iterator[Row]:
     kept = {row["records"]: row for row in load_rows(NAME)}
-    rows = []
     for name, records in instances().items():
         row, before = row_of(name, records, options.cp_sat_limit if options.cp_sat else None), kept.get(name, {})
         if not options.cp_sat and before.get("exact") == row["exact"]:  # the oracle's answer still stands
             row |= {key: value for key, value in before.items() if key.startswith("cp_sat")}
-        rows.append(row)
-        print(line(row), flush=True)
-    for row in rest_of_rows(NAME, rows, by=["records"]):
-        print(line(row, " recorded"))
-    if not options.quick:
-        print("written:", save_rows(NAME, rows, by=["records"]))
+        yield row
 
+
+def mib(column: str) -> Callable[[Row], str]:
+    return lambda row: f"{row[column] / MIB:.4f}"
+
+
+def oracle(row: Row) -> str | None:
+    if row.get("cp_sat_cpu_s") is None:
+        return None
+    return "none" if row["cp_sat"] is None else mib("cp_sat")(row) + ("" if row["cp_sat_proven"] else " (not proven)")
+
+
+EXPERIMENT = Experiment(
+    NAME,
+    rows,
+    (
+        *fields("records", "count"),
+        *((column, mib(column)) for column in ("bound", "litert", "paper", "best", "exact")),
+        *fields("proven"),
+        ("CPU ms", "{cpu_s!m:.2f}"),
+        ("CP-SAT", oracle),
+        ("its CPU s", "{cp_sat_cpu_s:.1f}"),
+    ),
+    key=("records",),
+    options={
+        "--cp-sat": {"action": "store_true", "help": "ask OR-Tools, too"},
+        "--cp-sat-limit": {"type": float, "default": 60.0, "metavar": "SECONDS"},
+    },
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

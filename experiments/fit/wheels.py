@@ -8,9 +8,10 @@ installed ones only. Rows of models that are absent are printed from the committ
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,8 @@ from downset import DownsetError, fit
 from downset.reports.json_form import fit_json
 from experiments.fit.int8_cast import cast_to_int8
 from experiments.fit.models import SHAPES, Model, downloaded, installed, shared
-from experiments.rows import rest_of_rows, save_rows
-
-NAME = "fit_wheels"
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
 
 
 def models(*, quick: bool, scratch: Path) -> list[Model]:
@@ -36,7 +36,7 @@ def models(*, quick: bool, scratch: Path) -> list[Model]:
     return found
 
 
-def row_of(model: Model, time_limit_s: float, scratch: Path) -> dict[str, Any]:
+def row_of(model: Model, time_limit_s: float, scratch: Path) -> Row:
     """One line of the table; a model that cannot be fitted says why."""
     begin = time.perf_counter()
     output = scratch / f"fitted{model.path.suffix}"
@@ -72,46 +72,48 @@ def _arena_run(result: Any) -> dict[str, Any]:
     return {"ran": True, "high_water_bytes": ran.high_water_bytes}
 
 
-def line(row: dict[str, Any], *, recorded: bool) -> str:
-    mark = " recorded" if recorded else ""
-    if "error" in row:
-        return f"| {row['model']}{mark} | {row['error']} |"
-    peak, arena, measured = row["peak_bytes"], row["arena_bytes"], row["measured"]
-    took = f"{measured['runtime']} {measured['before']:,} → {measured['after']:,}" if measured else "not measured"
-    return (
-        f"| {row['model']}{mark} | {row['operators']} | {peak['before']:,} → {peak['after']:,} "
-        f"| {arena['before']:,} → {arena['after']:,} | {arena['bound']:,} | {'yes' if arena['proven'] else 'no'} "
-        f"| {took} | {row['outputs']['equal']} | {row['shipped']} | {_ran(row['arena_run'])} |"
-    )
-
-
-def _ran(run: dict[str, Any]) -> str:
-    return f"{run['high_water_bytes']:,}" if run["ran"] else run["why"].split(";")[0][:80]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="installed packages only, nothing written")
-    parser.add_argument("--only", default="", help="only models whose label contains this")
-    parser.add_argument("--time-limit", type=float, default=10.0)
-    options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    print(
-        "| model | operators | peak before → after | arena before → after | arena bound | proven "
-        "| measured | equal | shipped | our arena |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+def rows(options: Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         for model in models(quick=options.quick, scratch=Path(folder)):
             if options.only in model.label:
-                rows.append(row_of(model, options.time_limit, Path(folder)))
-                print(line(rows[-1], recorded=False), flush=True)
-    for row in rest_of_rows(NAME, rows, by=["model"]):
-        if options.only in row["model"]:
-            print(line(row, recorded=True))
-    if not options.quick:
-        print("written:", save_rows(NAME, rows, by=["model"]))
+                yield row_of(model, options.time_limit, Path(folder))
 
+
+def before_after(figure: str) -> Callable[[Row], str]:
+    return lambda row: f"{row[figure]['before']:,} → {row[figure]['after']:,}"
+
+
+def measured(row: Row) -> str:
+    taken = row["measured"]
+    return f"{taken['runtime']} {before_after('measured')(row)}" if taken else "not measured"
+
+
+def our_arena(row: Row) -> str:
+    ran = row["arena_run"]
+    return f"{ran['high_water_bytes']:,}" if ran["ran"] else ran["why"].split(";")[0][:80]
+
+
+EXPERIMENT = Experiment(
+    "fit_wheels",
+    rows,
+    (
+        *fields("model", "operators"),
+        ("peak before → after", before_after("peak_bytes")),
+        ("arena before → after", before_after("arena_bytes")),
+        ("arena bound", "{arena_bytes[bound]:,}"),
+        ("proven", "{arena_bytes[proven]}"),
+        ("measured", measured),
+        ("equal", "{outputs[equal]}"),
+        *fields("shipped"),
+        ("our arena", our_arena),
+    ),
+    key=("model",),
+    quick="installed packages only, nothing written",
+    options={
+        "--only": {"default": "", "help": "only models whose label contains this"},
+        "--time-limit": {"type": float, "default": 10.0},
+    },
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

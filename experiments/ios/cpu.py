@@ -13,27 +13,26 @@ Figure 6 is of a V100, and its text has orderings only; IOS-Both's 1.1x to 1.5x 
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import comb
 from statistics import median
 from typing import Any
 
-from downset import Device, Graph, Stage, StageLimits, StagePlan, StageResult, open_device, tune_stages
+from downset import Graph, Stage, StageLimits, StagePlan, StageResult, TorchDevice, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
 from downset.executor.staged import stage_engine
 from downset.stages.prepared import planned_graph, prepare
 from downset.stages.unit_graph import group_units
-from experiments.ios.against import against
-from experiments.ios.fig6 import show_against
-from experiments.rows import save_rows
+from experiments.frame import Experiment, run
+from experiments.ios.against import SPEEDUPS, against
+from experiments.ios.fig6 import beside_paper, candidates
+from experiments.rows import Row
 from zoo import graph as zoo_graph
 
-NAME = "ios_cpu"
-KEY = ("network", "device", "batch")
 ALL = ("squeezenet", "inception_v3", "randwire_large", "nasnet_large", "resnet50")
 GOAL = 0.98
 ROUNDS = 21
@@ -46,14 +45,14 @@ def sequential_plan(graph: Graph, plan: StagePlan) -> StagePlan:
     return replace(plan, units=units, stages=alone, barriers=False, variant="")
 
 
-def judged(graph: Graph, plan: StagePlan, device: Device, rounds: int) -> dict[str, Any]:
+def judged(graph: Graph, plan: StagePlan, device: TorchDevice, rounds: int) -> dict[str, Any]:
     """The chosen plan against sequential afresh."""
     samples = taking_turns(graph, (sequential_plan(graph, plan), plan), device, rounds)
     return judgement(*samples, itself=plan.evidence.method == "sequential")
 
 
 def taking_turns(
-    graph: Graph, plans: tuple[StagePlan, StagePlan], device: Device, rounds: int
+    graph: Graph, plans: tuple[StagePlan, StagePlan], device: TorchDevice, rounds: int
 ) -> tuple[list[float], list[float]]:
     """Seconds of each round: two engines that take turns to be first."""
     values = seeded_inputs(graph)
@@ -71,7 +70,7 @@ def taking_turns(
     return samples
 
 
-def duels(graph: Graph, result: StageResult, device: Device, rounds: int) -> list[dict[str, Any]]:
+def duels(graph: Graph, result: StageResult, device: TorchDevice, rounds: int) -> list[dict[str, Any]]:
     """Greedy, and the best other schedule, against sequential in fresh rounds: the median ratio with its interval."""
     others = [candidate for candidate in result.candidates if candidate.name != "sequential"]
     best = min(others, key=lambda candidate: candidate.percentile(0.5), default=None)
@@ -104,7 +103,7 @@ def median_interval(ordered: Sequence[float], confidence: float = 0.95) -> tuple
 
 
 def verdict(duel: Mapping[str, Any]) -> str:
-    """What the interval says."""
+    """The verdict that the interval allows, in words."""
     if duel["low"] > 1.0:
         return "faster"
     return "slower" if duel["high"] < 1.0 else "not told apart"
@@ -126,7 +125,7 @@ def judgement(sequential_s: Sequence[float], chosen_s: Sequence[float], *, itsel
     }
 
 
-def goal_line(row: dict[str, Any]) -> str:
+def goal_line(row: Row) -> str:
     found = row.get("judged")
     if found is None:
         return f"goal {GOAL}x: not judged in this row"
@@ -137,7 +136,7 @@ def goal_line(row: dict[str, Any]) -> str:
     return f"goal {GOAL}x {verdict}: {row['chosen']} against sequential {said}"
 
 
-def row_of(name: str, threads: int | None, *, rounds: int, timings: int) -> dict[str, Any]:
+def row_of(name: str, threads: int | None, *, rounds: int, timings: int) -> Row:
     device = open_device("cpu", threads=threads)
     graph = prepare(zoo_graph(name))
     begin = time.perf_counter()
@@ -170,21 +169,20 @@ def row_of(name: str, threads: int | None, *, rounds: int, timings: int) -> dict
     }
 
 
-def show(row: dict[str, Any]) -> None:
-    base = next(c["p50_s"] for c in row["candidates"] if c["name"] == "sequential")
-    best = min(c["p50_s"] for c in row["candidates"])
-    print(f"\n{row['network']} on {row['device']}: {row['timings_used']} stages timed in {row['search_s']:.0f} s")
-    print("  schedule               p10      p50      p90 ms   speed-up  of the best (Figure 6)")
-    for c in row["candidates"]:
-        mark = " <- chosen" if c["name"] == row["chosen"] else ""
-        print(
-            f"  {c['name']:19} {c['p10_s'] * 1e3:8.2f} {c['p50_s'] * 1e3:8.2f} {c['p90_s'] * 1e3:8.2f}    "
-            f"{base / c['p50_s']:5.2f}x     {best / c['p50_s']:.2f}{mark}"
-        )
-    print(f"  chosen {row['chosen']}: {row['why']}")
-    print(f"  {goal_line(row)}")
+def rows(options: Namespace) -> Iterator[Row]:
+    rounds, timings = (5, 60) if options.quick else (ROUNDS, 200)
+    for name in ["squeezenet"] if options.quick else options.networks.split(","):
+        yield row_of(name, options.threads, rounds=rounds, timings=timings)
+
+
+def lines(row: Row, mark: str) -> Iterator[str]:
+    timed = f"{row['timings_used']} stages timed in {row['search_s']:.0f} s"
+    yield f"\n{row['network']} on {row['device']}{mark}: {timed}"
+    yield from candidates(row)
+    yield f"  chosen {row['chosen']}: {row['why']}"
+    yield f"  {goal_line(row)}"
     for duel in row.get("duels", ()):
-        print(
+        yield (
             f"  {duel['name']} against sequential: {verdict(duel)}, {duel['ratio']:.3f}x in the median of "
             f"{duel['rounds']} rounds, 95 % interval {duel['low']:.3f} to {duel['high']:.3f}, faster in "
             f"{duel['faster_rounds']} (load of the machine {row['load']:.1f})"
@@ -192,27 +190,19 @@ def show(row: dict[str, Any]) -> None:
     found = row.get("judged")
     gain = found["ratio"] if found and not found["against_itself"] else row["speedup"]
     if row["network"] == "resnet50":
-        print("  " + against("ResNet-50, chosen over sequential", (1.02, 1.05), gain, "measured, CPU"))
-    show_against(row, gain, "measured, CPU")
+        paper = SPEEDUPS.figure(of="ResNet-50")
+        yield "  " + against("ResNet-50, chosen over sequential", paper, gain, "measured, CPU")
+    yield from beside_paper(row, gain, "measured, CPU")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="SqueezeNet, few rounds; the committed table is left alone"
-    )
-    parser.add_argument("--networks", default=",".join(ALL))
-    parser.add_argument("--threads", type=int)
-    arguments = parser.parse_args()
-    names = ["squeezenet"] if arguments.quick else arguments.networks.split(",")
-    rows = []
-    for name in names:
-        rounds, timings = (5, 60) if arguments.quick else (ROUNDS, 200)
-        rows.append(row_of(name, arguments.threads, rounds=rounds, timings=timings))
-        show(rows[-1])
-        if not arguments.quick:
-            save_rows(NAME, rows, by=KEY)
-
+EXPERIMENT = Experiment(
+    "ios_cpu",
+    rows,
+    key=("network", "device", "batch"),
+    quick="SqueezeNet, few rounds; the committed table is left alone",
+    options={"--networks": {"default": ",".join(ALL)}, "--threads": {"type": int}},
+    lines=lines,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -9,7 +9,8 @@ merged; the plan of batch 1 is 28 % faster than the other at batch 1, that of ba
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from downset.rewrites.merge.convolutions import merged_macs
@@ -17,14 +18,13 @@ from downset.rewrites.rebatch import rebatch
 from downset.stages.ios import ios
 from downset.stages.problem import Stage
 from downset.tuning.timer import block_problem, merge_families
+from experiments.frame import Experiment, printed, run
 from experiments.ios.against import against
 from experiments.ios.networks import blocks_of, network, paper_units
 from experiments.ios.simulated import price_of
-from experiments.rows import save_rows
+from experiments.rows import Row
 
-PAPER_STAGES = {1: 2, 32: 4}
-PAPER_OWN_OVER_OTHER = {1: 1.28, 32: 1.08}
-"""By batch: stages, and how much faster the plan made for it is there than the other batch's."""
+PAPER = printed("ios_figure10")
 
 
 def label(graph: Any, units: Any, block: tuple[int, ...], unit: int) -> str:
@@ -52,24 +52,38 @@ def cost_at(batch: int, stages: tuple[Stage, ...]) -> float:
     return sum(local(stage) for stage in stages)
 
 
-def row_of(batch: int) -> dict[str, Any]:
+def row_of(batch: int) -> tuple[Row, tuple[Stage, ...]]:
     graph, units, block, local = local_price(batch)
     problem = block_problem(units, merge_families(graph, units), block)
     found = ios(problem, local)
     alone = sum(local(Stage(((unit,),))) for unit in range(len(block)))
-    row_stages = found.stages
     shown = [
         ("merged " if stage.merged else "")
         + " || ".join(" > ".join(label(graph, units, block, unit) for unit in group) for group in stage.groups)
         for stage in found.stages
     ]
-    return {"batch": batch, "sequential_s": alone, "cost_s": found.cost_s, "stages": shown, "plan": row_stages}
+    return {"batch": batch, "sequential_s": alone, "cost_s": found.cost_s, "stages": shown}, found.stages
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the same, in seconds; nothing is written")
-    quick = parser.parse_args().quick
+def rows(_options: Namespace) -> Iterator[Row]:
+    made = {batch: row_of(batch) for batch in (1, 32)}
+    for batch, other in ((1, 32), (32, 1)):
+        yield made[batch][0] | {"other_plan_s": cost_at(batch, made[other][1])}
+
+
+def lines(row: Row, mark: str) -> Iterator[str]:
+    batch, gain = row["batch"], row["sequential_s"] / row["cost_s"]
+    yield f"\nbatch {batch} (simulated){mark}: {row['cost_s'] * 1e6:.1f} us, {gain:.2f}x of sequential"
+    yield from (f"  stage {number}: {stage}" for number, stage in enumerate(row["stages"]))
+    computing = [stage for stage in row["stages"] if not stage.startswith("concat")]  # free in the paper
+    what = "stages without the concatenation's"
+    yield "  " + against(what, PAPER.figure("stages", batch=batch), len(computing), "simulated")
+    own = row["other_plan_s"] / row["cost_s"]
+    paper = PAPER.figure("own_over_other", batch=batch)
+    yield "  " + against("own plan over the other batch's, times faster", paper, own, "simulated")
+
+
+def merge(_rows: Sequence[Row]) -> None:
     graph = network("inception_v3")
     units = paper_units(graph)
     pair = [
@@ -80,26 +94,10 @@ def main() -> None:
     ]
     same = [index for index in pair if graph.ops[index].inputs[0] == graph.ops[pair[0]].inputs[0]]
     before, after = merged_macs(graph, same)
-    print(f"1x3 and 3x1 on one input: {before:,} multiply-adds apart, {after:,} merged into 3x3")
-    rows = []
-    for batch in (1, 32):
-        row = row_of(batch)
-        rows.append(row)
-        gain = row["sequential_s"] / row["cost_s"]
-        print(f"\nbatch {batch} (simulated): {row['cost_s'] * 1e6:.1f} us, {gain:.2f}x of sequential")
-        for number, stage in enumerate(row["stages"]):
-            print(f"  stage {number}: {stage}")
-        computing = [stage for stage in row["stages"] if not stage.startswith("concat")]  # free in the paper
-        what = "stages without the concatenation's"
-        print("  " + against(what, PAPER_STAGES[batch], len(computing), "simulated"))
-    for row, other in ((rows[0], rows[1]), (rows[1], rows[0])):
-        batch, taken = row["batch"], cost_at(row["batch"], other["plan"])
-        what = f"at batch {batch}, own plan over the other batch's, times faster"
-        print(against(what, PAPER_OWN_OVER_OTHER[batch], taken / row["cost_s"], "simulated"))
-        row["other_plan_s"] = taken
-    if not quick:
-        save_rows("ios_fig10", [{key: value for key, value in row.items() if key != "plan"} for row in rows])
+    print(f"\n1x3 and 3x1 on one input: {before:,} multiply-adds apart, {after:,} merged into 3x3")
 
+
+EXPERIMENT = Experiment("ios_fig10", rows, lines=lines, after=merge)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

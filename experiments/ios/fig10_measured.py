@@ -11,14 +11,14 @@ concatenation is a stage of ours; in the paper it is free.
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from downset import Device, DownsetError, open_device
+from downset import DownsetError, TorchDevice, open_device
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
 from downset.executor.program import lower
@@ -30,15 +30,13 @@ from downset.stages.prepared import prepare
 from downset.stages.problem import FoundStages, Stage, StageProblem
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.timer import StageTimer, merge_families
+from experiments.frame import Experiment, printed, run
 from experiments.ios.against import against
 from experiments.ios.networks import paper_units
-from experiments.rows import load_rows, save_rows
+from experiments.rows import Row
 from zoo import graph as zoo_graph
 
-NAME = "ios_fig10_measured"
-PAPER_STAGES = {1: 2, 32: 4}
-PAPER_OWN_OVER_OTHER = {1: 1.28, 32: 1.08}
-"""How much faster the schedule found for a batch is there than the one found for the other batch."""
+PAPER = printed("ios_figure10")
 WAYS = ("one after the other", "side by side", "merged")
 
 Times = Callable[[Graph, UnitGraph, Mapping[str, Sequence[Stage]]], dict[str, float]]
@@ -108,7 +106,7 @@ def rows_of(block: Graph, batches: Sequence[int], search: Search, times: Times, 
     ]
 
 
-def measured_rows(device: Device, batches: Sequence[int], timings: int, runs: int) -> list[dict[str, Any]]:
+def measured_rows(device: TorchDevice, batches: Sequence[int], timings: int, runs: int) -> list[dict[str, Any]]:
     def search(graph: Graph, units: UnitGraph) -> FoundStages:
         binder = Binder(graph, device=device.kind, dtype=device.dtype)
         timer = StageTimer(graph, units, device, binder, None)
@@ -136,40 +134,35 @@ def measured_rows(device: Device, batches: Sequence[int], timings: int, runs: in
     return rows_of(prepare(last_block()), batches, search, times, about)
 
 
-def show(rows: Sequence[dict[str, Any]], mark: str = "") -> None:
-    for row in rows:
-        seconds, batch = row["seconds"], row["batch"]
-        load = f"machine's load {row['load_average']:.1f}"
-        print(f"\nbatch {batch}, {row['about']}, {load}{mark}\n  found: {row['schedule']}")
-        print("  " + against("stages", PAPER_STAGES.get(batch), row["stages"], "measured"))
-        for name, taken in seconds.items():
-            print(f"  {name:20} {taken * 1e3:10.4f} ms")
-        for other in (found["batch"] for found in rows if found["batch"] != batch and found["about"] == row["about"]):
-            ours = seconds[f"found for {other}"] / seconds[f"found for {batch}"]
-            paper = PAPER_OWN_OVER_OTHER.get(batch)
-            print("  " + against(f"found for {batch} over found for {other}, times faster", paper, ours, "measured"))
-        merged = seconds[WAYS[0]] / seconds["merged"]
-        print("  " + against("1x3 and 3x1 merged over one after the other", None, merged, "measured"))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="batch 1 and 4, few timings; the committed rows stay")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int)
-    arguments = parser.parse_args()
-    recorded = load_rows(NAME)
+def rows(options: Namespace) -> list[Row]:
     try:
-        device = open_device(arguments.device, threads=arguments.threads)
+        device = open_device(options.device, threads=options.threads)
     except DownsetError as error:
-        print(f"{error}; recorded rows:")
-        show(recorded, " (recorded)")
-        return
-    rows = measured_rows(device, *(((1, 4), 25, 5) if arguments.quick else ((1, 32), 100, 15)))
-    show(rows)
-    if not arguments.quick:
-        save_rows(NAME, [*[row for row in recorded if row["about"] != rows[0]["about"]], *rows])
+        print(error)
+        return []
+    return measured_rows(device, *(((1, 4), 25, 5) if options.quick else ((1, 32), 100, 15)))
 
+
+def lines(row: Row, mark: str) -> Iterator[str]:
+    seconds, batch = row["seconds"], row["batch"]
+    yield f"\nbatch {batch}, {row['about']}, machine's load {row['load_average']:.1f}{mark}\n  found: {row['schedule']}"
+    yield "  " + against("stages", PAPER.figure("stages", batch=batch), row["stages"], "measured")
+    yield from (f"  {name:20} {taken * 1e3:10.4f} ms" for name, taken in seconds.items())
+    own, paper = f"found for {batch}", PAPER.figure("own_over_other", batch=batch)
+    for other in (name for name in seconds if name.startswith("found for ") and name != own):
+        yield "  " + against(f"{own} over {other}, times faster", paper, seconds[other] / seconds[own], "measured")
+    merged = seconds[WAYS[0]] / seconds["merged"]
+    yield "  " + against("1x3 and 3x1 merged over one after the other", None, merged, "measured")
+
+
+EXPERIMENT = Experiment(
+    "ios_fig10_measured",
+    rows,
+    key=("about", "batch"),
+    quick="batch 1 and 4, few timings; the committed rows stay",
+    options={"--device": {"default": "cpu"}, "--threads": {"type": int}},
+    lines=lines,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

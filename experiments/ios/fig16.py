@@ -8,9 +8,9 @@ the later, wider blocks.
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 from downset import open_device
 from downset.executor.binder import Binder
@@ -20,14 +20,15 @@ from downset.stages.lazy import lazy
 from downset.stages.prepared import prepare
 from downset.stages.problem import Stage
 from downset.tuning.timer import StageTimer, block_problem, merge_families, renamed
-from experiments.ios.against import against, agreement
+from experiments.frame import Experiment, fields, run
+from experiments.ios.against import SPEEDUPS, against, agreement
 from experiments.ios.networks import blocks_of, paper_units
 from experiments.ios.search import Priced
-from experiments.rows import save_rows
+from experiments.rows import Row
 from zoo import graph as zoo_graph
 
 
-def measured(rounds: int, timings: int, wanted: int | None) -> list[dict[str, Any]]:
+def measured(rounds: int, timings: int, wanted: int | None) -> list[Row]:
     graph = prepare(zoo_graph("inception_v3"))
     units = paper_units(graph)
     device = open_device("cpu")
@@ -66,46 +67,45 @@ def measured(rounds: int, timings: int, wanted: int | None) -> list[dict[str, An
     return rows
 
 
-def simulate(rows: list[dict[str, Any]]) -> None:
+def rows(options: Namespace) -> list[Row]:
+    found = measured(*((3, 5, 1) if options.quick else (15, 40, None)))
     priced = Priced("inception_v3")
-    for row in rows:
+    for row in found:
         block = priced.blocks[row["block"]]
         problem = block_problem(priced.units, priced.families, block)
-        found = ios(problem, lambda stage, block=block: priced(renamed([stage], block)[0]))
+        planned = ios(problem, lambda stage, block=block: priced(renamed([stage], block)[0]))
         alone = sum(priced.alone(unit) for unit in block)
-        row["simulated_s"] = {"sequential": alone, "stages": found.cost_s}
+        row["simulated_s"] = {"sequential": alone, "stages": planned.cost_s}
+    return found
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    print("| block | units | measured: sequential, ms | stages, ms | speed-up | simulated speed-up |")
-    print("|---|---|---|---|---|---|")
-    for row in rows:
-        found, made_up = row["measured_s"], row["simulated_s"]
-        print(
-            f"| {row['block']} | {row['units']} | {found['sequential'] * 1e3:.2f} | {found['stages'] * 1e3:.2f} "
-            f"| {found['sequential'] / found['stages']:.2f} | {made_up['sequential'] / made_up['stages']:.2f} |"
-        )
-    for how in ("measured", "simulated"):
-        best = max(row[f"{how}_s"]["sequential"] / row[f"{how}_s"]["stages"] for row in rows)
-        device = "simulated" if how == "simulated" else "measured, CPU"
-        print(against("the block that gains most", 2.3, best, device))
-        every = [row[f"{how}_s"]["sequential"] / row[f"{how}_s"]["stages"] for row in rows]
+def gain(row: Row, how: str) -> float:
+    return float(row[f"{how}_s"]["sequential"] / row[f"{how}_s"]["stages"])
+
+
+def said(rows: Sequence[Row]) -> None:
+    for how, device in (("measured", "measured, CPU"), ("simulated", "simulated")):
+        every = [gain(row, how) for row in rows]
+        print(against("the block that gains most", SPEEDUPS.figure(of="Figure 16, a block"), max(every), device))
         print(agreement("every block is faster than sequential", min(every) > 1.0, device))
         half = len(every) // 2
         later = median(every[half:]) > median(every[:half]) if half else None
         print(agreement("later blocks gain more", later, device))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one block, few rounds; nothing is written")
-    quick = parser.parse_args().quick
-    rows = measured(*((3, 5, 1) if quick else (15, 40, None)))
-    simulate(rows)
-    show(rows)
-    if not quick:
-        save_rows("ios_fig16", rows)
-
+EXPERIMENT = Experiment(
+    "ios_fig16",
+    rows,
+    (
+        *fields("block", "units"),
+        ("measured: sequential, ms", "{measured_s[sequential]!m:.2f}"),
+        ("stages, ms", "{measured_s[stages]!m:.2f}"),
+        ("speed-up", lambda row: f"{gain(row, 'measured'):.2f}"),
+        ("simulated speed-up", lambda row: f"{gain(row, 'simulated'):.2f}"),
+    ),
+    quick="one block, few rounds; nothing is written",
+    after=said,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

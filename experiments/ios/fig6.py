@@ -10,16 +10,16 @@ are of Figure 14, the same on an RTX 2080Ti.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from downset.stages.greedy import greedy
 from downset.tuning.timer import block_problem, renamed
-from experiments.ios.against import BOTH_OVER_SEQUENTIAL, RTX_2080TI, against, agreement
+from experiments.frame import Experiment, run
+from experiments.ios.against import BOTH_OVER_SEQUENTIAL, RTX_2080TI, SPEEDUPS, against, agreement
 from experiments.ios.networks import NETWORKS
 from experiments.ios.search import Priced, full, sequential
-from experiments.rows import save_rows
+from experiments.rows import Row
 
 EQUAL = 1e-4
 """Costs are rounded to the nanosecond stage by stage: equal schedules differ by less than this share."""
@@ -31,12 +31,20 @@ MEASURED = {
     "both": ("both, barriers", "both"),
 }
 """The paper's schedules among ours: with its barriers where the same was timed with and without."""
+METHODS = {
+    "sequential": "sequential",
+    "greedy": "greedy",
+    "merge": "IOS-Merge",
+    "parallel": "IOS-Parallel",
+    "both": "IOS-Both",
+}
+APPENDIX_C = SPEEDUPS.figure(of="Appendix C, Inception V3")
 Statement = tuple[str, bool | None]
 
 
 def statements(name: str, costs: Mapping[str, float]) -> list[Statement]:
-    """What the paper's text says of Figure 6 for this network, and whether these costs agree; None where a schedule
-    that the statement is about is not among them."""
+    """Statements of the paper's text about Figure 6 for this network, and whether these costs agree; None where a
+    schedule that the statement is about is not among them."""
 
     def holds(wanted: Sequence[str], told: Callable[..., bool]) -> bool | None:
         return told(*(costs[method] for method in wanted)) if all(method in costs for method in wanted) else None
@@ -67,7 +75,7 @@ def _equal(one: float, other: float) -> bool:
     return abs(one - other) <= EQUAL * other
 
 
-def show_against(row: dict[str, Any], gain: float, how: str) -> None:
+def beside_paper(row: Row, gain: float, how: str) -> Iterator[str]:
     """The paper's figures and orderings beside measured candidates, at batch 1. `gain`: chosen over sequential."""
     name = row["network"]
     if name not in NETWORKS or row["batch"] != 1:
@@ -78,12 +86,22 @@ def show_against(row: dict[str, Any], gain: float, how: str) -> None:
         for method, names in MEASURED.items()
         if any(ours in seconds for ours in names)
     }
-    print("  " + against("Figure 6, chosen over sequential", None, gain, how))
-    print("  " + against("Figure 14, the same", BOTH_OVER_SEQUENTIAL, gain, how, where=RTX_2080TI))
+    yield "  " + against("Figure 6, chosen over sequential", None, gain, how)
+    yield "  " + against("Figure 14, the same", BOTH_OVER_SEQUENTIAL, gain, how, where=RTX_2080TI)
     if name == "inception_v3":
-        print("  " + against("Appendix C, the same", 1.6, gain, how))
-    for statement, ours in statements(name, known):
-        print("  " + agreement(statement, ours, how))
+        yield "  " + against("Appendix C, the same", APPENDIX_C, gain, how)
+    yield from ("  " + agreement(statement, ours, how) for statement, ours in statements(name, known))
+
+
+def candidates(row: Row) -> Iterator[str]:
+    """Lines of the timed schedules: percentiles, speed-up over sequential, throughput over the best (Figure 6)."""
+    medians = {candidate["name"]: candidate["p50_s"] for candidate in row["candidates"]}
+    yield f"  {'schedule':30}      p10      p50      p90 ms   speed-up  of the best (Figure 6)  stages"
+    for one in row["candidates"]:
+        speed_up, of_best = (other / one["p50_s"] for other in (medians["sequential"], min(medians.values())))
+        taken = " ".join(f"{one[key] * 1e3:8.3f}" for key in ("p10_s", "p50_s", "p90_s"))
+        chosen = " <- chosen" if one["name"] == row["chosen"] else ""
+        yield f"  {one['name']:30} {taken}    {speed_up:5.2f}x     {of_best:.2f}  {one['stages']:4}{chosen}"
 
 
 def cost_of(name: str, method: str) -> float:
@@ -99,42 +117,46 @@ def cost_of(name: str, method: str) -> float:
     return total
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="SqueezeNet and Inception; nothing is written")
-    quick = parser.parse_args().quick
-    methods = {
-        "sequential": "sequential",
-        "greedy": "greedy",
-        "merge": "IOS-Merge",
-        "parallel": "IOS-Parallel",
-        "both": "IOS-Both",
-    }
-    print("Simulated device: throughput over the best, and latency in ms.")
-    print("| network | " + " | ".join(methods.values()) + " | both over sequential |")
-    print("|" + "---|" * (len(methods) + 2))
-    rows = []
-    for name in ("inception_v3", "squeezenet") if quick else NETWORKS:
-        costs = {method: cost_of(name, method) for method in methods}
-        best = min(costs.values())
-        cells = [f"{best / cost:.2f} ({cost * 1e3:.3f})" for cost in costs.values()]
-        print(
-            f"| {NETWORKS[name]} | " + " | ".join(cells) + f" | {costs['sequential'] / costs['both']:.2f}x |",
-            flush=True,
-        )
-        rows.append({"network": name, "simulated_s": costs})
+def rows(options: Namespace) -> Iterator[Row]:
+    for name in ("inception_v3", "squeezenet") if options.quick else NETWORKS:
+        yield {"network": name, "simulated_s": {method: cost_of(name, method) for method in METHODS}}
+
+
+def of_the_best(method: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        costs = row["simulated_s"]
+        return f"{min(costs.values()) / costs[method]:.2f} ({costs[method] * 1e3:.3f})"
+
+    return cell
+
+
+def gain_of(row: Row) -> float:
+    return float(row["simulated_s"]["sequential"] / row["simulated_s"]["both"])
+
+
+def said(rows: Sequence[Row]) -> None:
+    print("\nSimulated device: throughput over the best (latency in ms).")
     for row in rows:
-        costs, title = row["simulated_s"], NETWORKS[row["network"]]
-        gain = costs["sequential"] / costs["both"]
+        title, gain = NETWORKS[row["network"]], gain_of(row)
         print(against(f"Figure 6, {title}, both over sequential", None, gain, "simulated"))
         print(against(f"Figure 14, {title}, the same", BOTH_OVER_SEQUENTIAL, gain, "simulated V100", where=RTX_2080TI))
         if row["network"] == "inception_v3":
-            print(against(f"Appendix C, {title}, end to end", 1.6, gain, "simulated"))
-        for statement, ours in statements(row["network"], costs):
+            print(against(f"Appendix C, {title}, end to end", APPENDIX_C, gain, "simulated"))
+        for statement, ours in statements(row["network"], row["simulated_s"]):
             print(f"{title}, " + agreement(statement, ours, "simulated"))
-    if not quick:
-        save_rows("ios_fig6", rows)
 
+
+EXPERIMENT = Experiment(
+    "ios_fig6",
+    rows,
+    (
+        ("network", lambda row: NETWORKS[row["network"]]),
+        *((title, of_the_best(method)) for method, title in METHODS.items()),
+        ("both over sequential", lambda row: f"{gain_of(row):.2f}x"),
+    ),
+    quick="SqueezeNet and Inception; nothing is written",
+    after=said,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -11,7 +11,6 @@ with what is known by then and why there is no more.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -20,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,22 +28,21 @@ from typing import Any
 
 import numpy as np
 
-from downset import Device, DownsetError, Graph, StageLimits, StageResult, open_device, tune_stages
+from downset import DownsetError, Graph, StageLimits, StageResult, TorchDevice, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
 from downset.executor.staged import stage_engine
 from downset.extras import torch_library
 from downset.stages.prepared import prepare
-from experiments.ios.fig6 import show_against
+from experiments.frame import Experiment, run
+from experiments.ios.fig6 import beside_paper, candidates
 from experiments.ios.plain import network_function
-from experiments.rows import load_rows, save_rows
+from experiments.rows import Row
 from zoo import graph as zoo_graph
 
-NAME = "ios_gpu"
 NETWORKS = ("squeezenet", "inception_v3", "randwire_large", "nasnet_large")
 GOALS = {"inception_v3": 1.3, "nasnet_large": 1.6, "randwire_large": 1.5, "squeezenet": 1.05}
 SHARES = {"squeezenet": 1.5, "inception_v3": 2.5, "randwire_large": 2.5, "nasnet_large": 3.5}
-"""Of the time; what one network leaves over the later ones get."""
-Row = dict[str, Any]
+"""Shares of the time; later networks get what one leaves over."""
 _ROUNDS = 30
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +61,7 @@ def timed(call: Any, runs: int = _ROUNDS) -> float:
     return median(samples)
 
 
-def difference(graph: Graph, result: StageResult, device: Device) -> float | str:
+def difference(graph: Graph, result: StageResult, device: TorchDevice) -> float | str:
     """The largest difference between the chosen schedule and float32 operator by operator, over the largest value."""
     torch = torch_library()
     values = seeded_inputs(graph)
@@ -80,13 +79,13 @@ def difference(graph: Graph, result: StageResult, device: Device) -> float | str
     return worst if math.isfinite(worst) else "outputs are not finite"
 
 
-def eager_seconds(graph: Graph, device: Device) -> float:
+def eager_seconds(graph: Graph, device: TorchDevice) -> float:
     run, inputs = network_function(graph, device="cuda", dtype=device.dtype)
     with torch_library().no_grad():
         return timed(lambda: run(*inputs))
 
 
-def compiled_seconds(graph: Graph, device: Device) -> float:
+def compiled_seconds(graph: Graph, device: TorchDevice) -> float:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     torch = torch_library()
@@ -97,7 +96,7 @@ def compiled_seconds(graph: Graph, device: Device) -> float:
 
 
 def attempt(call: Callable[[], Any]) -> Any:
-    """What the call returns, or the reason in a line: a peer that fails is a row that says so."""
+    """The result of the call, or the reason in a line: a peer that fails is a row that says so."""
     try:
         return call()
     except Exception as error:
@@ -187,97 +186,86 @@ def keep(path: Path, row: Row) -> None:
     beside.replace(path)
 
 
-def show(row: Row, mark: str = "") -> None:
+def lines(row: Row, mark: str) -> Iterator[str]:
     if "error" in row:
-        print(f"\n{row['network']}, batch {row['batch']}, {row['dtype']}{mark}: {row['error']}", flush=True)
+        yield f"\n{row['network']}, batch {row['batch']}, {row['dtype']}{mark}: {row['error']}"
         return
     differ = row.get("difference", "not compared")
-    print(
+    yield (
         f"\n{row['network']}, batch {row['batch']}, {row['dtype']}, {row['device']}, {row['versions']}{mark}: "
         f"{row['timings_used']} stage timings in {row['search_s']:.0f} s; largest difference of the outputs: "
         f"{differ if isinstance(differ, str) else format(differ, '.1e')}"
     )
     base = next(c["p50_s"] for c in row["candidates"] if c["name"] == "sequential")
-    for c in row["candidates"]:
-        mine = " <- chosen" if c["name"] == row["chosen"] else ""
-        print(
-            f"  {c['name']:30} {c['p10_s'] * 1e3:8.3f} {c['p50_s'] * 1e3:8.3f} {c['p90_s'] * 1e3:8.3f} ms  "
-            f"{base / c['p50_s']:5.2f}x  {c['stages']:4} stages{mine}"
-        )
+    yield from candidates(row)
     for peer in ("eager_s", "compile_s"):
         if isinstance(row.get(peer), float):
-            print(f"  {peer[:-2]:30} {'':8} {row[peer] * 1e3:8.3f} {'':8} ms  {base / row[peer]:5.2f}x")
+            yield f"  {peer[:-2]:30} {'':8} {row[peer] * 1e3:8.3f} {'':8} ms  {base / row[peer]:5.2f}x"
         elif peer in row:
-            print(f"  {peer[:-2]}: {row[peer]}")
+            yield f"  {peer[:-2]}: {row[peer]}"
     if "unfinished" in row:
-        print(f"  not all of it: {row['unfinished']}")
-    for note in row["notes"]:
-        print(f"  note: {note}")
+        yield f"  not all of it: {row['unfinished']}"
+    yield from (f"  note: {note}" for note in row["notes"])
     goal = GOALS.get(row["network"])
     reached = f"; goal at batch 1: {goal}x" if goal and row["batch"] == 1 else ""
     bound = "not known" if row["bound_s"] is None else f"{row['bound_s'] * 1e3:.3f} ms"
-    print(f"  speed-up {row['speedup']:.2f}x{reached}; {row['why']}; bound {bound}")
-    show_against(row, row["speedup"], f"measured, {row['dtype']}")
-    sys.stdout.flush()
+    yield f"  speed-up {row['speedup']:.2f}x{reached}; {row['why']}; bound {bound}"
+    yield from beside_paper(row, row["speedup"], f"measured, {row['dtype']}")
 
 
-def one(arguments: argparse.Namespace) -> None:
-    """In the process of one network: its row goes to a file each time that more of it is known."""
+def one(options: Namespace) -> None:
+    """Measure one network in a process of its own: its row goes to a file each time that more of it is known."""
     for row in milestones(
-        arguments.networks,
-        int(arguments.batches),
-        arguments.dtype,
-        peers=not arguments.no_peers,
-        timings=arguments.timings,
-        seconds=arguments.seconds,
+        options.networks,
+        int(options.batches),
+        options.dtype,
+        peers=not options.no_peers,
+        timings=options.timings,
+        seconds=options.seconds,
     ):
-        keep(Path(arguments.one), row)
+        keep(Path(options.one), row)
 
 
-def table(arguments: argparse.Namespace) -> None:
-    """All networks, each in a process of its own and within its share of the time; rows are saved one by one."""
-    names = ["squeezenet"] if arguments.quick else arguments.networks.split(",")
-    todo = [(name, batch) for batch in map(int, arguments.batches.split(",")) for name in names]
-    rows = []
-    ends = time.monotonic() + arguments.seconds
+def rows(options: Namespace) -> Iterator[Row]:
+    """All networks, each in a process of its own and within its share of the time."""
+    if options.one:
+        one(options)
+        return
+    try:
+        open_device("cuda", dtype=options.dtype)
+    except DownsetError as error:
+        print(error)
+        return
+    names = ["squeezenet"] if options.quick else options.networks.split(",")
+    todo = [(name, batch) for batch in map(int, options.batches.split(",")) for name in names]
+    ends = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory() as folder:
         for at, (name, batch) in enumerate(todo):
             weights = [SHARES.get(later, 1.0) for later, _ in todo[at:]]
             seconds = (ends - time.monotonic()) * weights[0] / sum(weights)
             path = Path(folder) / f"{at}.json"
             command = [sys.executable, "-m", "experiments.ios.gpu", "--one", str(path), "--networks", name]
-            command += ["--batches", str(batch), "--dtype", arguments.dtype, "--timings", str(arguments.timings)]
-            command += ["--seconds", f"{seconds:.1f}", *(["--no-peers"] if arguments.no_peers else [])]
-            start = {"network": name, "batch": batch, "dtype": arguments.dtype}
-            rows.append(measured(command, path, start, seconds))
-            show(rows[-1])
-            if not arguments.quick:
-                save_rows(NAME, rows, by=["network", "batch", "dtype"])
+            command += ["--batches", str(batch), "--dtype", options.dtype, "--timings", str(options.timings)]
+            command += ["--seconds", f"{seconds:.1f}", *(["--no-peers"] if options.no_peers else [])]
+            yield measured(command, path, {"network": name, "batch": batch, "dtype": options.dtype}, seconds)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="SqueezeNet at batch 1; the committed table is left alone")
-    parser.add_argument("--networks", default=",".join(NETWORKS))
-    parser.add_argument("--dtype", default="float16")
-    parser.add_argument("--batches", default="1")
-    parser.add_argument("--timings", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=510.0, help="for everything")
-    parser.add_argument("--no-peers", action="store_true", help="neither eager nor torch.compile")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one:
-        one(arguments)
-        return
-    try:
-        open_device("cuda", dtype=arguments.dtype)
-    except DownsetError as error:
-        print(f"{error}; recorded rows:")
-        for row in load_rows(NAME):
-            show(row, " (recorded)")
-        return
-    table(arguments)
-
+EXPERIMENT = Experiment(
+    "ios_gpu",
+    rows,
+    key=("network", "batch", "dtype"),
+    quick="SqueezeNet at batch 1; the committed table is left alone",
+    options={
+        "--networks": {"default": ",".join(NETWORKS)},
+        "--dtype": {"default": "float16"},
+        "--batches": {"default": "1"},
+        "--timings": {"type": int, "default": 200},
+        "--seconds": {"type": float, "default": 510.0, "help": "for everything"},
+        "--no-peers": {"action": "store_true", "help": "neither eager nor torch.compile"},
+        "--one": {"help": SUPPRESS},
+    },
+    lines=lines,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

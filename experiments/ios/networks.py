@@ -21,7 +21,7 @@ NETWORKS = {
 
 @cache
 def network(name: str) -> Graph:
-    """Without weights: to count and plan."""
+    """The network without weights: to count and plan."""
     return zoo_graph(name, weights=False)
 
 
@@ -43,7 +43,7 @@ def blocks_of(graph: Graph, units: UnitGraph) -> tuple[tuple[int, ...], ...]:
 
 
 def block_predecessors(units: UnitGraph, block: tuple[int, ...]) -> tuple[int, ...]:
-    """Of one block by itself, its units renumbered from 0."""
+    """The predecessors inside one block, its units renumbered from 0."""
     number = {unit: at for at, unit in enumerate(block)}
     return tuple(
         sum(1 << number[earlier] for earlier in bits(units.predecessors[unit]) if earlier in number) for unit in block

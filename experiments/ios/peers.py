@@ -10,10 +10,10 @@ TensorRT need a GPU or are no longer installable, and were not run: its 1.1x to 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,16 +26,16 @@ from downset.executor.arena import seeded_inputs
 from downset.executor.staged import stage_engine
 from downset.extras import torch_library
 from downset.stages.prepared import prepare
-from experiments.ios.against import against, agreement
+from experiments.frame import Experiment, fields, run
+from experiments.ios.against import SPEEDUPS, against, agreement
 from experiments.ios.networks import NETWORKS
 from experiments.ios.plain import network_function
-from experiments.rows import load_rows, save_rows
+from experiments.rows import Row
 from zoo import ZOO
 
-NAME = "ios_peers"
-KEY = ("network", "batch", "device")
-PEERS = ("downset", "onnxruntime", "openvino", "torch.compile")
-OVER_PEERS = (1.1, 1.5)
+PEERS = {
+    "downset": "downset", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch.compile": "torch.compile",
+}  # fmt: skip
 ALL = ("squeezenet", "inception_v3")
 Call = Callable[[], Any]
 
@@ -88,9 +88,9 @@ def compiled_call(graph: Graph) -> Call:
     return call
 
 
-def row_of(name: str, batch: int, *, rounds: int, timings: int, compile_too: bool) -> dict[str, Any]:
+def row_of(name: str, batch: int, *, rounds: int, timings: int, compile_too: bool) -> Row:
     device = open_device("cpu")
-    row: dict[str, Any] = {"network": name, "batch": batch, "device": device.name, "failed": {}}
+    row: Row = {"network": name, "batch": batch, "device": device.name, "failed": {}}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
         onnx.save(ZOO[name](), str(path))
@@ -124,60 +124,58 @@ def row_of(name: str, batch: int, *, rounds: int, timings: int, compile_too: boo
     return row
 
 
-def show(row: dict[str, Any]) -> None:
-    name, batch, seconds = row["network"], row["batch"], row["p50_s"]
-    ours = seconds["downset"]
-    shown = [f"{peer} {batch / s:.1f} ({ours / s:.2f}x)" for peer, s in seconds.items()]
-    shown += [f"{peer}: {why}" for peer, why in row["failed"].items()]
-    print(f"{name} batch {batch} [{row['chosen']}]: " + "; ".join(shown))
-    others = {peer: taken for peer, taken in seconds.items() if peer != "downset"}
-    if not others:
-        return
-    fastest = min(others, key=others.__getitem__)
-    over = others[fastest] / ours
-    paper = OVER_PEERS if batch == 1 else None
-    print("  " + against(f"over the fastest peer, here {fastest}", paper, over, "measured, CPU"))
-    if batch == 1 or name == "inception_v3":
-        figure = "Figure 7" if batch == 1 else "Figure 11"
-        print("  " + agreement(f"IOS is faster than every other framework ({figure})", over > 1.0, "measured, CPU"))
-
-
-def recorded() -> None:
-    """The committed rows as the table of docs/stages.md: medians in ms."""
-    for row in load_rows(NAME):
-        seconds = row["p50_s"]
-        cells = [f"{1000 * seconds[peer]:,.1f}" if peer in seconds else "not run" for peer in PEERS]
-        others = [peer for peer in PEERS[1:] if peer in seconds]
-        fastest = min(others, key=seconds.__getitem__)
-        over = f"{seconds[fastest] / seconds['downset']:.2f}"
-        print(f"| {NETWORKS[row['network']]} | {row['batch']} | " + " | ".join([*cells, over, fastest]) + " |")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="SqueezeNet at batch 1 without torch.compile; nothing is written"
-    )
-    parser.add_argument("--networks", default=",".join(ALL))
-    parser.add_argument("--batches", default="1,16,32")
-    parser.add_argument("--recorded", action="store_true", help="print the committed rows as a table; nothing is run")
-    arguments = parser.parse_args()
-    if arguments.recorded:
-        recorded()
-        return
-    names = ["squeezenet"] if arguments.quick else arguments.networks.split(",")
-    batches = [1] if arguments.quick else [int(batch) for batch in arguments.batches.split(",")]
-    print("Measured, images/s (ratio to downset's schedule). TASO, TVM, TensorRT: not run.")
-    rows = []
-    for name in names:
+def rows(options: Namespace) -> Iterator[Row]:
+    names = ["squeezenet"] if options.quick else options.networks.split(",")
+    batches = [1] if options.quick else [int(batch) for batch in options.batches.split(",")]
+    rounds, timings = (5, 60) if options.quick else (15, 120)
+    for name in [] if options.recorded else names:
         for batch in batches:
-            rounds, timings = (5, 60) if arguments.quick else (15, 120)
-            row = row_of(name, batch, rounds=rounds, timings=timings, compile_too=not arguments.quick)
-            rows.append(row)
-            if not arguments.quick:
-                save_rows(NAME, rows, by=KEY)
-            show(row)
+            yield row_of(name, batch, rounds=rounds, timings=timings, compile_too=not options.quick)
 
+
+def fastest(row: Row) -> str:
+    return min((peer for peer in row["p50_s"] if peer != "downset"), key=row["p50_s"].__getitem__)
+
+
+def over(row: Row) -> float:
+    return float(row["p50_s"][fastest(row)] / row["p50_s"]["downset"])
+
+
+def said(rows: Sequence[Row]) -> None:
+    print("\nMeasured, medians in ms. TASO, TVM, TensorRT: not run.")
+    for row in rows:
+        name, batch = row["network"], row["batch"]
+        failed = "".join(f"; {peer}: {why}" for peer, why in row["failed"].items())
+        print(f"{name} batch {batch} [{row['chosen']}]{failed}")
+        if set(row["p50_s"]) == {"downset"}:
+            continue
+        paper = SPEEDUPS.figure(of="Figure 7") if batch == 1 else None
+        print("  " + against(f"over the fastest peer, here {fastest(row)}", paper, over(row), "measured, CPU"))
+        if batch == 1 or name == "inception_v3":
+            figure = "Figure 7" if batch == 1 else "Figure 11"
+            statement = f"IOS is faster than every other framework ({figure})"
+            print("  " + agreement(statement, over(row) > 1.0, "measured, CPU"))
+
+
+EXPERIMENT = Experiment(
+    "ios_peers",
+    rows,
+    (
+        ("network", lambda row: NETWORKS[row["network"]]),
+        *fields("batch"),
+        *((title, f"{{p50_s[{peer}]!m:,.1f}}") for peer, title in PEERS.items()),
+        ("fastest peer / downset", lambda row: f"{over(row):.2f}" if len(row["p50_s"]) > 1 else None),
+        ("which", lambda row: fastest(row) if len(row["p50_s"]) > 1 else None),
+    ),
+    key=("network", "batch", "device"),
+    quick="SqueezeNet at batch 1 without torch.compile; nothing is written",
+    options={
+        "--networks": {"default": ",".join(ALL)},
+        "--batches": {"default": "1,16,32"},
+        "--recorded": {"action": "store_true", "help": "print the committed rows; nothing is run"},
+    },
+    after=said,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -11,10 +11,10 @@ IOS-Both: where nothing merges, as in RandWire and NASNet-A, that is the same se
 
 from __future__ import annotations
 
-import argparse
 import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
 
 from downset.stages.ios import ios
 from downset.stages.lazy import lazy
@@ -22,24 +22,13 @@ from downset.stages.price import signature
 from downset.stages.problem import FoundStages, Stage
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.timer import block_problem, merge_families, renamed
+from experiments.frame import Experiment, fields, printed, run
 from experiments.ios.against import NO_FIGURE, against
 from experiments.ios.networks import NETWORKS, blocks_of, network, paper_units
 from experiments.ios.simulated import price_of
-from experiments.rows import save_rows
+from experiments.rows import Row
 
-NAME = "ios_search"
-KEY = ("network", "max_ops", "max_groups", "strategy")
-PAPER_GAIN = {("inception_v3", 1, 8): 1.59, ("nasnet_large", 1, 8): 1.37}
-"""By network, r and s: the speed-up over sequential that the text names, on a V100."""
-PAPER_SEARCH_S = {
-    ("inception_v3", 1, 8): 30.0,
-    ("nasnet_large", 1, 8): 18 * 60.0,
-    ("inception_v3", 3, 8): 60.0,
-    ("squeezenet", 3, 8): 60.0,
-    ("randwire_large", 3, 8): 90 * 60.0,
-    ("nasnet_large", 3, 8): 90 * 60.0,
-}
-"""By network, r and s: what the search takes by sections 7.1 and 5, "within" or "less than", timed on a V100."""
+PAPER = printed("ios_figure9")
 LIMITS = ((1, 8), (2, 8), (3, 8), (1, 3), (2, 3), (3, 3))
 """r and s, the six pairs of Figure 9."""
 BUDGET = 200
@@ -58,7 +47,8 @@ class Priced:
         self._names: dict[tuple[int, ...] | Stage, str] = {}
 
     def name_of(self, stage: Stage) -> str:
-        """As `signature` tells stages apart; group by group, for these are few and the stages made of them many."""
+        """The name by which `signature` tells stages apart, group by group: groups are few, stages made of them
+        many."""
         if stage.merged:
             return self._name(stage, stage)
         return " ".join(sorted(self._name(group, Stage((group,))) for group in stage.groups))
@@ -137,8 +127,8 @@ def sequential(name: str) -> float:
     return sum(priced.alone(unit) for unit in range(len(priced.units.units)))
 
 
-def row_of(name: str, max_ops: int, max_groups: int, strategy: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"network": name, "max_ops": max_ops, "max_groups": max_groups, "strategy": strategy}
+def row_of(name: str, max_ops: int, max_groups: int, strategy: str) -> Row:
+    row: Row = {"network": name, "max_ops": max_ops, "max_groups": max_groups, "strategy": strategy}
     row["sequential_s"] = sequential(name)
     begin = time.perf_counter()
     cost, bound, used = few(name, max_ops, max_groups, strategy)
@@ -147,51 +137,49 @@ def row_of(name: str, max_ops: int, max_groups: int, strategy: str) -> dict[str,
     return row | {"full_cost_s": cost, "ios_timings": asked, "once": different, "full_s": seconds}
 
 
-def show(row: dict[str, Any]) -> None:
-    print(
-        f"| {NETWORKS[row['network']]} | {row['max_ops']} | {row['max_groups']} | {row['strategy']} "
-        f"| {row['full_cost_s'] * 1e3:.3f} | {row['ios_timings']:,} | {row['once']:,} "
-        f"| {row['lazy_cost_s'] / row['full_cost_s']:.4f} "
-        f"| {row['lazy_cost_s'] * 1e3:.3f} | {row['lazy_bound_s'] * 1e3:.3f} | {row['lazy_timings']} |",
-        flush=True,
-    )
-
-
-def show_against(row: dict[str, Any]) -> None:
-    """Figure 9: the paper's figures beside ours. Its search costs are of timing, ours of simulating."""
-    key = (row["network"], row["max_ops"], row["max_groups"])
-    what = f"{NETWORKS[key[0]]}, r = {key[1]}, s = {key[2]}"
-    gain = row["sequential_s"] / row["full_cost_s"]
-    print(against(f"{what}, over sequential", PAPER_GAIN.get(key), gain, "simulated"))
-    said = f"paper (V100, measured) within {PAPER_SEARCH_S[key]:.0f} s" if key in PAPER_SEARCH_S else NO_FIGURE
-    ours = f"ours (stages simulated, none timed) {row['full_s']:.1f} s | no ratio: other work"
-    print(f"{what}, search: {said} | {ours}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="SqueezeNet and Inception at r = 1 and 3; nothing is written"
-    )
-    parser.add_argument("--networks", default=",".join(NETWORKS))
-    arguments = parser.parse_args()
-    quick = arguments.quick
-    print("Simulated device; timings are counted.")
-    print("| network | r | s | strategy | full cost, ms | IOS's timings | once | lazy / full | lazy | bound | timed |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    rows = []
-    for name in ("squeezenet", "inception_v3") if quick else arguments.networks.split(","):
+def rows(options: Namespace) -> Iterator[Row]:
+    for name in ("squeezenet", "inception_v3") if options.quick else options.networks.split(","):
         merges = bool(Priced(name).families)
-        for max_ops, max_groups in ((1, 8), (3, 8)) if quick else LIMITS:
+        for max_ops, max_groups in ((1, 8), (3, 8)) if options.quick else LIMITS:
             for strategy in ("parallel", "both") if merges or (max_ops, max_groups) == (3, 8) else ("parallel",):
-                rows.append(row_of(name, max_ops, max_groups, strategy))
-                show(rows[-1])
-                if not quick:
-                    save_rows(NAME, rows, by=KEY)
-    fullest = {tuple(row[column] for column in KEY[:3]): row for row in rows}  # IOS-Both where it is apart
-    for row in fullest.values():
-        show_against(row)
+                yield row_of(name, max_ops, max_groups, strategy)
 
+
+def beside_paper(rows: Sequence[Row]) -> None:
+    """Figure 9: the paper's figures beside ours. Its search costs are of timing, ours of simulating."""
+    print("\nSimulated device; timings are counted.")
+    by_limits = {(row["network"], row["max_ops"], row["max_groups"]): row for row in rows}
+    for (name, max_ops, max_groups), row in by_limits.items():  # IOS-Both where it is apart
+        limits = {"network": name, "max_ops": max_ops, "max_groups": max_groups}
+        what = f"{NETWORKS[name]}, r = {max_ops}, s = {max_groups}"
+        gain, searched = PAPER.figure("gain", **limits), PAPER.figure("search_s", **limits)
+        print(against(f"{what}, over sequential", gain, row["sequential_s"] / row["full_cost_s"], "simulated"))
+        said = f"paper (V100, measured) within {searched:.0f} s" if searched else NO_FIGURE
+        ours = f"ours (stages simulated, none timed) {row['full_s']:.1f} s | no ratio: other work"
+        print(f"{what}, search: {said} | {ours}")
+
+
+EXPERIMENT = Experiment(
+    "ios_search",
+    rows,
+    (
+        ("network", lambda row: NETWORKS[row["network"]]),
+        ("r", "{max_ops}"),
+        ("s", "{max_groups}"),
+        *fields("strategy"),
+        ("full cost, ms", "{full_cost_s!m:.3f}"),
+        ("IOS's timings", "{ios_timings:,}"),
+        *fields("once", spec=","),
+        ("lazy / full", lambda row: f"{row['lazy_cost_s'] / row['full_cost_s']:.4f}"),
+        ("lazy", "{lazy_cost_s!m:.3f}"),
+        ("bound", "{lazy_bound_s!m:.3f}"),
+        ("timed", "{lazy_timings}"),
+    ),
+    key=("network", "max_ops", "max_groups", "strategy"),
+    quick="SqueezeNet and Inception at r = 1 and 3; nothing is written",
+    options={"--networks": {"default": ",".join(NETWORKS)}},
+    after=beside_paper,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

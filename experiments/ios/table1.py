@@ -8,23 +8,24 @@ Everything is counted. The paper's figures are those of the published code, rest
 
 from __future__ import annotations
 
-import argparse
 import time
+from argparse import Namespace
+from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 from downset.graph.width import width
 from downset.lattice import lists
 from downset.stages.endings import stage_lattice
+from experiments.frame import Experiment, beside, fields, printed, run
 from experiments.ios.networks import NETWORKS, block_predecessors, blocks_of, network, paper_units
-from experiments.rows import save_rows
+from experiments.rows import Row
 
 BLOCKS = {"inception_v3": (10, 11), "randwire_large": (3,), "nasnet_large": (3, 10, 17), "squeezenet": (1, 3, 6, 8)}
-PAPER = {
-    "inception_v3": (11, 6, "2.6e4", "4.9e3", "3.8e6"),
-    "randwire_large": (33, 8, "3.7e9", "1.2e6", "9.2e22"),
-    "nasnet_large": (18, 8, "5.2e6", "3.1e5", "7.2e12"),
-    "squeezenet": (6, 3, "2.2e2", "51", "1.3e2"),
-}
+PAPER = printed("ios_table1")
+SHOWN = {"n": ("n", ","), "width": ("width", ","), "bound": ("bound", ",.4g"), "pairs": ("pairs_ios", ",.7g"),
+         "schedules": ("schedules_ios", ",.7g")}  # fmt: skip
+"""By column of the paper: ours, and its format."""
 
 
 def bound(count: int, wide: int) -> float:
@@ -38,11 +39,11 @@ def schedules(lattice: Any) -> int:
     return int((high << 64) + low)
 
 
-def row_of(name: str, block: int) -> dict[str, Any]:
+def row_of(name: str, block: int) -> Row:
     graph = network(name)
     units = paper_units(graph)
     predecessors = block_predecessors(units, blocks_of(graph, units)[block])
-    row: dict[str, Any] = {"network": name, "block": block, "n": len(predecessors), "width": width(lists(predecessors))}
+    row: Row = {"network": name, "block": block, "n": len(predecessors), "width": width(lists(predecessors))}
     row["bound"] = bound(row["n"], row["width"])
     for endings in ("ios", "all"):
         begin = time.perf_counter()
@@ -55,39 +56,27 @@ def row_of(name: str, block: int) -> dict[str, Any]:
     return row
 
 
-def shown(count: int) -> str:
-    return f"{count:,}" if count < 4_000_000 else f"{count:.3e}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="SqueezeNet and Inception; the table is left alone")
-    quick = parser.parse_args().quick
-    columns = [f"{what}: paper | ours | ratio" for what in ("n", "width", "bound", "pairs", "schedules")]
-    print("| network | " + " | ".join(columns) + " | pairs all | schedules all | s |")
-    print("|" + "---|" * 19)
-    rows = []
+def rows(options: Namespace) -> Iterator[Row]:
     for name, blocks in BLOCKS.items():
-        if quick and name in ("randwire_large", "nasnet_large"):
-            continue
-        for block in blocks:
-            row = row_of(name, block)
-            rows.append(row)
-            ours = (row["n"], row["width"], row["bound"], row["pairs_ios"], row["schedules_ios"])
-            cells = [
-                f"{paper} | {figure if isinstance(figure, str) else shown(figure)} | {count / float(paper):.2f}"
-                for paper, figure, count in zip(
-                    PAPER[name], (*ours[:2], f"{ours[2]:.4g}", *ours[3:]), ours, strict=True
-                )
-            ]
-            print(
-                f"| {NETWORKS[name]} [{block}] | " + " | ".join(cells) + f" | {row['pairs_all']:,} "
-                f"| {shown(row['schedules_all'])} | {row['seconds_all']:.2f} (r=1: {row['seconds_r1']:.2f}) |",
-                flush=True,
-            )
-    if not quick:
-        save_rows("ios_table1", rows)
+        if not options.quick or name in ("inception_v3", "squeezenet"):
+            yield from (row_of(name, block) for block in blocks)
 
+
+EXPERIMENT = Experiment(
+    "ios_table1",
+    rows,
+    (
+        ("network", lambda row: f"{NETWORKS[row['network']]} [{row['block']}]"),
+        *(
+            column
+            for paper, (ours, spec) in SHOWN.items()
+            for column in beside(PAPER.of(paper, "network"), itemgetter(ours), spec, of=paper)
+        ),
+        *fields("pairs_all", "schedules_all", spec=",.7g"),
+        ("s", "{seconds_all:.2f} (r=1: {seconds_r1:.2f})"),
+    ),
+    quick="SqueezeNet and Inception; the table is left alone",
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

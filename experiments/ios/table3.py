@@ -10,8 +10,8 @@ is simulated in table3_simulated.py beside this, and measured by gpu.py where th
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -19,12 +19,10 @@ from downset import StageLimits, StagePlan, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
 from downset.executor.staged import stage_engine
 from downset.stages.prepared import prepare
+from experiments.frame import Experiment, fields, run
 from experiments.ios.against import agreement
-from experiments.rows import save_rows
+from experiments.rows import Row
 from zoo import graph as zoo_graph
-
-NAME = "ios_table3"
-KEY = ("network", "on")
 
 
 def plan_of(graph: Any, threads: int, timings: int, runs: int) -> StagePlan:
@@ -45,40 +43,54 @@ def run_all(graph: Any, plans: dict[str, StagePlan], threads: int, rounds: int) 
     return {name: median(found) for name, found in samples.items()}
 
 
-def rows_of(name: str, graphs: dict[str, tuple[Any, int]], timings: int, rounds: int) -> list[dict[str, Any]]:
+def rows_of(name: str, graphs: dict[str, tuple[Any, int]], timings: int, rounds: int) -> Iterator[Row]:
     """One row a setting (graph and threads): a plan is made in each, then all are run in each. `chosen`: the method of
     each plan; `plans`: how many of them differ as schedules."""
     plans = {on: plan_of(graph, threads, timings, rounds) for on, (graph, threads) in graphs.items()}
     different = {(plan.variant, plan.barriers, plan.stages) for plan in plans.values()}
-    return [
-        {
+    for on, (graph, threads) in graphs.items():
+        yield {
             "network": name,
             "on": on,
             "p50_s": run_all(graph, plans, threads, rounds),
             "chosen": {of: plan.evidence.method for of, plan in plans.items()},
             "plans": len(different),
         }
-        for on, (graph, threads) in graphs.items()
-    ]
 
 
-def table(title: str, rows: list[dict[str, Any]]) -> None:
-    names = list(rows[0]["p50_s"])
-    print(f"\n{title} (measured, ms; row: where it runs, column: what it was made for)")
-    print("| runs on | " + " | ".join(names) + " | best | the others' over its own |")
-    print("|" + "---|" * (len(names) + 3))
-    for row in rows:
-        times = row["p50_s"]
-        best = min(times, key=times.__getitem__)
-        over = ", ".join(f"{times[name] / times[row['on']]:.2f}" for name in names if name != row["on"])
-        cells = " | ".join(f"{times[name] * 1e3:.2f}" for name in names)
-        print(f"| {row['on']} | {cells} | {best} | {over} |")
-    if "chosen" in rows[0]:
-        print("chosen: " + "; ".join(f"for {of} {method}" for of, method in rows[0]["chosen"].items()))
-    print(agreement("the plan made for a setting is the fastest there", own_is_best(rows), "measured, CPU"))
+def rows(options: Namespace) -> Iterator[Row]:
+    name, image = ("squeezenet", {"image": 96}) if options.quick else (options.network, {})
+    batches, rounds, timings = ((1, 4), 3, 60) if options.quick else ((1, 8, 32), 9, 150)
+    whole = zoo_graph(name, **image)
+    graphs = {batch: prepare(whole, batch=batch) for batch in batches}
+    yield from rows_of(name, {f"batch {batch}": (graph, 2) for batch, graph in graphs.items()}, timings, rounds)
+    yield from rows_of(name, {f"{threads} thread(s)": (graphs[1], threads) for threads in (1, 2)}, timings, rounds)
 
 
-def own_is_best(rows: Sequence[dict[str, Any]]) -> bool | None:
+def best(row: Row) -> str:
+    return min(row["p50_s"], key=row["p50_s"].__getitem__)
+
+
+def others(row: Row) -> str:
+    times = row["p50_s"]
+    return ", ".join(f"{taken / times[row['on']]:.2f}" for of, taken in times.items() if of != row["on"])
+
+
+def times(row: Row) -> str:
+    return ", ".join(f"{of} {taken * 1e3:.2f}" for of, taken in row["p50_s"].items())
+
+
+def said(rows: Sequence[Row]) -> None:
+    """Print a line for each network and each setting that is varied: batches with 2 threads, and threads at batch 1."""
+    print("\nMeasured; a row says where all plans run, and what each was made for.")
+    for network, settings in dict.fromkeys((row["network"], tuple(row["p50_s"])) for row in rows):
+        of = [row for row in rows if (row["network"], tuple(row["p50_s"])) == (network, settings)]
+        if "chosen" in of[0]:
+            print("chosen: " + "; ".join(f"for {what} {method}" for what, method in of[0]["chosen"].items()))
+        print(agreement("the plan made for a setting is the fastest there", own_is_best(of), "measured, CPU"))
+
+
+def own_is_best(rows: Sequence[Row]) -> bool | None:
     """Whether each setting's own plan is the fastest there; None where all plans are one schedule, whose times differ
     by the machine's spread alone, or where rows do not say."""
     if any(row.get("plans", 1) == 1 for row in rows):
@@ -86,24 +98,21 @@ def own_is_best(rows: Sequence[dict[str, Any]]) -> bool | None:
     return all(row["p50_s"][row["on"]] == min(row["p50_s"].values()) for row in rows)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="SqueezeNet, small images, batches 1 and 4; nothing is written"
-    )
-    parser.add_argument("--network", default="inception_v3")
-    arguments = parser.parse_args()
-    name, options = ("squeezenet", {"image": 96}) if arguments.quick else (arguments.network, {})
-    batches, rounds, timings = ((1, 4), 3, 60) if arguments.quick else ((1, 8, 32), 9, 150)
-    whole = zoo_graph(name, **options)
-    graphs = {batch: prepare(whole, batch=batch) for batch in batches}
-    rows = rows_of(name, {f"batch {batch}": (graph, 2) for batch, graph in graphs.items()}, timings, rounds)
-    table(f"{name}, 2 threads", rows)
-    devices = rows_of(name, {f"{threads} thread(s)": (graphs[1], threads) for threads in (1, 2)}, timings, rounds)
-    table(f"{name}, batch 1", devices)
-    if not arguments.quick:
-        save_rows(NAME, rows + devices, by=KEY)
-
+EXPERIMENT = Experiment(
+    "ios_table3",
+    rows,
+    (
+        *fields("network"),
+        ("runs on", "{on}"),
+        ("made for, ms", times),
+        ("best", best),
+        ("the others' over its own", others),
+    ),
+    key=("network", "on"),
+    quick="SqueezeNet, small images, batches 1 and 4; nothing is written",
+    options={"--network": {"default": "inception_v3"}},
+    after=said,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -9,19 +9,20 @@ not repeat. Measured on this machine: table3.py beside this.
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 
 from downset.rewrites.rebatch import rebatch
 from downset.stages.ios import ios
 from downset.stages.problem import Price, Stage
 from downset.tuning.timer import block_problem, merge_families, renamed
+from experiments.frame import Experiment, run
 from experiments.ios.against import agreement
 from experiments.ios.networks import NETWORKS, blocks_of, network, paper_units
 from experiments.ios.simulated import price_of
-from experiments.rows import save_rows
+from experiments.rows import Row
 
-NAME = "ios_table3_simulated"
+BATCHES = (1, 32, 128)
 
 
 def plan_and_price(name: str, batch: int) -> tuple[list[Stage], Price]:
@@ -37,41 +38,51 @@ def plan_and_price(name: str, batch: int) -> tuple[list[Stage], Price]:
     return stages, price
 
 
-def rows_of(name: str, batches: tuple[int, ...]) -> list[dict[str, Any]]:
+def rows_of(name: str, batches: tuple[int, ...]) -> Iterator[Row]:
     made = {batch: plan_and_price(name, batch) for batch in batches}
-    return [
-        {
-            "network": name,
-            "on": f"batch {here}",
-            "simulated_s": {f"batch {of}": sum(map(made[here][1], stages)) for of, (stages, _) in made.items()},
-        }
-        for here in batches
-    ]
+    for here in batches:
+        seconds = {f"batch {of}": sum(map(made[here][1], stages)) for of, (stages, _) in made.items()}
+        yield {"network": name, "on": f"batch {here}", "simulated_s": seconds}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="SqueezeNet; the committed table is left alone")
-    quick = parser.parse_args().quick
-    rows = rows_of("squeezenet" if quick else "inception_v3", (1, 32, 128))
-    names = list(rows[0]["simulated_s"])
+def rows(options: Namespace) -> Iterator[Row]:
+    return rows_of("squeezenet" if options.quick else "inception_v3", BATCHES)
+
+
+def best(row: Row) -> str:
+    """By the nanosecond; where others are as fast, the plan made for this batch."""
+    return min(row["simulated_s"], key=lambda of: (round(row["simulated_s"][of] * 1e9), of != row["on"]))
+
+
+def agrees(row: Row) -> str:
+    return "yes" if best(row) == row["on"] else "no"
+
+
+def others(row: Row) -> str:
+    times = row["simulated_s"]
+    return ", ".join(f"{taken / times[row['on']]:.3f}" for of, taken in times.items() if of != row["on"])
+
+
+def said(rows: Sequence[Row]) -> None:
     print(f"{NETWORKS[rows[0]['network']]} (simulated, ms; row: where it runs, column: what it was made for)")
-    print("| runs on | " + " | ".join(names) + " | best | the paper's best | agrees | the others' over its own |")
-    print("|" + "---|" * (len(names) + 5))
-    own_best = []
-    for row in rows:
-        times = {name: round(seconds * 1e9) for name, seconds in row["simulated_s"].items()}
-        best = min(times, key=lambda name, times=times, here=row["on"]: (times[name], name != here))
-        cells = [f"{nanoseconds / 1e6:.3f}" for nanoseconds in times.values()]
-        own = row["simulated_s"][row["on"]]
-        over = ", ".join(f"{taken / own:.3f}" for of, taken in row["simulated_s"].items() if of != row["on"])
-        agrees = "yes" if best == row["on"] else "no"
-        print("| " + " | ".join([row["on"], *cells, best, row["on"], agrees, over]) + " |")
-        own_best.append(best == row["on"])
-    print(agreement("the plan made for a batch is the fastest there, or as fast", all(own_best), "simulated"))
-    if not quick:
-        save_rows(NAME, rows)
+    every = all(agrees(row) == "yes" for row in rows)
+    print(agreement("the plan made for a batch is the fastest there, or as fast", every, "simulated"))
 
+
+EXPERIMENT = Experiment(
+    "ios_table3_simulated",
+    rows,
+    (
+        ("runs on", "{on}"),
+        *((f"batch {of}", f"{{simulated_s[batch {of}]!m:.3f}}") for of in BATCHES),
+        ("best", best),
+        ("the paper's best", "{on}"),
+        ("agrees", agrees),
+        ("the others' over its own", others),
+    ),
+    quick="SqueezeNet; the committed table is left alone",
+    after=said,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -11,21 +11,20 @@ not installed are printed from the committed table, marked `recorded`.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
+from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from downset import DownsetError, load, order_problem, peak_bytes
 from downset.runtimes import ort
 from downset.sessions import DEFAULT
 from experiments.fit.models import SHAPES, Model, downloaded, installed
-from experiments.rows import rest_of_rows, save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
 
-NAME = "ort_memory"
 
-
-def row_of(model: Model, folder: Path) -> dict[str, Any]:
+def row_of(model: Model, folder: Path) -> Row:
     shapes = SHAPES.get(model.label)
     try:
         path = folder / model.path.name
@@ -50,32 +49,26 @@ def row_of(model: Model, folder: Path) -> dict[str, Any]:
     }
 
 
-def line(row: dict[str, Any], mark: str = "") -> str:
-    if "error" in row:
-        return f"| {row['model']}{mark} | {row['error'][:100]} |"
-    return (
-        f"| {row['model']}{mark} | {row['modelled']:,} | {row['live']:,} | {row['live'] / row['modelled']:.3f} "
-        f"| {row['in_use']:,} | {row['default_in_use']:,} | {row['held']:,} | {row['default_held']:,} |"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one model; the committed table is left alone")
-    quick = parser.parse_args().quick
-    models = [model for model in (*installed(), *downloaded(fetch=not quick)) if model.path.suffix == ".onnx"]
-    print("| model | modelled | live | ratio | in use | default in use | held | default held |")
-    print("|---|---|---|---|---|---|---|---|")
-    rows = []
+def rows(options: Namespace) -> Iterator[Row]:
+    found = (*installed(), *downloaded(fetch=not options.quick))
+    models = [model for model in found if model.path.suffix == ".onnx"]
     with tempfile.TemporaryDirectory() as folder:
-        for model in models[: 1 if quick else None]:
-            rows.append(row_of(model, Path(folder)))
-            print(line(rows[-1]), flush=True)
-    for row in rest_of_rows(NAME, rows, by=["model"]):
-        print(line(row, " (recorded)"))
-    if not quick:
-        print("written:", save_rows(NAME, rows, by=["model"]))
+        for model in models[: 1 if options.quick else None]:
+            yield row_of(model, Path(folder))
 
+
+EXPERIMENT = Experiment(
+    "ort_memory",
+    rows,
+    (
+        *fields("model"),
+        *fields("modelled", "live", spec=","),
+        ("ratio", lambda row: f"{row['live'] / row['modelled']:.3f}"),
+        *fields("in_use", "default_in_use", "held", "default_held", spec=","),
+    ),
+    key=("model",),
+    quick="one model; the committed table is left alone",
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -1,4 +1,4 @@
-"""What a fitted file and its session's settings gain in ONNX Runtime, in bytes and milliseconds, and whether the
+"""Gains of a fitted file and of its session's settings in ONNX Runtime, in bytes and milliseconds, and whether the
 written program reproduces the claim in a fresh process.
 
     python -m experiments.ort.sessions [--quick] [--only TEXT] [--time-limit SECONDS]
@@ -14,12 +14,12 @@ networks have seeded weights. Models that are not there are printed from the com
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +30,10 @@ import onnx
 from downset import DownsetError, fit
 from downset.reports.json_form import fit_json
 from experiments.fit.models import SHAPES, downloaded, installed
-from experiments.rows import rest_of_rows, save_rows
+from experiments.frame import Experiment, line_of, run
+from experiments.rows import Row
 from zoo import ZOO
 
-NAME = "ort_sessions"
 UNORDERED = 0.01
 """Where ONNX Runtime orders nodes by itself it does so anew at every load: bytes differ by at most so much."""
 REAL = (
@@ -79,7 +79,7 @@ def cases(folder: Path, *, quick: bool) -> Iterator[Case]:
         yield Case(f"zoo: {name}", path, options)
 
 
-def row_of(case: Case, folder: Path, time_limit_s: float) -> dict[str, Any]:
+def row_of(case: Case, folder: Path, time_limit_s: float) -> Row:
     fitted, program = folder / "fitted.onnx", folder / "open_fitted.py"
     key = {"model": case.model, "how": case.how}
     try:
@@ -114,54 +114,58 @@ def row_of(case: Case, folder: Path, time_limit_s: float) -> dict[str, Any]:
 
 
 def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the settings themselves: their name says them."""
+    """The row without the settings themselves, which their name stands for."""
     latency = row["latency"] or {}
     timed = {name: float(f"{value:.5g}") for name, value in latency.items()}
     sizes = {name: row[name] for name in ("in_use_bytes", "held_bytes", "process_bytes")}
     return {"file": row["file"], "settings": row["settings"]["name"], **sizes, **timed}
 
 
-def lines(row: Mapping[str, Any], mark: str = "") -> Iterator[str]:
+def rows(options: Namespace) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = [case for case in cases(Path(folder), quick=options.quick) if options.only in case.model]
+        for case in chosen[: 1 if options.quick else None]:
+            yield row_of(case, Path(folder), options.time_limit)
+
+
+COLUMNS = (
+    ("model", "{name}"),
+    ("file, settings", "{file}, {settings}"),
+    ("in use", "{in_use_bytes:,}"),
+    ("arena holds", "{held_bytes:,}"),
+    ("process grows by", lambda row: f"{row['process_bytes'] or 0:,}"),
+    ("ms", "{median_s!m:.2f}"),
+    ("against default", "{ratio:.2f}x ({ratio_low:.2f} to {ratio_high:.2f})"),
+)
+
+
+def lines(row: Row, mark: str) -> Iterator[str]:
+    """The rows of `downset fit`, what is on the front alone, and whether the program reproduces the claim."""
     name = f"{row['model']}{' (' + row['how'] + ')' if row['how'] else ''}{mark}"
     if "error" in row:
-        yield f"| {name} | {row['error'][:100]} |"
+        yield line_of(COLUMNS, {**row, "name": name})
         return
-    for at, one in enumerate([*row["rows"], *(item for item in row["front"] if _only_on_front(item, row))]):
-        timed = (
-            f"{1000 * one['median_s']:.2f} | {one['ratio']:.2f}x ({one['ratio_low']:.2f} to {one['ratio_high']:.2f})"
-        )
-        yield (
-            f"| {name if at == 0 else ''} | {one['file']}, {one['settings']} | {one['in_use_bytes']:,} "
-            f"| {one['held_bytes']:,} | {one['process_bytes'] or 0:,} | {timed} |"
-        )
+    told = {(one["file"], one["settings"]) for one in row["rows"]}
+    front = (one for one in row["front"] if (one["file"], one["settings"]) not in told)
+    for one in (*row["rows"], *front):
+        yield line_of(COLUMNS, {**one, "name": name})
+        name = ""
     verdict = "reproduced by the program" if row["reproduced"] else "NOT REPRODUCED"
     yield f"| | {verdict}: {row['printed']} | | | | | |"
 
 
-def _only_on_front(item: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
-    told = {(one["file"], one["settings"]) for one in row["rows"]}
-    return (item["file"], item["settings"]) not in told
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the first model; the committed table is left alone")
-    parser.add_argument("--only", default="", help="only models whose name contains this")
-    parser.add_argument("--time-limit", type=float, default=10.0)
-    options = parser.parse_args()
-    print("| model | file, settings | in use | arena holds | process grows by | ms | against default |")
-    print("|---|---|---|---|---|---|---|")
-    rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        chosen = [case for case in cases(Path(folder), quick=options.quick) if options.only in case.model]
-        for case in chosen[: 1 if options.quick else None]:
-            rows.append(row_of(case, Path(folder), options.time_limit))
-            print(*lines(rows[-1]), sep="\n", flush=True)
-            if not options.quick:
-                save_rows(NAME, rows, by=["model", "how"])
-    for row in rest_of_rows(NAME, rows, by=["model", "how"]):
-        print(*lines(row, " (recorded)"), sep="\n")
-
+EXPERIMENT = Experiment(
+    "ort_sessions",
+    rows,
+    COLUMNS,
+    key=("model", "how"),
+    quick="the first model; the committed table is left alone",
+    options={
+        "--only": {"default": "", "help": "only models whose name contains this"},
+        "--time-limit": {"type": float, "default": 10.0},
+    },
+    lines=lines,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -8,28 +8,31 @@ that period. `bound` holds for the plans that `exact` searches. A run writes its
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from itertools import product
 from statistics import median
 from typing import Any
 
 from downset import load_cluster, plan_pipeline
 from downset.pipelines.planners import PIPELINERS
-from experiments.rows import load_rows, save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
 from zoo import graph
 
-NAME = "pico_compare"
 NETWORKS: dict[str, dict[str, Any]] = {
     "vgg16": {"classifier": False}, "yolov2": {"passthrough": False}, "resnet34": {}, "squeezenet": {},
     "mobilenet_v3_large": {}, "inception_v3": {},
 }  # fmt: skip
+LARGE: dict[str, dict[str, Any]] = {"pnasnet_large": {}, "nasnet_large": {}}
+"""Networks whose chain takes minutes to find: only with `--networks`."""
 EXHAUSTIVE_S = 1.0
 """It would use any limit up."""
 CLUSTERS = ("pico_1mac", "pico_2mac", "pico_4mac", "pico_1mac_cell", "pico_2mac_cell", "pico_4mac_cell", "rpi_8")
 
 
-def row_of(network: str, cluster: str, seconds: float) -> dict[str, Any]:
-    model = graph(network, weights=False, **NETWORKS[network])
+def row_of(network: str, cluster: str, seconds: float) -> Row:
+    model = graph(network, weights=False, **(NETWORKS | LARGE)[network])
     plans = {}
     for method in PIPELINERS:
         limit_s = min(seconds, EXHAUSTIVE_S) if method == "exhaustive" else seconds
@@ -45,9 +48,9 @@ def row_of(network: str, cluster: str, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def medians(rows: Sequence[Row]) -> None:
     """Ratios by cluster, with the median over networks."""
-    networks = [name for name in NETWORKS if any(row["network"] == name for row in rows)]
+    networks = [name for name in NETWORKS | LARGE if any(row["network"] == name for row in rows)]
     print("\n| cluster | " + " | ".join(networks) + " | median |\n|" + "---|" * (len(networks) + 2))
     for cluster in CLUSTERS:
         own = {row["network"]: row for row in rows if row["cluster"] == cluster}
@@ -58,23 +61,25 @@ def show(rows: list[dict[str, Any]]) -> None:
     print("\nPeriods of `pico` and of the fastest device alone over `exact`'s.")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one network on two clusters, nothing written")
-    parser.add_argument("--networks", default=",".join(NETWORKS))
-    parser.add_argument("--clusters", default=",".join(CLUSTERS))
-    parser.add_argument("--limit", type=float, default=10.0, help="seconds for each search")
-    options = parser.parse_args()
+def rows(options: Namespace) -> Iterator[Row]:
     networks = ["squeezenet"] if options.quick else options.networks.split(",")
     clusters = CLUSTERS[:4:3] if options.quick else options.clusters.split(",")
-    rows = []
-    for network, cluster in product(networks, clusters):
-        rows.append(row_of(network, cluster, options.limit))
-        print(rows[-1], flush=True)
-        if not options.quick:
-            save_rows(NAME, rows, by=("network", "cluster"))
-    show(rows if options.quick else load_rows(NAME))
+    return (row_of(network, cluster, options.limit) for network, cluster in product(networks, clusters))
 
+
+EXPERIMENT = Experiment(
+    "pico_compare",
+    rows,
+    (*fields("network", "cluster", "proven"), *fields("bound_s", spec=".5f"), *fields(*PIPELINERS)),
+    key=("network", "cluster"),
+    quick="one network on two clusters, nothing written",
+    options={
+        "--networks": {"default": ",".join(NETWORKS)},
+        "--clusters": {"default": ",".join(CLUSTERS)},
+        "--limit": {"type": float, "default": 10.0, "help": "seconds for each search"},
+    },
+    after=medians,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

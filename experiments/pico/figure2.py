@@ -1,6 +1,6 @@
 """PICO's Figure 2: shares of computation and communication by layer of VGG16 and YOLOv2.
 
-    python -m experiments.pico.figure2
+    python -m experiments.pico.figure2 [--quick]
 
 Computation is MACs, communication the bytes of the layer's output. In numbers the paper states only the share of all
 convolutions: 99.19 % in VGG16, 99.59 % in YOLOv2; the rest is what its figure does not name (fully connected layers are
@@ -12,15 +12,16 @@ or normalisation reads).
 from __future__ import annotations
 
 import math
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 
 from downset import Graph, Op
 from downset.graph.cost import op_macs
-from experiments.rows import save_rows
+from experiments.frame import Experiment, fields, printed, run
+from experiments.rows import Row
 from zoo import graph
 
-NAME = "pico_figure2"
-PAPER = {"vgg16": 0.9919, "yolov2": 0.9959}
+PAPER = printed("pico_figure2")
 
 
 def other_operations(network: Graph, op: Op) -> int:
@@ -32,7 +33,7 @@ def other_operations(network: Graph, op: Op) -> int:
     return sum(math.prod(network.tensors[t].shape) for t in op.inputs if network.tensors[t].role == "activation")
 
 
-def layers(name: str) -> list[dict[str, Any]]:
+def layers(name: str) -> list[Row]:
     network = graph(name, weights=False)
     chosen = [op for op in network.ops if op.kind in ("Conv", "MaxPool", "AveragePool", "Gemm")]
     macs = sum(op_macs(network, op) for op in chosen)
@@ -47,7 +48,7 @@ def layers(name: str) -> list[dict[str, Any]]:
 
 
 def convolution_share(name: str) -> tuple[float, float]:
-    """Of MACs, and of MACs and all other operations together."""
+    """The share of convolutions in MACs, and in MACs and all other operations together."""
     network = graph(name, weights=False, batch_norm=name == "yolov2")
     convolutions = sum(op_macs(network, op) for op in network.ops if op.kind == "Conv")
     macs = sum(op_macs(network, op) for op in network.ops)
@@ -55,19 +56,24 @@ def convolution_share(name: str) -> tuple[float, float]:
     return convolutions / macs, convolutions / (macs + others)
 
 
-def main() -> None:
-    table = []
-    for name, paper in PAPER.items():
-        rows = layers(name)
-        table += rows
-        share, beside = convolution_share(name)
-        print(f"{name}: convolutions, paper {paper:.2%} | of MACs {share:.2%} | of all operations {beside:.2%}")
-        print("| layer | kind | computation | communication |")
-        print("|---|---|---|---|")
-        for row in rows:
-            print(f"| {row['layer']} | {row['kind']} | {row['computation']:.2%} | {row['communication']:.2%} |")
-    print("written:", save_rows(NAME, table))
+def rows(_options: Namespace) -> Iterator[Row]:
+    for paper in PAPER.rows:
+        yield from layers(paper["network"])
 
+
+def shares(_rows: Sequence[Row]) -> None:
+    for paper in PAPER.rows:
+        share, beside = convolution_share(paper["network"])
+        said = f"paper {paper['figure']:.2%} | of MACs {share:.2%} | of all operations {beside:.2%}"
+        print(f"{paper['network']}: convolutions, {said}")
+
+
+EXPERIMENT = Experiment(
+    "pico_figure2",
+    rows,
+    (*fields("network", "layer", "kind"), *fields("computation", "communication", spec=".2%")),
+    after=shares,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

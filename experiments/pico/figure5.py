@@ -1,6 +1,6 @@
 """PICO's Figure 5: MACs of VGG16's first layers, fused, on 1 to 8 devices: per device, and of all together.
 
-    python -m experiments.pico.figure5
+    python -m experiments.pico.figure5 [--quick]
 
 The paper prints curves without numbers: "performs well at the start, but when the numbers of fused layers or devices
 increase, the redundant calculation quickly grows". Equal row strips of the last fused layer, each device computing all
@@ -9,23 +9,23 @@ it needs from the input; the most loaded device, and the sum as a multiple of on
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 
 from downset.graph.cost import row_form, segment_macs
 from downset.graph.row_form import equal_strips
-from experiments.rows import save_rows
+from experiments.frame import Column, Experiment, fields, run, show_table
+from experiments.rows import Row
 from zoo import graph
 
-NAME = "pico_figure5"
 FUSED = (1, 2, 4, 6, 8, 10, 12, 14, 16, 18)
 DEVICES = (1, 2, 3, 4, 5, 6, 7, 8)
 
 
-def rows() -> list[dict[str, Any]]:
+def rows(_options: Namespace) -> Iterator[Row]:
     network = graph("vgg16", weights=False, classifier=False)
     form = row_form(network)
     layers = [index for index, op in enumerate(network.ops) if op.kind in ("Conv", "MaxPool")]
-    found = []
     for fused in FUSED:
         last = layers[fused - 1]
         ops, result = range(last + 1), network.ops[last].outputs[0]
@@ -33,26 +33,24 @@ def rows() -> list[dict[str, Any]]:
             strips = equal_strips(form.rows[result], devices)
             each = [segment_macs(form, ops, {result: strip}) for strip in strips]
             whole = segment_macs(form, ops, {result: (0, form.rows[result])})
-            found.append(
-                {"fused": fused, "devices": devices, "most_macs": max(each), "all_macs": sum(each), "whole_macs": whole}
-            )
-    return found
+            row = {"fused": fused, "devices": devices, "most_macs": max(each)}
+            yield row | {"all_macs": sum(each), "whole_macs": whole}
 
 
-def main() -> None:
-    table = rows()
-    by = {(row["fused"], row["devices"]): row for row in table}
-    head = "| fused layers | " + " | ".join(f"{devices} devices" for devices in DEVICES) + " |"
-    for title, cell in (
-        ("(a) GMACs of the most loaded device", lambda row: f"{row['most_macs'] / 1e9:.2f}"),
-        ("(b) GMACs of all, and the multiple of one device alone",
-         lambda row: f"{row['all_macs'] / 1e9:.2f} ({row['all_macs'] / row['whole_macs']:.2f})"),
-    ):  # fmt: skip
-        print(title, head, "|---" * (len(DEVICES) + 1) + "|", sep="\n")
-        for fused in FUSED:
-            print(f"| {fused} | " + " | ".join(cell(by[fused, devices]) for devices in DEVICES) + " |")
-    print("written:", save_rows(NAME, table))
+def tables(rows: Sequence[Row]) -> None:
+    by = {(row["fused"], row["devices"]): row for row in rows}
 
+    def columns(cell: Callable[[Row], str]) -> list[Column]:
+        return [(f"{count} devices", lambda row, count=count: cell(by[row["fused"], count])) for count in DEVICES]
+
+    lines = [{"fused": fused} for fused in FUSED]
+    most = columns(lambda row: f"{row['most_macs'] / 1e9:.2f}")
+    show_table((*fields("fused"), *most), lines, "(a) GMACs of the most loaded device, by fused layers")
+    every = columns(lambda row: f"{row['all_macs'] / 1e9:.2f} ({row['all_macs'] / row['whole_macs']:.2f})")
+    show_table((*fields("fused"), *every), lines, "(b) GMACs of all, and the multiple of one device alone")
+
+
+EXPERIMENT = Experiment("pico_figure5", rows, after=tables)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

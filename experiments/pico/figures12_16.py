@@ -19,21 +19,20 @@ coarser division than one unit a module would give that, but the paper does not 
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from downset import Graph, load_cluster, plan_pipeline, simulate
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import COMM, CommName
 from downset.pipelines.problem import SplitProblem
+from experiments.frame import Experiment, fields, printed, run
 from experiments.pico.setups import equal_cluster, network
-from experiments.rows import save_rows
+from experiments.rows import Row
 
-NAME = "pico_figures12_16"
 METHODS = ("layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact")
-PAPER_SPEEDUP = {("resnet34", "pico"): 6.8, ("inception_v3", "pico"): 6.5, ("resnet34", "blocks"): 5.0,
-                 ("inception_v3", "blocks"): 4.0}  # fmt: skip
-"""The most with eight devices, from section 6.2.2; "up to 5x" and "only 4x" with blocks."""
+PAPER = printed("pico_figure12")
 MODEL_LIMIT_S = 60.0
 
 
@@ -55,7 +54,9 @@ def speedups(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
                 row: dict[str, Any] = {"figure": 12, "comm": comm, "network": name, "ghz": ghz, "devices": count}
                 for method in ("blocks", "pico", "exact"):
                     row[method] = round(one / _plan(chains[method], cluster, method, comm).period_s, 3)
-                    row[f"paper_{method}"] = PAPER_SPEEDUP.get((name, method)) if count == 8 and ghz == 0.6 else None
+                    row[f"paper_{method}"] = (
+                        PAPER.figure(network=name, method=method) if count == 8 and ghz == 0.6 else None
+                    )
                 found.append(row)
     return found
 
@@ -116,47 +117,49 @@ def _plan(problem: SplitProblem, cluster: Any, method: str, comm: CommName) -> A
     return plan_pipeline(problem, cluster, method=method, comm=comm, time_limit_s=MODEL_LIMIT_S)
 
 
-def show(title: str, table: list[dict[str, Any]]) -> None:
-    print(f"\n{title}")
-    keys = [key for key in dict.fromkeys(key for row in table for key in row) if key != "figure"]
-    print("| " + " | ".join(keys) + " |\n|" + "---|" * len(keys))
-    for row in table:
-        cells = ["" if row.get(key) is None else str(row[key]) for key in keys]
-        for place, key in enumerate(keys):
-            if key.startswith("paper_") and row.get(key):
-                cells[place] += f" (ours {row[key.removeprefix('paper_')] / row[key]:.2f}x)"
-        print("| " + " | ".join(cells) + " |")
+FIGURES = {"12": speedups, "13": periods, "15": memory, "16": energy}
+KEY = ("figure", "comm", "network", "ghz", "devices", "method")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a few points, nothing written")
-    parser.add_argument("--comm", nargs="*", choices=COMM, default=COMM, help="models of time")
-    parser.add_argument("--figures", nargs="*", default=["12", "13", "15", "16"], help="13 is 13 and 14")
-    options = parser.parse_args()
-    everything = []
-    for title, make in (
-        ("Figure 12: speed-up over one device (paper: up to 6.8 and 6.5 with pieces, 5 and 4 with blocks)", speedups),
-        ("Figures 13 and 14: period in s (the paper: PICO best; CE beats LW, OFL beats EFL)", periods),
-        ("Figure 15: memory of a device in MB (paper: falls with devices; only PICO divides the weights)", memory),
-        ("Figure 16: energy in J a frame, simulated (paper: EFL most, PICO least)", energy),
-    ):  # fmt: skip
-        for comm in options.comm if any(number in title for number in options.figures) else ():
-            table = make(comm, quick=options.quick)
-            show(f"{title}; {comm}", table)
-            everything += table
-    for comm in options.comm:
-        own = [row for row in everything if "layerwise" in row and row["comm"] == comm]
-        best = [row["layerwise"] / row["pico"] for row in own]
-        if not best:
-            continue
-        print(
-            f"\nThroughput of pico over layerwise, {comm}: {min(best):.1f} to {max(best):.1f}x; the abstract: 1.8 to "
-            "6.8x"
-        )
-    if not options.quick:
-        print("written:", save_rows(NAME, everything, by=("figure", "comm", "network", "ghz", "devices", "method")))
+def rows(options: Namespace) -> Iterator[Row]:
+    for number, make in FIGURES.items():
+        for comm in options.comm if number in options.figures else ():
+            yield from make(comm, quick=options.quick)
 
+
+def results(row: Row) -> str:
+    """The figures of a row, and the paper's with ours over them."""
+    said = [f"{name} {value}" for name, value in row.items() if name not in KEY and not name.startswith("paper_")]
+    papers = {name: value for name, value in row.items() if name.startswith("paper_") and value}
+    beside = [f"{name} {value} (ours {row[name[6:]] / value:.2f}x)" for name, value in papers.items()]
+    return "; ".join(said + beside)
+
+
+def throughput(rows: Sequence[Row]) -> None:
+    print("""
+Figure 12: speed-up over one device (paper: up to 6.8 and 6.5 with pieces, 5 and 4 with blocks)
+Figures 13 and 14: period in s (the paper: PICO best; CE beats LW, OFL beats EFL)
+Figure 15: memory of a device in MB (paper: falls with devices; only PICO divides the weights)
+Figure 16: energy in J a frame, simulated (paper: EFL most, PICO least)""")
+    for comm in COMM:
+        best = [row["layerwise"] / row["pico"] for row in rows if "layerwise" in row and row["comm"] == comm]
+        if best:
+            said = f"Throughput of pico over layerwise, {comm}: {min(best):.1f} to {max(best):.1f}x"
+            print(f"{said}; the abstract: 1.8 to 6.8x")
+
+
+EXPERIMENT = Experiment(
+    "pico_figures12_16",
+    rows,
+    (*fields(*KEY), ("results", results)),
+    key=KEY,
+    quick="a few points, nothing written",
+    options={
+        "--comm": {"nargs": "*", "choices": COMM, "default": COMM, "help": "models of time"},
+        "--figures": {"nargs": "*", "default": list(FIGURES), "help": "13 is 13 and 14"},
+    },
+    after=throughput,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -10,9 +10,9 @@ leaders were searched by loads.
 
 from __future__ import annotations
 
-import argparse
 import time
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator
 
 from downset import load_cluster, plan_pipeline
 from downset.clusters.model import Cluster
@@ -20,27 +20,15 @@ from downset.errors import DownsetError
 from downset.graph.core import Graph
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.planners import PIPELINERS
-from experiments.rows import rest_of_rows, save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.pico.compare import CLUSTERS, NETWORKS
+from experiments.rows import Row
 from zoo import graph
 
-NAME = "pico_hand_over"
-NETWORKS: dict[str, dict[str, Any]] = {
-    "vgg16": {"classifier": False},
-    "yolov2": {"passthrough": False},
-    "resnet34": {},
-    "inception_v3": {},
-    "squeezenet": {},
-    "mobilenet_v3_large": {},
-}
-CLUSTERS = (
-    "pico_1mac", "pico_2mac", "pico_4mac", "pico_1mac_cell", "pico_2mac_cell", "pico_4mac_cell", "rpi_8",
-)  # fmt: skip
-BY = ("network", "cluster")
 
-
-def row(name: str, where: str, seconds: float) -> dict[str, Any]:
+def row_of(name: str, where: str, seconds: float) -> Row:
     network, cluster = graph(name, weights=False, **NETWORKS[name]), load_cluster(where)
-    found: dict[str, Any] = {"network": name, "cluster": where, "limit_s": seconds}
+    found: Row = {"network": name, "cluster": where, "limit_s": seconds}
     for topology in ("leader", "direct"):
         began = time.process_time()
         plan = plan_pipeline(network, cluster, topology=topology, time_limit_s=seconds)
@@ -56,47 +44,43 @@ def row(name: str, where: str, seconds: float) -> dict[str, Any]:
 
 
 def baseline_periods(network: Graph, cluster: Cluster) -> list[float]:
-    """Of the methods that have a plan."""
+    """Periods of the methods that have a plan; `exhaustive` would use any limit up."""
     found = []
     for method in PIPELINERS:
         if method != "exact":
+            limit_s = 1.0 if method == "exhaustive" else 10.0
             try:
-                found.append(plan_pipeline(network, cluster, method=method, time_limit_s=10.0).period_s)
+                found.append(plan_pipeline(network, cluster, method=method, time_limit_s=limit_s).period_s)
             except DownsetError:
                 continue
     return found
 
 
-def shown(row: dict[str, Any]) -> str:
-    gap = row["direct_s"] / row["direct_bound_s"] - 1
-    return (
-        f"| {row['network']} | {row['cluster']} | {row['least_baseline_s']:.4f} | {row['leader_s']:.4f} "
-        f"| {row['direct_s']:.4f} | {row['leader_s'] / row['direct_s']:.2f}x "
-        f"| {'proven' if row['direct_proven'] else f'{gap:.0%}'} | {row['leader_cpu_s']} | {row['direct_cpu_s']} |"
-    )
+def rows(options: Namespace) -> Iterator[Row]:
+    pairs = [(name, where) for name in options.networks for where in options.clusters]
+    for name, where in [("squeezenet", "pico_1mac")] if options.quick else pairs:
+        yield row_of(name, where, options.seconds)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one row now, the rest as recorded")
-    parser.add_argument("--seconds", type=float, default=60.0, help="limit for each search")
-    parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
-    parser.add_argument("--clusters", nargs="+", choices=CLUSTERS, default=list(CLUSTERS))
-    arguments = parser.parse_args()
-    print(
-        "| network | cluster | least baseline s | leader s | direct s | leader / direct | gap | CPU s | CPU s direct |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
-    pairs = [(name, where) for name in arguments.networks for where in arguments.clusters]
-    rows = []
-    for name, where in [("squeezenet", "pico_1mac")] if arguments.quick else pairs:
-        rows.append(row(name, where, arguments.seconds))
-        print(shown(rows[-1]), flush=True)
-        if not arguments.quick:
-            save_rows(NAME, rows, by=BY)
-    if arguments.quick:
-        print("\n".join(shown(one) for one in rest_of_rows(NAME, rows, by=BY)), "\nrecorded")
-
+EXPERIMENT = Experiment(
+    "pico_hand_over",
+    rows,
+    (
+        *fields("network", "cluster"),
+        *fields("least_baseline_s", "leader_s", "direct_s", spec=".4f"),
+        ("leader / direct", lambda row: f"{row['leader_s'] / row['direct_s']:.2f}x"),
+        ("gap", lambda row: "proven" if row["direct_proven"] else f"{row['direct_s'] / row['direct_bound_s'] - 1:.0%}"),
+        ("CPU s", "{leader_cpu_s}"),
+        ("CPU s direct", "{direct_cpu_s}"),
+    ),
+    key=("network", "cluster"),
+    quick="one row now, the rest as recorded",
+    options={
+        "--seconds": {"type": float, "default": 60.0, "help": "limit for each search"},
+        "--networks": {"nargs": "+", "choices": list(NETWORKS), "default": list(NETWORKS)},
+        "--clusters": {"nargs": "+", "choices": CLUSTERS, "default": list(CLUSTERS)},
+    },
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -1,4 +1,4 @@
-"""What exact planning is worth: periods of PICO's plans and exact ones on the paper's cluster and cost model.
+"""The gain of exact planning: periods of PICO's plans and exact ones on the paper's cluster and cost model.
 
     python -m experiments.pico.numbers [--quick]
 
@@ -13,10 +13,10 @@ evaluated on the cell.
 
 from __future__ import annotations
 
-import argparse
 import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 from downset import load_cluster, plan_pipeline
 from downset.clusters.model import Cluster, Device
@@ -25,10 +25,10 @@ from downset.pipelines.drafts import Drafted
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pico import pico
 from downset.pipelines.problem import SplitProblem
-from experiments.rows import save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
 from zoo import graph
 
-NAME = "pico_numbers"
 GOALS = {
     ("vgg16", "paper cluster, 1 MAC/cycle"): 1.2,
     ("vgg16", "paper cluster, 2 MAC/cycle"): 1.35,
@@ -58,8 +58,7 @@ def clusters(*, quick: bool) -> dict[str, Cluster]:
     return found
 
 
-def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[str, Any]]:
-    found = []
+def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row]:
     for network, problem in problems.items():
         for title, cluster in clusters(quick=quick).items():
             for comm in ("paper", "resources"):
@@ -71,17 +70,13 @@ def link_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[st
                 begin = time.process_time()
                 exact = plan_pipeline(problem, cluster, method="exact", comm=comm)
                 took = time.process_time() - begin
-                found.append(
-                    {
-                        "network": network, "cluster": title, "comm": comm,
-                        "pico_s": best.period_s, "pico_first_leads_s": other, "pico_other_ties_s": ties,
-                        "exact_s": exact.period_s,
-                        "bound_s": exact.evidence.bound, "proven": exact.evidence.proven, "note": exact.note,
-                        "cpu_s": round(took, 3), "goal": GOALS.get((network, title)) if comm == "paper" else None,
-                    }
-                )  # fmt: skip
-                print(line(found[-1]), flush=True)
-    return found
+                yield {
+                    "network": network, "cluster": title, "comm": comm,
+                    "pico_s": best.period_s, "pico_first_leads_s": other, "pico_other_ties_s": ties,
+                    "exact_s": exact.period_s,
+                    "bound_s": exact.evidence.bound, "proven": exact.evidence.proven, "note": exact.note,
+                    "cpu_s": round(took, 3), "goal": GOALS.get((network, title)) if comm == "paper" else None,
+                }  # fmt: skip
 
 
 def priced(problem: SplitProblem, cluster: Cluster, stages: Drafted) -> float:
@@ -91,8 +86,7 @@ def priced(problem: SplitProblem, cluster: Cluster, stages: Drafted) -> float:
     return found.period_s
 
 
-def cell_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[str, Any]]:
-    found = []
+def cell_rows(problems: dict[str, SplitProblem], *, quick: bool) -> Iterator[Row]:
     for network, problem in problems.items():
         for mac in (2,) if quick else (1, 2, 4):
             links, cell = load_cluster(f"pico_{mac}mac"), load_cluster(f"pico_{mac}mac_cell")
@@ -104,42 +98,41 @@ def cell_rows(problems: dict[str, SplitProblem], *, quick: bool) -> list[dict[st
             single = plan_pipeline(problem, cell, method="single").period_s
             begin = time.process_time()
             exact = plan_pipeline(problem, cell)
-            found.append(
-                {
-                    "network": network, "cluster": f"shared cell, {mac} MAC/cycle", "comm": "resources", "pico_s":
-                    periods[0], "pico_first_leads_s": periods[1], "pico_other_ties_s": periods[2],
-                    "single_s": single, "exact_s": exact.period_s, "bound_s": exact.evidence.bound,
-                    "proven": exact.evidence.proven, "note": exact.note,
-                    "cpu_s": round(time.process_time() - begin, 3), "goal": 2.0,
-                }
-            )  # fmt: skip
-            print(line(found[-1]), flush=True)
-    return found
+            yield {
+                "network": network, "cluster": f"shared cell, {mac} MAC/cycle", "comm": "resources", "pico_s":
+                periods[0], "pico_first_leads_s": periods[1], "pico_other_ties_s": periods[2],
+                "single_s": single, "exact_s": exact.period_s, "bound_s": exact.evidence.bound,
+                "proven": exact.evidence.proven, "note": exact.note,
+                "cpu_s": round(time.process_time() - begin, 3), "goal": 2.0,
+            }  # fmt: skip
 
 
-def line(row: dict[str, Any]) -> str:
-    goal = f">= {row['goal']:g}" if row["goal"] else ""
-    proof = "proven" if row["proven"] else f"bound {row['bound_s']:.3f}"
-    single = f"{row['single_s']:.3f}" if "single_s" in row else ""
-    keys = ("pico_s", "pico_first_leads_s", "pico_other_ties_s")
-    ratios = [f"{row[key] / row['exact_s']:.2f}" for key in keys]
-    found = [row["network"], row["cluster"], row["comm"], *(f"{row[key]:.3f}" for key in keys)]
-    found += [single, f"{row['exact_s']:.3f}", proof, *ratios, goal, str(row["cpu_s"])]
-    return "| " + " | ".join(found) + " |"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer clusters, nothing written")
-    options = parser.parse_args()
+def rows(options: Namespace) -> Iterator[Row]:
     problems = networks()
-    print("| network | cluster | comm | pico s | first leads | other ties | single s | exact s | proof | pico / exact "
-          "| first leads / exact | other ties / exact | goal | CPU s |")  # fmt: skip
-    print("|" + "---|" * 14)
-    rows = [*link_rows(problems, quick=options.quick), *cell_rows(problems, quick=options.quick)]
-    if not options.quick:
-        print("written:", save_rows(NAME, rows))
+    yield from link_rows(problems, quick=options.quick)
+    yield from cell_rows(problems, quick=options.quick)
 
+
+def over_exact(period: str) -> Callable[[Row], str]:
+    return lambda row: f"{row[period] / row['exact_s']:.2f}"
+
+
+PERIODS = {"pico": "pico_s", "first leads": "pico_first_leads_s", "other ties": "pico_other_ties_s"}
+EXPERIMENT = Experiment(
+    "pico_numbers",
+    rows,
+    (
+        *fields("network", "cluster", "comm"),
+        *((f"{title} s", f"{{{period}:.3f}}") for title, period in PERIODS.items()),
+        *fields("single_s", "exact_s", spec=".3f"),
+        ("proof", lambda row: "proven" if row["proven"] else f"bound {row['bound_s']:.3f}"),
+        *((f"{title} / exact", over_exact(period)) for title, period in PERIODS.items()),
+        ("goal", lambda row: f">= {row['goal']:g}" if row["goal"] else None),
+        ("CPU s", "{cpu_s}"),
+    ),
+    key=("network", "cluster", "comm"),
+    quick="fewer clusters, nothing written",
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -12,11 +12,10 @@ device's own MACs.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from downset import load_cluster
 from downset.clusters.model import Cluster
@@ -25,11 +24,10 @@ from downset.pipelines.early_fused import grid_of
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.paper_timing import TimedStage, stage_of
 from downset.pipelines.problem import SplitProblem
+from experiments.frame import Experiment, fields, run
 from experiments.pico.setups import network
 from experiments.pico.table5 import PAPER
-from experiments.rows import save_rows
-
-NAME = "pico_redundancy"
+from experiments.rows import Row
 
 
 def grid_block(problem: SplitProblem, start: int, stop: int, devices: int) -> Split | None:
@@ -54,7 +52,7 @@ def redundancy(stage: TimedStage) -> list[float]:
     return found
 
 
-def early(problem: SplitProblem, cluster: Cluster, name: str) -> list[dict[str, Any]]:
+def early(problem: SplitProblem, cluster: Cluster, name: str) -> list[Row]:
     found = []
     for fused in range(1, problem.cuts + 1):
         block = grid_block(problem, 0, fused, len(cluster.devices))
@@ -64,7 +62,7 @@ def early(problem: SplitProblem, cluster: Cluster, name: str) -> list[dict[str, 
     return found
 
 
-def optimal(problem: SplitProblem, cluster: Cluster, name: str) -> list[dict[str, Any]]:
+def optimal(problem: SplitProblem, cluster: Cluster, name: str) -> list[Row]:
     found = []
     for scale in (1.0, 0.5, 0.25, 0.1):
         slower = tuple(replace(device, mac_per_s=device.mac_per_s * scale) for device in cluster.devices)
@@ -96,28 +94,31 @@ def average(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 2)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="VGG16 only, nothing written")
-    options = parser.parse_args()
-    table: list[dict[str, Any]] = []
-    print("| network | method | layers fused, or MAC a cycle: blocks end behind | by device | average |")
-    print("|" + "---|" * 5)
+def rows(options: Namespace) -> Iterator[Row]:
     for name in ("vgg16",) if options.quick else ("vgg16", "yolov2"):
         model, cluster = network(name), load_cluster("pico_1mac")
         problem = split_problem(model, block_units(model))
-        for key, short, make in (("early_fused", "EFL", early), ("optimal_fused", "OFL", optimal)):
-            printed = list(PAPER[name, key][1])
-            print(f"| {name} | {short} | the paper | {printed[:-1]} | {printed[-1]} |")
+        for method, make in (("early_fused", early), ("optimal_fused", optimal)):
+            table = {"network": name, "method": method, "quantity": "redundancy"}
+            paper = {"paper": PAPER.figure("by_device", **table), "paper_average": PAPER.figure("average", **table)}
             for row in make(problem, cluster, name):
-                row["ours_average"] = average(row["ours"])
-                row["paper"], row["paper_average"] = printed[:-1], printed[-1]
-                what = row.get("fused") or f"{row['mac_per_cycle']:g}: {row['blocks']}"
-                print(f"| {name} | {short} | {what} | {row['ours']} | {row['ours_average']} |", flush=True)
-                table.append(row)
-    if not options.quick:
-        print("written:", save_rows(NAME, table))
+                yield row | {"ours_average": average(row["ours"])} | paper
 
+
+EXPERIMENT = Experiment(
+    "pico_redundancy",
+    rows,
+    (
+        *fields("network", "method"),
+        ("layers fused, or MAC a cycle: blocks end behind",
+         lambda row: str(row.get("fused") or f"{row['mac_per_cycle']:g}: {row['blocks']}")),
+        ("by device: paper", "{paper}"),
+        ("ours", "{ours}"),
+        ("average: paper", "{paper_average}"),
+        ("ours", "{ours_average}"),
+    ),
+    quick="VGG16 only, nothing written",
+)  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -13,13 +13,13 @@ a plan below it has several blocks a stage, halo exchange or tiles.
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
+from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from random import Random
-from typing import Any
 
 from downset import load_cluster
 from downset.clusters.model import Cluster, Device, Link
@@ -28,11 +28,11 @@ from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.network import block_units, pipeline_units, split_problem
 from downset.pipelines.planners import exact as plan_exact
 from downset.pipelines.problem import SplitProblem, chain_problem
+from experiments.frame import Experiment, fields, run
 from experiments.pico.setups import network
-from experiments.rows import save_rows
+from experiments.rows import Row
 from zoo import graph
 
-NAME = "pico_speed"
 SPEEDS = (2.2e9, 1.5e9, 1.2e9, 0.8e9)
 KINDS = {
     "links": {"kind": "links", "overlap": False},
@@ -73,7 +73,7 @@ def devices(name: str) -> tuple[Device, ...]:
     return tuple(Device(f"d{k:02}", SPEEDS[k // 4]) for k in range(16))
 
 
-def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> dict[str, Any]:
+def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> Row:
     network = replace(load_cluster("pico_1mac").network, **KINDS[kind])
     if kind.startswith("pairs"):
         random = Random(5)
@@ -97,32 +97,34 @@ def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> dict[st
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="VGG16 on eight devices, nothing written")
-    options = parser.parse_args()
-    rows = []
-    print("| network | cuts | devices | kind | period s | proof | search CPU s | plan CPU s |")
-    print("|" + "---|" * 8)
+def rows(options: Namespace) -> Iterator[Row]:
     for name, problem in problems(quick=options.quick).items():
         for members in ("8 of 4 types",) if options.quick else ("8 of 4 types", "8 distinct", "16 of 4 types"):
             for kind in KINDS:
-                if kind.startswith("pairs") and members != "8 distinct":
-                    continue
-                row = row_of(name, problem, members, kind)
-                rows.append(row)
-                gap = 1 - row["bound_s"] / row["period_s"]
-                proof = "proven" if row["proven"] else f"within {math.ceil(gap * 1000) / 10} %"
-                if not row["proven"] and row["period_s"] < row["searched_s"]:
-                    proof += f" (one block a stage: {row['searched_s']:.4f}, proven)"
-                print(
-                    f"| {name} | {row['cuts']} | {members} | {kind} | {row['period_s']:.4f} | {proof} | "
-                    f"{row['search_cpu_s']:.2f} | {row['plan_cpu_s']:.2f} |",
-                    flush=True,
-                )
-    if not options.quick:
-        print("written:", save_rows(NAME, rows))
+                if not kind.startswith("pairs") or members == "8 distinct":
+                    yield row_of(name, problem, members, kind)
 
+
+def proof(row: Row) -> str:
+    if row["proven"]:
+        return "proven"
+    gap = f"within {math.ceil((1 - row['bound_s'] / row['period_s']) * 1000) / 10} %"
+    alone = row["period_s"] < row["searched_s"]
+    return gap + (f" (one block a stage: {row['searched_s']:.4f}, proven)" if alone else "")
+
+
+EXPERIMENT = Experiment(
+    "pico_speed",
+    rows,
+    (
+        *fields("network", "cuts", "devices", "kind"),
+        *fields("period_s", spec=".4f"),
+        ("proof", proof),
+        *fields("search_cpu_s", "plan_cpu_s", spec=".2f"),
+    ),
+    key=("network", "devices", "kind"),
+    quick="VGG16 on eight devices, nothing written",
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

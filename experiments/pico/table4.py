@@ -17,24 +17,21 @@ inside the blocks, which are functions and not modules in torchvision.
 
 from __future__ import annotations
 
-import argparse
 import time
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator
+from operator import itemgetter
 
 from downset.graph.width import width
 from downset.lattice import bits, lists
 from downset.pipelines.pieces.divided import divided_pieces
 from downset.pipelines.pieces.problem import PieceProblem, piece_problem
 from downset.pipelines.pieces.search import pieces
-from experiments.rows import load_rows, save_rows
+from experiments.frame import Experiment, beside, fields, printed, run
+from experiments.rows import Row
 from zoo import graph
 
-NAME = "pico_table4"
-PAPER = {
-    "vgg16": (19, 1, 19, "0.10 s"), "squeezenet1_0": (30, 2, 29, "0.14 s"), "resnet34": (38, 2, 21, "0.28 s"),
-    "mobilenet_v3_large": (96, 3, 31, "0.79 s"), "inception_v3": (99, 4, 38, "3.01 s"),
-    "nasnet_a_large": (570, 8, None, "> 5 h"), "nasnet_a_large in 8 parts": (570, 8, 34, "1.9 h"),
-}  # fmt: skip
+PAPER = printed("pico_table4")
 
 
 def layer_width(problem: PieceProblem) -> int:
@@ -49,7 +46,7 @@ def layer_width(problem: PieceProblem) -> int:
     return width(lists([before[v] for v in number]))
 
 
-def row(name: str, seconds: float) -> dict[str, Any]:
+def row_of(name: str, seconds: float) -> Row:
     base, _, rest = name.partition(" ")
     problem = piece_problem(graph(base, weights=False))
     cpu = time.process_time()
@@ -65,33 +62,31 @@ def row(name: str, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the small networks; the others as recorded")
-    parser.add_argument("--seconds", type=float, default=240.0, help="limit for each network")
-    arguments = parser.parse_args()
-    recorded = {found["network"]: found for found in load_rows(NAME)}
-    print("| network | n paper, ours | w paper, ours | pieces paper, its ties, ours | max C, bound (MMACs) | proven "
-          "| time paper, ours (CPU) | states |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|")
-    table = []
-    for name, (layers, wide, count, duration) in PAPER.items():
-        old = arguments.quick and name.startswith("nasnet")
-        if old and name not in recorded:
-            continue
-        found = recorded[name] if old else row(name, arguments.seconds)
-        table.append(found)
-        print(
-            f"| {name}{' (recorded)' if old else ''} | {layers}, {found['n']} | {wide}, {found['w']} "
-            f"| {count or 'NaN'}, {found['pieces_first'] or '-'}, {found['pieces']} "
-            f"| {found['max_macs'] / 1e6:.3f}, {found['bound_macs'] / 1e6:.3f} "
-            f"| {'yes' if found['proven'] else 'no'}{'' if found['ties_settled'] else ', ties open'} "
-            f"| {duration}, {found['seconds']:.4f} s ({found['cpu_seconds']:.4f} s) | {found['states']} |",
-            flush=True,
-        )
-    if not arguments.quick:
-        print("written:", save_rows(NAME, table))
+def rows(options: Namespace) -> Iterator[Row]:
+    for name in (paper["network"] for paper in PAPER.rows):
+        if not options.quick or not name.startswith("nasnet"):
+            yield row_of(name, options.seconds)
 
+
+EXPERIMENT = Experiment(
+    "pico_table4",
+    rows,
+    (
+        *fields("network"),
+        *beside(PAPER.of("n", "network"), itemgetter("n"), of="n"),
+        *beside(PAPER.of("w", "network"), itemgetter("w"), of="w"),
+        *beside(PAPER.of("pieces", "network"), itemgetter("pieces_first"), of="pieces by its ties"),
+        *fields("pieces"),
+        ("max C, bound (MMACs)", lambda row: f"{row['max_macs'] / 1e6:.3f}, {row['bound_macs'] / 1e6:.3f}"),
+        ("proven", lambda row: ("yes" if row["proven"] else "no") + ("" if row["ties_settled"] else ", ties open")),
+        ("time, paper", PAPER.of("time", "network")),
+        ("ours (CPU)", "{seconds:.4f} s ({cpu_seconds:.4f} s)"),
+        *fields("states"),
+    ),
+    key=("network",),
+    quick="the small networks; the others as recorded",
+    options={"--seconds": {"type": float, "default": 240.0, "help": "limit for each network"}},
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -12,33 +12,24 @@ and of hours: > 1h must be meant.
 
 from __future__ import annotations
 
-import argparse
 import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import Any
 
 from downset import Cluster, Pipeline, plan_pipeline
 from downset.pipelines.paper_timing import COMM, CommName
 from downset.pipelines.problem import SplitProblem
+from experiments.frame import Experiment, printed, run
 from experiments.pico.setups import equal_cluster, hetero_cluster, loads, synthetic
-from experiments.rows import load_rows, save_rows
+from experiments.rows import Row
 
-NAME = "pico_tables6_7"
-GRAPHS = {
-    (2, 4, 4): "1.58s", (2, 8, 6): "18.23s", (3, 12, 4): "11.96m", (3, 12, 6): "45.24m", (3, 12, 8): "> 1s (sic)",
-    (4, 20, 4): "> 1h", (4, 20, 6): "> 1h",
-}  # fmt: skip
-CHAINS = {
-    (4, 4): "< 1s", (8, 4): "1.62s", (12, 4): "3.84s", (16, 4): "11.27s", (8, 6): "4.35m", (10, 6): "12.28m",
-    (12, 6): "> 1h", (8, 8): "> 1h",
-}  # fmt: skip
+GRAPHS, CHAINS = printed("pico_table6"), printed("pico_table7")
 FREQUENCIES_GHZ = (1.2, 0.8, 0.6)
 
 
-def row_of(
-    title: str, problem: SplitProblem, cluster: Cluster, paper: str, comm: CommName, limit_s: float
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"case": title, "comm": comm, "paper_bfs": paper, "paper_pico": "< 1s", "limit_s": limit_s}
+def row_of(title: str, problem: SplitProblem, cluster: Cluster, paper: str, comm: CommName, limit_s: float) -> Row:
+    row: Row = {"case": title, "comm": comm, "paper_bfs": paper, "paper_pico": "< 1s", "limit_s": limit_s}
     for method in ("pico", "exact", "exhaustive"):
         begin = time.process_time()
         plan = plan_pipeline(problem, cluster, method=method, comm=comm, time_limit_s=limit_s)
@@ -64,61 +55,61 @@ def _averages(plan: Pipeline) -> dict[str, float]:
     }
 
 
-def line(row: dict[str, Any], mark: str = "") -> str:
-    def planned(method: str) -> str:
+def rows(options: Namespace) -> Iterator[Row]:
+    some = 2 if options.quick else None
+    for comm, graph in product(options.comm, GRAPHS.rows[:some]):
+        problem, cluster = synthetic(graph["branches"], graph["layers"]), equal_cluster(graph["devices"], 1.0)
+        yield row_of(graph["case"], problem, cluster, graph["time"], comm, options.limit)
+    for comm, chain in product(options.comm, CHAINS.rows[:some]):
+        cluster = hetero_cluster(tuple(FREQUENCIES_GHZ[k % 3] for k in range(chain["devices"])))
+        yield row_of(chain["case"], synthetic(1, chain["layers"]), cluster, chain["time"], comm, options.limit)
+
+
+def planned(method: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
         found = row[method]
         return f"{found['cpu_s']:.2f}" if found["finished"] else f"> {row['limit_s']:g} (limit)"
 
-    periods = " | ".join(f"{row[m]['period_s']:.4f}" for m in ("pico", "exact", "exhaustive"))
-    used = " | ".join(
-        f"{row[m]['utilisation']:.1%} / {row[m]['redundancy']:.1%}" for m in ("pico", "exact", "exhaustive")
-    )
-    return (
-        f"| {row['case']}{mark}, {row['comm']} | {row['paper_pico']} | {planned('pico')} | {planned('exact')} "
-        f"| {row['paper_bfs']} | {planned('exhaustive')} | {periods} | {used} |"
-    )
+    return cell
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two of each, nothing written")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each search")
-    options = parser.parse_args()
-    limits = {options.limit} | ({row["limit_s"] for row in load_rows(NAME)} if options.quick else set())
-    said = " or ".join(f"{limit:g}" for limit in sorted(limits))
-    print(f"Searches are stopped after {said} s: `> … (limit)`, with the best period found until then.\n")
-    print("| case | paper PICO | pico CPU s | exact CPU s | paper BFS | exhaustive CPU s | period: pico | exact "
-          "| exhaustive | utilisation / redundancy: pico | exact | exhaustive |")  # fmt: skip
-    print("|" + "---|" * 12)
-    table = []
-    some = 2 if options.quick else None
-    for comm, ((branches, layers, devices), paper) in product(COMM, list(GRAPHS.items())[:some]):
-        title = f"graph ({branches}, {layers}, {devices})"
-        problem, cluster = synthetic(branches, layers), equal_cluster(devices, 1.0)
-        table.append(row_of(title, problem, cluster, paper, comm, options.limit))
-        print(line(table[-1]), flush=True)
-    for comm, ((layers, devices), paper) in product(COMM, list(CHAINS.items())[:some]):
-        cluster = hetero_cluster(tuple(FREQUENCIES_GHZ[k % 3] for k in range(devices)))
-        title = f"chain ({layers}, {devices})"
-        table.append(row_of(title, synthetic(1, layers), cluster, paper, comm, options.limit))
-        print(line(table[-1]), flush=True)
+def by_device(rows: Sequence[Row]) -> None:
+    print("`> … (limit)`: stopped there, with the best period found until then.")
     print(
         "\nFigures 17 and 18: utilisation by device; the paper: about 95 % (BFS) and 90 % (PICO) for the graph; for the"
     )
     print("chain up to 99 % but one of 85 % (BFS), 90-95 % for the fastest and 84.5 % for the others (PICO)")
-    for row in table:
-        if row["case"] in ("graph (3, 12, 6)", "chain (10, 6)"):
-            for method in ("pico", "exact", "exhaustive"):
-                print(
-                    f"  {row['case']}, {row['comm']}, {method}: {', '.join(f'{u:.0%}' for u in row[method]['devices'])}"
-                )
-    if not options.quick:
-        print("written:", save_rows(NAME, table))
-    else:
-        for row in load_rows(NAME):
-            if (row["case"], row["comm"]) not in {(found["case"], found["comm"]) for found in table}:
-                print(line(row, " recorded"))
+    for row in rows:
+        for method in METHODS if row["case"] in ("graph (3, 12, 6)", "chain (10, 6)") else ():
+            used = ", ".join(f"{share:.0%}" for share in row[method]["devices"])
+            print(f"  {row['case']}, {row['comm']}, {method}: {used}")
 
+
+METHODS = ("pico", "exact", "exhaustive")
+EXPERIMENT = Experiment(
+    "pico_tables6_7",
+    rows,
+    (
+        ("case", "{case}, {comm}"),
+        ("paper PICO", "{paper_pico}"),
+        ("pico CPU s", planned("pico")),
+        ("exact CPU s", planned("exact")),
+        ("paper BFS", "{paper_bfs}"),
+        ("exhaustive CPU s", planned("exhaustive")),
+        *((f"period: {method}", f"{{{method}[period_s]:.4f}}") for method in METHODS),
+        *(
+            (f"utilisation / redundancy: {method}", f"{{{method}[utilisation]:.1%}} / {{{method}[redundancy]:.1%}}")
+            for method in METHODS
+        ),
+    ),
+    key=("case", "comm"),
+    quick="two of each, nothing written",
+    options={
+        "--limit": {"type": float, "default": 60.0, "help": "seconds for each search"},
+        "--comm": {"nargs": "*", "choices": COMM, "default": COMM, "help": "models of time"},
+    },
+    after=by_device,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

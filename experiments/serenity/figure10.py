@@ -16,18 +16,18 @@ only, so that nothing can be rewritten there.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-from typing import Any
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 
 from downset import Graph, lifetimes, plan_arena, plan_order, plan_together
-from experiments.rows import rest_of_rows, save_rows
-from experiments.serenity.subjects import ROUNDED, available, geometric_mean, ratio, rewritten, whole_networks
+from experiments.frame import Experiment, beside, fields, printed, run, show_table
+from experiments.rows import Row
+from experiments.serenity.subjects import ROUNDED, available, geometric_mean, rewritten, whole_networks
 
-NAME = "serenity_figure10"
-PAPER = {"dp": 1.68, "rewriting": 1.86}
+PAPER = printed("serenity_figure10")
 WHOLE = "whole"
-COLUMNS = ("file", "kahn", "dp", "rewriting", "together")
+ORDERS = ("file", "kahn", "dp", "rewriting", "together")
 
 
 def placed(graph: Graph, steps: Sequence[int], memory: str, method: str, time_limit_s: float = 10.0) -> int:
@@ -36,9 +36,9 @@ def placed(graph: Graph, steps: Sequence[int], memory: str, method: str, time_li
     return plan_arena(records, method=method, time_limit_s=time_limit_s).arena_bytes
 
 
-def row_of(name: str, graph: Graph, memory: str, time_limit_s: float) -> dict[str, Any]:
+def row_of(name: str, graph: Graph, memory: str, time_limit_s: float) -> Row:
     split = rewritten(graph, memory)
-    row: dict[str, Any] = {"cell": name, "memory": memory, "operators": len(graph.ops), "rewritten": len(split.ops)}
+    row: Row = {"cell": name, "memory": memory, "operators": len(graph.ops), "rewritten": len(split.ops)}
     for column, subject, method in (
         ("file", graph, "file"),
         ("kahn", graph, "kahn"),
@@ -58,40 +58,47 @@ def row_of(name: str, graph: Graph, memory: str, time_limit_s: float) -> dict[st
     return row
 
 
-def print_table(table: list[dict[str, Any]]) -> None:
-    print(f"| cell | memory | operators | {' | '.join(COLUMNS)} | file / dp | file / rewriting | file / together |")
-    print("|" + "---|" * 11)
-    for row in table:
-        sizes = " | ".join(f"{row[column]:,}" for column in COLUMNS)
-        gains = " | ".join(f"{row['file'] / row[column]:.2f}x" for column in COLUMNS[2:])
-        print(f"| {row['cell']} | {row['memory']} | {row['operators']} -> {row['rewritten']} | {sizes} | {gains} |")
-    print("\n| mean of | memory | from | to | paper | ours | ratio |")
-    print("|---|---|---|---|---|---|---|")
-    cells = [row for row in table if not row["cell"].startswith(WHOLE)]
+def rows(options: Namespace) -> Iterator[Row]:
+    limit_s = 0.5 if options.quick else 10.0
+    for name, graph in available().items():
+        for memory in ("serenity", "live"):
+            yield row_of(name, graph, memory, limit_s)
+    for name, graph in {} if options.quick else whole_networks().items():
+        yield row_of(f"{WHOLE} {name}", graph, "live", limit_s)
+
+
+def means(table: Sequence[Row]) -> None:
+    found: list[Row] = []
     for memory in ("serenity", "live"):
         for group in ("", "SwiftNet"):
-            rows = [row for row in cells if row["memory"] == memory and row["cell"].startswith(group)]
-            for column in COLUMNS[2:] if rows else ():
-                mean = geometric_mean(row["file"] / row[column] for row in rows)
-                paper = PAPER.get(column) if not group else None
-                label = f"{len(rows)} {group} cells" if group else f"{len(rows)} cells"
-                print(f"| {label} | {memory} | file | {column} | {paper or '-'} | {mean:.2f} | {ratio(paper, mean)} |")
+            cells = [row for row in table if row["memory"] == memory and row["cell"].startswith(group)]
+            cells = [row for row in cells if not row["cell"].startswith(WHOLE)]
+            for order in ORDERS[2:] if cells else ():
+                mean = geometric_mean(row["file"] / row[order] for row in cells)
+                paper = None if group else PAPER.figure(order=order)
+                label = f"{len(cells)} {group} cells" if group else f"{len(cells)} cells"
+                found.append({"of": label, "memory": memory, "to": order, "paper": paper, "ours": mean})
+    figures = beside(itemgetter("paper"), itemgetter("ours"), ".2f")
+    show_table((("mean of", "{of}"), *fields("memory"), ("from", "file"), *fields("to"), *figures), found)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="half a second a plan, nothing written")
-    options = parser.parse_args()
-    cells = available()
-    limit_s = 0.5 if options.quick else 10.0
-    table = [row_of(name, graph, memory, limit_s) for name, graph in cells.items() for memory in ("serenity", "live")]
-    if not options.quick:
-        table += [row_of(f"{WHOLE} {name}", graph, "live", limit_s) for name, graph in whole_networks().items()]
-    absent = [{**row, "cell": f"{row['cell']} recorded"} for row in rest_of_rows(NAME, table, by=["cell"])]
-    print_table(table + absent)
-    if not options.quick and not absent:
-        print("written:", save_rows(NAME, table))
+def gain(order: str) -> Callable[[Row], str]:
+    return lambda row: f"{row['file'] / row[order]:.2f}x"
 
+
+EXPERIMENT = Experiment(
+    "serenity_figure10",
+    rows,
+    (
+        *fields("cell", "memory"),
+        ("operators", "{operators} -> {rewritten}"),
+        *fields(*ORDERS, spec=","),
+        *((f"file / {order}", gain(order)) for order in ORDERS[2:]),
+    ),
+    key=("cell", "memory"),
+    quick="half a second a plan, no whole networks, nothing written",
+    after=means,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

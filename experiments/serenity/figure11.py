@@ -13,36 +13,35 @@ sums over all cells, which counts `gone` cells too.
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 
 from downset import Graph, plan_order
 from downset.memory.traffic import off_chip_traffic
-from experiments.rows import rest_of_rows, save_rows
-from experiments.serenity.subjects import available, geometric_mean, ratio, rewritten
+from experiments.frame import Experiment, beside, fields, printed, run, show_table
+from experiments.rows import Row
+from experiments.serenity.subjects import available, geometric_mean, rewritten
 
-NAME = "serenity_figure11"
 SIZES_BYTES = tuple(kilobytes * 1024 for kilobytes in (32, 64, 128, 256))
 BLOCKS = {"256 B blocks": 256, "whole tensors": None}
-PAPER = {256 * 1024: 1.76}
-COLUMNS = ("file", "dp", "rewriting")
+PAPER = printed("serenity_figure11")
+ORDERS = ("file", "dp", "rewriting")
 
 
-def rows_of(name: str, graph: Graph, units: dict[str, int | None]) -> list[dict[str, Any]]:
+def rows_of(name: str, graph: Graph, units: dict[str, int | None]) -> Iterator[Row]:
     split = rewritten(graph, "live")
     orders = {
         "file": (graph, plan_order(graph, method="file").steps),
         "dp": (graph, plan_order(graph).steps),
         "rewriting": (split, plan_order(split).steps),
     }
-    found = []
     for unit, block_bytes in units.items():
         for size in SIZES_BYTES:
-            row: dict[str, Any] = {"cell": name, "unit": unit, "on_chip": size}
+            row: Row = {"cell": name, "unit": unit, "on_chip": size}
             for column, (subject, steps) in orders.items():
                 row[column] = off_chip_traffic(subject, steps, size, block_bytes=block_bytes).total_bytes
-            found.append(row)
-    return found
+            yield row
 
 
 def gain(before: int, after: int) -> str:
@@ -51,42 +50,48 @@ def gain(before: int, after: int) -> str:
     return f"{before / after:.2f}x" if after else "gone"
 
 
-def print_table(table: list[dict[str, Any]]) -> None:
-    print("| cell | unit | on chip | file | dp | rewriting | file / dp | file / rewriting |\n" + "|---" * 8 + "|")
-    for row in table:
-        sizes = " | ".join(f"{row[column]:,}" for column in COLUMNS)
-        gains = " | ".join(gain(row["file"], row[column]) for column in COLUMNS[1:])
-        print(f"| {row['cell']} | {row['unit']} | {row['on_chip'] // 1024} KB | {sizes} | {gains} |")
-    print(
-        "\n| unit | on chip | to | fits | gone | paper | mean of ratios | ratio | ratio of sums |\n" + "|---" * 9 + "|"
-    )
+def gain_of(order: str) -> Callable[[Row], str]:
+    return lambda row: gain(row["file"], row[order])
+
+
+def rows(options: Namespace) -> Iterator[Row]:
+    units = {"whole tensors": None} if options.quick else BLOCKS
+    for name, graph in available().items():
+        yield from rows_of(name, graph, units)
+
+
+def means(table: Sequence[Row]) -> None:
+    found: list[Row] = []
     for unit in dict.fromkeys(row["unit"] for row in table):
         for size in SIZES_BYTES:
-            rows = [row for row in table if row["unit"] == unit and row["on_chip"] == size and row["file"]]
-            fits = sum(row["unit"] == unit and row["on_chip"] == size for row in table) - len(rows)
-            for column in COLUMNS[1:] if rows else ():
-                both = [row["file"] / row[column] for row in rows if row[column]]
-                mean = geometric_mean(both) if both else None
-                paper = PAPER.get(size)
-                left = sum(row[column] for row in rows)
-                sums = f"{sum(row['file'] for row in rows) / left:.2f}" if left else "-"
-                print(
-                    f"| {unit} | {size // 1024} KB | {column} | {fits} | {len(rows) - len(both)} | {paper or '-'} "
-                    f"| {f'{mean:.2f}' if mean else '-'} | {ratio(paper, mean)} | {sums} |"
-                )
+            cells = [row for row in table if row["unit"] == unit and row["on_chip"] == size]
+            rows = [row for row in cells if row["file"]]
+            for order in ORDERS[1:] if rows else ():
+                both = [row["file"] / row[order] for row in rows if row[order]]
+                left = sum(row[order] for row in rows)
+                mean = {"unit": unit, "on_chip": size, "to": order, "paper": PAPER.figure(on_chip=size)}
+                mean |= {"fits": len(cells) - len(rows), "gone": len(rows) - len(both)}
+                mean |= {"mean": geometric_mean(both) if both else None}
+                found.append(mean | {"sums": sum(row["file"] for row in rows) / left if left else None})
+    paper, ours, ratio = beside(itemgetter("paper"), itemgetter("mean"), ".2f")
+    where = (*fields("unit"), ON_CHIP, *fields("to", "fits", "gone"))
+    show_table((*where, paper, ("mean of ratios", ours[1]), ratio, ("ratio of sums", "{sums:.2f}")), found)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="whole tensors only, nothing written")
-    options = parser.parse_args()
-    units = {"whole tensors": None} if options.quick else BLOCKS
-    table = [row for name, graph in available().items() for row in rows_of(name, graph, units)]
-    absent = [{**row, "cell": f"{row['cell']} recorded"} for row in rest_of_rows(NAME, table, by=["cell"])]
-    print_table(table + absent)
-    if not options.quick and not absent:
-        print("written:", save_rows(NAME, table))
-
+ON_CHIP = ("on chip", lambda row: f"{row['on_chip'] // 1024} KB")
+EXPERIMENT = Experiment(
+    "serenity_figure11",
+    rows,
+    (
+        *fields("cell", "unit"),
+        ON_CHIP,
+        *fields(*ORDERS, spec=","),
+        *((f"file / {order}", gain_of(order)) for order in ORDERS[1:]),
+    ),
+    key=("cell", "unit", "on_chip"),
+    quick="whole tensors only, nothing written",
+    after=means,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -11,26 +11,20 @@ arenas: `of equal peak` gives the range over others found by a seeded walk, and 
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 
 from downset import Graph, Record, plan_arena, plan_order
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.orders.alternatives import alternatives
-from experiments.rows import FOLDER, load_rows, save_rows
-from experiments.serenity.subjects import CELLS_OF_THE_PAPER, ROUNDED, ratio, rewritten
+from experiments.frame import Experiment, beside, printed, run
+from experiments.rows import FOLDER, Row
+from experiments.serenity.subjects import CELLS_OF_THE_PAPER, ROUNDED, rewritten
 from experiments.serenity.swiftnet import MODEL
 
 NAME = "serenity_figure12"
 DRAWING = FOLDER / f"{NAME}.svg"
-PAPER_KB = {
-    ("with the allocator", "file order, live"): 551.0,
-    ("with the allocator", "order"): 250.9,
-    ("with the allocator", "order + rewriting"): 225.8,
-    ("without the allocator", "order"): 200.7,
-    ("without the allocator", "order + rewriting"): 188.2,
-}
+PAPER = printed("serenity_figure12")
 
 
 def arena_over_time(records: tuple[Record, ...], steps: int) -> list[int]:
@@ -40,12 +34,12 @@ def arena_over_time(records: tuple[Record, ...], steps: int) -> list[int]:
     return [max((end for r, end in ends if r.start <= step < r.stop), default=0) for step in range(steps)]
 
 
-def series_of(what: str, graph: Graph, steps: tuple[int, ...], memory: str, orders: int) -> list[dict[str, Any]]:
+def series_of(what: str, graph: Graph, steps: tuple[int, ...], memory: str, orders: int) -> list[Row]:
     """One row without and one with the allocator."""
     problem = order_problem(graph, ROUNDED[memory])
     bare = profile(problem, steps)
     placed = arena_over_time(lifetimes(graph, steps, ROUNDED[memory]).records, len(steps))
-    rows: list[dict[str, Any]] = [
+    rows: list[Row] = [
         {"part": "without the allocator", "what": what, "bytes": max(bare), "over_time": bare},
         {"part": "with the allocator", "what": what, "bytes": max(placed), "over_time": placed},
     ]
@@ -54,23 +48,29 @@ def series_of(what: str, graph: Graph, steps: tuple[int, ...], memory: str, orde
             max(arena_over_time(lifetimes(graph, other, ROUNDED[memory]).records, len(steps)))
             for other in alternatives(problem, steps, max(bare), count=orders, time_limit_s=60.0)
         ]
-        paper = PAPER_KB["with the allocator", what]
+        paper = PAPER.figure(part="with the allocator", what=what)
         hits = sum(round(arena / 1000, 1) == paper for arena in arenas)
         rows[1].update(orders=len(arenas), least=min(arenas), most=max(arenas), as_in_the_paper=hits)
     return rows
 
 
-def rows(orders: int) -> list[dict[str, Any]]:
+def rows(options: Namespace) -> Iterator[Row]:
+    if not MODEL.exists():
+        return
+    orders = 40 if options.quick else 1000
     cell = CELLS_OF_THE_PAPER["SwiftNet cell A"]()
     split = rewritten(cell, "serenity")
     file_order = tuple(range(len(cell.ops)))
     found = series_of("file order, live", cell, file_order, "live", orders)
     found += series_of("file order", cell, file_order, "serenity", orders)
     found += series_of("order", cell, plan_order(cell, memory="serenity").steps, "serenity", orders)
-    return found + series_of("order + rewriting", split, plan_order(split, memory="serenity").steps, "serenity", orders)
+    found += series_of("order + rewriting", split, plan_order(split, memory="serenity").steps, "serenity", orders)
+    if not options.quick:
+        DRAWING.write_text(drawing(found))
+    yield from found
 
 
-def drawing(table: list[dict[str, Any]]) -> str:
+def drawing(table: list[Row]) -> str:
     """Two panels of step lines, bytes over the share of the cell that has run, as SVG."""
     colours = {
         "file order, live": "#999999",
@@ -103,33 +103,30 @@ def drawing(table: list[dict[str, Any]]) -> str:
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>', sheet, *parts, "</svg>\n"])
 
 
-def print_table(table: list[dict[str, Any]], mark: str) -> None:
-    print(f"| cell A | what | paper, KB | ours, KB | ratio | arenas of equal peak |{mark}\n" + "|---" * 6 + "|")
-    for row in table:
-        paper = PAPER_KB.get((row["part"], row["what"]))
-        others = "-"
-        if "orders" in row:
-            others = (
-                f"{row['least']:,} to {row['most']:,} B in {row['orders']}; the paper's in {row['as_in_the_paper']}"
-            )
-        ours = row["bytes"] / 1000
-        print(f"| {row['part']} | {row['what']} | {paper or '-'} | {ours:.1f} | {ratio(paper, ours)} | {others} |")
+def others(row: Row) -> str | None:
+    if "orders" not in row:
+        return None
+    return f"{row['least']:,} to {row['most']:,} B in {row['orders']}; the paper's in {row['as_in_the_paper']}"
+
+
+def over_time(rows: Sequence[Row]) -> None:
     print()
-    for row in table:
+    for row in rows:
         print(f"{row['part']}, {row['what']}: {' '.join(f'{nbytes / 1000:.0f}' for nbytes in row['over_time'])}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer orders of equal peak, nothing written")
-    options = parser.parse_args()
-    fresh = MODEL.exists()
-    table = rows(40 if options.quick else 1000) if fresh else load_rows(NAME)
-    print_table(table, "" if fresh else " recorded")
-    if fresh and not options.quick:
-        Path(DRAWING).write_text(drawing(table))
-        print("written:", save_rows(NAME, table), DRAWING)
-
+EXPERIMENT = Experiment(
+    NAME,
+    rows,
+    (
+        ("cell A", "{part}"),
+        ("what", "{what}"),
+        *beside(PAPER.of("figure", "part", "what"), lambda row: row["bytes"] / 1000, ".1f", of="KB"),
+        ("arenas of equal peak", others),
+    ),
+    quick="fewer orders of equal peak, nothing written",
+    after=over_time,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

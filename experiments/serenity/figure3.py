@@ -10,21 +10,35 @@ are 1,024. The paper's cell runs with zero-copy concatenations, which its graph 
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
-from typing import Any
 
 from downset import OrderProblem, order_problem
 from downset.lattice import bits
 from downset.orders.search_space import SearchSpace
-from experiments.rows import load_rows, save_rows
-from experiments.serenity.subjects import CELLS_OF_THE_PAPER, ratio, without_concats
+from experiments.frame import Experiment, fields, line_of, printed, ratio, run
+from experiments.rows import Row
+from experiments.serenity.subjects import CELLS_OF_THE_PAPER, without_concats
 from experiments.serenity.swiftnet import MODEL
 
-NAME = "serenity_figure3"
 LIMITS_BYTES = {"under": 250_000, "under_1024": 250 * 1024}
-PAPER = {"under": 0.041, "under_1024": 0.041, "optimal": 0.0004}
+PAPER = printed("serenity_figure3")
+SHARES = {
+    "under": ("at most 250,000 B", "at most 250 KB"),
+    "under_1024": ("at most 256,000 B", "at most 250 KB"),
+    "optimal": ("optimal", "optimal"),
+}
+"""Label of each share, and its name in the paper."""
+COLUMNS = (
+    *fields("memory", "nodes", "drawn"),
+    *fields("orders", "least", "most", spec=","),
+    *fields("what"),
+    ("paper", "{paper:.2%}"),
+    ("ours", "{share:.4%}"),
+    ("ratio", lambda row: ratio(row["paper"], row["share"])),
+)
 
 
 def orders_by_peak(problem: OrderProblem) -> dict[int, int]:
@@ -63,10 +77,11 @@ def walked_peaks(problem: OrderProblem, walks: int, seed: int = 0) -> dict[int, 
     return dict(sorted(found.items()))
 
 
-def rows(walks: int) -> list[dict[str, Any]]:
+def rows(options: Namespace) -> Iterator[Row]:
+    if not MODEL.exists():
+        return
     cell = CELLS_OF_THE_PAPER["SwiftNet cell A"]()
     views = order_problem(cell, "serenity")
-    found = []
     for memory, nodes, problem in (
         ("serenity", "without concatenations", without_concats(cell, views)),
         ("serenity", "all operators", views),
@@ -74,26 +89,26 @@ def rows(walks: int) -> list[dict[str, Any]]:
     ):
         counted = orders_by_peak(problem)
         least = min(counted)
-        for drawn, peaks in (("all orders", counted), ("random walks", walked_peaks(problem, walks))):
+        for drawn, peaks in (
+            ("all orders", counted),
+            ("random walks", walked_peaks(problem, 500 if options.quick else 20_000)),
+        ):
             total = sum(peaks.values())
-            found.append(
-                {
-                    "memory": memory,
-                    "nodes": f"{len(problem.predecessors)}, {nodes}",
-                    "drawn": drawn,
-                    "orders": total,
-                    "least": least,
-                    "most": max(peaks),
-                    "optimal": peaks.get(least, 0) / total,
-                    **{key: _share(peaks, limit) for key, limit in LIMITS_BYTES.items()},
-                    "cdf": _cdf(peaks),
-                }
-            )
-    return found
+            yield {
+                "memory": memory,
+                "nodes": f"{len(problem.predecessors)}, {nodes}",
+                "drawn": drawn,
+                "orders": total,
+                "least": least,
+                "most": max(peaks),
+                "optimal": peaks.get(least, 0) / total,
+                **{key: _share(peaks, limit) for key, limit in LIMITS_BYTES.items()},
+                "cdf": _cdf(peaks),
+            }
 
 
 def _share(peaks: dict[int, int], limit_bytes: int) -> float:
-    """Of the orders, how many need no more."""
+    """The share of the orders that need no more than the limit."""
     return sum(count for peak, count in peaks.items() if peak <= limit_bytes) / sum(peaks.values())
 
 
@@ -107,30 +122,13 @@ def _cdf(peaks: dict[int, int]) -> list[tuple[int, float]]:
     return points
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer walks, nothing written")
-    options = parser.parse_args()
-    fresh = MODEL.exists()
-    table = rows(500 if options.quick else 20_000) if fresh else load_rows(NAME)
-    mark = "" if fresh else " recorded"
-    print(f"| memory | nodes | drawn | orders | least | most | what | paper | ours | ratio |{mark}")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for row in table:
-        for key, what in (
-            ("under", "at most 250,000 B"),
-            ("under_1024", "at most 256,000 B"),
-            ("optimal", "optimal"),
-        ):
-            paper = PAPER[key] if row["memory"] == "serenity" else None
-            print(
-                f"| {row['memory']} | {row['nodes']} | {row['drawn']} | {row['orders']:,} | {row['least']:,} "
-                f"| {row['most']:,} | {what} | {f'{paper:.2%}' if paper else '-'} | {row[key]:.4%} "
-                f"| {ratio(paper, row[key])} |"
-            )
-    if fresh and not options.quick:
-        print("written:", save_rows(NAME, table))
+def lines(row: Row, mark: str) -> Iterator[str]:
+    for key, (what, printed_as) in SHARES.items():
+        paper = PAPER.figure(what=printed_as) if row["memory"] == "serenity" else None
+        yield line_of(COLUMNS, {**row, "what": what, "paper": paper, "share": row[key]}, mark)
 
+
+EXPERIMENT = Experiment("serenity_figure3", rows, COLUMNS, lines=lines, quick="fewer walks, nothing written")
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

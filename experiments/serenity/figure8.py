@@ -10,22 +10,21 @@ limit of time, so that nothing depends on the machine. Where the paper's curve e
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator
 
 from downset import Graph, OrderProblem, order_problem, peak_bytes
 from downset.orders.kahn import kahn
 from downset.orders.optimal import optimal
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import explored
-from experiments.rows import load_rows, save_rows
+from experiments.frame import Experiment, run
+from experiments.rows import Row
 from experiments.serenity.subjects import CELLS_OF_THE_PAPER, rewritten, without_concats
 from experiments.serenity.swiftnet import MODEL
 
-NAME = "serenity_figure8"
 
-
-def curve(problem: OrderProblem, points: int) -> list[dict[str, Any]]:
+def curve(problem: OrderProblem, points: int) -> list[Row]:
     """States and the peak found, at budgets from below the least peak up to the hard one."""
     hard = peak_bytes(problem, kahn(problem).solution)
     least = optimal(problem).bound
@@ -38,30 +37,29 @@ def curve(problem: OrderProblem, points: int) -> list[dict[str, Any]]:
     return found
 
 
-def rows(points: int) -> list[dict[str, Any]]:
+def rows(options: Namespace) -> Iterator[Row]:
+    if not MODEL.exists():
+        return
     cell: Graph = CELLS_OF_THE_PAPER["SwiftNet cell A"]()
-    found = []
     for split, graph in ((False, cell), (True, rewritten(cell, "serenity"))):
         problem = without_concats(graph, order_problem(graph, "serenity"))
-        found += [{"rewritten": split, "nodes": len(problem.predecessors), **row} for row in curve(problem, points)]
-    return found
+        for row in curve(problem, 3 if options.quick else 12):
+            yield {"rewritten": split, "nodes": len(problem.predecessors), **row}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer budgets, nothing written")
-    quick = parser.parse_args().quick
-    fresh = MODEL.exists()
-    table = rows(3 if quick else 12) if fresh else load_rows(NAME)
-    print(f"| cell A | nodes | budget | of the hard budget | explored | peak |{'' if fresh else ' recorded'}")
-    print("|" + "---|" * 6)
-    for row in table:
-        peak = f"{row['peak']:,}" if row["peak"] is not None else "no solution"
-        what = "rewritten" if row["rewritten"] else "as it is"
-        print(f"| {what} | {row['nodes']} | {row['budget']:,} | {row['of_hard']:.3f} | {row['states']:,} | {peak} |")
-    if fresh and not quick:
-        print("written:", save_rows(NAME, table))
-
+EXPERIMENT = Experiment(
+    "serenity_figure8",
+    rows,
+    (
+        ("cell A", lambda row: "rewritten" if row["rewritten"] else "as it is"),
+        ("nodes", "{nodes}"),
+        ("budget", "{budget:,}"),
+        ("of the hard budget", "{of_hard:.3f}"),
+        ("explored", "{states:,}"),
+        ("peak", lambda row: "no solution" if row["peak"] is None else f"{row['peak']:,}"),
+    ),
+    quick="fewer budgets, nothing written",
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

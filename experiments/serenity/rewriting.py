@@ -1,4 +1,4 @@
-"""What rewriting is worth where networks run: bytes as the runtime measures them, before and after.
+"""The gain of rewriting where networks run: bytes as the runtime measures them, before and after.
 
     python -m experiments.serenity.rewriting [--quick]
 
@@ -13,11 +13,10 @@ from the committed table, marked `recorded`.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from collections.abc import Callable, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -26,12 +25,12 @@ from downset.memory.models import memory_model
 from downset.memory.records import align_up
 from downset.reports.peak import peak_cause
 from downset.rewrites.concat.partition import partition_sites
-from experiments.rows import rest_of_rows, save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
 from experiments.serenity.float_copy import write_float_copy, write_part
 from experiments.serenity.swiftnet import CELLS, MODEL
 from zoo import ZOO
 
-NAME = "serenity_rewriting"
 NASNET = MODEL.with_name("nasnet_mobile_keras_rand_int8.tflite")
 ZOO_NAMES = (
     "swiftnet_hpd", "swiftnet_cell_a", "swiftnet_cell_b", "swiftnet_cell_c", "densenet121", "squeezenet1_0", "darts",
@@ -79,7 +78,7 @@ MODELS: Mapping[str, Callable[[Path], Path | None]] = {
 }
 
 
-def row_of(label: str, path: Path, time_limit_s: float) -> dict[str, Any]:
+def row_of(label: str, path: Path, time_limit_s: float) -> Row:
     result = fit(path, time_limit_s=time_limit_s)
     assert result.measured is not None, result.notes
     parts = {name: parts for name, parts in result.measured.details.items() if ", " not in name}  # as files are written
@@ -137,35 +136,30 @@ def _largest_alone(graph: Graph, target: str) -> tuple[str, int] | None:
     return max(found, key=lambda item: item[1], default=None)
 
 
-def line(row: dict[str, Any], mark: str = "") -> str:
-    after = "-" if row["rewritten"] is None else f"{row['rewritten']:,}"
-    ratio = "-" if row["rewritten"] is None else f"{row['order'] / row['rewritten']:.3f}"
-    difference = "0" if not row["difference"] else f"{row['difference']:.1e} of {row['largest']:.2g}"
-    return (
-        f"| {row['model']}{mark} | {row['runtime']} | {row['default']:,} | {row['file_order']:,} | {row['order']:,} "
-        f"| {after} | {ratio} | {row['rewrites']} | {difference} | {row['why']} |"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three small models; the committed table is left alone")
-    quick = parser.parse_args().quick
-    print("| model | runtime | default | file order | order | + rewriting | ratio | rewrites | difference | why not |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    rows = []
-    chosen = [name for name in MODELS if not quick or "cell" in name][: 3 if quick else None]
+def rows(options: Namespace) -> Iterator[Row]:
+    names = [name for name in MODELS if "cell" in name][:3] if options.quick else list(MODELS)
     with tempfile.TemporaryDirectory() as folder:
-        for name in chosen:
+        for name in names:
             path = MODELS[name](Path(folder))
             if path is not None:
-                rows.append(row_of(name, path, 10.0 if quick else 30.0))
-                print(line(rows[-1]), flush=True)
-    for row in rest_of_rows(NAME, rows, by=["model"]):
-        print(line(row, " (recorded)"))
-    if not quick:
-        print("written:", save_rows(NAME, rows, by=["model"]))
+                yield row_of(name, path, 10.0 if options.quick else 30.0)
 
+
+EXPERIMENT = Experiment(
+    "serenity_rewriting",
+    rows,
+    (
+        *fields("model", "runtime"),
+        *fields("default", "file_order", "order", spec=","),
+        ("+ rewriting", "{rewritten:,}"),
+        ("ratio", lambda row: f"{row['order'] / row['rewritten']:.3f}" if row["rewritten"] else None),
+        *fields("rewrites"),
+        ("difference", lambda row: f"{row['difference']:.1e} of {row['largest']:.2g}" if row["difference"] else "0"),
+        ("why not", "{why}"),
+    ),
+    key=("model",),
+    quick="three small models; the committed table is left alone",
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -22,8 +22,8 @@ from experiments.serenity.swiftnet import CELLS, MODEL, part
 from zoo import graph as zoo_graph
 
 __all__ = [
-    "CELLS_OF_THE_PAPER", "ROUNDED", "available", "by_nodes", "geometric_mean", "nodes_as_counted", "ratio",
-    "rewritten", "whole_networks", "without_concats",
+    "CELLS_OF_THE_PAPER", "ROUNDED", "available", "by_nodes", "geometric_mean", "nodes_as_counted", "rewritten",
+    "whole_networks", "without_concats",
 ]  # fmt: skip
 
 ROUNDED = {name: replace(MEMORY_MODELS[name], name=f"{name}, 64", alignment=64) for name in ("live", "serenity")}
@@ -153,8 +153,3 @@ def nodes_as_counted() -> Graph:
 def geometric_mean(values: Iterable[float]) -> float:
     logarithms = [math.log(value) for value in values]
     return math.exp(sum(logarithms) / len(logarithms))
-
-
-def ratio(paper: float | None, ours: float | None) -> str:
-    """ours / paper, where there are both."""
-    return f"{ours / paper:.3f}" if paper and ours else "-"

@@ -9,19 +9,20 @@ never mixed: `serenity` (a concatenation is a view, partial sums accumulate in p
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
+from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from downset import load, plan_order
 from downset.graph.core import Graph, Source
 from downset.rewrites.concat.partition import concat_partition, partition_sites
-from experiments.rows import load_rows, save_rows
+from experiments.frame import Experiment, beside, fields, printed, run
+from experiments.rows import Row
 
-NAME = "serenity_swiftnet"
 MODEL = Path(__file__).resolve().parents[3] / "shared" / "models" / "swiftnet_hpd_vwwc224_uint8.tflite"
 CELLS = {"A": (5, 32), "B": (34, 56), "C": (58, 81)}
-PAPER = {("A", "serenity", "order"): 200_704, ("A", "serenity", "order + rewriting"): 188_160}
+PAPER = printed("serenity_swiftnet")
 
 
 def part(graph: Graph, first: int, last: int) -> Graph:
@@ -37,9 +38,10 @@ def part(graph: Graph, first: int, last: int) -> Graph:
     ).check()
 
 
-def rows() -> list[dict[str, Any]]:
+def rows(_options: Namespace) -> Iterator[Row]:
+    if not MODEL.exists():
+        return
     network = load(MODEL)
-    found = []
     cells = {name: part(network, *span) for name, span in CELLS.items()}
     for name, graph in {**cells, "whole": network}.items():
         rewritten = concat_partition(graph, partition_sites(graph, inexact=True), accumulate="sum", inexact=True)
@@ -50,38 +52,26 @@ def rows() -> list[dict[str, Any]]:
                 ("optimal", "order + rewriting", rewritten),
             ):
                 order = plan_order(subject, method=method, memory=memory)
-                found.append(
-                    {
-                        "part": name,
-                        "memory": memory,
-                        "what": what,
-                        "operators": len(subject.ops),
-                        "paper": PAPER.get((name, memory, what)),
-                        "ours": order.peak_bytes,
-                        "proven": order.evidence.proven,
-                    }
-                )
-    return found
+                yield {
+                    "part": name,
+                    "memory": memory,
+                    "what": what,
+                    "operators": len(subject.ops),
+                    "paper": PAPER.figure(part=name, memory=memory, what=what),
+                    "ours": order.peak_bytes,
+                    "proven": order.evidence.proven,
+                }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="nothing written")
-    options = parser.parse_args()
-    fresh = MODEL.exists()
-    table = rows() if fresh else load_rows(NAME)
-    print("| part | memory | what | operators | paper | ours | ratio | proven |" + ("" if fresh else " recorded"))
-    print("|---|---|---|---|---|---|---|---|")
-    for row in table:
-        paper = f"{row['paper']:,}" if row["paper"] else "-"
-        ratio = f"{row['ours'] / row['paper']:.3f}" if row["paper"] else "-"
-        print(
-            f"| {row['part']} | {row['memory']} | {row['what']} | {row['operators']} | {paper} | {row['ours']:,} "
-            f"| {ratio} | {'yes' if row['proven'] else 'no'} |"
-        )
-    if fresh and not options.quick:
-        print("written:", save_rows(NAME, table))
-
+EXPERIMENT = Experiment(
+    "serenity_swiftnet",
+    rows,
+    (
+        *fields("part", "memory", "what", "operators"),
+        *beside(itemgetter("paper"), itemgetter("ours")),
+        *fields("proven"),
+    ),
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -6,7 +6,7 @@ Table 2 is SwiftNet from the pool in front of cell A to the end of cell C, memor
 out: the paper's 62 nodes, which fall into its {21,19,22} where one operator is comparable with all others. Rewritten,
 ours has more nodes than the paper's {33,28,29} (which add up to 90, though it prints 92). That would fit counting, in
 place of each convolution behind a concatenation of k parts, k partial ones, depthwise ones left whole, and one less a
-cell: the last column of the second table; we split depthwise convolutions too and count the sum as a node.
+cell: the column `by the rule that fits it`; we split depthwise convolutions too and count the sum as a node.
 
 Figure 13 has RandWire twice: every operator (a node is a sum, a ReLU and two convolutions), and `by nodes`, which its
 graphs of 32 nodes suggest.
@@ -18,37 +18,34 @@ proven till then. Dividing saves little here: a memo of zero-indegree sets narro
 
 from __future__ import annotations
 
-import argparse
 import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from downset import Graph, OrderProblem, order_problem, peak_bytes
+from downset import Graph, OrderProblem, load, order_problem, peak_bytes
 from downset.orders.optimal import optimal
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import divide, serenity
 from downset.rewrites.concat.partition import partition_sites
-from experiments.rows import rest_of_rows, save_rows
-from experiments.serenity.subjects import available, by_nodes, nodes_as_counted, ratio, rewritten, without_concats
-from experiments.serenity.swiftnet import CELLS, MODEL
+from experiments.frame import Experiment, Printed, fields, printed, ratio, run, show_table
+from experiments.rows import Row
+from experiments.serenity.subjects import available, by_nodes, nodes_as_counted, rewritten, without_concats
+from experiments.serenity.swiftnet import CELLS, MODEL, part
 
-NAME = "serenity_table2"
-ALGORITHMS: dict[str, dict[str, Any]] = {
+ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
     "DP": {"divided": False, "soft_budget": False},
     "DP + DC": {"divided": True, "soft_budget": False},
     "DP + DC + SB": {"divided": True, "soft_budget": True},
 }
-PAPER_S = {
-    (False, "DP + DC"): 56.5,
-    (False, "DP + DC + SB"): 37.9,
-    (True, "DP + DC"): 7.2 * 3600,
-    (True, "DP + DC + SB"): 111.9,
-}
+PAPER = printed("serenity_table2")
+PAPER_NODES = printed("serenity_table2_nodes")
+PAPER_MEAN = printed("serenity_figure13")
 BY_NODES = ", by nodes"
-PAPER_NODES = {False: "62={21,19,22}", True: "92={33,28,29}"}
-PAPER_MEAN_S = {False: 40.6, True: 48.8}
+BOTH = ("DP + DC + SB", "optimal")
 
 
-def timed(problem: OrderProblem, algorithm: str, limit_s: float) -> dict[str, Any]:
+def timed(problem: OrderProblem, algorithm: str, limit_s: float) -> Row:
     """One run: CPU seconds, peak, whether it finished. The limit is one of wall time."""
     begin = time.process_time()
     if algorithm == "optimal":
@@ -86,7 +83,7 @@ def divided_nodes(problem: OrderProblem) -> str:
 
 
 def partial_convolutions(graph: Graph) -> int:
-    """What rewriting adds by the rule that fits the paper's count: k - 1 for a convolution behind k parts."""
+    """Operators that rewriting adds by the rule that fits the paper's count: k - 1 for a convolution behind k parts."""
     readers = {tensor: op for op in graph.ops for tensor in op.inputs}
     sites = (graph.ops[site] for site in partition_sites(graph, inexact=True))
     return sum(len(op.inputs) - 1 for op in sites if readers[op.outputs[0]].attrs.get("group", 1) == 1)
@@ -96,100 +93,108 @@ def as_problem(graph: Graph) -> OrderProblem:
     return without_concats(graph, order_problem(graph, "serenity"))
 
 
-def rows(limit_s: float) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def rows(options: Namespace) -> Iterator[Row]:
+    limit_s = 2.0 if options.quick else options.limit
     if MODEL.exists():
         network = nodes_as_counted()
         for split, graph in ((False, network), (True, rewritten(network, "serenity"))):
-            problem = as_problem(graph)
-            for algorithm in (*ALGORITHMS, "optimal"):
-                facts = {"table": "2", "network": "SwiftNet", "rewritten": split, "nodes": divided_nodes(problem)}
-                found.append({**facts, **timed(problem, algorithm, limit_s)})
+            yield from runs("2", "SwiftNet", split, graph, (*ALGORITHMS, "optimal"), limit_s)
     cells = available()
     stages = {f"{name}{BY_NODES}": by_nodes(graph) for name, graph in cells.items() if name.startswith("RandWire")}
     for name, graph in {**cells, **stages}.items():
-        for split, subject in ((False, graph), (True, rewritten(graph, "serenity"))):
-            problem = as_problem(subject)
-            if split and len(subject.ops) == len(graph.ops):
-                continue  # there is nothing to rewrite
-            for algorithm in ("DP + DC + SB", "optimal"):
-                facts = {"table": "13", "network": name, "rewritten": split, "nodes": divided_nodes(problem)}
-                found.append({**facts, **timed(problem, algorithm, limit_s)})
-    return found
+        yield from runs("13", name, False, graph, BOTH, limit_s)
+        split = rewritten(graph, "serenity")
+        if len(split.ops) != len(graph.ops):
+            yield from runs("13", name, True, split, BOTH, limit_s)
 
 
-def took(row: dict[str, Any]) -> str:
+def runs(
+    table: str, network: str, split: bool, graph: Graph, algorithms: Sequence[str], limit_s: float
+) -> Iterator[Row]:
+    problem = as_problem(graph)
+    for algorithm in algorithms:
+        facts = {"table": table, "network": network, "rewritten": split, "nodes": divided_nodes(problem)}
+        yield {**facts, **timed(problem, algorithm, limit_s)}
+
+
+def took(row: Row) -> str:
     if row["finished"]:
         return f"{row['cpu_s']:.4f} s" if row["cpu_s"] < 0.1 else f"{row['cpu_s']:.1f} s"
     return f"> {row['limit_s']:g} s"
 
 
-def print_table(table: list[dict[str, Any]], mark: str) -> None:
-    heads = (
-        "| rewritten | algorithm | nodes, paper | nodes, ours | paper | ours | ratio | states | peak, B | bound, B |"
-    )
-    print(f"Table 2{mark}\n{heads}\n" + "|---" * 10 + "|")
-    for row in (row for row in table if row["table"] == "2"):
-        split, paper = row["rewritten"], PAPER_S.get((row["rewritten"], row["algorithm"]))
-        printed = f"{paper:,.1f} s" if paper else "N/A" if row["algorithm"] == "DP" else "-"
-        print(
-            f"| {'yes' if split else 'no'} | {row['algorithm']} | {PAPER_NODES[split]} | {row['nodes']} | {printed} "
-            f"| {took(row)} | {ratio(paper, row['cpu_s']) if row['finished'] else '-'} | {row['states']:,} "
-            f"| {row['peak']:,} | {row['bound']:,} |"
-        )
-    print(
-        f"\nFigure 13{mark}\n| network | rewritten | nodes | algorithm | ours | states | peak, B |\n" + "|---" * 7 + "|"
-    )
-    for row in (row for row in table if row["table"] == "13"):
-        print(
-            f"| {row['network']} | {'yes' if row['rewritten'] else 'no'} | {row['nodes']} | {row['algorithm']} "
-            f"| {took(row)} | {row['states']:,} | {row['peak']:,} |"
-        )
-    print("\n| mean over networks | rewritten | paper | ours | ratio |\n" + "|---" * 5 + "|")
+def of_table_2(column: str, paper: Printed, *fields: str) -> Callable[[Row], Any]:
+    """The figure that the paper prints for a row of its Table 2; none for Figure 13, of which it prints means."""
+    return lambda row: paper.of(column, *fields)(row) if row["table"] == "2" else None
+
+
+def means(table: Sequence[Row]) -> None:
+    """A network in which nothing can be rewritten stands in the second mean as it is."""
     figure = [row for row in table if row["table"] == "13"]
     every = [row for row in figure if not row["network"].endswith(BY_NODES)]
     nodes = [row for row in figure if row["network"].endswith(BY_NODES) or not row["network"].startswith("RandWire")]
+    found: list[Row] = []
     for label, rows in (("every operator", every), (f"RandWire{BY_NODES}", nodes)):
-        for split, paper in PAPER_MEAN_S.items():
-            for algorithm in ("DP + DC + SB", "optimal"):
-                print_mean(label, rows, split, paper, algorithm)
-    if MODEL.exists():
-        from downset.formats.reading import load
-        from experiments.serenity.swiftnet import part
-
-        network = load(MODEL)
-        print("\n| cell | nodes | rewritten, paper | by the rule that fits it | ours |\n" + "|---" * 5 + "|")
-        for (name, span), nodes, paper_nodes in zip(CELLS.items(), (21, 19, 22), (33, 28, 29), strict=True):
-            cell = part(network, *span)
-            rule = nodes + partial_convolutions(cell) - 1
-            ours = len(as_problem(rewritten(cell, "serenity")).predecessors) + 1
-            print(f"| {name} | {nodes} | {paper_nodes} | {rule} | {ours} |")
-
-
-def print_mean(label: str, rows: list[dict[str, Any]], split: bool, paper: float, algorithm: str) -> None:
-    """A network in which nothing can be rewritten stands in the second mean as it is."""
-    last = {row["network"]: row for row in rows if row["algorithm"] == algorithm and row["rewritten"] <= split}
-    mean = sum(row["cpu_s"] if row["finished"] else row["limit_s"] for row in last.values()) / len(last)
-    least = "" if all(row["finished"] for row in last.values()) else "> "
-    print(
-        f"| {len(last)}, {label}, {algorithm} | {'yes' if split else 'no'} | {paper} s | {least}{mean:.3g} s "
-        f"| {least}{mean / paper:.2g} |"
+        for split in (False, True):
+            for algorithm in BOTH:
+                last = {r["network"]: r for r in rows if r["algorithm"] == algorithm and r["rewritten"] <= split}
+                mean = sum(r["cpu_s"] if r["finished"] else r["limit_s"] for r in last.values()) / len(last)
+                least = "" if all(row["finished"] for row in last.values()) else "> "
+                row = {"of": f"{len(last)}, {label}, {algorithm}", "rewritten": split, "least": least, "mean": mean}
+                found.append({**row, "paper": PAPER_MEAN.figure(rewritten=split)})
+    show_table(
+        (
+            ("mean over networks", "{of}"),
+            *fields("rewritten"),
+            ("paper", "{paper} s"),
+            ("ours", "{least}{mean:.3g} s"),
+            ("ratio", lambda row: f"{row['least']}{row['mean'] / row['paper']:.2g}"),
+        ),
+        found,
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a limit of two seconds a run, nothing written")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each run (default 60)")
-    options = parser.parse_args()
-    table = rows(2.0 if options.quick else options.limit)
     if MODEL.exists():
-        print_table(table, "")
-    else:
-        print_table([*rest_of_rows(NAME, table, by=["network"]), *table], ", SwiftNet recorded")
-    if MODEL.exists() and not options.quick:
-        print("written:", save_rows(NAME, table))
+        show_table(
+            (
+                *fields("cell", "nodes"),
+                ("rewritten, paper", "{paper}"),
+                ("by the rule that fits it", "{rule}"),
+                *fields("ours"),
+            ),
+            nodes_of_cells(),
+        )
 
+
+def nodes_of_cells() -> Iterator[Row]:
+    network = load(MODEL)
+    before, after = (PAPER_NODES.figure("cells", rewritten=split) for split in (False, True))
+    for (name, span), nodes, paper in zip(CELLS.items(), before, after, strict=True):
+        cell = part(network, *span)
+        ours = len(as_problem(rewritten(cell, "serenity")).predecessors) + 1
+        rule = nodes + partial_convolutions(cell) - 1
+        yield {"cell": name, "nodes": nodes, "paper": paper, "rule": rule, "ours": ours}
+
+
+PAPER_S = of_table_2("figure", PAPER, "rewritten", "algorithm")
+EXPERIMENT = Experiment(
+    "serenity_table2",
+    rows,
+    (
+        ("table, figure", "{table}"),
+        *fields("network", "rewritten", "algorithm"),
+        ("nodes, paper", of_table_2("figure", PAPER_NODES, "rewritten")),
+        ("nodes, ours", "{nodes}"),
+        ("paper", lambda row: f"{PAPER_S(row):,.1f} s" if PAPER_S(row) else None),
+        ("ours", took),
+        ("ratio", lambda row: ratio(PAPER_S(row), row["cpu_s"] if row["finished"] else None)),
+        ("states", "{states:,}"),
+        ("peak, B", "{peak:,}"),
+        ("bound, B", "{bound:,}"),
+    ),
+    key=("table", "network", "rewritten", "algorithm"),
+    quick="a limit of two seconds a run, nothing written",
+    options={"--limit": {"type": float, "default": 60.0, "help": "seconds for each run (default 60)"}},
+    after=means,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -10,11 +10,11 @@ takes less than a second; every placement is checked. `x bound`: bytes by the la
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,10 @@ from downset.arenas.gaps import height
 from downset.arenas.objects_fit import total_bytes
 from downset.arenas.planners import ARENAS, SHARED
 from downset.memory.bounds import objects_bound, offsets_bound
-from experiments.rows import rest_of_rows, save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
 from experiments.speed.arena_peers import PEERS, installed
 
-NAME = "speed_arena"
-KEY = ("part", "records", "planner")
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 GROWTH = (
     ("offsets", "greedy_by_size"), ("offsets", "greedy_by_breadth"), ("offsets", "greedy_in_order"),
@@ -59,7 +58,7 @@ def measured(plan: Callable[[], Any]) -> tuple[Any, float]:
     return found, statistics.median(seconds)
 
 
-def growth_row(records: Sequence[Record], shape: str, form: str, method: str) -> dict[str, Any]:
+def growth_row(records: Sequence[Record], shape: str, form: str, method: str) -> Row:
     planner = (ARENAS if form == "offsets" else SHARED)[method]
     found, seconds = measured(lambda: planner(records))
     if form == "offsets":
@@ -77,7 +76,7 @@ def real() -> dict[str, Sequence[Record]]:
     return {path.stem: read_records(path) for path in files} | {"narrow 1000": made(1000, 50)}
 
 
-def peer_rows(name: str, records: Sequence[Record], limit_s: float) -> list[dict[str, Any]]:
+def peer_rows(name: str, records: Sequence[Record], limit_s: float) -> Iterator[Row]:
     planners: dict[str, Callable[[], Sequence[int]]] = {
         "ours: best": lambda: ARENAS["best"](records).solution,
         f"ours: exact, {limit_s:g} s": lambda: ARENAS["exact"](records, time_limit_s=limit_s).solution,
@@ -86,58 +85,48 @@ def peer_rows(name: str, records: Sequence[Record], limit_s: float) -> list[dict
         planner(records[:2], limit_s)  # its imports are not its time
         label = f"{peer}, {limit_s:g} s" if peer == "CP-SAT" else peer
         planners[label] = lambda planner=planner: planner(records, limit_s)
-    bound, rows, first_s = offsets_bound(records), [], 0.0
+    bound, first_s = offsets_bound(records), 0.0
     for label, plan in planners.items():
         offsets, seconds = measured(plan)
         first_s = first_s or seconds
-        row: dict[str, Any] = {"part": "peers", "records": name, "count": len(records), "planner": label}
+        row: Row = {"part": "peers", "records": name, "count": len(records), "planner": label}
         if len(offsets):
             check_placement(records, offsets)
             row["over_bound"] = round(height(records, offsets) / bound, 4)
-        rows.append(row | {"cpu_s": round(seconds, 5)})
-        rows[-1]["ratio"] = round(seconds / first_s, 2)
-    return rows
+        yield row | {"cpu_s": round(seconds, 5), "ratio": round(seconds / first_s, 2)}
 
 
-def line(row: dict[str, Any], mark: str = "") -> str:
-    over = f"{row['over_bound']:.4f}" if "over_bound" in row else "none found"
-    ratio = f" | {row['ratio']:,.1f}" if "ratio" in row else ""
-    return f"| {row['records']}{mark} | {row['planner']} | {over} | {1000 * row['cpu_s']:,.1f}{ratio} |"
+def rows(options: Namespace) -> Iterator[Row]:
+    for count in (100, 1000) if options.quick else (100, 1000, 10_000, 100_000):
+        for shape, window in (("narrow", 50), ("wide", count)) if options.part != "peers" else ():
+            records = made(count, window)
+            yield from (growth_row(records, shape, form, method) for form, method in GROWTH)
+    for name, instance in list(real().items())[: 2 if options.quick else None] if options.part != "growth" else ():
+        yield from peer_rows(name, instance, options.limit)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="up to 1,000 records, two instances, nothing written")
-    parser.add_argument("--limit", type=float, default=1.0, help="seconds for the exact search and CP-SAT")
-    parser.add_argument("--part", choices=("growth", "peers"), help="one of the two tables; the other is left alone")
-    options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+def missing(_rows: Sequence[Row]) -> None:
+    names = [name for name in PEERS if name not in installed()]
+    print(f"\nPeers that are not installed: {', '.join(names) or 'none'}.")
 
-    def show(row: dict[str, Any]) -> None:
-        rows.append(row)
-        print(line(row), flush=True)
 
-    if options.part != "peers":
-        print("| records | planner | x bound | CPU ms |")
-        print("|---|---|---|---|")
-        for count in (100, 1000) if options.quick else (100, 1000, 10_000, 100_000):
-            for shape, window in (("narrow", 50), ("wide", count)):
-                records = made(count, window)
-                for form, method in GROWTH:
-                    show(growth_row(records, shape, form, method))
-    if options.part != "growth":
-        missing = [name for name in PEERS if name not in installed()]
-        print(f"\nPeers that are not installed: {', '.join(missing) or 'none'}.\n")
-        print("| records | planner | x bound | CPU ms | ratio |")
-        print("|---|---|---|---|---|")
-        for name, instance in list(real().items())[: 2 if options.quick else None]:
-            for row in peer_rows(name, instance, options.limit):
-                show(row)
-    for row in rest_of_rows(NAME, rows, by=KEY):
-        print(line(row, " recorded"))
-    if not options.quick:
-        print("written:", save_rows(NAME, rows, by=KEY))
-
+EXPERIMENT = Experiment(
+    "speed_arena",
+    rows,
+    (
+        *fields("records", "planner"),
+        ("x bound", lambda row: f"{row['over_bound']:.4f}" if "over_bound" in row else "none found"),
+        ("CPU ms", "{cpu_s!m:,.1f}"),
+        *fields("ratio", spec=",.1f"),
+    ),
+    key=("part", "records", "planner"),
+    quick="up to 1,000 records, two instances, nothing written",
+    options={
+        "--limit": {"type": float, "default": 1.0, "help": "seconds for the exact search and CP-SAT"},
+        "--part": {"choices": ("growth", "peers"), "help": "one of the two tables; the other is left alone"},
+    },
+    after=missing,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -16,7 +16,7 @@ from downset import Record
 from downset.arenas.gaps import place_in_order
 from downset.memory.bounds import offsets_bound
 
-__all__ = ["PEERS", "installed"]
+__all__ = ["PEERS", "cp_sat", "installed"]
 
 Planner = Callable[[Sequence[Record], float], Sequence[int]]
 HILL_CLIMB_ROUNDS = 500
@@ -53,7 +53,7 @@ def vela_hill_climb(records: Sequence[Record], time_limit_s: float) -> Sequence[
 
 
 class _Spec:
-    """What ExecuTorch's planner reads of a tensor."""
+    """The fields of a tensor that ExecuTorch's planner reads."""
 
     mem_id = inplace_base = None
 
@@ -105,7 +105,7 @@ PEERS: Mapping[str, tuple[str, Planner]] = {
     "Vela hill climb": ("ethosu", vela_hill_climb),
     "CP-SAT": ("ortools", cp_sat),
 }
-"""What we call it -> the package it needs, and the planner."""
+"""By our name of a peer: the package that it needs, and its planner."""
 
 
 def installed() -> dict[str, Planner]:

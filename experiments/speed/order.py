@@ -2,28 +2,30 @@
 
     python -m experiments.speed.order [--quick]
 
-Graphs come from ../shared/data/orders where it exists, and random ones are made here from seeds. Rows of absent graphs
-are printed from the committed table, marked `recorded`. CPU seconds; each proof is the median of five runs where it is
-short; limits are wall-clock, so a busy machine leaves more open. `inductor` is the best of the file's order and PyTorch
+Graphs come from ../shared/data/orders where it exists; `step_…` are whole training steps (experiments.speed.steps), and
+random ones are made here from seeds. Rows of absent graphs are printed from the committed table, marked `recorded`. CPU
+seconds; each proof is the median of five runs where it is short; limits are wall-clock, so a busy machine leaves more
+open. `inductor` is the best of the file's order and PyTorch
 inductor's three heuristics, `beam` the best of widths 4, 32 and 300, from both ends; SERENITY is the paper's algorithm
 in Python, not its authors' code.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import resource
 import statistics
 import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from downset import OrderProblem, Storage, load, order_problem, peak_bytes
 from downset.orders.planners import ORDERS
-from experiments.rows import rest_of_rows, save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
+from experiments.speed.steps import load_steps
 
-NAME = "speed_order"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "orders"
 
 
@@ -44,9 +46,9 @@ def random_problem(operators: int, window: int, seed: int) -> OrderProblem:
     return OrderProblem(tuple(predecessors), storages)
 
 
-def row_of(name: str, problem: OrderProblem, time_limit_s: float) -> dict[str, Any]:
+def row_of(name: str, problem: OrderProblem, time_limit_s: float) -> Row:
     count = len(problem.predecessors)
-    row: dict[str, Any] = {"graph": name, "operators": count, "file": peak_bytes(problem, range(count))}
+    row: Row = {"graph": name, "operators": count, "file": peak_bytes(problem, range(count))}
     for heuristic in ("kahn", "dfs", "greedy", "inductor", "beam"):
         method = ORDERS[heuristic]
         row[heuristic] = peak_bytes(problem, method(problem, **method.taken(time_limit_s=time_limit_s)).solution)
@@ -69,7 +71,7 @@ def row_of(name: str, problem: OrderProblem, time_limit_s: float) -> dict[str, A
 
 def instances(*, quick: bool) -> list[tuple[str, OrderProblem]]:
     paths = sorted(SHARED.glob("*.json")) if SHARED.is_dir() else []
-    found = [(p.stem, order_problem(load(p), "live")) for p in paths]
+    found = [(p.stem, order_problem(load(p), "live")) for p in paths] + load_steps()
     sizes = [(100, 30), (200, 12), (200, 30), (500, 12), (500, 30)]
     for operators, window in sizes[: 1 if quick else None]:
         seeds = range(1 if quick else 4)
@@ -79,40 +81,43 @@ def instances(*, quick: bool) -> list[tuple[str, OrderProblem]]:
     return found
 
 
-def line(row: dict[str, Any], mark: str = "") -> str:
-    proof = "proven" if row["proven"] else f"bound {row['bound']:,} (gap {row['gap']:.2%})"
-    heuristics = " | ".join(f"{row[method]:,}" for method in ("file", "kahn", "dfs", "greedy", "inductor", "beam"))
-    return (
-        f"| {row['graph']}{mark} | {row['operators']} | {heuristics} | {_paper(row)} | {row['optimal']:,} | {proof} "
-        f"| {row['states']:,} | {1000 * row['cpu_s']:,.1f} |"
-    )
+def rows(options: Namespace) -> Iterator[Row]:
+    for name, problem in instances(quick=options.quick):
+        yield row_of(name, problem, 2.0 if options.quick else 10.0)
 
 
-def _paper(row: dict[str, Any]) -> str:
+def paper(row: Row) -> str:
     """SERENITY's own algorithm in the same run: its peak, and how long it took or that it ran out of time."""
     took = f"{1000 * row['serenity_cpu_s']:,.1f} ms" if row["serenity_proven"] else "not finished"
     return f"{row['serenity']:,} ({took})"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the short ones, nothing written")
-    options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    columns = ("file", "kahn", "dfs", "greedy", "inductor", "beam", "SERENITY", "optimal", "proof", "states", "CPU ms")
-    print(f"| graph | operators | {' | '.join(columns)} |")
-    print("|---" * (len(columns) + 2) + "|")
-    for name, problem in instances(quick=options.quick):
-        rows.append(row_of(name, problem, 2.0 if options.quick else 10.0))
-        print(line(rows[-1]), flush=True)
+def proof(row: Row) -> str:
+    return "proven" if row["proven"] else f"bound {row['bound']:,} (gap {row['gap']:.2%})"
+
+
+def totals(rows: Sequence[Row]) -> None:
     gaps = sorted(row["gap"] for row in rows if row["graph"].startswith("random_"))
     print(f"random graphs: {len(gaps)}, median gap {statistics.median(gaps):.2%}, worst {gaps[-1]:.2%}")
-    for row in rest_of_rows(NAME, rows, by=["graph"]):
-        print(line(row, " recorded"))
     print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
-    if not options.quick:
-        print("written:", save_rows(NAME, rows, by=["graph"]))
 
+
+EXPERIMENT = Experiment(
+    "speed_order",
+    rows,
+    (
+        *fields("graph", "operators"),
+        *fields("file", "kahn", "dfs", "greedy", "inductor", "beam", spec=","),
+        ("SERENITY", paper),
+        *fields("optimal", spec=","),
+        ("proof", proof),
+        *fields("states", spec=","),
+        ("CPU ms", "{cpu_s!m:,.1f}"),
+    ),
+    key=("graph",),
+    quick="the short ones, nothing written",
+    after=totals,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -5,6 +5,7 @@ either that of every device's own link, each way (`links`), or that of all bytes
 Names hold the number of the process that made them. A second process takes everything down when the first one ends,
 however it ends.
 
+A bed's control groups lie below those of its maker, whose part of the processor they divide.
 It needs root, `ip`, `tc`, `nsenter` and the cpu controller of cgroup v1. `missing` says what is not there.
 """
 
@@ -20,29 +21,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from experiments.testbed.take_down import CPU, NETNS, names_of, take_down
+from experiments.testbed.take_down import CPU, CPUACCT, NETNS, groups_of, names_of, take_down
 
 __all__ = ["Bed", "TestbedError", "missing", "open_bed"]
 
 PERIOD_US = 20_000
-"""Of the processor's quota. With the kernel's 100 ms a device of a tenth stands still for 90 ms at a time."""
+"""The period of the processor's quota. With the kernel's 100 ms a device of a tenth stands still for 90 ms at
+a time."""
 _QUEUE = ("burst", "8kb", "latency", "100ms")
-"""Of every shaper: a burst of five packets, and no more queue than an access point has."""
-_CPUACCT = CPU.parent / "cpuacct"
+"""Settings of every shaper: a burst of five packets, and no more queue than an access point has."""
 _WEIGHT = 100 * 1024
-"""Of the whole bed against other processes of the machine: shares are small, and are to be there when they are due."""
+"""The weight of the bed against other processes of its maker's group: its small shares must be there when they are
+due."""
 _NETWORK = "10.99.0"
-"""Of all beds: no address of one is seen outside it."""
+"""The network of all beds: no address of one is seen outside it."""
 
 
 class TestbedError(Exception):
-    """What the machine lacks, or refused to do, in one line."""
+    """A feature that the machine does not have, or an action that it refused, in one line."""
 
     __test__ = False  # pytest takes classes called Test... for tests
 
 
 def missing() -> str | None:
-    """What this machine lacks for a testbed, in one line; None where nothing."""
+    """A line on what this machine does not have for a testbed; None where it has all."""
     if os.geteuid() != 0:
         return "the testbed makes network namespaces and control groups: run it as root"
     for program in ("ip", "tc", "nsenter"):
@@ -78,8 +80,8 @@ class Bed:
         output: IO[bytes] | int | None = None, free: bool = False,
     ) -> subprocess.Popen[bytes]:  # fmt: skip
         """Start a command on a device, in a session of its own. `free`: outside the device's share of the processor."""
-        groups = [controller / self.prefix / ("free" if free else str(device)) for controller in (CPU, _CPUACCT)]
-        joins = " && ".join(f'echo $$ > "{group / "cgroup.procs"}"' for group in groups if group.is_dir())
+        groups = [group / ("free" if free else str(device)) for group in groups_of(self.prefix)]
+        joins = " && ".join(f'echo $$ > "{group / "cgroup.procs"}"' for group in groups)
         script = f'{joins} && exec nsenter --net="{NETNS / self._namespace(device)}" "$@"'
         return subprocess.Popen(
             ["/bin/sh", "-c", script, "sh", *map(str, command)],
@@ -87,7 +89,7 @@ class Bed:
         )  # fmt: skip
 
     def throttle(self) -> None:
-        """From now on every device has its share only. Call it once what starts there has been imported."""
+        """Limit every device to its share from now on. Call it when processes there have imported what they need."""
         for device, share in enumerate(self.cpu_shares):
             (self._group(device) / "cpu.cfs_period_us").write_text(str(PERIOD_US))
             (self._group(device) / "cpu.cfs_quota_us").write_text(str(max(1000, round(share * PERIOD_US))))
@@ -103,7 +105,7 @@ class Bed:
 
     def used_s(self, device: int) -> float:
         """Seconds of processor that the device has used."""
-        return int((_CPUACCT / self.prefix / str(device) / "cpuacct.usage").read_text()) / 1e9
+        return int((self._group(device, CPUACCT) / "cpuacct.usage").read_text()) / 1e9
 
     def processes(self, device: int) -> list[int]:
         return [int(line) for line in (self._group(device) / "cgroup.procs").read_text().split()]
@@ -113,18 +115,24 @@ class Bed:
         _do("ip", "-n", self._namespace(device), "link", "set", "eth0", "down" if off else "up")
 
     def dropped_packets(self) -> int:
-        """Of all shapers: what their queues had no room for."""
+        """Packets for which the shapers' queues had no room."""
         total = 0
         for name in [self.prefix + "cell", *(self._namespace(device) for device in range(len(self.cpu_shares)))]:
             words = _do("tc", "-s", "-n", name, "qdisc", "show").replace(",", "").split()
             total += sum(int(words[at + 1]) for at, word in enumerate(words) if word == "(dropped")
         return total
 
+    def cell_bytes(self) -> int:
+        """Bytes that have gone through the shared cell."""
+        words = _do("tc", "-s", "-n", self.prefix + "cell", "qdisc", "show", "dev", "ifb0").split()
+        return int(words[words.index("Sent") + 1])
+
     def _namespace(self, device: int) -> str:
         return f"{self.prefix}{device}"
 
-    def _group(self, device: int) -> Path:
-        return CPU / self.prefix / str(device)
+    def _group(self, device: int, controller: Path = CPU) -> Path:
+        (group,) = controller.glob(f"**/{self.prefix}")
+        return group / str(device)
 
 
 @contextmanager
@@ -145,14 +153,23 @@ def open_bed(
         raise TestbedError("a testbed needs devices, shares of a core above 0 and at most 1, and a rate for each")
     bed = Bed(names_of(os.getpid()), tuple(cpu_shares))
     with _taken_down(bed.prefix):
-        for controller in (CPU, _CPUACCT):
+        for controller in (CPU, CPUACCT):
             for name in ("free", *map(str, range(len(rates)))):
-                (controller / bed.prefix / name).mkdir(parents=True, exist_ok=True)
-        (CPU / bed.prefix / "cpu.shares").write_text(str(_WEIGHT))
+                (_own_group(controller) / bed.prefix / name).mkdir(parents=True, exist_ok=True)
+        (_own_group(CPU) / bed.prefix / "cpu.shares").write_text(str(_WEIGHT))
         _make_cell(bed.prefix, rates[0] if medium == "shared" else None)
         for device, rate in enumerate(rates):
             _make_device(bed, device, rate if medium == "links" else None)
         yield bed
+
+
+def _own_group(controller: Path) -> Path:
+    """The control group that this process is in; the top one where that is not seen from here, as in a container."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, inside = line.split(":", 2)
+        if controller.name in names.split(",") and (group := controller / inside.lstrip("/")).is_dir():
+            return group
+    return controller
 
 
 @contextmanager

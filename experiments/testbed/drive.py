@@ -27,18 +27,18 @@ from downset.distributed.profiling.probes import model_probes
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.ray_fleet import RayFleet
-from downset.distributed.serving.serve import RunningPipeline, run_on
+from downset.distributed.serving.serve import RunningPipeline, Settings, run_on
 from downset.distributed.serving.spare_frames import with_spare_frames
 from downset.distributed.simulator import simulate
-from downset.distributed.task_prices import task_seconds
+from downset.distributed.task_prices import frame_seconds
 from downset.errors import DownsetError
 from experiments.testbed.bed import Bed
-from experiments.testbed.faults import faulty_run
+from experiments.testbed.faults import faulty_run, place
 
 __all__ = ["wait_for_devices"]
 
 _LEAST_FRAMES = 4
-_PLANS_S = 10.0
+_PLANS_S = 5.0
 _JOINS_S = 150.0
 
 
@@ -48,19 +48,24 @@ def main() -> None:
     names, out = orders["names"], Path(orders["out"])
     with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
         wait_for_devices(fleet, names)
+        known: MeasuredCluster | None = None
         for model in orders["models"]:
             path = Path(model)
             graph = load(path)
-            bed.release()
-            measured = measure_cluster(
-                names, model_probes(graph), effort=Effort(**orders["effort"]), what=path.stem, told=_say,
-                ready=bed.throttle,
-            )  # fmt: skip
-            known = replace(measured, kind=orders["medium"])
+            if known is None:
+                bed.release()
+                measured = measure_cluster(
+                    names, model_probes(graph), effort=Effort(**orders["effort"]), what=path.stem, told=_say,
+                    ready=bed.throttle,
+                )  # fmt: skip
+                known = replace(measured, kind=orders["medium"])
+            else:  # the network is the same for all models
+                known = replace(_timed_anew(bed, graph, known, names), what=path.stem)
             (out / f"{path.stem}.toml").write_text(cluster_text(known))
             for method in orders["methods"]:
                 row = {"network": path.stem, "method": method, **orders["row"]}
-                known = _timed_anew(bed, graph, known, names)
+                if not orders["steady"]:
+                    known = _timed_anew(bed, graph, known, names)
                 _keep(out, row | _run(bed, fleet, graph, known, method, orders))
             for fault, device, prepares in orders["faults"]:
                 plan = _plan(graph, measured_cluster(known), "pico", orders)  # it uses every device
@@ -132,10 +137,12 @@ def _run(
 
 
 def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: dict[str, Any]) -> dict[str, Any]:
-    inside = with_spare_frames(plan).schedule
+    inside = with_spare_frames(plan, orders["spare_frames"]).schedule
     window = inside.window if inside is not None else 1
     shards = Shards(graph, Path(orders["out"]) / f"shards-{graph.name}")
-    with run_on(fleet, graph, plan, shards, gather_s=_JOINS_S, prepares=False) as pipeline:
+    place(plan, shards, Path(orders["out"]))
+    settings = Settings(gather_s=_JOINS_S, prepares=False, spare_frames=orders["spare_frames"])
+    with run_on(fleet, graph, plan, shards, settings) as pipeline:
         bed.throttle()
         used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]
         begun = time.monotonic()
@@ -156,14 +163,7 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
 
 def _by_device(plan: Pipeline, report: Any) -> list[dict[str, Any]]:
     """Planned against measured, in seconds a frame."""
-    planned = [{"computing": 0.0, "sending": 0.0, "receiving": 0.0} for _ in plan.cluster.devices]
-    for task in plan.tasks:
-        seconds = task_seconds(plan, task)
-        if task.transfer is None:
-            planned[task.device]["computing"] += seconds
-        else:
-            planned[task.transfer.source]["sending"] += seconds
-            planned[task.transfer.target]["receiving"] += seconds
+    planned = frame_seconds(plan)
     macs = [[0, 0] for _ in plan.cluster.devices]
     for stage in plan.stages:
         for block in stage.blocks:
@@ -175,7 +175,7 @@ def _by_device(plan: Pipeline, report: Any) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"name": use.name, "rss_mb": round(use.rss_bytes / 1e6, 1)}
         row["redundancy"] = round(macs[number][1] / macs[number][0], 4) if macs[number][0] else 0.0
         for what in ("computing", "sending", "receiving"):
-            row[f"planned_{what}_s"] = round(planned[number][what], 4)
+            row[f"planned_{what}_s"] = round(getattr(planned[number], what), 4)
             row[f"{what}_s"] = round(getattr(use, what) * report.seconds / max(report.completed, 1), 4)
         found.append(row)
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -16,35 +17,31 @@ import numpy as np
 
 from downset import Graph, Pipeline
 from downset.distributed.serving.deployment import Shards
-from downset.distributed.serving.engine import Engine
-from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.ray_fleet import RayFleet
-from downset.distributed.serving.serve import RunningPipeline, _Inbox
+from downset.distributed.serving.serve import Settings, run_on
 from experiments.testbed.bed import Bed
 
-__all__ = ["FAULTS", "faulty_run"]
+__all__ = ["FAULTS", "faulty_run", "place"]
 
 FAULTS = ("process killed", "device stopped", "machine dead")
-_BEFORE_S, _AFTER_S = 12.0, 25.0
+_BEFORE_S, _AFTER_S = 20.0, 20.0
 
 
 def faulty_run(
     bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, fault: str, device: int, out: Path, *, prepares: bool
 ) -> dict[str, Any]:
     """Frames flow, the device has its fault, frames flow on. `prepares`: plans and shards are made ready before."""
-    inbox, shards = _Inbox(), Shards(graph, out / f"shards-{graph.name}")
+    shards = Shards(graph, out / f"shards-{graph.name}")
+    place(plan, shards, out)
     bed.release()
-    engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=120.0, prepares=prepares)
-    engine.start()
-    with RunningPipeline(graph, plan, engine, inbox) as pipeline:
-        pipeline.wait_ready()
+    with run_on(fleet, graph, plan, shards, Settings(gather_s=120.0, prepares=prepares)) as pipeline:
         bed.throttle()
         begun = time.monotonic()
         window = plan.schedule.window if plan.schedule is not None else 1
         random = np.random.default_rng(0)
         shape = graph.tensors[graph.inputs[0]].shape
         frames = [random.standard_normal(shape).astype(np.float32) for _ in range(3)]
-        number, at, left, outputs = 0, None, [], []
+        number, at, struck_s, left, outputs = 0, None, 0.0, [], []
         for _ in range(window + 1):
             pipeline.submit(frames[number % 3])
             number += 1
@@ -52,13 +49,12 @@ def faulty_run(
             left.append(time.monotonic())
             outputs.append(next(iter(made.values())))
             if at is None and left[-1] - begun > _BEFORE_S:
-                at = time.monotonic()
+                at, struck_s = time.monotonic(), pipeline.report().seconds
                 _strike(bed, fault, device)
             if at is None or left[-1] - at < _AFTER_S:
                 pipeline.submit(frames[number % 3])
                 number += 1
         report = pipeline.report()
-        struck_s = engine.record.since_start_s(at or begun)
         bed.release()
     with contextlib.suppress(OSError):
         for process in bed.processes(device):
@@ -89,6 +85,17 @@ def faulty_run(
         "planned_after_s": round(report.planned_period_s, 3),
     }
     return row
+
+
+def place(plan: Pipeline, shards: Shards, out: Path) -> None:
+    """Put the shards of a plan where the devices keep theirs, and leave no others there: how long they travel at first
+    is not what is measured."""
+    for number, device in enumerate(plan.cluster.devices):
+        folder = out / f"n{number}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for shard in shards.deployment(plan).shards.get(device.name, ()):
+            (folder / f"{shard}.onnx").write_bytes(shards.data(shard))
 
 
 def _in_order(outputs: list[Any]) -> bool:

@@ -20,6 +20,7 @@ from experiments.rows import load_rows
 from experiments.testbed.measured import NAME, REPLANS
 
 PAPER_NAMES = {
+    "blocks": "PICO, blocks as a whole",
     "layerwise": "LW",
     "early_fused": "EFL",
     "optimal_fused": "OFL",
@@ -40,20 +41,28 @@ def table(title: str, header: Sequence[str], body: Sequence[Sequence[Any]]) -> N
         print(f"| {' | '.join('' if cell is None else str(cell) for cell in line)} |")
 
 
-def groups(rows: Sequence[Row]) -> Iterator[tuple[tuple[str, int, str], dict[str, Row]]]:
-    """(network, devices, medium), rows by method: those that measured a period, with most spare frames."""
-    found: dict[tuple[str, int, str], dict[str, Row]] = defaultdict(dict)
+Key = tuple[str, str, str]
+"""Network, devices, medium."""
+
+
+def key_of(row: Row) -> Key:
+    return row["network"], f"{row['devices']}{' equal' if row['equal'] else ''}", row["medium"]
+
+
+def groups(rows: Sequence[Row]) -> Iterator[tuple[Key, dict[str, Row]]]:
+    """The rows of each key by method: those that measured a period, with most spare frames."""
+    found: dict[Key, dict[str, Row]] = defaultdict(dict)
     for row in sorted(rows, key=lambda row: int(row["spare_frames"])):
         if row.get("measured_s"):
-            found[row["network"], row["devices"], row["medium"]][row["method"]] = row
+            found[key_of(row)][row["method"]] = row
     yield from sorted(found.items())
 
 
 def periods(rows: Sequence[Row]) -> list[list[Any]]:
     alone = {key: by_method["single"]["measured_s"] for key, by_method in groups(rows) if "single" in by_method}
     body = []
-    for row in sorted(rows, key=lambda row: (row["network"], row["devices"], row["medium"], row["spare_frames"])):
-        key, measured, planned = (row["network"], row["devices"], row["medium"]), row["measured_s"], row["planned_s"]
+    for row in sorted(rows, key=lambda row: (*key_of(row), row["spare_frames"])):
+        key, measured, planned = key_of(row), row["measured_s"], row["planned_s"]
         if not measured:
             continue
         faster = f"{alone[key] / measured:.2f}x" if key in alone else None
@@ -84,13 +93,16 @@ def by_device(rows: Sequence[Row]) -> list[list[Any]]:
             used = [one["computing_s"] / row["measured_s"] for one in row["by_device"]]
             redundant = [one["redundancy"] for one in row["by_device"]]
             memory = [one["rss_mb"] for one in row["by_device"]]
-            paper = PAPER.get((network, method))
+            count = len(row["by_device"])
             ours = (
-                f"{100 * sum(used) / devices:.0f}",
-                f"{100 * sum(redundant) / devices:.1f}",
-                f"{sum(memory) / devices:.0f}",
+                f"{100 * sum(used) / count:.0f}",
+                f"{100 * sum(redundant) / count:.1f}",
+                f"{sum(memory) / count:.0f}",
             )
-            theirs = [None] * 3 if paper is None or devices != 8 else [values[-1] for values in paper]
+            theirs = [
+                PAPER.figure("average", network=network, method=method, quantity=quantity) if devices == "8" else None
+                for quantity in ("utilisation", "redundancy", "memory_bytes")
+            ]
             body.append(
                 [network, devices, medium, PAPER_NAMES[method], " ".join(f"{100 * one:.0f}" for one in used),
                  ours[0], theirs[0], ours[1], theirs[1], " ".join(f"{one:.0f}" for one in memory), ours[2], theirs[2]]

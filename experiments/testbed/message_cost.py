@@ -1,4 +1,4 @@
-"""What a message costs beside its time on the link: seconds of processor at both ends, and those of a node at rest.
+"""The cost of a message beside its time on the link: seconds of processor at both ends, and those of a node at rest.
 
     python -m experiments.testbed.message_cost [--quick]        # needs root
 

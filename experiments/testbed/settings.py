@@ -1,34 +1,38 @@
-"""What the measured experiments run: devices, networks, models and methods, with the paper's speed ratios."""
+"""Settings of the measured experiments: devices, networks, models and methods, with the paper's speed ratios."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import onnx
 
 from zoo import ZOO
 
-__all__ = ["CLUSTERS", "METHODS", "MODELS", "RATE_MBPS", "Setting", "device_names", "write_model"]
+__all__ = ["CLUSTERS", "EQUAL", "METHODS", "MODELS", "RATE_MBPS", "Setting", "device_names", "write_model"]
 
 RATE_MBPS = 50.0
 SHARE_PER_GHZ = {4: 0.15, 8: 0.1}
-"""Of one core, by number of devices: what two cores can give beside the driver. A core of the build machines computes
-about 50 GMAC/s in ONNX Runtime: a gigahertz of the paper is then 7.5 or 5 GMAC/s."""
+"""Shares of one core a GHz, by number of devices: what two cores can give beside the driver. A core of the build
+machines computes about 50 GMAC/s in ONNX Runtime: a gigahertz of the paper is then 7.5 or 5 GMAC/s."""
 CLUSTERS = {
     4: (2.2, 1.5, 1.2, 0.8),
     8: (2.2, 2.2, 1.5, 1.5, 1.2, 1.2, 0.8, 0.8),
 }
 """GHz: all eight devices of PICO's section 6.1, and one of each."""
-METHODS = ("single", "layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact", "exact_direct")
-MODELS = {
-    "vgg16": {"classifier": False},
-    "yolov2": {"passthrough": False},
-    "resnet34": {},
-    "inception_v3": {},
+EQUAL = {4: (1.0,) * 4, 8: (1.0,) * 8}
+"""GHz, for Figure 12: so many devices of one speed."""
+METHODS = ("single", "blocks", "layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact", "exact_direct")
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vgg16": ("vgg16", {"classifier": False}),
+    "yolov2": ("yolov2", {"passthrough": False}),
+    "yolov2_half": ("yolov2", {"passthrough": False, "narrower": 2}),
+    "resnet34": ("resnet34", {}),
+    "inception_v3": ("inception_v3", {}),
 }
-"""As in the analytic experiments, at the paper's image sides."""
+"""Networks of the zoo, as in the analytic experiments, at the paper's image sides. yolov2_half has half the inner
+channels: a quarter of the multiplications, which two cores carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,13 @@ class Setting:
 
 
 def device_names(ghz: tuple[float, ...]) -> tuple[str, ...]:
-    """As the paper calls them, numbered."""
+    """The paper's names of the devices, numbered."""
     return tuple(f"d{number}@{one:g}" for number, one in enumerate(ghz))
 
 
 def write_model(name: str, folder: Path) -> Path:
     path = folder / f"{name}.onnx"
     if not path.exists():
-        onnx.save(ZOO[name](**MODELS[name]), str(path))
+        built, options = MODELS[name]
+        onnx.save(ZOO[built](**options), str(path))
     return path

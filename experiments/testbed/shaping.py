@@ -1,4 +1,4 @@
-"""What the testbed's shapers and shares really give, against what they were told.
+"""Rates and shares that the testbed really gives, against those that were set.
 
     python -m experiments.testbed.shaping [--quick]
 
@@ -47,7 +47,7 @@ def flows_mbps(bed: Bed, pairs: list[tuple[int, int]], nbytes: int) -> list[floa
 
 
 def shares(bed: Bed, seconds: float) -> list[float]:
-    """Of one core, what a busy process gets on each device while all are busy."""
+    """The share of one core that a busy process gets on each device while all are busy."""
     bed.throttle()
     running = [_start(bed, device, "spin", str(seconds)) for device in range(len(bed.cpu_shares))]
     found = []

@@ -13,22 +13,27 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["CPU", "NETNS", "names_of", "take_down"]
+__all__ = ["CPU", "CPUACCT", "NETNS", "groups_of", "names_of", "take_down"]
 
-CPU = Path("/sys/fs/cgroup/cpu")
+CPU, CPUACCT = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpuacct")
 NETNS = Path("/run/netns")
 _PATIENCE_S = 20.0
 
 
 def names_of(process: int) -> str:
-    """What the names of all that a process makes begin with."""
+    """The prefix of the names of all that a process makes."""
     return f"dsbed{process}-"
+
+
+def groups_of(prefix: str) -> list[Path]:
+    """The control groups of this prefix, wherever in their hierarchies their maker was."""
+    return [group for controller in (CPU, CPUACCT) for group in controller.glob(f"**/{prefix}")]
 
 
 def take_down(prefix: str) -> None:
     """Kill what runs in the namespaces and groups of this prefix, and remove them. Nothing to do is no error."""
     spaces = [path.name for path in NETNS.glob(f"{prefix}*")] if NETNS.is_dir() else []
-    groups = [CPU.parent / controller / prefix for controller in ("cpu", "cpuacct")]
+    groups = groups_of(prefix)
     until = time.monotonic() + _PATIENCE_S
     while processes := _inside(spaces, groups):
         for process in processes:
@@ -39,7 +44,7 @@ def take_down(prefix: str) -> None:
         time.sleep(0.05)
     for space in spaces:
         subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
-    # A group stays busy for a moment after the last process in it is no longer listed.
+    # A group stays busy for a moment after the last process in it is no longer listed: it is still ending.
     while left := [group for group in groups if group.is_dir()]:
         for group in left:
             for folder in (*group.glob("*/"), group):

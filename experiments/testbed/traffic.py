@@ -26,7 +26,9 @@ def receive(address: str, port: int) -> None:
 
 def send(address: str, port: int, nbytes: int) -> None:
     with socket.create_connection((address, port), timeout=30) as end:
-        end.sendall(bytes(nbytes))
+        piece = bytes(1 << 20)
+        for begin in range(0, nbytes, len(piece)):
+            end.sendall(piece[: nbytes - begin])
 
 
 def spin(seconds: float) -> None:

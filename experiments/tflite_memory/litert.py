@@ -9,20 +9,20 @@ Models that are not here are printed from the committed table, marked `recorded`
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from argparse import Namespace
+from collections.abc import Iterator
 
 from downset import DownsetError, load, plan_arena
 from downset.runtimes import litert
 from experiments.fit.models import SHAPES, Model, downloaded, installed, shared
-from experiments.rows import rest_of_rows, save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
 
-NAME = "tflite_memory_litert"
 ROUNDING = 63
 """The model rounds the topmost tensor up to 64 bytes, LiteRT does not."""
 
 
-def row_of(model: Model) -> dict[str, Any]:
+def row_of(model: Model) -> Row:
     shapes = SHAPES.get(model.label)
     try:
         graph = load(model.path, shapes=shapes)
@@ -32,31 +32,24 @@ def row_of(model: Model) -> dict[str, Any]:
         return {"model": model.label, "error": f"{type(error).__name__}: {error}"}
 
 
-def line(row: dict[str, Any], mark: str = "") -> str:
-    if "error" in row:
-        return f"| {row['model']}{mark} | {row['error'][:100]} | | |"
-    beside = row["measured"] - row["modelled"]
-    said = "as modelled" if -ROUNDING <= beside <= 0 else f"{beside:+,}"
-    return f"| {row['model']}{mark} | {row['modelled']:,} | {row['measured']:,} | {said} |"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three models; the committed table is left alone")
-    quick = parser.parse_args().quick
-    found = (*shared(), *installed(), *downloaded(fetch=not quick))
+def rows(options: Namespace) -> Iterator[Row]:
+    found = (*shared(), *installed(), *downloaded(fetch=not options.quick))
     models = [model for model in found if model.path.suffix == ".tflite"]
-    print("| model | modelled | measured in LiteRT | beside |")
-    print("|---|---|---|---|")
-    rows = []
-    for model in models[: 3 if quick else None]:
-        rows.append(row_of(model))
-        print(line(rows[-1]), flush=True)
-    for row in rest_of_rows(NAME, rows, by=["model"]):
-        print(line(row, " (recorded)"))
-    if not quick:
-        print("written:", save_rows(NAME, rows, by=["model"]))
+    return map(row_of, models[: 3 if options.quick else None])
 
+
+def beside(row: Row) -> str:
+    more = row["measured"] - row["modelled"]
+    return "as modelled" if -ROUNDING <= more <= 0 else f"{more:+,}"
+
+
+EXPERIMENT = Experiment(
+    "tflite_memory_litert",
+    rows,
+    (*fields("model"), *fields("modelled", spec=","), ("measured in LiteRT", "{measured:,}"), ("beside", beside)),
+    key=("model",),
+    quick="three models; the committed table is left alone",
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

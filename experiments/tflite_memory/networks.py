@@ -35,7 +35,7 @@ def network(name: str) -> Graph:
 
 
 def usage_records(name: str) -> list[Record]:
-    """What the paper's strategies are given."""
+    """The usage records that the paper's strategies are given."""
     built = network(name)
     found = lifetimes(built, range(len(built.ops)), "paper")
     tensor_of = {record: built.tensors[tensor] for tensor, record in enumerate(found.record_of) if record >= 0}

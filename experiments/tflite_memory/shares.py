@@ -1,4 +1,4 @@
-"""What intermediates are of a network's memory, and what their reuse does to its speed: paper | ours.
+"""The share of intermediates in a network's memory, and the effect of their reuse on its speed: paper | ours.
 
     python -m experiments.tflite_memory.shares [--quick]
 
@@ -12,10 +12,10 @@ that reuse makes inference up to 10 % faster.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,14 +25,13 @@ import onnxruntime
 
 from downset import Arena, Graph, lifetimes, plan_arena
 from downset.memory.records import align_up
-from experiments.rows import save_rows
+from experiments.frame import Experiment, printed, run
+from experiments.rows import Row
 from experiments.tflite_memory.networks import NETWORKS, REBUILT, network
 from zoo import ZOO, counts
 
-NAME = "tflite_memory_shares"
 MB = 10**6
-PAPER = {"Inception v3": (0.37, 147), "MobileNet v2": (0.63, 41)}
-"""Share of the intermediates, of so many MB."""
+PAPER = printed("memory_shares")
 LINE_BYTES = 64
 
 
@@ -44,17 +43,16 @@ def placed(graph: Graph, method: str) -> Arena:
     return replace(arena, tensor_offsets=offsets)
 
 
-def share_row(name: str, graph: Graph, arena: Arena) -> dict[str, Any]:
+def share_row(name: str, graph: Graph, arena: Arena) -> Row:
     known, options = NETWORKS[name]
     weights = 4 * counts(ZOO[known](weights=False, **options))["weights"]
     ends = sum(graph.tensors[tensor].nbytes for tensor in (*graph.inputs, *graph.outputs))
     intermediates = sum(record.nbytes for record in arena.records)
     rest = weights + ends
-    share, of_mb = PAPER.get(name, (None, None))
     return {
         "network": name,
-        "paper_share": share,
-        "paper_mb": of_mb,
+        "paper_share": PAPER.figure("share", network=name),
+        "paper_mb": PAPER.figure("whole", network=name),
         "share": round(intermediates / (intermediates + rest), 4),
         "total_mb": round((intermediates + rest) / MB, 1),
         "share_with_arena": round(arena.arena_bytes / (arena.arena_bytes + rest), 4),
@@ -98,7 +96,7 @@ def session_with_all_outputs(name: str, graph: Graph, tensors: Sequence[int]) ->
     return onnxruntime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
 
 
-def speed_row(name: str, graph: Graph, arena: Arena, rounds: int) -> dict[str, Any]:
+def speed_row(name: str, graph: Graph, arena: Arena, rounds: int) -> Row:
     """Median run times without and with reuse, and the quartiles of the ratio of neighbouring runs."""
     apart = placed(graph, "naive")
     session = session_with_all_outputs(name, graph, list(arena.tensor_offsets))
@@ -124,35 +122,33 @@ def speed_row(name: str, graph: Graph, arena: Arena, rounds: int) -> dict[str, A
     }
 
 
-def line(row: dict[str, Any]) -> str:
-    paper = f"{row['paper_share']:.0%} of {row['paper_mb']} MB" if row["paper_share"] else "-"
-    low, high = row["speed_up_quartiles"]
-    return (
-        f"| {row['network']}{' (rebuilt)' if row['network'] in REBUILT else ''} | {paper} "
-        f"| {row['share']:.0%} of {row['total_mb']:.0f} MB "
-        f"| {row['share_with_arena']:.0%} of {row['total_with_arena_mb']:.0f} MB "
-        f"| {row['own_bytes_ms']:.2f} | {row['arena_ms']:.2f} | {row['speed_up']:.3f} ({low:.3f} to {high:.3f}) |"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three small networks, few runs, nothing written")
-    quick = parser.parse_args().quick
-    print("| network | paper: share | ours: share | with arena | own bytes, CPU ms | arena, CPU ms | times as fast |")
-    print("|---|---|---|---|---|---|---|")
-    rows = []
-    for name in ("MobileNet v1", "MobileNet v2", "BlazeFace") if quick else NETWORKS:
+def rows(options: Namespace) -> Iterator[Row]:
+    for name in ("MobileNet v1", "MobileNet v2", "BlazeFace") if options.quick else NETWORKS:
         graph = network(name)
         arena = placed(graph, "best")
-        rows.append(share_row(name, graph, arena) | speed_row(name, graph, arena, 6 if quick else 40))
-        print(line(rows[-1]), flush=True)
-    print(
-        "The paper: up to 1.10 times as fast. Ours: ONNX Runtime on one CPU thread, median (quartiles) of paired runs."
-    )
-    if not quick:
-        print("written:", save_rows(NAME, rows))
+        yield share_row(name, graph, arena) | speed_row(name, graph, arena, 6 if options.quick else 40)
 
+
+def remark(_rows: Sequence[Row]) -> None:
+    print("The paper: up to 1.10 times as fast.", end=" ")
+    print("Ours: ONNX Runtime on one CPU thread, median (quartiles) of paired runs.")
+
+
+EXPERIMENT = Experiment(
+    "tflite_memory_shares",
+    rows,
+    (
+        ("network", lambda row: row["network"] + (" (rebuilt)" if row["network"] in REBUILT else "")),
+        ("paper: share", lambda row: f"{row['paper_share']:.0%} of {row['paper_mb']} MB" if row["paper_mb"] else None),
+        ("ours: share", "{share:.0%} of {total_mb:.0f} MB"),
+        ("with arena", "{share_with_arena:.0%} of {total_with_arena_mb:.0f} MB"),
+        ("own bytes, CPU ms", "{own_bytes_ms:.2f}"),
+        ("arena, CPU ms", "{arena_ms:.2f}"),
+        ("times as fast", "{speed_up:.3f} ({speed_up_quartiles[0]:.3f} to {speed_up_quartiles[1]:.3f})"),
+    ),
+    quick="three small networks, few runs, nothing written",
+    after=remark,
+)
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

@@ -33,7 +33,7 @@ public:
         for (int i : sequence) {
             if (offsets_[i] >= 0) continue;
             taken_.clear();
-            for (int other : problem_.rivals[i])
+            for (int other : problem_.conflicts[i])
                 if (offsets_[other] >= 0)
                     taken_.emplace_back(offsets_[other], offsets_[other] + problem_.records.nbytes[other]);
             std::sort(taken_.begin(), taken_.end());
@@ -98,12 +98,12 @@ inline ArenaResult local_search(const ArenaProblem& problem, const std::vector<s
         for (int at = 0; at < count; ++at) place_of[current[at]] = at;
         trial = current;
         int mover = top[below(top.size())];
-        if (!problem.rivals[mover].empty() && below(4) == 0)
-            mover = problem.rivals[mover][below(problem.rivals[mover].size())];
+        if (!problem.conflicts[mover].empty() && below(4) == 0)
+            mover = problem.conflicts[mover][below(problem.conflicts[mover].size())];
         const int from = place_of[mover];
         int to;
-        if (!problem.rivals[mover].empty() && below(3) != 0) {
-            to = place_of[problem.rivals[mover][below(problem.rivals[mover].size())]];
+        if (!problem.conflicts[mover].empty() && below(3) != 0) {
+            to = place_of[problem.conflicts[mover][below(problem.conflicts[mover].size())]];
         } else {
             to = below(count);
         }

@@ -12,9 +12,9 @@ namespace downset {
 
 struct ArenaProblem {
     Records records;
-    std::vector<std::vector<int>> rivals;  // by record: those alive at the same time
+    std::vector<std::vector<int>> conflicts;  // by record: those alive at the same time
 
-    explicit ArenaProblem(Records given) : records(std::move(given)), rivals(records.nbytes.size()) {
+    explicit ArenaProblem(Records given) : records(std::move(given)), conflicts(records.nbytes.size()) {
         // Sweep over starts: only records still alive are compared.
         struct Piece {
             std::int64_t start, stop;
@@ -31,12 +31,12 @@ struct ArenaProblem {
             std::erase_if(alive, [&](const Piece& other) { return other.stop <= piece.start; });
             for (const Piece& other : alive)
                 if (other.record != piece.record) {
-                    rivals[piece.record].push_back(other.record);
-                    rivals[other.record].push_back(piece.record);
+                    conflicts[piece.record].push_back(other.record);
+                    conflicts[other.record].push_back(piece.record);
                 }
             alive.push_back(piece);
         }
-        for (auto& list : rivals) {
+        for (auto& list : conflicts) {
             std::sort(list.begin(), list.end());
             list.erase(std::unique(list.begin(), list.end()), list.end());
         }

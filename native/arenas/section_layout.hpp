@@ -111,7 +111,7 @@ private:
         }
         obstacles_.resize(count_);
         for (int i = 0; i < count_; ++i)
-            for (int other : problem_.rivals[i])
+            for (int other : problem_.conflicts[i])
                 if (pinned_[other] >= 0 && pinned_[i] < 0) obstacles_[i].push_back(other);
         for (auto& list : obstacles_)
             std::sort(list.begin(), list.end(), [&](int a, int b) { return pinned_[a] < pinned_[b]; });

@@ -89,14 +89,14 @@ protected:
         cuts_.clear();
         for (int s = first_section(record) + 1; s < last_section(record); ++s)
             if (--spans_[s] == 0) cuts_.push_back(s);
-        for (int other : problem_.rivals[record])
+        for (int other : problem_.conflicts[record])
             if (!placed_[other] && pinned_[other] < 0 && rest_[other] < top)
                 raise(rest_, other, above_obstacles(other, top));
     }
     // False if it is seen that what is left no longer fits after `record` was put.
     bool propagate_from(int record) {
         enqueue(record);
-        for (int other : problem_.rivals[record])
+        for (int other : problem_.conflicts[record])
             if (!placed_[other] && pinned_[other] < 0 && low_[other] < rest_[other]) {
                 raise(low_, other, rest_[other]);
                 if (low_[other] + size_[other] > capacity_) {

@@ -15,20 +15,23 @@
 
 namespace downset {
 
-// Always the ready operator that leaves the least live, then needs the least, then comes first. Empty: out of time.
-inline Ints greedy(const OrderProblem& problem, double seconds) {
+// Always the ready operator that leaves the least live, then needs the least, then comes first. Empty: a limit came
+// first. `move_limit`: ready operators compared.
+inline Ints greedy(const OrderProblem& problem, double seconds, std::int64_t move_limit) {
     const Deadline deadline(seconds);
     DynamicBits set = no_bits(problem.words), ready = problem.start_ready();
     Bytes live = problem.start_live;
     Ints steps;
+    std::int64_t moves = 0;
     while (static_cast<int>(steps.size()) < problem.count) {
-        if (steps.size() % 16 == 0 && deadline.passed()) return {};
+        if (moves > move_limit || (steps.size() % 16 == 0 && deadline.passed())) return {};
         int chosen = -1;
         OrderProblem::Step best{};
         ready.any([&](int v) {
             const auto next = problem.step(set, live, v);
             if (chosen < 0 || std::tie(next.left, next.transient) < std::tie(best.left, best.transient))
                 chosen = v, best = next;
+            ++moves;
             return false;
         });
         live = best.left;
@@ -41,9 +44,9 @@ inline Ints greedy(const OrderProblem& problem, double seconds) {
 
 // Level by level, keeping the `width` states of least (peak, live), first come first on ties; an operator that fits
 // under a state's peak and does not raise live bytes is the only one tried there. Peaks below `bound` count as it; only
-// orders below `incumbent` are looked for. {order (empty: none, or out of time), states}
+// orders below `incumbent` are looked for. {order (empty: none, or a limit came first), states}
 inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width, Bytes bound, Bytes incumbent,
-                                          double seconds) {
+                                          double seconds, std::int64_t state_limit) {
     require(width > 0, "width: ", width, " is less than one state");
     const Deadline deadline(seconds);
     struct Node {
@@ -67,6 +70,7 @@ inline std::pair<Ints, std::int64_t> beam(const OrderProblem& problem, int width
     for (int level = 0; level < problem.count; ++level) {
         std::vector<Move> moves;
         for (int from = 0; from < static_cast<int>(front.size()); ++from) {
+            if (expanded >= state_limit) return {{}, expanded};
             if (++expanded % 16 == 0 && deadline.passed()) return {{}, expanded};
             const Front& node = front[from];
             const std::size_t before = moves.size();

@@ -19,16 +19,20 @@ class Closures {
 public:
     explicit Closures(const OrderProblem& problem) : problem_(problem), place_(problem.count) {}
 
+    // Operators that were free to stand before or after the one asked about, summed over all flows.
+    std::int64_t members() const { return members_; }
+
     // The least transient of v, its largest in-place candidate taken off; anything up to `enough` if it is no more.
     Bytes least(int v, Bytes enough) {
         const auto& lists = problem_.lists;
         const int members = sort_places(v);
+        members_ += members;
         Bytes reused = 0, transient = 0;
         for (int s : lists.in_place[v]) reused = std::max(reused, lists.nbytes[s]);
         items_.clear();
         for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
             const Seen made = seen(lists.producers[s]), read = seen(lists.consumers[s]);
-            if (made.self) {  // live while v runs, whoever allocated it
+            if (made.self) {  // live while v runs, whichever operator allocated it
                 transient += lists.nbytes[s];
                 continue;
             }
@@ -83,6 +87,7 @@ private:
     Ints reached_;
     std::vector<Item> items_;
     Flow flow_;
+    std::int64_t members_ = 0;
 
     int sort_places(int v) {
         std::fill(place_.begin(), place_.end(), 0);
@@ -117,9 +122,9 @@ private:
     }
 };
 
-// Valid whenever it stops: operators that the time did not reach simply do not raise it. `known` is any order: where
-// v's transient in it is within the bound there is nothing to ask.
-inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, double seconds) {
+// Valid whenever it stops: operators that the limits did not reach do not raise it. `known` is any order: where
+// v's transient in it is within the bound there is nothing to ask. `member_limit`: of the operators in all flows.
+inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, double seconds, std::int64_t member_limit) {
     const Deadline deadline(seconds);
     const auto& lists = problem.lists;
     Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
@@ -151,7 +156,7 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, doubl
     std::stable_sort(sequence.begin(), sequence.end(), [&](int one, int other) { return met[one] > met[other]; });
     Closures closures(problem);
     for (int v : sequence) {
-        if (met[v] <= bound || deadline.passed()) break;
+        if (met[v] <= bound || closures.members() > member_limit || deadline.passed()) break;
         bound = std::max(bound, closures.least(v, bound));
     }
     return bound;

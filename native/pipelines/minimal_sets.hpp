@@ -13,6 +13,7 @@
 #include "pipelines/planned_stage.hpp"
 #include "pipelines/sending.hpp"
 #include "pipelines/trades.hpp"
+#include "pipelines/unbeaten.hpp"
 
 namespace downset {
 
@@ -244,11 +245,7 @@ private:
         const auto beats = [&](const Label& a, const Label& b) {
             return a.medium <= b.medium && sets_.within(a.used, b.used);
         };
-        for (int index : labels)
-            if (beats(labels_[index], label)) return;
-        std::erase_if(labels, [&](int index) { return beats(label, labels_[index]); });
-        labels.push_back(static_cast<int>(labels_.size()));
-        labels_.push_back(label);
+        keep_unbeaten(labels_, labels, label, beats);
     }
 
     // Seconds of communication inside a stage on a shared network, 0 on links; infinite where the period is too short.

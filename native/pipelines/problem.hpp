@@ -69,6 +69,20 @@ private:
     static constexpr int kMostRows = 1 << 30;
 };
 
+// By start and stop, at start * (cuts + 1) + stop: the segments of a chain, all there are of them.
+template <class Segment>
+std::vector<Segment> segments_in_place(const std::map<std::pair<int, int>, Segment>& given, int cuts) {
+    const std::size_t width = static_cast<std::size_t>(cuts) + 1;
+    require_size("segments", given.size(), width * cuts / 2);
+    std::vector<Segment> found(width * width);
+    for (const auto& [at, segment] : given) {
+        const auto [start, stop] = at;
+        require(0 <= start && start < stop && stop <= cuts, "segments: (", start, ", ", stop, ") is not in the chain");
+        found[start * width + stop] = segment;
+    }
+    return found;
+}
+
 // Units one after another: what each run of them costs, and what crosses each cut.
 struct PipelineChain {
     using Segments = std::map<std::pair<int, int>, PipelineSegment>;  // by cut of start and stop: all there are
@@ -87,14 +101,7 @@ struct PipelineChain {
         require_at_least<std::int64_t>("bytes handed over", handover, 0);
         require(std::is_sorted(macs_before.begin(), macs_before.end()), "MACs before a cut: they fall");
         cuts = static_cast<int>(macs_before.size()) - 1;
-        require_size("segments", given.size(), static_cast<std::size_t>(cuts) * (cuts + 1) / 2);
-        segments.resize(macs_before.size() * macs_before.size());
-        for (const auto& [at, segment] : given) {
-            const auto [start, stop] = at;
-            require(0 <= start && start < stop && stop <= cuts, "segments: (", start, ", ", stop,
-                    ") is not in the chain");
-            segments[index(start, stop)] = segment;
-        }
+        segments = segments_in_place(given, cuts);
     }
 
     int index(int start, int stop) const { return start * (cuts + 1) + stop; }

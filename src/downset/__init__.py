@@ -11,11 +11,11 @@ _HOME = {
     "Arena": "plans",
     "Cluster": "clusters.model",
     "Comparison": "results",
-    "Device": "executor.device",
     "DeviceUse": "results",
     "Disturbance": "distributed.simulator",
     "DownsetError": "errors",
     "Evidence": "plans",
+    "Firmware": "formats.firmware",
     "Fit": "results",
     "Graph": "graph.core",
     "InfeasibleError": "errors",
@@ -32,7 +32,9 @@ _HOME = {
     "Pipeline": "plans",
     "Plan": "formats.plan_json",
     "Profiles": "tuning.profiles",
+    "Recomputation": "rewrites.recompute",
     "Record": "memory.records",
+    "Report": "reports.document",
     "RunningPipeline": "distributed.serving.serve",
     "ServeEvent": "results",
     "Served": "results",
@@ -49,13 +51,16 @@ _HOME = {
     "StageRun": "results",
     "Storage": "memory.liveness",
     "Tensor": "graph.core",
+    "TorchDevice": "executor.device",
     "Together": "plans",
     "UnsupportedError": "errors",
     "UsageError": "errors",
     "compare": "runtimes.compare",
     "export": "formats.writing",
     "export_shards": "formats.shards.write",
+    "firmware": "formats.firmware",
     "fit": "fitting.fit",
+    "inductor": "integrations",
     "inspect": "reports.inspection",
     "lifetimes": "memory.liveness",
     "load": "formats.reading",
@@ -69,6 +74,7 @@ _HOME = {
     "plan_by_every_method": "pipelines.every_method",
     "plan_order": "orders.plan",
     "plan_pipeline": "pipelines.plan",
+    "plan_recompute": "rewrites.recompute",
     "plan_shared": "arenas.plan",
     "plan_stages": "stages.plan",
     "plan_together": "joint.order_and_arena",
@@ -85,7 +91,7 @@ _HOME = {
 """Public name -> the module that defines it. A name is imported when it is first used: `import downset` is light."""
 
 __all__ = sorted(_HOME)
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> object:

@@ -15,10 +15,12 @@ from downset.errors import LimitReached as LimitReached
 from downset.errors import LoadError as LoadError
 from downset.errors import UnsupportedError as UnsupportedError
 from downset.errors import UsageError as UsageError
-from downset.executor.device import Device as Device
+from downset.executor.device import TorchDevice as TorchDevice
 from downset.executor.device import open_device as open_device
 from downset.executor.staged import run_stages as run_stages
 from downset.fitting.fit import fit as fit
+from downset.formats.firmware import Firmware as Firmware
+from downset.formats.firmware import firmware as firmware
 from downset.formats.plan_json import Plan as Plan
 from downset.formats.plan_json import read_plan as read_plan
 from downset.formats.plan_json import write_plan as write_plan
@@ -30,6 +32,7 @@ from downset.formats.writing import export as export
 from downset.graph.core import Graph as Graph
 from downset.graph.core import Op as Op
 from downset.graph.core import Tensor as Tensor
+from downset.integrations import inductor as inductor
 from downset.joint.check import verify as verify
 from downset.joint.order_and_arena import plan_together as plan_together
 from downset.memory.liveness import OrderProblem as OrderProblem
@@ -52,6 +55,7 @@ from downset.plans import SharedObjects as SharedObjects
 from downset.plans import Stage as Stage
 from downset.plans import StagePlan as StagePlan
 from downset.plans import Together as Together
+from downset.reports.document import Report as Report
 from downset.reports.inspection import inspect as inspect
 from downset.reports.memory_map import memory_map as memory_map
 from downset.reports.text import report as report
@@ -64,6 +68,8 @@ from downset.results import ServeEvent as ServeEvent
 from downset.results import Simulation as Simulation
 from downset.results import StageResult as StageResult
 from downset.results import StageRun as StageRun
+from downset.rewrites.recompute import Recomputation as Recomputation
+from downset.rewrites.recompute import plan_recompute as plan_recompute
 from downset.runtimes.compare import compare as compare
 from downset.runtimes.ort_open import ort_session as ort_session
 from downset.sessions import SessionSettings as SessionSettings
@@ -79,11 +85,11 @@ __all__ = [
     "Arena",
     "Cluster",
     "Comparison",
-    "Device",
     "DeviceUse",
     "Disturbance",
     "DownsetError",
     "Evidence",
+    "Firmware",
     "Fit",
     "Graph",
     "InfeasibleError",
@@ -99,7 +105,9 @@ __all__ = [
     "Pipeline",
     "Plan",
     "Profiles",
+    "Recomputation",
     "Record",
+    "Report",
     "RunningPipeline",
     "ServeEvent",
     "Served",
@@ -117,12 +125,15 @@ __all__ = [
     "Storage",
     "Tensor",
     "Together",
+    "TorchDevice",
     "UnsupportedError",
     "UsageError",
     "compare",
     "export",
     "export_shards",
+    "firmware",
     "fit",
+    "inductor",
     "inspect",
     "lifetimes",
     "load",
@@ -136,6 +147,7 @@ __all__ = [
     "plan_by_every_method",
     "plan_order",
     "plan_pipeline",
+    "plan_recompute",
     "plan_shared",
     "plan_stages",
     "plan_together",

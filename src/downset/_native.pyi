@@ -58,17 +58,17 @@ class BestFirst:
 def order_peak(problem: OrderProblem, steps: Sequence[int]) -> int:
     """Bytes."""
 
-def greedy(problem: OrderProblem, time_limit_s: float) -> list[int]:
+def greedy(problem: OrderProblem, time_limit_s: float, move_limit: int) -> list[int]:
     """
-    Always the operator that leaves the least live; [] where the time is up.
+    Always the operator that leaves the least live; [] where a limit is reached.
     """
 
 def beam(
-    problem: OrderProblem, width: int, bound_bytes: int, incumbent_bytes: int, time_limit_s: float
+    problem: OrderProblem, width: int, bound_bytes: int, incumbent_bytes: int, time_limit_s: float, state_limit: int
 ) -> tuple[list[int], int]:
     """(Order below the incumbent or [], states expanded)."""
 
-def closure_bound(problem: OrderProblem, known: Sequence[int], time_limit_s: float) -> int:
+def closure_bound(problem: OrderProblem, known: Sequence[int], time_limit_s: float, member_limit: int) -> int:
     """Bytes that no order stays below. `known` is any order."""
 
 class Records:
@@ -193,6 +193,51 @@ class PieceSearch:
     def costs(self) -> list[int]: ...
     def states(self) -> int: ...
     def pairs(self) -> int: ...
+
+class StripNetwork:
+    """
+    A network that is computed in strips of rows.
+
+    Fourteen integers an operator: how it makes rows, stride, reach, begin, end, factor, adds, first input,
+    bits of a padded row, left, right, SAME along columns, graph output, persistent bytes.
+    """
+
+    def __init__(
+        self,
+        form: RowForm,
+        numbers: Sequence[Sequence[int]],
+        overwritten: Sequence[Sequence[int]],
+        row_bits: Sequence[int],
+        *,
+        alignment: int,
+        moving_persistent_bytes: int,
+        only_reader: bool,
+    ) -> None: ...
+
+class StripSegment:
+    """Operators first to stop, and what is live around them."""
+
+    def __init__(
+        self,
+        network: StripNetwork,
+        first: int,
+        stop: int,
+        *,
+        inputs: Sequence[int],
+        input_bytes: Sequence[int],
+        inputs_kept: Sequence[bool],
+        inputs_apart: Sequence[bool],
+        results: Sequence[int],
+        results_counted: Sequence[bool],
+        live_beside: int,
+    ) -> None: ...
+
+def strips_price(
+    network: StripNetwork, segment: StripSegment, strips: int, recomputed: Sequence[int], even: bool
+) -> tuple[bool, int, int, int, int, int]:
+    """
+    (Possible, peak bytes, MACs, copied bytes, operators, persistent bytes).
+    """
 
 class PipelineSegment:
     """

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import rich_click as click
 
 from downset import __version__
+from downset.commands.examples import epilog
 from downset.errors import DownsetError
 from downset.process import Stopped, abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
 from downset.text import brief, printable
@@ -39,6 +41,7 @@ _COMMANDS = {
     "profiles": "profiles",
     "keys": "keys",
     "profile-cluster": "profile_cluster",
+    "doctor": "doctor",
 }
 """Command name -> module in `downset.commands` that holds it, imported when it is called."""
 
@@ -61,7 +64,18 @@ class _Commands(click.RichGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        return getattr(import_module(f"downset.commands.{_COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
+        command = getattr(import_module(f"downset.commands.{_COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
+        command.epilog = epilog(cmd_name)
+        return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A command's name that is close to one is answered with that one."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in _COMMANDS:
+            close = get_close_matches(name, _COMMANDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(_COMMANDS)}"
+            raise click.UsageError(f"No such command {name!r}: {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,7 +93,7 @@ def main() -> None:
         problem: BaseException | None = None
         with in_scratch_folder() as scratch, answering_signals(scratch):
             try:
-                downset.main(standalone_mode=False)
+                downset.main(prog_name="downset", standalone_mode=False)
                 sys.stdout.flush()
             except (Exception, KeyboardInterrupt, Stopped) as error:
                 problem = error
@@ -94,12 +108,10 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, click.ClickException):
         return _fail("usage", 2, f"{error.format_message()} (see {_help_of(error)})")
     if isinstance(error, Stopped):  # it has been said
-        _print_failure("stopped", 128 + error.number, "stopped")
-        return 128 + error.number
+        return _print_failure("stopped", 128 + error.number, "stopped")
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         print("downset: stopped", file=sys.stderr)
-        _print_failure("stopped", 128 + signal.SIGINT, "stopped")
-        return 128 + signal.SIGINT
+        return _print_failure("stopped", 128 + signal.SIGINT, "stopped")
     if isinstance(error, MemoryError):
         return _fail("limit", 6, "out of memory; give a smaller model or a shorter --time-limit")
     if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # as PyTorch says it
@@ -129,14 +141,9 @@ def _help_of(error: click.ClickException) -> str:
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def _fail(
-    code: str,
-    exit_code: int,
-    message: str,
-    found: Mapping[str, Any] = _NOTHING,
-    figures: Mapping[str, Any] = _NOTHING,
-) -> int:
-    _print_failure(code, exit_code, message, found, figures)
+def _fail(code: str, exit_code: int, message: str, *more: Mapping[str, Any]) -> int:
+    """Print the failure as `_print_failure` does, and one line on stderr."""
+    _print_failure(code, exit_code, message, *more)
     _complain(message)
     return exit_code
 
@@ -147,13 +154,13 @@ def _print_failure(
     message: str,
     found: Mapping[str, Any] = _NOTHING,
     figures: Mapping[str, Any] = _NOTHING,
-) -> None:
-    """The envelope of the command that failed, where its options ask for JSON. They may be what is wrong with it, so
-    they are looked for in the arguments themselves."""
+) -> int:
+    """The envelope of the command that failed, where its options ask for JSON, to stdout; the exit code. Options may be
+    what is wrong with it, so they are looked for in the arguments themselves."""
     arguments = sys.argv[1:]
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" not in options:
-        return
+        return exit_code
     from downset.commands.envelope import print_failure
 
     kind = arguments[0] if arguments[0] in _COMMANDS else "downset"
@@ -165,6 +172,7 @@ def _print_failure(
         sys.stdout.flush()
     except OSError:  # nobody reads it
         abandon_stdout()
+    return exit_code
 
 
 def _complain(message: str) -> None:

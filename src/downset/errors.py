@@ -1,4 +1,4 @@
-"""What can go wrong, as types: every error that the library raises on purpose is a `DownsetError`.
+"""The types of errors: every error that the library raises on purpose is a `DownsetError`.
 
 A message names the operator or tensor, the number, the limit, and what to do next. `exit_code` is what the command
 line returns for it, and `code` its name in the command line's JSON. Errors that the argument parser finds are usage
@@ -22,14 +22,17 @@ __all__ = [
 
 class DownsetError(Exception):
     """Base of every error raised on purpose. `figures`: numbers and names of the message by key, for programs; the
-    command line's JSON has them in `error`."""
+    command line's JSON has them in `error`. `result`: what was found before it failed, such as the `Fit` that exceeds a
+    memory limit. `found`: the same as keys of the command's JSON, where the command gives them."""
 
     exit_code = 70
     code = "internal"
 
-    def __init__(self, message: str, *, figures: Mapping[str, int | str] | None = None) -> None:
+    def __init__(self, message: str, *, figures: Mapping[str, int | str] | None = None, result: object = None) -> None:
         super().__init__(message)
         self.figures: Mapping[str, int | str] = figures or {}
+        self.result = result
+        self.found: Mapping[str, object] = {}
 
 
 class UsageError(DownsetError):

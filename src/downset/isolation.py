@@ -49,9 +49,9 @@ __all__ = [
 ]
 
 PARSING_S = 10.0
-"""What a parser gets at least, whatever the time limit: starting Python and a library takes some of it."""
+"""Least seconds of a parser, whatever the time limit: starting Python and a library takes some of them."""
 RUNNING_S = 30.0
-"""What a run in somebody's runtime gets at least, likewise."""
+"""Least seconds of a run in another project's runtime, likewise."""
 
 _NAMES = {
     "inference": "ONNX's shape inference", "checker": "ONNX's checker", "interpreter": "LiteRT", "litert": "LiteRT",
@@ -67,7 +67,7 @@ Answer = tuple[dict[str, npt.NDArray[Any]], str]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What every worker of a command may take. `time_s` None: only the floors above; `memory_bytes` None: half of the
+    """Limits of every worker of a command. `time_s` None: only the floors above; `memory_bytes` None: half of the
     machine's memory. Memory is address space, which CUDA reserves far more of: what uses CUDA runs in no worker."""
 
     time_s: float | None = None
@@ -198,7 +198,7 @@ class _Worker:
 
     def send(self, request: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it died: whoever waits for the answer is told
+        with contextlib.suppress(OSError):  # it died: the caller that waits for the answer learns it
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -319,7 +319,7 @@ def _crash(name: str, status: int, printed: str) -> str:
 
 
 def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int) -> DownsetError:
-    """What the function raised, or what that means here."""
+    """The error that the function raised, as one of this library."""
     if said["error"] == "MemoryError":
         return LimitReached(
             f"{name} needs more memory than the {format_bytes(memory_bytes)} bytes that a worker may take; give a "
@@ -345,7 +345,7 @@ def _main() -> None:
     while True:
         request = json.loads(requests.get())
         if "function" not in request:
-            with contextlib.suppress(Exception):  # whoever asks it something is told
+            with contextlib.suppress(Exception):  # the caller that asks it something learns it
                 importlib.import_module(request["module"])
             continue
         reply.write(json.dumps(_answer(request)).encode() + b"\n")

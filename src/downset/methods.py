@@ -24,6 +24,7 @@ __all__ = [
     "check_choice",
     "check_engine",
     "check_time_limit",
+    "check_work_limit",
     "choose",
 ]
 
@@ -36,8 +37,9 @@ ChainName = Literal["pieces", "blocks", "relays"]
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a family asks of its planners. `plans`: what it plans, for messages. `problem`: the positional arguments.
-    `settings`: options that the front door gives to every planner that takes them. `returns`: the result's type."""
+    """The contract between a family and its planners. `plans`: what it plans, for messages. `problem`: the positional
+    arguments. `settings`: options that the front door gives to every planner that takes them. `returns`: the result's
+    type."""
 
     plans: str
     problem: tuple[str, ...]
@@ -91,7 +93,7 @@ class Method:
         return {setting: value for setting, value in settings.items() if self.takes(setting)}
 
     def __call__(self, *problem: Any, **options: Any) -> Any:
-        """What the planner returns. Raises UsageError for an option that it does not take."""
+        """Call the planner and return its result. Raises UsageError for an option that it does not take."""
         _check_options(_name_of(self.plan), self, options, settings=())
         return self.plan(*problem, **options)
 
@@ -163,6 +165,12 @@ def check_time_limit(seconds: float) -> None:
     """Raise UsageError for a time limit that is below 0 s or NaN."""
     if not seconds >= 0:
         raise UsageError(f"time_limit_s is 0 s or more; given {seconds:g}")
+
+
+def check_work_limit(states: int | None) -> None:
+    """Raise UsageError for a work limit that is not a whole number of states from 0, or None."""
+    if states is not None and (not isinstance(states, int) or states < 0):
+        raise UsageError(f"work_limit is a number of states from 0; given {states!r}")
 
 
 def _check_options(name: str, method: Method, options: Mapping[str, object], *, settings: Collection[str]) -> None:

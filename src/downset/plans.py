@@ -1,4 +1,4 @@
-"""What planners return: plain values with their evidence. A plan never holds its graph."""
+"""Plans: plain values that planners return, with their evidence. A plan never holds its graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Literal
 
 from downset.clusters.model import Cluster
 from downset.memory.records import Record
-from downset.text import abridged, format_bytes
+from downset.search_result import Evidence, Found, StoppedBy
+from downset.text import abridged
 
 __all__ = [
     "Arena",
@@ -28,48 +29,13 @@ __all__ = [
     "SharedObjects",
     "Stage",
     "StagePlan",
+    "StoppedBy",
     "Strip",
     "Task",
     "Together",
     "Transfer",
     "Turn",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a planner of orders or arenas returns: its solution (operators by step, or offsets or objects by record),
-    a bound that holds for every solution, whether the solution meets it, and the search states it took."""
-
-    solution: tuple[int, ...]
-    bound: int
-    proven: bool = False
-    states: int = 0
-
-    __repr__ = abridged
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """How good a plan is known to be. `bound` holds for every plan of the same problem; `proven` is `value == bound`
-    established by a finished search or by a bound that the plan meets. `states` counts search states (0: none)."""
-
-    method: str
-    value: float
-    bound: float
-    proven: bool
-    states: int = 0
-    seconds: float = 0.0
-
-    def in_bytes(self) -> str:
-        """The value with its proof or its bound, for people: "4,096 B, proven"."""
-        known = "proven" if self.proven else f"bound {format_bytes(self.bound)} B"
-        return f"{format_bytes(self.value)} B, {known} ({self.method})"
-
-    def in_seconds(self) -> str:
-        """The value with its proof or its bound, for people: "0.25 s, bound 0.2 s"."""
-        known = "proven" if self.proven else f"bound {self.bound:.6g} s"
-        return f"{self.value:.6g} s, {known} ({self.method})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +94,7 @@ class SharedObjects:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What runs between two barriers: groups side by side, the units of a group one after another; or, `merged`, one
+    """The work between two barriers: groups side by side, the units of a group one after another; or, `merged`, one
     operator that does the work of all units (one unit a group then)."""
 
     groups: tuple[tuple[int, ...], ...]
@@ -181,9 +147,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """What one device computes of a block: rows [start, stop) of the block's frame (and columns, where it is cut into
-    tiles). Where the block's `axis` is 1, its rows are the network's columns and its columns the network's rows. A
-    tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip.
+    """The part of a block that one device computes: rows [start, stop) of the block's frame (and columns, where it is
+    cut into tiles). Where the block's `axis` is 1, its rows are the network's columns and its columns the network's
+    rows. A tensor of H rows is cut at floor(row * H / frame_rows); one without rows belongs to the last strip.
 
     `moved_bytes`: read and written by operators without MACs. `macs_of`: MACs by kind of operator, only for kinds that
     the device has an alpha of their own for."""
@@ -261,7 +227,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What does one task at a time. `device` is -1 for the medium."""
+    """A device, radio or medium: it does one task at a time. `device` is -1 for the medium."""
 
     kind: Literal["device", "processor", "radio", "send", "receive", "medium"]
     device: int = -1
@@ -269,7 +235,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """In round n of its resource the task is done for frame n - `behind`."""
+    """A task's place in the cyclic order of a resource: in round n the task is done for frame n - `behind`."""
 
     task: int
     behind: int
@@ -310,8 +276,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What a device must hold: every constant that it reads once, what its runtime takes, and the arena of its buffers.
-    Under `paper`, which has no buffers, the arena is that of the strip that needs most."""
+    """The memory that a device must have: every constant that it reads once, what its runtime takes, and the arena of
+    its buffers. Under `paper`, which has no buffers, the arena is that of the strip that needs most."""
 
     device: int
     weights_bytes: int
@@ -342,7 +308,8 @@ class Pipeline:
 
     `comm`: the model of time, `paper` without a schedule. A frame appears at `entry`, its result stays at `exit`;
     `source` and `sink` are their names where they were asked for, else `outside`. `evidence.value` and `.bound` are
-    periods in seconds, over the plans of `space`. `note`: what else is to be said of the plan."""
+    periods in seconds, over the plans of `space`; no pipeline of any kind has a period below `floor_s` (0: not known).
+    `note`: what else is to be said of the plan."""
 
     cluster: Cluster
     comm: Literal["resources", "paper"]
@@ -361,6 +328,7 @@ class Pipeline:
     space: str
     note: str = ""
     stopped: bool = False
+    floor_s: float = 0.0
 
     def __repr__(self) -> str:
         devices = len(self.cluster.devices)

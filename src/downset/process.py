@@ -20,7 +20,7 @@ __all__ = ["Stopped", "abandon_stdout", "answering_signals", "in_scratch_folder"
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE_S = 0.3
-"""What the main thread gets to unwind after a signal. In native code it does not even see it."""
+"""Seconds that the main thread gets to unwind after a signal. In native code it does not even see it."""
 
 
 class Stopped(SystemExit):
@@ -59,7 +59,7 @@ class _Unfailing:
             self._give_up()
 
     def _give_up(self) -> None:
-        """What is still buffered would fail again when Python ends, and change the exit code."""
+        """Drop what is still buffered: it would fail again when Python ends, and change the exit code."""
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
@@ -83,7 +83,7 @@ def settled_streams() -> Iterator[None]:
 
 
 def abandon_stdout() -> None:
-    """What is still buffered cannot be written: at exit Python would try, and complain once more."""
+    """Drop what is still buffered: at exit Python would try to write it, and complain once more."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""What the jobs return beside their plans: plain values that reports draw."""
+"""Results that the jobs return beside their plans: plain values that reports draw."""
 
 from __future__ import annotations
 
@@ -9,30 +9,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from downset.fronts import FrontRow
 from downset.graph.core import Graph, Tensor
 from downset.memory.traffic import Traffic
 from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
+from downset.verdicts import RamVerdict
 
 __all__ = [
-    "ROUNDING",
-    "Comparison",
-    "DeviceUse",
-    "Figure",
-    "Fit",
-    "Inspection",
-    "Measured",
-    "OnChip",
-    "Proof",
-    "ServeEvent",
-    "Served",
-    "Simulation",
-    "StageCandidate",
-    "StageResult",
-    "StageRun",
-    "StepNeed",
-]
+    "ROUNDING", "Comparison", "DeviceUse", "Figure", "Fit", "Inspection", "Measured", "OnChip", "Proof", "ServeEvent",
+    "Served", "Simulation", "StageCandidate", "StageResult", "StageRun", "StepNeed",
+]  # fmt: skip
 
 
 ROUNDING = 1e-4
@@ -41,7 +29,7 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What two files say of each other, without running them. `proven`: the second holds the same network as the
+    """The outcome of comparing two files without running them. `proven`: the second holds the same network as the
     first, or (`optimised`) as what ONNX Runtime's own optimisation makes of the first, which only runs compare.
     `rewrites`: how many tensors are proven to hold parts of others, where the network is rewritten. `exact`: every
     element is computed as before; False where sums are added up in another order. `placed`: the second carries offsets,
@@ -123,7 +111,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the runtime itself says it took, in bytes: in TFLite Micro the arena's head and tail, in ONNX Runtime what
+    """Bytes that the runtime itself reports: in TFLite Micro the arena's head and tail, in ONNX Runtime what
     the arena of a session holds. `details`: its own breakdown by candidate.
 
     In ONNX Runtime only: `rows` tell apart what the file gains and what the session's settings gain (the original by
@@ -151,11 +139,13 @@ class OnChip:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What `fit` found. `shipped`: original, optimised, order, order+offsets, rewritten, rewritten+offsets or strips.
-    `graph` and `together` are what is shipped, or would be if the runtime had not taken less for another file; `before`
-    is the arena of the original. `rewrites` were made in what is shipped. `session`: how ONNX Runtime opens what is
-    shipped so that it takes what was measured; None for other targets, and where nothing was measured. `not_measured`:
-    why the target's runtime was not asked what the files take, where it could have been."""
+    """The result of `fit`. `shipped`: original, optimised, order, order+offsets, rewritten, rewritten+offsets or
+    strips. `graph` and `together` are what is shipped, or would be if the runtime had not taken less for another file;
+    `before` is the arena of the original. `rewrites` were made in what is shipped. `session`: how ONNX Runtime opens
+    what is shipped so that it takes what was measured; None for other targets, and where nothing was measured.
+    `not_measured`: why the target's runtime was not asked what the files take, where it could have been.
+    `original`: the network that `before` places. `ram`: whether a memory limit is kept; None where none was given.
+    `front`: plans in strips, where they were asked for."""
 
     model: str
     target: str
@@ -174,10 +164,13 @@ class Fit:
     not_measured: str = ""
     session: SessionSettings | None = None
     session_path: str | None = None
+    original: Graph | None = None
+    ram: RamVerdict | None = None
+    front: tuple[FrontRow, ...] = ()
 
     @property
     def taken(self) -> SessionTaken | None:
-        """What was measured of what is shipped, by the settings in `session`; None where that was not measured."""
+        """The measurement of the shipped file, by the settings in `session`; None where that was not measured."""
         rows = self.measured.rows if self.measured is not None else ()
         return next((row for row in rows[::-1] if (row.file, row.settings) == (self.shipped, self.session)), None)
 
@@ -241,13 +234,17 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """What a device of a running pipeline did: shares of the time that it computed, sent and received, in how many
-    frames it took part, and the most memory that its process took."""
+    """The use of one device of a running pipeline: shares of the time that it computed, sent and received, in how many
+    frames it took part, and the most memory that its process took. Planned shares are what the plans in use count for
+    the frames that have left, of the same time."""
 
     name: str
     computing: float
     sending: float
     receiving: float
+    planned_computing: float
+    planned_sending: float
+    planned_receiving: float
     frames: int
     rss_bytes: int
 
@@ -272,9 +269,10 @@ class ServeEvent:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a running pipeline did; all measured but what is called planned. `latency_s`: percentiles 50, 90, 99 and the
-    longest, from when a frame was let in to when its result was back. `period_s`: the mean time between results, None
-    where they are too few. `planned_period_s` is of the plan in use, `first_planned_period_s` of the first one."""
+    """The result of a running pipeline; all measured but what is called planned. `latency_s`: percentiles 50, 90, 99
+    and the longest, from when a frame was let in to when its result was back. `period_s`: the mean time between
+    results, None where they are too few. `planned_period_s` is of the plan in use, `first_planned_period_s` of the
+    first one."""
 
     frames: int
     completed: int
@@ -305,7 +303,7 @@ class StepNeed:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a network is made of, and what its file's order needs under the memory model `memory`.
+    """A summary of a network, and the memory that its file's order needs under the memory model `memory`.
 
     `tensors` counts activations. `width`: the most operators of which none waits for another. `downsets`: how many sets
     of operators are closed under predecessors, counted where `downsets_exact`, else estimated; then at most the largest
@@ -357,7 +355,8 @@ class StageResult:
     """`bound_s`: the longest path of units timed alone, or all their multiply-adds at the highest rate that one of them
     reached, whichever is more: no schedule of these kernels is expected below it. None where a candidate was faster
     (its p10): then the units were measured too slow, and nothing is known. `speedup`: sequential over chosen, the
-    median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided."""
+    median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided. `unit_s`: of each unit of the
+    plan, measured alone; empty where the plan has units of a variant."""
 
     plan: StagePlan
     candidates: tuple[StageCandidate, ...]
@@ -366,6 +365,7 @@ class StageResult:
     speedup: float
     why: str
     notes: tuple[str, ...] = ()
+    unit_s: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         chosen, device = self.plan.evidence.method, self.plan.device_name
@@ -374,7 +374,7 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """What a plan of stages computed, and how long that took. `outputs`: by name, in the order of the graph's outputs,
+    """The outputs and times of a run of a plan of stages. `outputs`: by name, in the order of the graph's outputs,
     half floats as float32. `seconds`: of each timed run, measured. `max_relative_error`: the largest difference from
     ONNX Runtime's outputs over the largest value of its output; None where that was not asked for. `allowed_error`: how
     large that may be for the device and element type."""

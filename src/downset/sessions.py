@@ -49,8 +49,8 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of one run. `median_s`: the median of `rounds`, in each of which the original ran by default, too. `ratio`: to
-    that run of the same round, in the median, and the ends of its confidence interval (95 % or more, by order
+    """Time of one run. `median_s`: the median of `rounds`, in each of which the original ran by default, too. `ratio`:
+    to that run of the same round, in the median, and the ends of its confidence interval (95 % or more, by order
     statistics: nothing is assumed of how times are distributed)."""
 
     median_s: float
@@ -62,7 +62,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class SessionTaken:
-    """What a file took when a session was opened by these settings and run: measured, in bytes and seconds.
+    """Memory and time of a session that was opened by these settings and run: measured, in bytes and seconds.
 
     `in_use_bytes`: the most that was in use in its CPU arena at a time, weights that kernels packed for themselves
     included. `held_bytes`: what that arena took from the system. `process_bytes`: by how much the resident memory of a
@@ -83,7 +83,7 @@ _AS_WRITTEN = "GraphOptimizationLevel.ORT_DISABLE_ALL"
 _REGION = "initial_chunk_size_bytes"
 _ONE_THREAD: Mapping[str, Value] = {"intra_op_num_threads": 1, "inter_op_num_threads": 1}
 _FREED_AT_ONCE: Mapping[str, Value] = {"enable_mem_pattern": False, "enable_mem_reuse": False}
-"""Without them a run takes one block for all tensors, and a buffer waits for the next tensor of its shape."""
+"""Options without which a run takes one block for all tensors, and a buffer waits for the next tensor of its shape."""
 _SHARED = {"session.use_env_allocators": "1"}
 _SPLIT_TO_THE_BYTE = {"max_mem": 0, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 1, _REGION: 1 << 20}
 """By default an arena hands out up to twice what is asked for."""
@@ -91,7 +91,7 @@ _IN_ORDER: Mapping[str, Value] = {"execution_order": "ExecutionOrder.PRIORITY_BA
 _ALL: Mapping[str, Value] = {"graph_optimization_level": "GraphOptimizationLevel.ORT_ENABLE_ALL"}
 
 DEFAULT = SessionSettings("default", _ONE_THREAD)
-"""As a user opens a file who says nothing, on one thread."""
+"""The settings of a user who gives none, on one thread."""
 
 FILE_ORDER = SessionSettings(
     "file order",
@@ -102,8 +102,8 @@ FILE_ORDER = SessionSettings(
 """The file's nodes in the file's order; no byte is held longer than needed."""
 
 _OPTIMISED = SessionSettings("optimised", {**_ONE_THREAD, **_ALL, **_FREED_AT_ONCE}, _SHARED, _SPLIT_TO_THE_BYTE)
-"""As ONNX Runtime optimises the file for this processor when it loads it (blocked layouts), and in an order of its own;
-no byte is held longer than needed."""
+"""ONNX Runtime optimises the file for this processor when it loads it (blocked layouts), and runs it in an order of its
+own; no byte is held longer than needed."""
 
 _OPTIMISED_IN_ORDER = replace(_OPTIMISED, name="optimised, in order", options={**_OPTIMISED.options, **_IN_ORDER})
 

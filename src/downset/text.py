@@ -16,11 +16,15 @@ __all__ = [
     "brief",
     "escaped",
     "format_bytes",
+    "format_seconds",
+    "format_size",
     "parse_bytes",
     "parse_factor",
     "parse_seconds",
     "parse_share",
     "printable",
+    "shell_word",
+    "shortened",
 ]
 
 _FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -69,8 +73,35 @@ def format_bytes(nbytes: float) -> str:
     return f"{int(nbytes):,}"
 
 
+def format_size(nbytes: float) -> str:
+    """Bytes in the largest unit that they reach, to three digits: "196 KB", "1.5 MB". KB = 1024 bytes."""
+    for factor, unit in ((1024**3, "GB"), (1024**2, "MB"), (1024, "KB")):
+        if abs(nbytes) >= factor:
+            value = nbytes / factor
+            return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}"
+    return f"{int(nbytes)} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds in the unit that shows them best, to four digits: "1.25 s", "3.1 ms", "42 µs"."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
+        if abs(seconds) >= factor:
+            return f"{seconds / factor:.4g} {unit}"
+    return f"{seconds * 1e6:.4g} µs" if seconds else "0 s"
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most so many characters: what is too long loses its middle, as both ends of a name tell it apart."""
+    if len(text) <= most:
+        return text
+    if most < 3:
+        return text[: max(most, 0)]
+    tail = (most - 1) // 2
+    return f"{text[: most - 1 - tail]}…{text[len(text) - tail :]}"
+
+
 def brief(text: object, most: int = 300) -> str:
-    """What another library said, on one line; what is too long is cut between words."""
+    """The message of another library on one line; a long one is cut between words."""
     return textwrap.shorten(str(text), most, placeholder=" ...")
 
 
@@ -84,6 +115,11 @@ def escaped(text: str) -> str:
 def printable(text: str) -> str:
     """A name from a file as a terminal or a comment may show it: on one line, without control characters."""
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def shell_word(text: str) -> str:
+    """A word with names from a file, quoted so that a shell runs nothing of it where a person pastes it."""
+    return "'" + printable(text).replace("'", "'\\''") + "'"
 
 
 _ABRIDGING = reprlib.Repr()

@@ -118,7 +118,7 @@ def test_plans_for_any_order_hold_in_every_order(graph, data):
     sizes = [storage.nbytes for storage in problem.storages]
     offsets = ARENAS["best"](records_of_conflicts(sizes, conflicts)).solution
     check_conflicts(sizes, conflicts, offsets)
-    # Under a drawn order, whoever lives at the same time must conflict.
+    # Under a drawn order, records that live at the same time must conflict.
     steps = data.draw(orders_of(graph.predecessors()))
     at = {operator: step for step, operator in enumerate(steps)}
     spans = []

@@ -56,6 +56,6 @@ def test_one_more_record_never_lowers_the_least_height(found, extra):
 @given(found=record_sets(most=9))
 @settings(max_examples=40)
 def test_a_stopped_search_keeps_a_true_bound(found):
-    stopped = exact(found, node_limit=3)
+    stopped = exact(found, work_limit=3)
     check_placement(found, stopped.solution)
     assert stopped.bound <= exact(found).bound <= height(found, stopped.solution)

@@ -13,13 +13,12 @@ import pytest
 
 from downset.cli import _COMMANDS
 from downset.errors import DownsetError
+from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 RECORDS = "id,lower,upper,size\na,0,2,100\nb,1,3,50\nc,2,4,100\n"
-CLUSTER = '[network]\nkind = "links"\nrate_mbps = 50\n' + "".join(
-    f'[[device]]\nname = "{name}"\nmac_per_s = {speed}\n' for name, speed in (("fast", 2e9), ("slow", 1e9))
-)
+CLUSTER = cluster_toml({"fast": 2e9, "slow": 1e9})
 STAGE = ("--threads", "1", "--budget-timings", "1", "--no-profiles")
 
 
@@ -66,6 +65,7 @@ SUCCEEDS = {
     "profiles": ("profiles", "list"),
     "keys": ("keys", "init", "--authority", "authority"),
     "profile-cluster": ("profile-cluster", "--devices", "d0,d1", "--local", "--probe-time", "1ms", "-q"),
+    "doctor": ("doctor",),
 }
 FAILS = [
     ("fit", "infeasible", 3, ("fit", "m.onnx", "--ram", "1", "--time-limit", "1s")),
@@ -86,6 +86,7 @@ FAILS = [
     ("profiles", "usage", 2, ("profiles", "forget")),
     ("keys", "load", 5, ("keys", "issue", "d0", "--host", "10.0.0.5", "--authority", "none")),
     ("profile-cluster", "usage", 2, ("profile-cluster", "--devices", "d0")),
+    ("doctor", "usage", 2, ("doctor", "--colour")),
     ("downset", "usage", 2, ("magic",)),
 ]
 
@@ -161,7 +162,7 @@ def test_an_argument_behind_the_dashes_is_no_option(here, run):
 
 
 def test_what_downset_itself_does_wrong(here, run, monkeypatch):
-    """Whoever reads the JSON is told, and a report says to whoever mends it where."""
+    """The JSON carries the error, and a report says where it happened."""
     import downset.formats.reading
 
     def broken(*_, **__):

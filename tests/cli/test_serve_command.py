@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 
 from downset.distributed.serving.node_guard import session_processes
+from tests.cluster_toml import cluster_toml
 from tests.distributed.thread_fleet import unsplit
 from tests.models import branchy_model
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("cluster")
 
-CLUSTER = '[network]\nkind = "links"\nrate_mbps = 800\noverlap = true\n' + "".join(
-    f'[[device]]\nname = "{name}"\nmac_per_s = 1e5\n' for name in ("left", "right")
-)
+CLUSTER = cluster_toml({"left": 1e5, "right": 1e5}, rate_mbps=800, overlap=True)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +54,7 @@ def test_local_from_frames_to_results(here, run):
                 np.testing.assert_allclose(one, other[name], rtol=1e-3, atol=1e-4)
     assert re.search(r"measured: 12 of 12 frames, .*planned .*share this machine's cores", out)
     assert "left" in out and "right" in out and "latency: p50" in out
+    assert "(planned)" in out and len(re.findall(r"\d+% \(\d+%\)", out)) == 6
     assert re.search(r"frame 3, stage \d, block \d, device \w+: computed in", err)
     assert not [entry for entry in here.iterdir() if entry.name.endswith(".part")]
 
@@ -72,9 +72,8 @@ def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
     guards = _children(driver.pid)
     assert len(guards) == 3
     os.kill(driver.pid, number)
-    assert driver.wait(60) == code
-    said = driver.stderr.read()
-    driver.stderr.close()
+    _, said = driver.communicate(timeout=60)
+    assert driver.returncode == code
     assert "Traceback" not in said, said
     until = time.monotonic() + 30
     while time.monotonic() < until and any(session_processes(guard) for guard in guards):
@@ -119,7 +118,7 @@ def test_a_plan_that_names_a_device_the_cluster_lacks(here, run, fails):
     Path("other.toml").write_text(CLUSTER.replace("left", "gauche"))
     fails(
         2, "serve", "net.onnx", "--cluster", "other.toml", "--plan", "plan.json", "--input", "frames.npy",
-        says="plan.json names device 'left', which other.toml lacks; it has gauche, right",
+        says="plan.json names device 'left', which is not in other.toml; it has gauche, right",
     )  # fmt: skip
 
 

@@ -14,23 +14,12 @@ from downset.errors import DownsetError, UsageError
 from downset.formats.plan_json import read_plan
 from downset.formats.reading import load
 from downset.pipelines.check import verify_pipeline
+from tests.cluster_toml import cluster_toml
 from tests.command import output_of
 from tests.models import branchy_model
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "simulate.json").read_text())
-CLUSTER = """[network]
-kind = "links"
-rate_mbps = 5000
-[[device]]
-name = "a"
-mac_per_s = 1e9
-[[device]]
-name = "b"
-mac_per_s = 2e9
-[[device]]
-name = "c"
-mac_per_s = 2e9
-"""
+CLUSTER = cluster_toml({"a": 1e9, "b": 2e9, "c": 2e9}, rate_mbps=5000)
 
 
 @pytest.fixture

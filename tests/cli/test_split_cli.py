@@ -14,25 +14,12 @@ from downset.formats.plan_json import read_plan
 from downset.formats.reading import load
 from downset.joint.check import verify
 from downset.pipelines.plan import plan_pipeline
+from tests.cluster_toml import cluster_toml
 from tests.command import output_of as run
 from zoo import ZOO
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
-CLUSTER = """[network]
-kind = "{kind}"
-rate_mbps = 50
-[[device]]
-name = "fast"
-mac_per_s = 2e9
-memory = "{memory}"
-power_busy_w = 5
-power_idle_w = 2
-[[device]]
-name = "slow"
-mac_per_s = 1e9
-power_busy_w = 5
-power_idle_w = 2
-"""
+POWER = {"power_busy_w": 5, "power_idle_w": 2}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +31,8 @@ def model(tmp_path_factory):
 
 def cluster_file(folder, *, kind="links", memory="2GB", **changed):
     path = folder / "home.toml"
-    text = CLUSTER.format(kind=kind, memory=memory)
+    fast, slow = {"mac_per_s": 2e9, "memory": memory, **POWER}, {"mac_per_s": 1e9, **POWER}
+    text = cluster_toml({"fast": fast, "slow": slow}, kind=kind)
     for old, new in changed.items():
         text = text.replace(f"{old} = ", f"{new} = ")
     path.write_text(text)
@@ -88,7 +76,7 @@ def test_latency_and_communication_are_options(model, tmp_path):
     for options, says, code in (
         (("--max-latency", "1ms"), r"all devices together compute .*; the least found is [\d.]+", 3),
         (("--max-latency", "60ms"), r"was found; the least found is [\d.]+", 6),
-        (("--max-latency", "1ms", "--comm", "paper"), r"the least is [\d.]+", 3),
+        (("--max-latency", "1ms", "--comm", "paper"), r"the least found is [\d.]+", 3),
     ):
         with pytest.raises(DownsetError, match=says) as error:
             run("split", model, "--cluster", home, *options)
@@ -272,8 +260,7 @@ def test_source_sink_and_window_are_options(model, tmp_path):
 
 def test_direct_hand_over_is_planned_printed_exported_and_simulated(model, tmp_path):
     home = tmp_path / "four.toml"
-    device = '[[device]]\nname = "d{0}"\nmac_per_s = {1}e9\n'
-    home.write_text('[network]\nkind = "links"\nrate_mbps = 400\n' + "".join(device.format(k, 4 - k) for k in range(4)))
+    home.write_text(cluster_toml({f"d{k}": (4 - k) * 1e9 for k in range(4)}, rate_mbps=400))
     arguments = ("split", model, "--cluster", home, "--topology", "direct", "--time-limit", "5s")
     out = run(*arguments, "-o", tmp_path / "plan.json", "--export", tmp_path / "shards")
     assert "rows are handed over directly; frames appear at d" in out

@@ -13,19 +13,11 @@ from downset import cli
 from downset.clusters.toml_file import load_cluster, parse_cluster
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.formats.shards.write import write_shards
+from tests.cluster_toml import cluster_toml
 from tests.command import output_of
 from tests.models import branchy_model
 
-CLUSTER = """[network]
-kind = "links"
-rate_mbps = 50
-[[device]]
-name = "a"
-mac_per_s = 1e9
-[[device]]
-name = "b"
-mac_per_s = 2e9
-"""
+CLUSTER = cluster_toml({"a": 1e9, "b": 2e9})
 
 
 @pytest.fixture
@@ -48,7 +40,7 @@ def contents(folder):
 @pytest.fixture
 def plan(home):
     """A plan of two stages that hand something over, as JSON."""
-    (home / "home.toml").write_text(CLUSTER.replace("rate_mbps = 50", "rate_mbps = 5000"))
+    (home / "home.toml").write_text(cluster_toml({"a": 1e9, "b": 2e9}, rate_mbps=5000))
     output_of("split", "net.onnx", "--cluster", "home.toml", "--method", "pico", "-q", "-o", "plan.json")
     found = json.loads((home / "plan.json").read_text())
     assert len(found["stages"]) == 2
@@ -116,7 +108,7 @@ def test_ctrl_c_exits_as_the_readme_says(run, monkeypatch):
 
     monkeypatch.setattr(cli.downset, "main", pressed)
     assert run("split") == (130, "", "downset: stopped\n")
-    assert "130 by Ctrl-C" in (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    assert "130 by Ctrl-C" in (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -257,7 +249,7 @@ def test_words_that_a_plan_does_not_have_cannot_be_read(plan):
 
 
 def test_a_plan_whose_comm_was_paper_cannot_be_called_one_of_resources(home):
-    (home / "home.toml").write_text(CLUSTER.replace("rate_mbps = 50", "rate_mbps = 5000"))
+    (home / "home.toml").write_text(cluster_toml({"a": 1e9, "b": 2e9}, rate_mbps=5000))
     split("--comm", "paper", "-o", "plan.json", method="pico")
     plan = json.loads((home / "plan.json").read_text())
     simulated(plan)

@@ -15,6 +15,7 @@ from downset.clusters.model import Cluster, Device, Network
 from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
+from tests.cluster_toml import cluster_toml
 from tests.command import output_of as run
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
@@ -83,11 +84,8 @@ def test_a_plan_of_before_is_refused_in_one_line(small, tmp_path):
 
 
 def cluster_with(folder, memories):
-    text = '[network]\nkind = "links"\nrate_mbps = 50\n'
-    for place, nbytes in enumerate(memories):
-        text += f'[[device]]\nname = "d{place}"\nmac_per_s = {place + 1}e9\n'
-        text += "" if nbytes is None else f"memory = {nbytes}\n"
-    (folder / "home.toml").write_text(text)
+    devices = {f"d{n}": {"mac_per_s": (n + 1) * 1e9, "memory": nbytes} for n, nbytes in enumerate(memories)}
+    (folder / "home.toml").write_text(cluster_toml(devices))
     return folder / "home.toml"
 
 

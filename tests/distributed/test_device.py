@@ -47,8 +47,8 @@ def test_a_program_names_shards_and_no_paths(name, tmp_path):
 def test_what_arrives_for_a_run_that_is_over_is_ignored(tmp_path):
     device = Device("d0", folder=str(tmp_path))
     device.begin(2, msgspec.json.encode(DeviceProgram("d0", {}, {0: Computation("", (), ())})))
-    assert device.compute(1, 0, 0) == {"seconds": pytest.approx(0.0, abs=1.0)}
+    assert device.compute(1, 0, [0]) == {"seconds": [pytest.approx(0.0, abs=1.0)]}
     assert device.send(1, 0, 0) == [] and device.result(1, 0) == []
     assert not device._frames
-    device.compute(2, 0, 0)
+    device.compute(2, 0, [0])
     assert not device._frames, "a frame whose tasks are all done is forgotten"

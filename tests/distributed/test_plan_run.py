@@ -15,9 +15,8 @@ from downset.pipelines.scheduling.slots import fewest_slots
 from downset.plans import Turn
 from tests.distributed.plans_of_tasks import plan_of
 from tests.oracles_schedule import run
-from tests.pipelines.test_schedule import random_schedule, random_tasks
 from tests.pipelines.test_slots import random_buffers
-from tests.schedule_cases import TWO_BLOCKS, WRITER_AND_READER
+from tests.schedule_cases import TWO_BLOCKS, WRITER_AND_READER, random_orders, random_schedule, random_tasks
 
 
 def followed(plan, *, frames, arrival_s=None, jitter=0.0, disturbances=()):
@@ -40,11 +39,7 @@ def ended(record):
 def test_frames_leave_when_a_run_turn_by_turn_says():
     """Orders at random, many of which deadlock: then the run says so."""
     stuck = 0
-    for seed in range(500):
-        draw = random.Random(f"orders/{seed}")
-        resources = draw.randint(1, 4)
-        tasks = random_tasks(draw, draw.randint(1, 6), resources)
-        schedule = random_schedule(draw, tasks, resources)
+    for seed, tasks, schedule in random_orders("orders", 500):
         # The oracle's frames end with its last one; the simulator gives turns behind them to empty frames.
         wanted = run(tasks, schedule.orders, schedule.window, 20)
         plan = plan_of(tasks, schedule.orders, schedule.window)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving.dispatch import Dispatch
-from downset.distributed.serving.work import Work, work_of
+from downset.distributed.serving.work import Work, joined, work_of
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
 from tests.models import branchy_model
@@ -39,7 +39,7 @@ def test_any_order_of_ends_finishes_all_frames_within_the_limits(data, tmp_path_
     plans = _plans(tmp_path_factory.getbasetemp())
     plan = data.draw(st.sampled_from(plans))
     ahead, frames = data.draw(st.integers(0, 2)), data.draw(st.integers(1, 8))
-    work = work_of(plan)
+    work = data.draw(st.sampled_from([work_of, lambda plan: joined(work_of(plan))]))(plan)
     dispatch = Dispatch(work, ahead=ahead)
     done, begun, left, admitted = {}, set(), [], 0
     while len(left) < frames:
@@ -50,19 +50,43 @@ def test_any_order_of_ends_finishes_all_frames_within_the_limits(data, tmp_path_
         for instance in dispatch.begin():
             assert instance not in begun
             begun.add(instance)
-            assert all((instance.frame, other) in done for other in plan.tasks[instance.task].after)
+            earlier = {*work.steps[instance.task]} | {step for f, step in _steps(work, done) if f == instance.frame}
+            for step in work.steps[instance.task]:
+                assert earlier >= set(plan.tasks[step].after)
         under_way = [instance for instance in begun if instance not in done]
         assert dispatch.under_way == set(under_way) and under_way, "nothing goes on"
-        _check_slots(plan, begun, done)
+        _check_slots(plan, _steps(work, begun), _steps(work, done))
         for device in range(len(plan.cluster.devices)):
-            computing = [i for i in under_way if plan.tasks[i.task].transfer is None]
-            assert sum(plan.tasks[i.task].device == device for i in computing) <= 1 + ahead
+            firsts = [plan.tasks[work.steps[i.task][0]] for i in under_way]
+            assert sum(task.transfer is None and task.device == device for task in firsts) <= 1 + ahead
         ended = data.draw(st.sampled_from(sorted(under_way)))
         done[ended] = True
         if dispatch.done(ended):
             left.append(ended.frame)
     assert sorted(left) == list(range(frames))
-    assert len(done) == frames * len(plan.tasks) and dispatch.inside == 0
+    assert len(_steps(work, done)) == frames * len(plan.tasks) and dispatch.inside == 0
+
+
+def _steps(work, instances):
+    """(frame, task of the plan) of what these stand for."""
+    return {(instance.frame, step) for instance in instances for step in work.steps[instance.task]}
+
+
+def test_chains_are_joined_and_nothing_else():
+    """Tasks 0 to 4 compute, 5 is a transfer. 0, 1, 2 are a chain; both 3 and 5 wait for 2; 4 waits for 3 elsewhere."""
+    work = Work(
+        window=1, after=((), (0,), (1,), (2,), (3,), (2,)), followers=((1,), (2,), (3, 5), (4,), (), ()),
+        place=tuple((0, k) for k in range(6)), transfers=(False,) * 5 + (True,), resources=3,
+        held=((0,), (0,), (0,), (0,), (1,), (2,)), written=((0,), (1,), (2,), (3,), (), ()),
+        read=((), (0,), (1,), (2,), (3,), (2,)), slots=(1, 1, 1, 1), readers=(1, 1, 2, 1),
+        planned_s=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0), steps=tuple((k,) for k in range(6)),
+    )  # fmt: skip
+    found = joined(work)
+    assert found.steps == ((0, 1, 2), (3,), (4,), (5,))
+    assert found.planned_s == (7.0, 8.0, 16.0, 32.0)
+    assert found.after == ((), (0,), (1,), (0,)) and found.followers == ((1, 3), (2,), (), ())
+    assert found.written == ((0, 1, 2), (3,), (), ()) and found.read == ((0, 1), (2,), (3,), (2,))
+    assert found.readers == (1, 1, 2, 1)
 
 
 def _check_slots(plan, begun, done):
@@ -83,6 +107,7 @@ def test_of_what_can_begin_the_plans_order_decides(first):
     work = Work(
         window=3, after=((), (0,)), followers=((1,), ()), place=place, transfers=(False, False), resources=1,
         held=((0,), (0,)), written=((), ()), read=((), ()), slots=(), readers=(), planned_s=(1.0, 1.0),
+        steps=((0,), (1,)),
     )  # fmt: skip
     dispatch, begun = Dispatch(work, ahead=0), []
     for _ in range(3):

@@ -136,6 +136,27 @@ def test_a_device_comes_back_and_works_again(model, tmp_path):
     assert 20 < frames["d0"] < 120 and frames["d1"] == 120
 
 
+def test_a_device_that_comes_back_while_the_plan_changes_is_used(model, tmp_path, monkeypatch):
+    """The plan without it is still on its way to the others when it is there again."""
+    fleet_method = ThreadFleet._method
+
+    def method(fleet, device, name, arguments):
+        if name == "begin" and arguments[0] == 2:
+            wait_for(lambda: fleet.returned)
+        return fleet_method(fleet, device, name, arguments)
+
+    def disturb(fleet, count, pipeline):
+        fleet.returned = any(event.kind == "back" for event in pipeline.report().events)
+        if count == 20:
+            fleet.kill("d0")
+            wait_for(lambda: any(event.kind == "back" for event in pipeline.report().events))
+            fleet.returned = True
+            wait_for(lambda: any(event.detail.startswith("a faster") for event in pipeline.report().events))
+
+    monkeypatch.setattr(ThreadFleet, "_method", method)
+    _served(model, tmp_path, disturb, frames=60)
+
+
 def test_a_device_dies_again_while_its_return_is_prepared(model, tmp_path):
     """The better plan needs it, and frames are still leaving the old one: nothing waits for the dead device."""
     killed = []
@@ -170,6 +191,34 @@ def test_a_device_that_becomes_slow_is_relieved(model, tmp_path):
     assert any(event.detail.startswith("a faster plan") for event in report.events)
 
 
+def test_twice_as_slow_is_noticed_within_five_frames_and_once(model, tmp_path):
+    """Counted where the engine notices: frames that the slow device has computed wholly, and that have left. Then its
+    pace is what it is planned with: it is noticed again only when it is fast again."""
+    noticed = []
+
+    def disturb(fleet, count, pipeline):
+        engine = pipeline._engine
+        if count == 1:
+            note = engine._note
+
+            def noted(kind, device, detail):
+                if (kind, device) == ("slow", "d0"):
+                    noticed.append((engine._run.number, engine._delivered))
+                note(kind, device, detail)
+
+            engine._note = noted
+        if count == 20:
+            fleet.slow("d0", 2.0)
+        if count == 60:
+            fleet.slow("d0", 1.0)
+
+    _, fleet = _served(model, tmp_path, disturb, frames=90, delay_s=0.04)
+    slow = [frame for (run, frame), factors in fleet.computed["d0"].items() if run == 1 and factors == {2.0}]
+    run, delivered = noticed[0]
+    assert run == 1 and 20 <= delivered <= min(slow) + 5
+    assert len(noticed) == 2
+
+
 def test_shards_for_losses_are_placed_before(model, tmp_path):
     """With plans made ahead, the loss carries nothing."""
     graph = load(model)
@@ -186,6 +235,22 @@ def test_shards_for_losses_are_placed_before(model, tmp_path):
         report = pipeline.report()
     assert_same(found, unsplit(model, given))
     assert next(event for event in report.events if event.kind == "replanned").moved_bytes == 0
+
+
+def test_shards_that_are_removed_are_brought_again(model, tmp_path, monkeypatch):
+    """Devices that keep only what their program needs: plans change back and forth."""
+    monkeypatch.setenv("DOWNSET_SHARDS_LIMIT", "1")
+
+    def disturb(fleet, count, pipeline):
+        if count in (20, 40):
+            fleet.kill("d1")
+            wait_for(lambda: any(event.detail.startswith("a faster") for event in pipeline.report().events))
+
+    _, fleet = _served(model, tmp_path, disturb, frames=80)
+    assert len(fleet.kept) > len(set(fleet.kept))
+    for name, process in fleet.processes.items():
+        kept = {path.stem for path in (tmp_path / "devices" / name).glob("*.onnx")}
+        assert kept >= set(process.device._sessions)
 
 
 def test_a_device_that_never_joins(model, tmp_path):
@@ -217,7 +282,7 @@ def test_a_device_with_another_runtime(model, tmp_path, monkeypatch):
 
 def test_a_full_disk_on_a_device(model, tmp_path, monkeypatch):
     graph = load(model)
-    monkeypatch.setattr("downset.distributed.serving.device._FREE_DISK_BYTES", 1 << 60)
+    monkeypatch.setattr("downset.distributed.serving.kept_shards._FREE_DISK_BYTES", 1 << 60)
     with (
         pytest.raises(UnsupportedError, match=r"device 'd.': the disk .* is full"),
         running(graph, plan_pipeline(graph, THREE), tmp_path),

@@ -12,7 +12,7 @@ from downset.errors import UnsupportedError
 from downset.formats.reading import load
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.plan import plan_pipeline
-from tests.distributed.thread_fleet import assert_same, frames_of, running, unsplit
+from tests.distributed.thread_fleet import ThreadFleet, assert_same, frames_of, running, unsplit
 from tests.models import branchy_model, installed_model
 from zoo import ZOO
 
@@ -42,7 +42,55 @@ def test_every_method(method, squeezenet, tmp_path):
         report = pipeline.report()
     assert report.completed == 6 and report.period_s > 0 and not report.events
     working = {strip.device for stage in plan.stages for block in stage.blocks for strip in block.strips}
-    assert {use.name for use in report.devices if use.computing > 0} == {plan.cluster.devices[d].name for d in working}
+    working = {plan.cluster.devices[d].name for d in working}
+    assert {use.name for use in report.devices if use.computing > 0} == working
+    assert {use.name for use in report.devices if use.planned_computing > 0} == working
+
+
+def test_what_the_plan_counts_stands_beside_what_was_measured(squeezenet, tmp_path):
+    """One device alone computes for a period a frame; every transfer is sent once and received once."""
+    graph = load(squeezenet)
+    frames = frames_of(graph, 6)
+    for method in ("single", "layerwise"):
+        plan = plan_pipeline(graph, FOUR, method=method, time_limit_s=2)
+        with running(graph, plan, tmp_path) as pipeline:
+            list(pipeline.run(frames))
+            report = pipeline.report()
+        sent, received, computed = (
+            sum(getattr(use, f"planned_{what}") for use in report.devices) * report.seconds / 6
+            for what in ("sending", "receiving", "computing")
+        )
+        assert sent == pytest.approx(received)
+        if method == "single":
+            assert (computed, sent) == (pytest.approx(plan.period_s), 0)
+        else:
+            moved_s = sum(task.transfer.nbytes / 1e9 for task in plan.tasks if task.transfer is not None)
+            assert sent == pytest.approx(moved_s) and moved_s > 0
+
+
+def test_layers_of_one_device_are_one_call(squeezenet, tmp_path):
+    """A device that computes alone is asked once a frame, however many layers its plan has."""
+    graph = load(squeezenet)
+    alone = Cluster(FOUR.devices[:1], FOUR.network)
+    plan = plan_pipeline(graph, alone, method="layerwise", time_limit_s=2)
+    assert len(plan.tasks) > 10
+    frames, fleet = frames_of(graph, 5), ThreadFleet(["d0"], tmp_path / "devices")
+    with running(graph, plan, tmp_path, fleet=fleet) as pipeline:
+        assert_same(list(pipeline.run(frames)), unsplit(squeezenet, frames))
+        report = pipeline.report()
+    assert sum(method == "compute" for _, method, _ in fleet.calls) == 5
+    assert report.devices[0].computing > 0
+
+
+def test_spare_frames_are_as_many_as_asked_for(squeezenet, tmp_path):
+    graph = load(squeezenet)
+    plan = plan_pipeline(graph, FOUR, method="single", time_limit_s=2)
+    for spare in (0, 3):
+        with running(graph, plan, tmp_path, spare_frames=spare) as pipeline:
+            most = 0
+            for _ in pipeline.run(frames_of(graph, 12)):
+                most = max(most, pipeline._engine._run._dispatch.work.window)
+        assert most == plan.schedule.window + spare
 
 
 @pytest.mark.parametrize("network", [Network("links", 1e8), Network("shared", 1e8, overlap=True)])

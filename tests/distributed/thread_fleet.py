@@ -13,7 +13,7 @@ import onnxruntime
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.device import Device
 from downset.distributed.serving.fleet import DeviceLost
-from downset.distributed.serving.serve import run_on
+from downset.distributed.serving.serve import Settings, run_on
 
 GROUP = {"compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive",
          "keep": "setup", "begin": "setup"}  # fmt: skip
@@ -44,6 +44,7 @@ class ThreadFleet:
     def __init__(self, names, folder, *, delay_s=0.0):
         self.names, self.folder, self.delay_s = set(names), Path(folder), delay_s
         self.processes, self.kept, self.calls = {}, [], []
+        self.computed = {}
         self.lock = threading.Lock()
 
     def present(self):
@@ -79,10 +80,11 @@ class ThreadFleet:
     def _method(self, device, method, arguments):
         process = self.processes[device]
         if method == "compute":
-            threading.Event().wait(process.delay_s * process.factor)
+            threading.Event().wait(process.delay_s * process.factor * len(arguments[2]))
+            self.computed.setdefault(device, {}).setdefault(arguments[:2], set()).add(process.factor)
         found = getattr(process.device, method)(*arguments)
         if method == "compute":
-            found = {"seconds": found["seconds"] + process.delay_s * process.factor}
+            found = {"seconds": [seconds + process.delay_s * process.factor for seconds in found["seconds"]]}
         if method == "keep":
             self.kept.append((device, arguments[0]))
         return found
@@ -134,13 +136,14 @@ class ThreadFleet:
 
 
 @contextmanager
-def running(graph, plan, folder, *, fleet=None, prepares=False, gather_s=10.0):
+def running(graph, plan, folder, *, fleet=None, prepares=False, gather_s=10.0, spare_frames=3):
     """A pipeline on devices of this process."""
     names = [device.name for device in plan.cluster.devices]
     fleet = fleet or ThreadFleet(names, folder / "devices")
     shards = Shards(graph, folder / "made")
     try:
-        with run_on(fleet, graph, plan, shards, gather_s=gather_s, prepares=prepares) as pipeline:
+        settings = Settings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
+        with run_on(fleet, graph, plan, shards, settings) as pipeline:
             yield pipeline
     finally:
         fleet.close()

@@ -13,6 +13,7 @@ import downset
 from downset.clusters.toml_file import load_cluster
 from downset.formats.reading import load
 from downset.sessions import DEFAULT, FILE_ORDER, FITTED
+from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model, installed_model
 
 ALL_SETTINGS = (DEFAULT, *FITTED)
@@ -117,10 +118,7 @@ def test_how_to_chain_shards(here, run):
     """The page's program makes what the network makes: strips that differ, hand-overs, tensors without rows."""
     onnxruntime = pytest.importorskip("onnxruntime")
     path = branchy_model(here / "net.onnx")
-    (here / "home.toml").write_text(
-        '[network]\nkind = "links"\nrate_mbps = 50000\n'
-        + "".join(f'[[device]]\nname = "{name}"\nmac_per_s = {speed}\n' for name, speed in (("a", 1e9), ("b", 2e9)))
-    )
+    (here / "home.toml").write_text(cluster_toml({"a": 1e9, "b": 2e9}, rate_mbps=50_000))
     inputs = {"x": np.ones((1, 3, 8, 8), np.float32)}
     expected = onnxruntime.InferenceSession(path).run(["flat", "joined"], inputs)
     program = block("docs/pipelines.md", "python", 1)

@@ -1,4 +1,4 @@
-"""Every figure in the README's tables is the one recorded in experiments/results, as the README rounds it."""
+"""Every figure in the tables of the README and of docs/results.md is the recorded one, as the page rounds it."""
 
 import importlib
 import json
@@ -17,13 +17,15 @@ from experiments.serenity.subjects import geometric_mean
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+RESULTS = (ROOT / "docs" / "results.md").read_text()
+COMMANDS = (ROOT / "docs" / "commands.md").read_text()
 
 
 def rows(name):
     return json.loads((ROOT / "experiments" / "results" / f"{name}.json").read_text())
 
 
-def table(first_header, text=README):
+def table(first_header, text=RESULTS):
     """The rows of the table whose header starts with these words, each a list of cells."""
     lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith(f"| {first_header}"))
@@ -115,7 +117,7 @@ ORDERED = {
 
 def test_orders():
     recorded = {row["graph"]: row for row in rows("speed_order")}
-    assert f"prints {len(recorded)} graphs" in README
+    assert f"prints {len(recorded)} graphs" in RESULTS
     header, lines = table("method | what it is | SwiftNet")
     assert [line[0].strip("`") for line in lines] == list(ORDERS)
     for method, what, *cells in lines:
@@ -144,7 +146,7 @@ def test_minimalloc():
     assert all(row["placed"] for row in recorded)
     spent, longest = (f(row["cpu_s"] for row in recorded) for f in (sum, max))
     theirs = sum(row["minimalloc_cpu_s"] for row in recorded)
-    sentence = " ".join(README[README.index("`exact` places all eight") :].split())
+    sentence = " ".join(RESULTS[RESULTS.index("`exact` places all eight") :].split())
     assert f"in {spent:.1f} s of CPU together, {longest:.1f} s at most" in sentence
     assert f"published seconds add up to {theirs:.0f})" in sentence
     proven = next(row for row in rows("arenas_minimalloc") if row["instance"] == "C" and row["capacity"] < 1 << 20)
@@ -222,7 +224,7 @@ def test_cells_of_the_memory_paper_that_do_not_come_out():
 
 def test_stages_on_a_cpu():
     titles = NETWORKS | {"resnet50": "ResNet-50"}
-    sentence = " ".join(README[README.index("Measured on two cores") :].split("No GPU")[0].split())
+    sentence = " ".join(RESULTS[RESULTS.index("Measured on two cores") :].split("No GPU")[0].split())
     won, kept = sentence.split("sequential kept for")
     recorded = {titles[row["network"]]: row for row in rows("ios_cpu")}
     named = [*re.findall(r"([A-Z][\w-]*(?: V\d)?) \d\.\d+x", won), *re.split(r", | and ", kept.strip(" ."))]
@@ -268,7 +270,7 @@ def test_limits_of_stages_in_their_page():
 
 def test_every_experiment_of_stages_is_in_their_page():
     page = (ROOT / "docs" / "stages.md").read_text()
-    scripts = [path for path in (ROOT / "experiments" / "ios").glob("*.py") if "def main(" in path.read_text()]
+    scripts = [path for path in (ROOT / "experiments" / "ios").glob("*.py") if "__main__" in path.read_text()]
     assert len(scripts) > 10
     for path in scripts:
         assert f"| `{path.stem}` |" in page, path.stem
@@ -311,16 +313,6 @@ def test_pipelines_of_every_cluster():
 
 def words_of(page):
     return " ".join((ROOT / "docs" / page).read_text().split())
-
-
-def test_strips_in_the_page_on_rewriting():
-    limits = {row["limit"]: row for row in rows("serenity_row_strips") if row["network"] == "MobileNet v2, float .onnx"}
-    few, many = limits[0.02], limits[0.1]
-    share = 100 * few["extra_macs"] / few["macs"]
-    assert (
-        f"MobileNet v2 at {few['peak_before']:,} B planned, {few['peak']:,} B with {share:.1f} % more arithmetic and "
-        f"{many['peak']:,} B with {100 * many['extra_macs'] / many['macs']:.0f} %"
-    ) in words_of("rewriting.md")
 
 
 def test_what_is_measured_beside_the_model_of_tflite_micro():
@@ -371,7 +363,7 @@ def test_budgets_arenas_and_traffic_in_serenitys_evaluation():
 
 @pytest.mark.parametrize("command", [name for name in _COMMANDS if name not in ("profiles", "keys")])
 def test_options_of_commands_exist(command):
-    _, lines = table("command | what it does")
+    _, lines = table("command | what it does", COMMANDS)
     (usage,) = (line[0] for line in lines if line[0].startswith(f"`downset {command} "))
     made = getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command.replace("-", "_"))
     known = {option for parameter in made.params for option in parameter.opts}
@@ -404,3 +396,35 @@ def test_links_and_commands_of_pages_lead_somewhere(page):
             assert f"\n{target}:" in (ROOT / "Makefile").read_text(), target
     for file in set(re.findall(r"\b((?:tests|experiments|src|docs)/[\w/.-]+\.(?:py|md|json))", text)):
         assert (ROOT / file).exists(), file
+
+
+def test_partial_execution():
+    found = {(row["model"], row["plan"]): row for row in rows("partial") if "total_bytes" in row}
+    _, lines = table("measured in TFLite Micro, bytes | total", (ROOT / "docs" / "partial.md").read_text())
+    assert {line[0] for line in lines} == {model for model, _ in found}
+    for model, as_it_is, least, more, operators, head in lines:
+        total, deep = (found[model, f"least {plan}"] for plan in (
+            "total, at most 1 % recomputed", "head, nothing recomputed",
+        ))  # fmt: skip
+        assert numbers(as_it_is) == [found[model, "the file as it is"]["total_bytes"]], model
+        assert numbers(least) == [total["total_bytes"], total["head_bytes"], total["tail_bytes"]], model
+        assert numbers(more) == [round(100 * total["extra_macs"] / total["macs"], 2)], model
+        assert numbers(operators) == total["operators"], model
+        assert numbers(head) == [deep["head_bytes"], deep["total_bytes"]], model
+        assert total["differs"] == deep["differs"] == 0, model
+        assert total["total_bytes"] < numbers(as_it_is)[0], model
+
+
+def test_what_the_readme_says_came_out():
+    """A line of result for each kind of user, from rows that pages on results show too."""
+    _, lines = table("you have | guide", README)
+    said = {name: came for name, _, came in lines}
+    fitted = {row["model"]: row for row in rows("fit_wheels")}["pyopen-wakeword: embedding_model.tflite"]
+    assert numbers(said["a microcontroller"]) == [fitted["measured"]["before"], fitted["measured"]["after"]]
+    assert fitted["arena_bytes"]["proven"] and "proven least" in said["a microcontroller"]
+    session = {(row["model"], row["how"]): row for row in rows("ort_sessions")}["basic-pitch: nmp.onnx", ""]
+    assert numbers(said["ONNX Runtime"]) == [session["rows"][0]["held_bytes"], session["rows"][-1]["held_bytes"]]
+    keys = ("yolov2", "paper cluster, 2 MAC/cycle", "resources")
+    row = {(row["network"], row["cluster"], row["comm"]): row for row in rows("pico_numbers")}[keys]
+    ratio = re.search(r"(\d\.\d+)x", said["several devices"])[1]
+    assert f"{row['pico_s'] / row['exact_s']:.2f}" == ratio and row["proven"]

@@ -21,8 +21,10 @@ from downset.formats.writing import export
 from downset.graph.cost import row_form
 from downset.graph.parts import Part
 from downset.orders.plan import plan_order
+from downset.partial.rewrite import InStrips, in_strips
+from downset.partial.segments import find_segments
 from downset.rewrites.concat.partition import partition, partition_sites
-from downset.rewrites.row_strips import row_segments, row_strips
+from downset.rewrites.tflite_form import tflite_form, writable_rows
 from tests.equivalence.mutants import ONNX, TFLITE, Mutant
 from tests.models import branchy_model, constant
 from tests.rewrites import test_rewrite_onnx, test_rewrite_tflite
@@ -78,21 +80,23 @@ def image_network(path, stride=2):
     return net.save(path, [net.conv(y, 3, 3)], size=12)
 
 
+@pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize("strips", [2, 3])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_every_segment_in_strips_is_proven(tmp_path, stride, strips):
+def test_every_segment_in_strips_is_proven(tmp_path, stride, strips, even):
     model = onnx.load(image_network(tmp_path / "m.onnx", stride))
     model.graph.output[0].type.tensor_type.ClearField("shape")  # `Net` knows no strides
     onnx.save(model, str(tmp_path / "m.onnx"))
     graph = load(tmp_path / "m.onnx")
     form = row_form(graph, strict=False)
-    segments = [segment for segment in row_segments(graph, form) if segment[1] - segment[0] > 1]
+    segments = [segment for segment in find_segments(graph, form, most_crossing=2) if segment.stop - segment.first > 1]
     assert len(segments) > 5
-    for first, stop in segments:
-        made = row_strips(graph, first, stop, strips, form=form)
-        assert made.source.parts
-        found = prove(tmp_path / "m.onnx", written(made, tmp_path / "r.onnx"))
-        assert found.proven and found.exact, (first, stop, found.reason)
+    for segment in segments:
+        for recomputed in (frozenset(), frozenset(segment.operators)):
+            made = in_strips(graph, [InStrips(segment.first, segment.stop, strips, recomputed, even)], form=form)
+            assert made.source.parts
+            found = prove(tmp_path / "m.onnx", written(made, tmp_path / "r.onnx"))
+            assert found.proven and found.exact, (segment, found.reason)
 
 
 def same_in_onnx_runtime(one, other):
@@ -132,7 +136,8 @@ def rewritten_onnx(folder, how):
     if how == "strips":
         path = image_network(folder / "m.onnx", 1)
         graph = load(path)
-        made = row_strips(graph, *row_segments(graph, row_form(graph, strict=False))[-1], 2)
+        last = list(find_segments(graph, row_form(graph, strict=False)))[-1]
+        made = in_strips(graph, [InStrips(last.first, last.stop, 2)])
     else:
         net = Net(5)
         x = net.input(2)
@@ -160,6 +165,38 @@ def test_what_is_proven_of_a_changed_onnx_file_computes_the_same(tmp_path, how, 
         if kind == "interface" or (kind == "constants" and how != "strips"):
             assert not proven(path, changed), mutant.what
     assert made >= 2 and left == []
+
+
+def striped_tflite(folder, dtype):
+    """Two windows whose strips are padded, cut off, joined and cut out."""
+    net = TfliteNet(6, dtype=dtype, size=7)
+    x = net.input(2)
+    path = net.save(folder / "m.tflite", [net.conv(net.depthwise(net.conv(x, 3, 3)), 2)])
+    graph = load(path)
+    form = row_form(graph)
+    form = writable_rows(graph, form, cut_off=[1])
+    every = InStrips(0, len(graph.ops), 2, frozenset(range(len(graph.ops))))
+    made = tflite_form(in_strips(graph, [every], form=form), cut_off=[1])
+    assert {"Pad", "tflite::SLICE", "Concat"} <= {op.kind for op in made.ops}
+    return path, written(made, folder / "r.tflite")
+
+
+@pytest.mark.parametrize("kind", TFLITE)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_what_is_proven_of_a_changed_file_in_strips_computes_the_same(tmp_path, dtype, kind):
+    path, other = striped_tflite(tmp_path, dtype)
+    assert prove(path, other).proven
+    model = flatbuffer_utils.read_model(str(other))
+    left, count = [], 0
+    for mutant in TFLITE[kind](model):
+        try:
+            changed = mutant.save(tmp_path / "mutant.tflite")
+        except Exception:
+            continue
+        count += 1
+        if proven(path, changed) and not same_in_litert(path, changed):
+            left.append(mutant.what)
+    assert count >= 1 and left == []
 
 
 @pytest.mark.parametrize("kind", TFLITE)

@@ -32,6 +32,6 @@ def test_peers_that_are_installed_place_what_ours_places():
         offsets = planner(records, 2.0)
         check_placement(records, offsets)
         assert max(at + r.nbytes for at, r in zip(offsets, records, strict=True)) >= offsets_bound(records), name
-    rows = arena.peer_rows("made", records, 1.0)
+    rows = list(arena.peer_rows("made", records, 1.0))
     assert rows[0]["ratio"] == 1.0
     assert all(row["over_bound"] >= 1.0 for row in rows)

@@ -1,7 +1,6 @@
 """experiments/ios/gpu.py as far as a CPU can tell: the whole of it on a stand-in for CUDA, processes that stop, crash
 or take too long, and rows that are saved one by one."""
 
-import argparse
 import json
 import math
 import sys
@@ -16,6 +15,7 @@ from downset.executor.staged import stage_engine
 from downset.formats.reading import load
 from downset.stages.prepared import prepare
 from experiments import rows as committed
+from experiments.frame import run
 from experiments.ios import gpu
 from tests.cuda_stand_in import standing_in
 from tests.networks import branchy
@@ -39,7 +39,7 @@ def no_compiler(*_, **__):
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-5), ("float16", 1e-2), ("bfloat16", 5e-2)])
-def test_the_row_of_a_network(stand_in, monkeypatch, capsys, dtype, most):
+def test_the_row_of_a_network(stand_in, monkeypatch, dtype, most):
     monkeypatch.setattr(torch, "compile", no_compiler)
     found = [dict(row) for row in gpu.milestones("squeezenet", 1, dtype, peers=True, timings=40, seconds=60.0)]
     assert ["compile_s" in row for row in found] == [False, False, True]
@@ -54,9 +54,7 @@ def test_the_row_of_a_network(stand_in, monkeypatch, capsys, dtype, most):
     assert row["eager_s"] > 0.0
     assert row["compile_s"].startswith("RuntimeError: Failed to find C compiler.")
     assert stand_in.current is stand_in.default
-    for each in found:
-        gpu.show(each)
-    printed = capsys.readouterr().out
+    printed = "\n".join(line for each in found for line in gpu.lines(each, ""))
     assert "compile: RuntimeError" in printed
     assert "goal at batch 1: 1.05x" in printed
 
@@ -125,20 +123,20 @@ def test_a_process_that_fails_is_a_row_that_says_so(tmp_path, code, row):
 def test_rows_are_saved_one_by_one_within_the_time(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(committed, "FOLDER", tmp_path)
     kept = {"network": "resnet50", "batch": 1, "dtype": "float16", "error": "kept"}
-    committed.save_rows(gpu.NAME, [kept])
+    committed.save_rows("ios_gpu", [kept])
     saved, given = [], []
 
     def child(command, path, start, seconds):
-        saved.append([row["network"] for row in committed.load_rows(gpu.NAME)])
+        saved.append([row["network"] for row in committed.load_rows("ios_gpu")])
         given.append(seconds)
         return {**start, "error": "nothing"}
 
     monkeypatch.setattr(gpu, "measured", child)
-    options = {"quick": False, "networks": "squeezenet,nasnet_large", "dtype": "float16", "batches": "1", "timings": 9}
-    gpu.table(argparse.Namespace(**options, seconds=500.0, no_peers=True))
+    monkeypatch.setattr(gpu, "open_device", lambda kind, dtype: None)
+    run(gpu.EXPERIMENT, ["--networks", "squeezenet,nasnet_large", "--timings", "9", "--seconds", "500", "--no-peers"])
     assert saved == [["resnet50"], ["resnet50", "squeezenet"]]
     assert given == pytest.approx([150.0, 500.0], abs=5.0)
-    assert [row["network"] for row in committed.load_rows(gpu.NAME)] == ["resnet50", "squeezenet", "nasnet_large"]
+    assert [row["network"] for row in committed.load_rows("ios_gpu")] == ["resnet50", "squeezenet", "nasnet_large"]
     assert "nothing" in capsys.readouterr().out
 
 

@@ -1,7 +1,7 @@
 """The stages experiments: what a run writes, what their goal is judged by, and what they say beside the paper."""
 
 import json
-import sys
+from dataclasses import replace
 from math import comb
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +11,7 @@ import pytest
 from downset.plans import Evidence, Stage, StagePlan
 from downset.stages.price import signature
 from experiments import rows as committed
+from experiments.frame import run
 from experiments.ios import (
     cpu,
     fig6,
@@ -49,10 +50,8 @@ def made(*key, **named):
 
 
 def run_part(module, arguments, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [module.__name__, *arguments])
     if module in (cpu, peers):
         monkeypatch.setattr(module, "row_of", made)
-        monkeypatch.setattr(module, "show", lambda row: None)
     if module is search:
         monkeypatch.setattr(module, "LIMITS", ((1, 8),))
     if module is table3:
@@ -61,45 +60,43 @@ def run_part(module, arguments, monkeypatch):
         monkeypatch.setattr(
             module, "rows_of", lambda name, graphs, *_: [{"network": name, "on": on, "new": True} for on in graphs]
         )
-        monkeypatch.setattr(module, "table", lambda title, rows: None)
-    module.main()
+    run(replace(module.EXPERIMENT, columns=(), lines=None, after=None), arguments)  # such rows cannot be shown
 
 
-@pytest.mark.parametrize("module", PARTS, ids=lambda module: module.NAME)
+@pytest.mark.parametrize("module", PARTS, ids=lambda module: module.EXPERIMENT.name)
 def test_a_run_of_a_part_keeps_the_other_rows(module, folder, monkeypatch):
     old = [
-        dict.fromkeys(module.KEY, "x") | {"network": name, "device": "here", "kept": True}
+        dict.fromkeys(module.EXPERIMENT.key, "x") | {"network": name, "device": "here", "kept": True}
         for name in ("inception_v3", "randwire_large")
     ]
-    committed.save_rows(module.NAME, old)
+    committed.save_rows(module.EXPERIMENT.name, old)
     for _ in range(2):
         run_part(module, PARTS[module], monkeypatch)
-        found = committed.load_rows(module.NAME)
+        found = committed.load_rows(module.EXPERIMENT.name)
         assert found[:2] == old
         assert {row["network"] for row in found[2:]} == {"squeezenet"}
-        keys = [tuple(row.get(column) for column in module.KEY) for row in found]
+        keys = [tuple(row.get(column) for column in module.EXPERIMENT.key) for row in found]
         assert len(set(keys)) == len(keys), "two rows of one key"
 
 
-@pytest.mark.parametrize("module", [cpu, peers, table3], ids=lambda module: module.NAME)
+@pytest.mark.parametrize("module", [cpu, peers, table3], ids=lambda module: module.EXPERIMENT.name)
 def test_quick_runs_of_what_is_measured_write_nothing(module, folder, monkeypatch):
     run_part(module, ["--quick"], monkeypatch)
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("module", [table1, table2, fig10, table3_simulated], ids=lambda module: module.__name__)
-def test_quick_runs_of_what_is_counted_or_simulated_write_nothing(module, folder, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [module.__name__, "--quick"])
-    module.main()
+def test_quick_runs_of_what_is_counted_or_simulated_write_nothing(module, folder, capsys):
+    run(module.EXPERIMENT, ["--quick"])
     said = capsys.readouterr().out
     assert list(folder.iterdir()) == []
     assert "paper" in said and "ours" in said
 
 
 def test_recorded_networks_are_those_of_the_script():
-    assert {row["network"] for row in committed.load_rows(cpu.NAME)} == set(cpu.ALL)
-    assert {row["network"] for row in committed.load_rows(search.NAME)} == set(search.NETWORKS)
-    assert all("full_cost_s" in row for row in committed.load_rows(search.NAME))
+    assert {row["network"] for row in committed.load_rows("ios_cpu")} == set(cpu.ALL)
+    assert {row["network"] for row in committed.load_rows("ios_search")} == set(search.NETWORKS)
+    assert all("full_cost_s" in row for row in committed.load_rows("ios_search"))
 
 
 def test_the_goal_is_missed_by_a_chosen_plan_that_is_slower():
@@ -182,18 +179,18 @@ def test_a_specialised_plan_s_method_is_in_its_row(monkeypatch, capsys):
 
     monkeypatch.setattr(table3, "plan_of", plan_of)
     monkeypatch.setattr(table3, "run_all", lambda graph, plans, *_: dict.fromkeys(plans, 1.0))
-    rows = table3.rows_of("net", {"one": ("graph", 1), "two": ("graph", 2)}, 5, 3)
+    rows = list(table3.rows_of("net", {"one": ("graph", 1), "two": ("graph", 2)}, 5, 3))
     assert [row["chosen"] for row in rows] == [{"one": "greedy", "two": "sequential"}] * 2
     assert [row["plans"] for row in rows] == [2, 2]
-    table3.table("net", rows)
+    table3.said(rows)
     assert "chosen: for one greedy; for two sequential" in capsys.readouterr().out
 
 
 def test_the_paper_stands_beside_the_peers(capsys):
     row = {"network": "inception_v3", "batch": 1, "chosen": "sequential", "failed": {}}
-    peers.show(row | {"p50_s": {"downset": 2.0, "onnxruntime": 1.0, "openvino": 3.0}})
-    peers.show(row | {"batch": 16, "p50_s": {"downset": 1.0, "onnxruntime": 2.0}})
-    said = capsys.readouterr().out.splitlines()
+    first = row | {"p50_s": {"downset": 2.0, "onnxruntime": 1.0, "openvino": 3.0}}
+    peers.said([first, row | {"batch": 16, "p50_s": {"downset": 1.0, "onnxruntime": 2.0}}])
+    said = capsys.readouterr().out.splitlines()[2:]
     assert "over the fastest peer, here onnxruntime: paper (V100, measured) 1.1 to 1.5" in said[1]
     assert "0.50" in said[1] and said[2].endswith("does not agree")
     assert "no figure" in said[4] and said[5].endswith(" agrees")
@@ -205,7 +202,7 @@ def test_two_hundred_timings_come_close_to_the_whole_dynamic_programming(name):
     a minute for two networks and is the recorded one; at r = 2 and s = 3 it is done again."""
     recorded = {
         (row["max_ops"], row["max_groups"], row["strategy"]): row
-        for row in committed.load_rows(search.NAME)
+        for row in committed.load_rows("ios_search")
         if row["network"] == name
     }
     again = search.full(name, 2, 3, "parallel")
@@ -234,25 +231,22 @@ def test_stages_named_by_their_groups_are_told_apart_as_by_their_signature():
 
 def test_the_paper_stands_beside_every_recorded_measurement(capsys):
     for module in (cpu, fig10_measured):
-        recorded = committed.load_rows(module.NAME)
-        for row in recorded if module is cpu else [recorded]:
-            module.show(row)
-            said = capsys.readouterr().out
+        for row in committed.load_rows(module.EXPERIMENT.name):
+            said = "\n".join(module.lines(row, ""))
             assert "paper" in said and "ours" in said and ("goal 0.98x" in said) == (module is cpu)
-    fig16.show(committed.load_rows("ios_fig16"))
+    fig16.said(committed.load_rows("ios_fig16"))
     assert capsys.readouterr().out.count("the block that gains most: paper (V100, measured) 2.3 | ours (") == 2
 
 
-def test_the_recorded_peers_are_printed_as_their_page_has_them(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["peers", "--recorded"])
-    peers.main()
-    said = capsys.readouterr().out
-    assert said.count("\n") == len(committed.load_rows(peers.NAME))
+def test_the_recorded_peers_are_printed_as_their_page_has_them(capsys):
+    run(peers.EXPERIMENT, ["--recorded"])
+    said = capsys.readouterr().out.partition("\n\n")[0].replace(" (recorded)", "")
+    assert said.count("\n") == len(committed.load_rows("ios_peers")) + 1
     assert said in (Path(__file__).resolve().parents[2] / "docs" / "stages.md").read_text()
 
 
 def test_rows_are_one_a_line():
-    for name in (cpu.NAME, search.NAME):
+    for name in ("ios_cpu", "ios_search"):
         text = (committed.FOLDER / f"{name}.json").read_text().splitlines()
         assert len(text) == len(json.loads("\n".join(text))) + 2
 

@@ -22,7 +22,7 @@ OTHER = {
 @pytest.mark.parametrize("column", range(3))
 def test_cells_of_the_papers_own_graphs_are_the_papers(column):
     name = list(NETWORKS)[column]
-    rows = tables.rows_of(name, column, exact=True)
+    rows = list(tables.rows_of(name, exact=True))
     compared = [row for row in rows if row["same"] is not None]
     assert len(compared) == 12
     differing = {(name, row["strategy"]): row["ours_mib"] for row in compared if not row["same"]}
@@ -31,8 +31,7 @@ def test_cells_of_the_papers_own_graphs_are_the_papers(column):
 
 
 def test_reconstructions_are_never_compared_as_if_they_were_the_papers():
-    column = list(NETWORKS).index("BlazeFace")
-    assert {row["same"] for row in tables.rows_of("BlazeFace", column, exact=False)} == {None}
+    assert {row["same"] for row in tables.rows_of("BlazeFace", exact=False)} == {None}
     assert set(REBUILT) == set(list(NETWORKS)[3:])
 
 
@@ -50,16 +49,17 @@ def test_a_runtime_computes_the_same_at_the_arenas_addresses():
 
 
 def test_the_share_of_intermediates_is_near_the_papers():
-    for name, (share, _) in shares.PAPER.items():
-        graph = network(name)
-        assert shares.share_row(name, graph, shares.placed(graph, "best"))["share"] == pytest.approx(share, abs=0.03)
+    for paper in shares.PAPER.rows:
+        graph = network(paper["network"])
+        row = shares.share_row(paper["network"], graph, shares.placed(graph, "best"))
+        assert row["share"] == pytest.approx(paper["share"], abs=0.03)
 
 
 def test_litert_takes_what_the_model_says_or_more():
-    rows = [row for row in load_rows(litert.NAME) if "error" not in row]
+    rows = [row for row in load_rows(litert.EXPERIMENT.name) if "error" not in row]
     assert len(rows) > 30
     assert all(row["measured"] + litert.ROUNDING >= row["modelled"] for row in rows)
-    as_modelled = [row for row in rows if litert.line(row).endswith("| as modelled |")]
+    as_modelled = [row for row in rows if litert.beside(row) == "as modelled"]
     page = " ".join((ROOT / "docs" / "memory-models.md").read_text().split())
     assert f"on {len(as_modelled)} of {len(rows)} files" in page
     assert f"On the other {len(rows) - len(as_modelled)} they do" in page

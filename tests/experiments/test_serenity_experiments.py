@@ -6,7 +6,7 @@ from itertools import permutations
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from downset.arenas.plan import plan_arena
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes, profile
@@ -19,7 +19,7 @@ from experiments.serenity.figure12 import arena_over_time, drawing
 from experiments.serenity.subjects import CELLS_OF_THE_PAPER, ROUNDED, by_nodes, rewritten, without_concats
 from experiments.serenity.swiftnet import part
 from tests.plain_graphs import random_graph
-from tests.strategies import graphs
+from tests.strategies import graphs, plain_graphs
 from zoo import graph
 from zoo.randwire_cifar import watts_strogatz
 
@@ -33,11 +33,13 @@ def is_topological(predecessors, steps):
     return True
 
 
-def test_every_order_is_counted_once_under_its_peak():
-    for seed in range(12):
-        problem = order_problem(random_graph(random.Random(seed), 6), "live")
-        lawful = (steps for steps in permutations(range(6)) if is_topological(problem.predecessors, steps))
-        assert orders_by_peak(problem) == Counter(peak_bytes(problem, steps) for steps in lawful)
+@given(graph=plain_graphs(most_ops=6))
+@settings(max_examples=25)
+def test_every_order_is_counted_once_under_its_peak(graph):
+    problem = order_problem(graph, "live")
+    orders = permutations(range(len(graph.ops)))
+    lawful = (steps for steps in orders if is_topological(problem.predecessors, steps))
+    assert orders_by_peak(problem) == Counter(peak_bytes(problem, steps) for steps in lawful)
 
 
 def test_random_walks_see_only_peaks_that_orders_have():
@@ -138,11 +140,12 @@ def test_darts_cell_is_cut_where_rewriting_helps():
             ("DARTS", "SwiftNet", "RandWire CIFAR-10 ", "RandWire CIFAR-100 ")] == [1, 3, 2, 3]  # fmt: skip
 
 
-def test_a_larger_budget_explores_no_fewer_schedules_and_none_below_the_least_peak_finds_one():
-    for seed in range(20):
-        problem = order_problem(random_graph(random.Random(seed), 9), "live")
-        least = exhaustive(problem).bound
-        peaks, states = zip(*((row["peak"], row["states"]) for row in curve(problem, 5)), strict=True)
-        assert peaks[0] is None
-        assert set(peaks[1:]) == {least}
-        assert list(states) == sorted(states)
+@given(graph=plain_graphs(most_ops=9))
+@settings(max_examples=25)
+def test_a_larger_budget_explores_no_fewer_schedules_and_none_below_the_least_peak_finds_one(graph):
+    problem = order_problem(graph, "live")
+    least = exhaustive(problem).bound
+    peaks, states = zip(*((row["peak"], row["states"]) for row in curve(problem, 5)), strict=True)
+    assert peaks[0] is None
+    assert set(peaks[1:]) == {least}
+    assert list(states) == sorted(states)

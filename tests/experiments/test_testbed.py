@@ -15,7 +15,7 @@ import pytest
 from experiments.testbed import bed as beds
 from experiments.testbed import shaping
 from experiments.testbed.bed import TestbedError, missing, open_bed
-from experiments.testbed.take_down import CPU, NETNS, names_of, take_down
+from experiments.testbed.take_down import CPU, CPUACCT, NETNS, groups_of, names_of, take_down
 
 ROOT = Path(__file__).resolve().parents[2]
 LACKS = missing()
@@ -24,8 +24,7 @@ MBPS = 8.0
 
 
 def left(process):
-    groups = [CPU.parent / controller / names_of(process) for controller in ("cpu", "cpuacct")]
-    return [*NETNS.glob(f"{names_of(process)}*"), *(group for group in groups if group.exists())]
+    return [*NETNS.glob(f"{names_of(process)}*"), *groups_of(names_of(process))]
 
 
 def outside():
@@ -130,6 +129,35 @@ def test_a_maker_that_is_killed_leaves_nothing():
     assert not left(maker.pid)
     stat = Path(f"/proc/{inside}/stat")  # its parent is gone: it is gone too, or waits to be buried
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+GROUPS = """
+from experiments.testbed.bed import TestbedError, open_bed
+from experiments.testbed.take_down import groups_of
+try:
+    with open_bed([0.5], rate_mbps=8, medium="links") as bed:
+        bed.start(0, ["sleep", "600"])
+        bed.throttle()
+        print(*groups_of(bed.prefix), bed.used_s(0) >= 0)
+except TestbedError as error:
+    print(error)
+"""
+
+
+def test_groups_lie_below_the_maker_s():
+    """A bed has the part of the processor that its maker has, not one of its own beside it."""
+    command = [sys.executable, "-c", GROUPS]
+    if LACKS is None:
+        maker = CPU / f"{names_of(os.getpid())}maker"
+        maker.mkdir()
+        command = ["/bin/sh", "-c", f'echo $$ > {maker}/cgroup.procs && exec "$@"', "sh", *command]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=True).stdout.strip()
+    if LACKS is not None:
+        assert said == LACKS
+        return
+    maker.rmdir()
+    group, accounted, used = said.split()
+    assert (Path(group).parent, Path(accounted).parent, used) == (maker, CPUACCT, "True")
 
 
 def test_taking_down_what_is_not_there_is_no_error():

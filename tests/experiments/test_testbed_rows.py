@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.cluster.soak import NAME as SOAK
 from experiments.rows import load_rows
 from experiments.testbed import figures
 from experiments.testbed.measured import NAME, REPLANS, Work
@@ -35,10 +36,17 @@ def test_no_frame_was_lost_when_devices_were():
         assert row["in_order"]
 
 
+def test_no_healthy_device_was_declared_dead_in_a_full_cell():
+    (row,) = (row for row in load_rows(SOAK) if "cell" in row["where"])
+    assert row["seconds"] >= 600 and row["cell_mbps"] > 0.95 * 50
+    assert row["lost_without_fault"] == [] and row["faults"] >= row["lost"] > 10
+    assert row["driver_mb_end"] <= 1.1 * row["driver_mb_warm"]
+
+
 def test_figures_show_every_row(capsys):
     figures.main()
     out = capsys.readouterr().out
-    assert out.count("\n| vgg16 |") + out.count("\n| yolov2 |") >= 2 * len(ROWS)
+    assert sum(out.count(f"\n| {name} |") for name in MODELS) >= 2 * len(ROWS)
     for row in ROWS:
         if row["measured_s"]:
             assert f"| {row['simulated_s']} | {row['measured_s']} |" in out

@@ -1,10 +1,12 @@
 """Damaged files by the thousand: loaded, ordered, placed, written and read back; nothing but a DownsetError comes out.
 
     python -m tests.fuzz.campaign --minutes 30 [--seed 0] [--keep FOLDER]
-    python -m tests.fuzz.campaign --cases 100000
+    python -m tests.fuzz.campaign --cases 100000 --record
 
 Prints how many cases each format had and how many still parsed. A case that fails is kept in FOLDER with what was
-raised; the exit status is then 1. Cases run in child processes, so that a crash or a hang costs one of them.
+raised; the exit status is then 1. Cases run in child processes, so that a crash or a hang costs one of them. `--record`
+writes the counts after every chunk to experiments/results/fuzz.json, so that a run that is stopped has its rows too;
+what is recorded there of other first seeds stays.
 """
 
 from __future__ import annotations
@@ -34,28 +36,19 @@ from downset.pipelines.check import verify_without_graph
 from downset.pipelines.plan import plan_pipeline
 from downset.plans import Pipeline
 from downset.reports.inspection import inspect
+from experiments.rows import save_rows
+from tests.cluster_toml import cluster_toml
 from tests.fuzz.mutators import MUTATORS
 from tests.models import branchy_model, installed_model
 
-__all__ = ["Failed", "attempt", "corpus", "cycle"]
+__all__ = ["Failed", "attempt", "corpus", "cycle", "table"]
 
 CHUNK = 250
 HANG_S = 600.0
 """A chunk of cases that takes longer than this has one that hangs: it takes ten seconds or so."""
 RAW = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
-CLUSTER = """[network]
-kind = "links"
-rate_mbps = 50
-latency_ms = 1
-[[device]]
-name = "one"
-mac_per_s = 1e9
-memory = "64MB"
-[[device]]
-name = "other"
-mac_per_s = 2e9
-"""
+CLUSTER = cluster_toml({"one": {"mac_per_s": 1e9, "memory": "64MB"}, "other": 2e9}, latency_ms=1)
 RECORDS = "id,lower,upper,size\na,0,3,40\nb,1,5,24\nc,3,9,80\nd,5,6,8\n"
 GRAPH = {
     "name": "g",
@@ -175,7 +168,10 @@ def _child(first: int, count: int, whole: Path, keep: Path) -> None:
     print(json.dumps([[*key, number] for key, number in counts.items()]))
 
 
-def _campaign(seed: int, cases: int | None, minutes: float, keep: Path, whole: Path) -> Counter[tuple[str, str]]:
+def _campaign(
+    seed: int, cases: int | None, minutes: float, keep: Path, whole: Path, name: str
+) -> Counter[tuple[str, str]]:
+    """Chunk by chunk; the counts so far become the rows `name` where there is a name."""
     begin, counts, first = time.monotonic(), Counter[tuple[str, str]](), seed
     while sum(counts.values()) < cases if cases else time.monotonic() - begin < 60 * minutes:
         seeds = CHUNK // 10
@@ -192,7 +188,26 @@ def _campaign(seed: int, cases: int | None, minutes: float, keep: Path, whole: P
         for form, outcome, number in found:
             counts[form, outcome] += number
         first += seeds
+        if name:
+            rows = [
+                {"seed": seed, "format": form, **row, "stopped_at_seed": first} for form, row in table(counts).items()
+            ]
+            save_rows(name, rows, by=("seed", "format"))
     return counts
+
+
+def table(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """By format, and of all: cases, and how many of them parsed, were refused, failed."""
+    forms = [*dict.fromkeys(form for form, _ in counts), "all"]
+    outcomes = ("parsed", "refused", "failed")
+    rows = {}
+    for form in forms:
+        numbers = {
+            one: sum(number for (other, outcome), number in counts.items() if outcome == one and form in (other, "all"))
+            for one in outcomes
+        }
+        rows[form] = {"cases": sum(numbers.values()), **numbers}
+    return rows
 
 
 def main() -> int:
@@ -201,6 +216,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=Path("build/fuzz"))
+    parser.add_argument("--record", action="store_true")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.keep.mkdir(parents=True, exist_ok=True)
@@ -212,20 +228,22 @@ def main() -> int:
         files = corpus(Path(whole))
         for path in set(Path(whole).iterdir()) - set(files):
             path.unlink()
-        counts = _campaign(arguments.seed, arguments.cases, arguments.minutes, arguments.keep, Path(whole))
+        counts = _campaign(
+            arguments.seed, arguments.cases, arguments.minutes, arguments.keep, Path(whole),
+            "fuzz" if arguments.record else "",
+        )  # fmt: skip
     print(f"{'format':<8}{'cases':>9}{'parsed':>9}{'share':>8}{'failed':>8}")
-    every = [form for form, _ in counts if form != "child"]
-    for form in (*dict.fromkeys(every), "all"):
-        rows = {
-            outcome: sum(number for (one, other), number in counts.items() if other == outcome and form in (one, "all"))
-            for outcome in ("parsed", "refused", "failed")
-        }
-        cases = sum(rows.values())
-        print(f"{form:<8}{cases:>9,}{rows['parsed']:>9,}{rows['parsed'] / max(cases, 1):>8.0%}{rows['failed']:>8,}")
-    failed = sum(number for (_, outcome), number in counts.items() if outcome == "failed")
-    if failed:
-        print(f"{failed} failed: see {arguments.keep}")
-    return 1 if failed else 0
+    rows = table(counts)
+    for form, row in rows.items():
+        share = row["parsed"] / max(row["cases"], 1)
+        print(f"{form:<8}{row['cases']:>9,}{row['parsed']:>9,}{share:>8.0%}{row['failed']:>8,}")
+    every = rows["all"]
+    if every["failed"]:
+        print(f"{every['failed']} failed: see {arguments.keep}")
+    few = every["parsed"] * 3 < every["cases"]
+    if few:
+        print("fewer than a third still parse: the mutators break too much to reach the code behind the parsers")
+    return 1 if every["failed"] or few else 0
 
 
 if __name__ == "__main__":

@@ -12,20 +12,14 @@ from downset.formats.plan_json import decode_plan, encode_plan
 from downset.formats.reading import load
 from downset.pipelines.check import verify_without_graph
 from downset.pipelines.plan import plan_pipeline
+from tests.cluster_toml import cluster_toml
 from tests.models import branchy_model
 
-CLUSTER = """[network]
-kind = "{kind}"
-rate_mbps = 5000
-latency_ms = 0.001
-[[device]]
-name = "a"
-mac_per_s = 1e9
-[[device]]
-name = "b"
-mac_per_s = 2e9
-"""
 VALUES = (0, -1, 7, 1e-300, 1e300, 10**30, "", None, [], {}, True)
+
+
+def two_devices(kind):
+    return cluster_toml({"a": 1e9, "b": 2e9}, kind=kind, rate_mbps=5000, latency_ms=0.001)
 
 
 def leaves(value, path=()):
@@ -48,7 +42,7 @@ def replaced(plan, path, value):
 @pytest.mark.parametrize("kind", ["links", "shared"])
 def test_one_wrong_value_is_survived(tmp_path, method, kind):
     graph = load(branchy_model(tmp_path / "net.onnx"))
-    plan = json.loads(encode_plan(plan_pipeline(graph, parse_cluster(CLUSTER.format(kind=kind)), method=method)))
+    plan = json.loads(encode_plan(plan_pipeline(graph, parse_cluster(two_devices(kind)), method=method)))
     refused = 0
     for path in leaves(plan):
         for value in VALUES if path else ():
@@ -65,7 +59,7 @@ def test_one_wrong_value_is_survived(tmp_path, method, kind):
 @pytest.mark.parametrize("path", [("period_s",), ("latency_s",), ("schedule", "load_bound_s")])
 def test_every_time_is_checked(tmp_path, path):
     graph = load(branchy_model(tmp_path / "net.onnx"))
-    cluster = parse_cluster(CLUSTER.format(kind="shared"))
+    cluster = parse_cluster(two_devices("shared"))
     plan = json.loads(encode_plan(plan_pipeline(graph, cluster, method="layerwise")))
     verify_without_graph(decode_plan(json.dumps(plan).encode()))
     at = plan

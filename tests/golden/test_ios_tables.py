@@ -57,7 +57,7 @@ def test_the_paper_s_figures_stand_beside_ours():
 
 
 def test_a_plan_made_for_a_batch_is_the_cheapest_there():
-    rows = table3_simulated.rows_of("squeezenet", (1, 8))
+    rows = list(table3_simulated.rows_of("squeezenet", (1, 8)))
     for row in rows:
         times = row["simulated_s"]
         assert times[row["on"]] <= min(times.values()) * (1 + 1e-6)

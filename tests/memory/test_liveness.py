@@ -88,7 +88,7 @@ def test_a_view_has_no_bytes_of_its_own_and_keeps_its_source():
 
 
 def test_in_place_needs_the_last_reader_and_an_equal_size():
-    # tensor 1 is read by a Relu and by a Clip: in place only for whoever comes last
+    # tensor 1 is read by a Relu and by a Clip: in place only for the reader that comes last
     ops = [("Conv", [0], [1]), ("Relu", [1], [2]), ("Conv", [2], [3]), ("Clip", [1], [4]), ("Sum", [3, 4], [5])]
     graph = graph_of([256] * 6, ops, [0], [5])
     problem = order_problem(graph, "ort")

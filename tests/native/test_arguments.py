@@ -146,9 +146,9 @@ FAULTS = [
     (lambda: order_problem(in_place=[[], [2]]), "in_place: 2 is not an index below 2"),
     (lambda: native.order_peak(order_problem(), [0, 2]), "order: 2 is not an operator, or comes twice"),
     (lambda: native.order_peak(order_problem(), [0, 0]), "order: 0 is not an operator, or comes twice"),
-    (lambda: native.closure_bound(order_problem(), [0, -1], 1.0), "known order: -1 is not an operator"),
-    (lambda: native.beam(order_problem(), 0, 0, 99, 1.0), "width: 0 is less than one state"),
-    (lambda: native.greedy(order_problem(), NAN), "time limit: not a number of seconds"),
+    (lambda: native.closure_bound(order_problem(), [0, -1], 1.0, 9), "known order: -1 is not an operator"),
+    (lambda: native.beam(order_problem(), 0, 0, 99, 1.0, 9), "width: 0 is less than one state"),
+    (lambda: native.greedy(order_problem(), NAN, 9), "time limit: not a number of seconds"),
     (lambda: native.BestFirst(order_problem(), 1 << 20).advance(0, 99, NAN, 9), "time limit: not a number of seconds"),
     (lambda: risen(order_problem()), "incumbent: 9 is above the 8 of before"),
     (lambda: records(alignment=[1]), "alignment: 1 entries; 2 are needed"),
@@ -324,14 +324,17 @@ def draw_orders(given):
         given.number(),
     )
     for side in (problem, problem.reversed()):
-        for found in (native.greedy(side, 1.0), native.beam(side, given.number(1), 0, given.number(20, 99), 1.0)[0]):
+        for found in (
+            native.greedy(side, 1.0, given.number(0, 99)),
+            native.beam(side, given.number(1), 0, given.number(20, 99), 1.0, given.number(0, 99))[0],
+        ):
             assert sorted(found) == list(range(operators)) or not found
         search = native.BestFirst(side, given.number(1 << 30, 1 << 31))
         for incumbent in (99, given.number(0, 99)):
             search.advance(0, incumbent, given.seconds(), given.number())
         assert sorted(search.steps) in ([], list(range(operators)))
         native.order_peak(side, given.order(operators))
-        native.closure_bound(side, given.order(operators), given.seconds())
+        native.closure_bound(side, given.order(operators), given.seconds(), given.number(0, 99))
 
 
 def draw_arenas(given):

@@ -12,19 +12,13 @@ from hypothesis import strategies as st
 from downset import lattice
 from downset.errors import LimitReached
 from downset.graph.width import width
-
-
-@st.composite
-def forward_masks(draw, most=8):
-    """Predecessor masks of a random graph whose index order is topological."""
-    count = draw(st.integers(0, most))
-    return [draw(st.integers(0, (1 << operator) - 1)) for operator in range(count)]
+from tests.strategies import precedences
 
 
 @st.composite
 def masks(draw):
-    """The same relabelled: the index order says nothing."""
-    forward = draw(forward_masks())
+    """Precedences relabelled: the index order says nothing."""
+    forward = draw(precedences())
     count = len(forward)
     label = draw(st.permutations(range(count)))
     relabelled = [0] * count
@@ -82,7 +76,7 @@ def test_closures_and_reduction_agree_with_networkx(predecessors):
     )
 
 
-@given(forward_masks())
+@given(precedences())
 def test_width_is_the_largest_set_of_unordered_operators(predecessors):
     below = lattice.descendants(predecessors)
     largest = 0
@@ -93,7 +87,7 @@ def test_width_is_the_largest_set_of_unordered_operators(predecessors):
     assert width(lattice.lists(predecessors)) == largest
 
 
-@given(forward_masks())
+@given(precedences())
 def test_parts_are_cut_behind_every_operator_that_is_comparable_with_all_others(predecessors):
     above, below = lattice.ancestors(predecessors), lattice.descendants(predecessors)
     everything = (1 << len(predecessors)) - 1

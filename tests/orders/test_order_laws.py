@@ -23,36 +23,12 @@ from downset.orders.plan import plan_order
 from downset.orders.planners import ORDERS
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import serenity
-from tests.strategies import graphs, orders_of
+from tests.strategies import graphs, orders_of, wide_problems
 
 pytestmark = pytest.mark.native
 
 ENGINES = ("native", "python")
 MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)
-
-
-@st.composite
-def wide_problems(draw, operators=10):
-    """Wider than networks are: many independent operators, tensors with several readers, accumulated storages."""
-    count = draw(st.integers(1, operators))
-    predecessors = [0] * count
-    storages = []
-    for producer in range(-1, count):
-        for _ in range(draw(st.integers(0, 2))):
-            readers = draw(st.integers(0, (1 << count) - 1)) & ~((1 << (producer + 1)) - 1)
-            also = draw(st.integers(0, (1 << count) - 1)) if draw(st.integers(0, 4)) == 0 else 0
-            producers = (1 << producer) if producer >= 0 else 0
-            first = (readers & -readers).bit_length() - 1
-            if producers and readers:
-                producers |= also & ((1 << first) - 1)
-            for reader in lattice.bits(readers):
-                predecessors[reader] |= producers
-            kept = draw(st.integers(0, 5)) == 0
-            if readers or producers or kept:
-                storages.append(
-                    Storage(draw(st.integers(0, 30)), *lattice.lists((producers, readers or producers)), kept)
-                )
-    return OrderProblem(lattice.lists(predecessors), tuple(storages))
 
 
 @MODELS
@@ -233,7 +209,7 @@ def test_a_search_that_is_stopped_keeps_a_true_bound_and_an_order_no_worse_than_
     least = exhaustive(problem).bound
     space = SearchSpace(problem)
     for engine in ENGINES:
-        found = optimal(problem, engine=engine, state_limit=states)
+        found = optimal(problem, engine=engine, work_limit=states)
         value = space.peak(found.solution)
         assert found.bound <= least <= value <= space.peak(range(len(problem.predecessors)))
         assert found.proven == (found.bound == value)

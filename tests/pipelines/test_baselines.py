@@ -23,7 +23,7 @@ CLUSTER = Cluster(tuple(Device(f"d{k}", speed) for k, speed in enumerate((10.0, 
 
 def chains(count, *, rows=24):
     for seed in range(count):
-        yield random_chain(Random(f"rival/{seed}"), layers=4, rows=rows)
+        yield random_chain(Random(f"baseline/{seed}"), layers=4, rows=rows)
 
 
 def seconds(problem, drafts, *, comm="paper"):

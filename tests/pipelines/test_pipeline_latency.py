@@ -26,14 +26,14 @@ def planned(problem, cluster, comm, limit):
     try:
         return plan_pipeline(problem, cluster, comm=comm, max_latency_s=limit)
     except (InfeasibleError, LimitReached) as error:
-        least = re.search(r"the least (?:found )?is ([^ ]+) s", str(error))[1]
+        least = re.search(r"the least found is ([^ ]+) s", str(error))[1]
         return float(least), isinstance(error, InfeasibleError)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_limit_is_kept_or_refused_rightly(kind):
-    """`least_period` enumerates one fused block a stage and sums rounds; rivals, stages of several blocks and by
-    resources orders without rounds may have less latency."""
+    """`least_period` enumerates one fused block a stage and sums rounds; baselines, stages of several blocks and by
+    resources orders without rounds may have less latency. No plan of any method is below the floor."""
     refused = missed = quicker = 0
     for seed in range(2000, 2040):
         problem, cluster, comm = instance(kind, seed)
@@ -45,8 +45,7 @@ def test_a_limit_is_kept_or_refused_rightly(kind):
                 least, proven = found
                 assert factor < 1
                 assert limit * (1 - 1e-5) < least <= latency * (1 + 1e-5), seed
-                macs, speeds = problem.least_macs_before()[-1], sum(one.speed for one in cluster.devices)
-                assert proven == (comm == "paper" or limit < macs / speeds), seed
+                assert proven == (limit < plan_pipeline(problem, cluster, comm=comm).floor_s), seed
                 refused += 1
                 continue
             quicker += factor < 1
@@ -73,7 +72,7 @@ def test_a_stage_of_several_blocks_may_be_the_only_plan_within_the_limit(seed):
     plan = plan_pipeline(problem, cluster, comm=comm, max_latency_s=limit)
     assert plan.latency_s <= limit
     assert not plan.evidence.proven
-    assert planned(problem, cluster, comm, plan.latency_s * 0.99) == (pytest.approx(plan.latency_s, rel=1e-5), True)
+    assert planned(problem, cluster, comm, plan.latency_s * 0.99) == (pytest.approx(plan.latency_s, rel=1e-5), False)
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("nan")])

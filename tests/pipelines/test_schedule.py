@@ -22,32 +22,13 @@ from downset.pipelines.scheduling.loads import load_bound_s, loads_s, odd_set_bo
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s, one_at_a_time, sequence
 from downset.plans import Turn
 from tests.oracles_schedule import every_schedule, run, settled_period
-from tests.schedule_cases import TWO_BLOCKS, WRITER_AND_READER
+from tests.schedule_cases import TWO_BLOCKS, WRITER_AND_READER, random_orders, random_schedule, random_tasks
 
 
 def reached(tasks, schedule):
     graph = event_graph(tasks, schedule)
     check_live(graph)
     return period_s(graph)
-
-
-def random_tasks(draw, count, resources, *, longest=4):
-    tasks = []
-    for index in range(count):
-        held = tuple(sorted(draw.sample(range(resources), draw.choice([1, 1, 2][: 1 + resources]))))
-        after = tuple(other for other in range(index) if draw.random() < 0.35)
-        tasks.append(TimedTask(draw.randint(0, longest), held, after))
-    return tasks
-
-
-def random_schedule(draw, tasks, resources):
-    behind = [draw.randint(0, 2) for _ in tasks]
-    orders = []
-    for resource in range(resources):
-        own = [i for i, task in enumerate(tasks) if resource in task.resources]
-        draw.shuffle(own)
-        orders.append(tuple(Turn(i, behind[i]) for i in own))
-    return Schedule(tuple(orders), draw.randint(1, 4))
 
 
 def test_two_blocks_need_two_frames_inside():
@@ -72,11 +53,7 @@ def test_five_devices_in_a_ring():
 
 def test_the_period_is_what_a_run_settles_at_and_deadlocks_are_what_a_run_is_stuck_in():
     stuck = 0
-    for seed in range(600):
-        draw = random.Random(f"run/{seed}")
-        resources = draw.randint(1, 4)
-        tasks = random_tasks(draw, draw.randint(1, 6), resources)
-        schedule = random_schedule(draw, tasks, resources)
+    for seed, tasks, schedule in random_orders("run", 600):
         settled = settled_period(tasks, schedule.orders, schedule.window)
         graph = event_graph(tasks, schedule)
         if settled is None:

@@ -11,7 +11,7 @@ from downset.pipelines.scheduling.events import Buffer, Schedule, TimedTask, eve
 from downset.pipelines.scheduling.schedule import cyclic_schedule, one_at_a_time, sequence
 from downset.pipelines.scheduling.slots import conflicts, fewest_slots
 from tests.oracles_schedule import run
-from tests.pipelines.test_schedule import random_tasks
+from tests.schedule_cases import random_tasks
 
 
 def random_buffers(draw, tasks):

@@ -36,7 +36,7 @@ def _strip(graph, form, ops, wanted, values, axis):
             shape[dimension] = stop - start
             held[tensor] = (edit.add_tensor(f"{tensor}/given", shape, graph.tensors[tensor]), (start, stop))
             given[held[tensor][0]] = values[tensor].narrow(dimension, start, stop - start).contiguous().numpy()
-    operators, found = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix="/s", held=held)
+    operators, found, _ = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix="/s", held=held)
     part = Graph("strip", tuple(edit.tensors), tuple(operators), tuple(given), tuple(found.values()), edit.constants)
     results = execute(part.check(), given)
     return {tensor: results[index] for tensor, index in found.items()}
@@ -75,6 +75,6 @@ def test_macs_of_a_strip_are_what_its_operators_spend(graph):
     form = row_form(graph)
     outputs = {tensor: (form.rows[tensor] // 3, form.rows[tensor]) for tensor in graph.outputs}
     edit = Edit(graph)
-    operators, found = strip_ops(graph, form, range(len(graph.ops)), outputs, edit.add_tensor, suffix="/s")
+    operators, found, _ = strip_ops(graph, form, range(len(graph.ops)), outputs, edit.add_tensor, suffix="/s")
     part = Graph("s", tuple(edit.tensors), tuple(operators), graph.inputs, tuple(found.values()), edit.constants)
     assert segment_macs(form, range(len(graph.ops)), outputs) == whole_macs(row_form(part), range(len(operators)))

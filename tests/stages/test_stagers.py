@@ -14,12 +14,13 @@ from downset.stages.lazy import lazy
 from downset.stages.planners import STAGERS
 from downset.stages.price import SimulatedDevice, simulated
 from downset.stages.problem import Stage, StageProblem, groups_of
-from tests.stages.test_stage_lattice import endings_of, one_root, precedences
+from tests.stages.test_stage_lattice import endings_of, one_root
+from tests.strategies import precedences
 
 
 @st.composite
 def problems(draw, most=6):
-    predecessors = draw(precedences(most))
+    predecessors = draw(precedences(most, 1))
     family = sum(1 << unit for unit, before in enumerate(predecessors) if before == 0)
     return StageProblem(predecessors, (family,) if family & (family - 1) and draw(st.booleans()) else ())
 

@@ -87,15 +87,9 @@ struct LoadChain {
         for (const auto* list : {&macs_before, &crossing})
             for (double number : *list) require(std::isfinite(number), "MACs and bytes of a cut: they are not finite");
         cuts = static_cast<int>(macs_before.size()) - 1;
-        require_size("segments", given.size(), static_cast<std::size_t>(cuts) * (cuts + 1) / 2);
-        segments.resize(macs_before.size() * macs_before.size());
-        for (const auto& [at, segment] : given) {
-            const auto [start, stop] = at;
-            require(0 <= start && start < stop && stop <= cuts, "segments: (", start, ", ", stop,
-                    ") is not in the chain");
+        for (const auto& [at, segment] : given)
             require_size("classes of work", segment.work.size(), given.begin()->second.work.size());
-            segments[index(start, stop)] = segment;
-        }
+        segments = segments_in_place(given, cuts);
     }
 
     int index(int start, int stop) const { return start * (cuts + 1) + stop; }

@@ -13,6 +13,7 @@
 #include "deadline.hpp"
 #include "pipelines/loads/limited_rows.hpp"
 #include "pipelines/row_division.hpp"
+#include "pipelines/unbeaten.hpp"
 
 namespace downset {
 
@@ -278,7 +279,7 @@ private:
         const double least = least_value(cut, stop, set, stage.leader, stage.full);
         if (least + around > period_ * kLoose) return;
         if ((apart || shared ? least + around : 0) >= cheapest) return;
-        if (!wanted(reached[cut][head], head, stage, least)) return;
+        if (!wanted(reached[cut][head], stage, least)) return;
         const double value = value_of(stage, behind);
         if (stopped_ || value + around > period_ * kAbout) return;
         const double cost = apart || shared ? value + around : 0;
@@ -286,7 +287,7 @@ private:
         found_.push_back({set, device, stage.before, cost});
         for (int parent : reached[cut][head]) {
             const Label before = labels_[parent];
-            if (!fits(before, head, stage, value)) continue;
+            if (!fits(before, stage, value)) continue;
             stage.used = before.used;
             insert(reached[stop][apart ? device : 0], {before.used + set,
                                                        shared  ? before.load + cost
@@ -296,32 +297,26 @@ private:
         }
     }
 
-    bool fits(const Label& before, int head, const Stage& stage, double value) const {
+    bool fits(const Label& before, const Stage& stage, double value) const {
         if (!sets_.disjoint(before.used, stage.set)) return false;
         if (sets_.speed[before.used] + sets_.speed[stage.set] + rest_speed_[stage.stop] >
             sets_.speed[sets_.all] * kLoose)
             return false;
         if (problem_.network.shared)
             return before.load + value + stage.before + rest_medium_[stage.stop] <= medium_limit();
-        (void)head;
         // Where pairs differ only now is it known what the head hands on.
         return problem_.network.uniform || stage.start == 0 || before.load + stage.before <= period_ * kAbout;
     }
 
-    bool wanted(const std::vector<int>& labels, int head, const Stage& stage, double value) const {
-        return std::any_of(labels.begin(), labels.end(),
-                           [&](int label) { return fits(labels_[label], head, stage, value); });
+    bool wanted(const std::vector<int>& labels, const Stage& stage, double value) const {
+        return std::any_of(labels.begin(), labels.end(), [&](int label) { return fits(labels_[label], stage, value); });
     }
 
     void insert(std::vector<int>& labels, const Label& label) {
         const auto beats = [&](const Label& a, const Label& b) {
             return a.load <= b.load && sets_.within(a.used, b.used);
         };
-        for (int index : labels)
-            if (beats(labels_[index], label)) return;
-        std::erase_if(labels, [&](int index) { return beats(label, labels_[index]); });
-        labels.push_back(static_cast<int>(labels_.size()));
-        labels_.push_back(label);
+        keep_unbeaten(labels_, labels, label, beats);
     }
 
     // The least value of the stage at this period, remembered: it is a step function of it.

@@ -27,15 +27,27 @@ def within(planner: Chosen, capacity_bytes: int) -> Planner:
     best placement that the planner or the search found. A planner with an option `capacity` is given it."""
     knows = _knows_capacity(planner)
 
-    def plan(records: Sequence[Record], *, ties: TiesName = "tflite", time_limit_s: float = 10.0) -> Found:
+    def plan(
+        records: Sequence[Record],
+        *,
+        ties: TiesName = "tflite",
+        time_limit_s: float = 10.0,
+        work_limit: int | None = None,
+    ) -> Found:
         check_capacity(records, capacity_bytes)
         begin = time.perf_counter()
         found = planner(
-            records, ties=ties, time_limit_s=time_limit_s, **({"capacity": capacity_bytes} if knows else {})
-        )
+            records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit,
+            **({"capacity": capacity_bytes} if knows else {}),
+        )  # fmt: skip
         if height(records, found.solution) > capacity_bytes and not (found.proven or knows):
             left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
-            found = _better(found, exact(records, time_limit_s=left, capacity=capacity_bytes), records, height)
+            found = _better(
+                found,
+                exact(records, time_limit_s=left, work_limit=work_limit, capacity=capacity_bytes),
+                records,
+                height,
+            )
         return _judge(found, height(records, found.solution), capacity_bytes)
 
     return plan
@@ -45,7 +57,13 @@ def within_objects(planner: Chosen, capacity_bytes: int) -> Planner:
     """A planner of objects whose total is at or below the capacity; raises as `within`."""
     knows = _knows_capacity(planner)
 
-    def plan(records: Sequence[Record], *, ties: TiesName = "tflite", time_limit_s: float = 10.0) -> Found:
+    def plan(
+        records: Sequence[Record],
+        *,
+        ties: TiesName = "tflite",
+        time_limit_s: float = 10.0,
+        work_limit: int | None = None,
+    ) -> Found:
         bound = objects_bound(records)
         if bound > capacity_bytes:
             maxima = ", ".join(map(str, positional_maxima(records)[:4]))
@@ -56,11 +74,12 @@ def within_objects(planner: Chosen, capacity_bytes: int) -> Planner:
             )
         begin = time.perf_counter()
         found = planner(
-            records, ties=ties, time_limit_s=time_limit_s, **({"capacity": capacity_bytes} if knows else {})
-        )
+            records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit,
+            **({"capacity": capacity_bytes} if knows else {}),
+        )  # fmt: skip
         if total_bytes(records, found.solution) > capacity_bytes and not (found.proven or knows):
             left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
-            searched = exact_objects(records, time_limit_s=left, capacity=capacity_bytes)
+            searched = exact_objects(records, time_limit_s=left, work_limit=work_limit, capacity=capacity_bytes)
             found = _better(found, searched, records, total_bytes)
         return _judge(found, total_bytes(records, found.solution), capacity_bytes)
 
@@ -80,7 +99,9 @@ def _better(
     first, second = measure(records, one.solution), measure(records, other.solution)
     chosen = other.solution if second <= first else one.solution
     bound = max(one.bound, other.bound)
-    return Found(chosen, bound, bound == min(first, second), one.states + other.states)
+    proven = bound == min(first, second)
+    stopped_by = "" if proven else other.stopped_by or one.stopped_by
+    return Found(chosen, bound, proven, one.states + other.states, stopped_by)
 
 
 def _judge(found: Found, value: int, capacity_bytes: int) -> Found:
@@ -92,6 +113,6 @@ def _judge(found: Found, value: int, capacity_bytes: int) -> Found:
         raise InfeasibleError(f"proven: nothing fits into {capacity_bytes} bytes; {least}", figures=figures)
     raise LimitReached(
         f"nothing that fits into {capacity_bytes} bytes was found in time: best {value}, bound {found.bound}; "
-        "give the search more time",
+        "give the search more time or work",
         figures=figures,
     )

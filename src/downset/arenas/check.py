@@ -26,12 +26,10 @@ def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena, *, memory: Me
     planned = lifetimes(graph, steps, model)
     if planned.records != arena.records or len(arena.offsets) != len(arena.records):
         raise InvalidPlan("the arena was planned for other lifetimes than this order gives")
-    for tensor, held_by in enumerate(planned.record_of):
-        if held_by >= 0 and arena.tensor_offsets.get(tensor) != arena.offsets[held_by]:
+    for tensor, offset in planned.tensor_offsets(arena.offsets).items():
+        if arena.tensor_offsets.get(tensor) != offset:
             name = graph.tensors[tensor].name
-            raise InvalidPlan(
-                f"tensor {name!r} has no offset or another one than its record ({arena.offsets[held_by]})"
-            )
+            raise InvalidPlan(f"tensor {name!r} has no offset or another one than its record gives it ({offset})")
     for record, offset in zip(arena.records, arena.offsets, strict=True):
         if offset < 0 or offset % record.alignment:
             raise InvalidPlan(f"{record.id!r} lies at {offset}, which is not a multiple of {record.alignment}")
@@ -75,12 +73,18 @@ class _Stamps:
         return next((held for held in self.holds[low:high] if held != value), None)
 
 
-def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[tuple[int, int], ...]], set[int]]:
-    """By tensor: the (value, offset) pairs it consists of. Views are the value they look at; a zero-copy concatenation
-    is its parts; partial sums are the one value they add to (the set returned beside: they write it too)."""
+Piece = tuple[int, int, int]
+"""Bytes [start, stop) of the arena that hold a value, which has the number of a tensor."""
+
+
+def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[Piece, ...]], set[int]]:
+    """By tensor: the pieces it consists of. Views are the value they look at; a zero-copy concatenation is its parts,
+    and one in place those that lie where it has them; partial sums are the one value they add to (the set returned
+    beside: they write it too)."""
     offsets = arena.tensor_offsets
-    parts: list[tuple[tuple[int, int], ...]] = [
-        ((tensor, offsets[tensor]),) if tensor in offsets else () for tensor in range(len(graph.tensors))
+    parts: list[tuple[Piece, ...]] = [
+        ((tensor, offsets[tensor], offsets[tensor] + meta.nbytes),) if tensor in offsets else ()
+        for tensor, meta in enumerate(graph.tensors)
     ]
     partial: set[int] = set()
     for op in reversed(graph.ops):  # a sum may itself be part of a later one
@@ -97,7 +101,30 @@ def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[
             parts[made] = parts[source]
         elif op.kind == "Concat" and model.concat_is_view and (made not in offsets or _is_whole(graph, offsets, op)):
             parts[made] = tuple(pair for tensor in op.inputs if tensor != ABSENT for pair in parts[tensor])
+        elif model.rows_in_place and "lies_at" in op.attrs and made in offsets and source in offsets:
+            if offsets[made] == offsets[source] + op.attrs["lies_at"]:
+                parts[made] = _cut(parts[source], offsets[made], offsets[made] + graph.tensors[made].nbytes)
+        elif model.rows_in_place and op.kind == "Concat" and op.attrs.get("in_place") and made in offsets:
+            parts[made] = _joined(graph, op, offsets, parts)
     return parts, partial
+
+
+def _cut(pieces: Sequence[Piece], start: int, stop: int) -> tuple[Piece, ...]:
+    """The pieces that lie in these bytes."""
+    inside = ((value, max(low, start), min(high, stop)) for value, low, high in pieces)
+    return tuple((value, low, high) for value, low, high in inside if low < high)
+
+
+def _joined(graph: Graph, op: Op, offsets: Mapping[int, int], parts: Sequence[tuple[Piece, ...]]) -> tuple[Piece, ...]:
+    """A concatenation where parts lie where the result has them; the others are copied there."""
+    made, found = op.outputs[0], list[Piece]()
+    start = offsets[made]
+    for tensor in op.inputs:
+        stop = start + graph.tensors[tensor].nbytes
+        lies = offsets.get(tensor) == start and op.inputs.count(tensor) == 1
+        found += parts[tensor] if lies else [(made, start, stop)]
+        start = stop
+    return tuple(found)
 
 
 def _adds_to(graph: Graph, tensor: int, summing: Op) -> bool:
@@ -130,17 +157,17 @@ def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryMod
         return graph.tensors[tensor].name if tensor >= 0 else "nothing"
 
     def read(tensor: int, reader: str) -> None:
-        for value, offset in values[tensor]:
-            lost = stamps.intruder(offset, offset + graph.tensors[value].nbytes, value)
-            if graph.tensors[value].nbytes and lost is not None:
+        for value, start, stop in values[tensor]:
+            lost = stamps.intruder(start, stop, value)
+            if start < stop and lost is not None:
                 raise InvalidPlan(
-                    f"{reader} needs tensor {name(tensor)!r} at offset {offset}, but {name(lost)!r} lies there by then"
+                    f"{reader} needs tensor {name(tensor)!r} at offset {start}, but {name(lost)!r} lies there by then"
                 )
 
     for tensor in graph.inputs:
-        for value, offset in values[tensor]:
-            if graph.tensors[value].nbytes:
-                stamps.write(offset, offset + graph.tensors[value].nbytes, value)
+        for value, start, stop in values[tensor]:
+            if start < stop:
+                stamps.write(start, stop, value)
     for tensor in graph.inputs:  # the caller fills them all before anything runs
         read(tensor, "the caller")
     for operator in steps:
@@ -152,11 +179,10 @@ def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryMod
         for tensor in op.outputs:
             if tensor == ABSENT:
                 continue
-            for value, offset in values[tensor]:
-                stop = offset + graph.tensors[value].nbytes
-                if (value == tensor or tensor in partial) and graph.tensors[value].nbytes:
-                    _forbid_overwriting_inputs(graph, op.kind, op.inputs, values, (value, offset, stop), reader, model)
-                    stamps.write(offset, stop, value)
+            for value, start, stop in values[tensor]:
+                if (value == tensor or tensor in partial) and start < stop:
+                    _forbid_overwriting_inputs(graph, op.kind, op.inputs, values, (value, start, stop), reader, model)
+                    stamps.write(start, stop, value)
         for tensor in op.outputs:  # two outputs of one operator must not overwrite each other
             if tensor != ABSENT:
                 read(tensor, reader)
@@ -168,16 +194,15 @@ def _forbid_overwriting_inputs(
     graph: Graph,
     kind: str,
     inputs: Sequence[int],
-    values: list[tuple[tuple[int, int], ...]],
-    written: tuple[int, int, int],
+    values: list[tuple[Piece, ...]],
+    written: Piece,
     reader: str,
     model: MemoryModel,
 ) -> None:
     """While an operator runs its inputs must stay readable, except that it may work exactly in place."""
     value, start, stop = written
     for tensor in inputs:
-        for read_value, offset in values[tensor] if tensor != ABSENT else ():
-            end = offset + graph.tensors[read_value].nbytes
+        for read_value, offset, end in values[tensor] if tensor != ABSENT else ():
             if offset < stop and start < end and read_value != value:
                 at = model.in_place_input.get(kind)
                 alone = at is not None and inputs[at : at + 1] == (tensor,) and list(inputs).count(tensor) == 1

@@ -6,7 +6,7 @@ Source: the form of the search (records in the order of their offsets, each at r
 Names: a *section* is a stretch of steps in which the same records live; a *target* is a height that the search tries to
     stay within.
 Complexity: exponential; anytime under the time limit. All work is measured in placements tried, the clock only ends it:
-    two runs that both end before the limit give the same answer.
+    two runs that both end before the limit, or under the same work limit, give the same answer.
 Deviations: two modes share one search. With a capacity it stops at the first placement that fits; where none is found
     in three quarters of the time, the rest looks for lower placements, so that the best known is worth reporting.
     Without one it halves the gap between the bound and the best height, each target for so many placements, then again
@@ -30,7 +30,7 @@ from downset.arenas.native_form import native_records, small_enough
 from downset.arenas.ties import TiesName
 from downset.errors import InfeasibleError
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.plans import Found, StoppedBy
 
 if TYPE_CHECKING:
     from downset import _native
@@ -40,7 +40,9 @@ __all__ = ["exact"]
 _MOST_RECORDS = 5_000
 """Above this the complete search would only recurse deeply and prove nothing: local search alone answers."""
 _CAPACITY_SHARE = 0.75
-"""Of the time and the nodes, for the capacity; the rest lowers the best placement where nothing that fits was found."""
+"""The share of the time and the work for the capacity; the rest lowers the best placement where nothing that fits was
+found."""
+_MOST_NODES = 1 << 60
 _FIRST_NODES = 8
 """Placements tried by record for the first targets; four times as many each time the gap has been halved away."""
 
@@ -50,15 +52,17 @@ def exact(
     *,
     ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     capacity: int | None = None,
-    node_limit: int = 1 << 60,
 ) -> Found:
     """Offsets of least height, proven if the search ends in time; with `capacity`, the first found that fit it.
 
-    Raises InfeasibleError where it is proven that nothing fits the capacity, naming the best placement known.
+    `work_limit`: placements tried. Raises InfeasibleError where it is proven that nothing fits the capacity, naming the
+    best placement known.
     Otherwise the best found is returned, also where it is above the capacity: then nothing was proven in time.
     """
     deadline = time.perf_counter() + time_limit_s
+    node_limit = _MOST_NODES if work_limit is None else min(work_limit, _MOST_NODES)
     found = best(records, ties=ties)
     if capacity is not None and found.bound > capacity:
         raise _nothing_fits(found.bound, height(records, found.solution), capacity)
@@ -66,7 +70,7 @@ def exact(
     if height(records, found.solution) <= enough:
         return found
     if len(records) > _MOST_RECORDS or not small_enough(records):
-        searched = local_search(records, time_limit_s=deadline - time.perf_counter())
+        searched = local_search(records, time_limit_s=deadline - time.perf_counter(), work_limit=work_limit)
         return min(found, searched, key=lambda one: height(records, one.solution))
     if capacity is not None:
         return _fit(records, found, capacity, deadline, node_limit)
@@ -74,8 +78,8 @@ def exact(
 
 
 def _grain(records: Sequence[Record]) -> int:
-    """What divides all heights that matter. An alignment that divides all sizes and pins is met by itself; one that is
-    a multiple of the grain keeps offsets among the grain's multiples."""
+    """The largest number that divides all heights that matter. An alignment that divides all sizes and pins is met by
+    itself; one that is a multiple of the grain keeps offsets among the grain's multiples."""
     pinned = (record.offset for record in records if record.offset is not None)
     grain = math.gcd(*(record.nbytes for record in records), *pinned)
     alignments = {record.alignment for record in records}
@@ -85,14 +89,12 @@ def _grain(records: Sequence[Record]) -> int:
 
 
 def _fit(records: Sequence[Record], found: Found, capacity: int, deadline: float, node_limit: int) -> Found:
-    begin = time.perf_counter()
-    offsets, outcome, nodes = _within(
-        records, capacity, begin + _CAPACITY_SHARE * (deadline - begin), math.ceil(_CAPACITY_SHARE * node_limit)
-    )
+    begin, share = time.perf_counter(), math.ceil(_CAPACITY_SHARE * node_limit)
+    offsets, outcome, nodes = _within(records, capacity, begin + _CAPACITY_SHARE * (deadline - begin), share)
     states = found.states + nodes
     if outcome is native.compiled.Outcome.SOLVED:
         return Found(offsets, found.bound, height(records, offsets) == found.bound, states)
-    left = node_limit - nodes
+    left = node_limit - share  # whatever the share took: both parts grow with the limit
     if outcome is native.compiled.Outcome.IMPOSSIBLE:
         found = replace(found, bound=capacity + 1)
         left = min(left, nodes + _FIRST_NODES * len(records))  # the question is answered: what would do, in short
@@ -118,7 +120,8 @@ def _least(records: Sequence[Record], found: Found, deadline: float, node_limit:
         out_of_reach, target = bound - grain, bound
         while target < value:
             if spent >= node_limit or time.perf_counter() >= deadline:
-                return Found(solution, min(bound, value), False, states)
+                stopped_by: StoppedBy = "work" if spent >= node_limit else "time"
+                return Found(solution, min(bound, value), False, states, stopped_by)
             offsets, outcome, nodes = _within(records, target, deadline, min(share, node_limit - spent))
             spent, states = spent + nodes, states + nodes
             if outcome is native.compiled.Outcome.SOLVED:

@@ -21,7 +21,7 @@ from downset.arenas.objects_fit import total_bytes
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import positional_maxima
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.plans import Found, StoppedBy
 
 __all__ = ["exact_objects"]
 
@@ -34,8 +34,8 @@ def exact_objects(
     *,
     ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     capacity: int | None = None,
-    state_limit: int = _STATES,
 ) -> Found:
     """Objects of least total; proven unless a limit ends the search, then with the bound it had reached. With
     `capacity`, the portfolio's where they fit it: then nothing is searched."""
@@ -46,10 +46,14 @@ def exact_objects(
     if len(records) > _MOST_RECORDS or not small_enough(records):
         return best_objects(records)
     total = total_bytes(records, start.solution)
+    state_limit = _STATES if work_limit is None else min(work_limit, _STATES)
     object_of, bound, states = native.compiled.shared_objects(
         native_records(records), positional_maxima(records), total, time_limit_s, state_limit
     )
     solution = tuple(object_of) if object_of else start.solution
     if bound < total_bytes(records, solution):  # a limit ended the search: the rest of the portfolio may do better
         solution = min(solution, best_objects(records).solution, key=lambda found: total_bytes(records, found))
-    return Found(solution, bound, bound == total_bytes(records, solution), states)
+    stopped_by: StoppedBy = ""
+    if bound < total_bytes(records, solution):
+        stopped_by = "time" if states < state_limit else "memory" if state_limit == _STATES else "work"
+    return Found(solution, bound, not stopped_by, states, stopped_by)

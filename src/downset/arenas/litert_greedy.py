@@ -21,8 +21,8 @@ __all__ = ["litert_greedy"]
 
 
 def litert_greedy(records: Sequence[Record], *, ties: TiesName = "tflite") -> Found:
-    """What lives from the first step to the end, then by decreasing size, each into the smallest gap; ties by first
-    use."""
+    """Place records that live from the first step to the end, then the others by decreasing size, each into the
+    smallest gap; ties by first use."""
     check_ties(ties)
     begin, end = min((r.start for r in records), default=0), max((r.stop for r in records), default=0)
 

@@ -20,7 +20,7 @@ from downset.arenas.native_form import native_records, small_enough
 from downset.arenas.ties import TiesName, check_ties
 from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
-from downset.plans import Found
+from downset.plans import Found, StoppedBy
 
 __all__ = ["local_search"]
 
@@ -35,25 +35,30 @@ def local_search(
     *,
     ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     rounds: int | None = None,
     seed: int = 0,
 ) -> Found:
-    """Offsets of least height found; proven where the height meets the bound."""
+    """Offsets of least height found; proven where the height meets the bound. `work_limit`: rounds."""
     check_ties(ties)  # one or the other: it starts from both
     bound = offsets_bound(records)
     if not records:
         return Found((), 0, True)
     if len(records) > _MOST_RECORDS or not small_enough(records):
         return _first_fits(records, bound, time.perf_counter() + time_limit_s)
+    most = min(_ROUNDS, 500 * len(records) ** 2) if rounds is None else rounds
+    allowed = most if work_limit is None else min(most, work_limit)
+    deadline = time.perf_counter() + time_limit_s
     offsets, height, done = native.compiled.arena_local_search(
         native_records(records),
         _sequences(records),
         bound,
         time_limit_s,
-        min(_ROUNDS, 500 * len(records) ** 2) if rounds is None else rounds,
+        allowed,
         seed,
     )
-    return Found(tuple(offsets), bound, height == bound, done)
+    stopped_by: StoppedBy = "time" if time.perf_counter() > deadline else "work" if allowed < most else ""
+    return Found(tuple(offsets), bound, height == bound, done, "" if height == bound else stopped_by)
 
 
 def _first_fits(records: Sequence[Record], bound: int, deadline: float) -> Found:

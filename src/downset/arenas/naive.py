@@ -1,4 +1,4 @@
-"""No reuse: every record has bytes of its own. The upper end of every comparison.
+"""Naive placement: every record has bytes of its own. It is the upper end of every comparison.
 
 Source: "Efficient Memory Management for Deep Neural Net Inference", tables 1 and 2, row "Naïve".
 Names: none.

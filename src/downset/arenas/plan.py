@@ -1,4 +1,4 @@
-"""From records, or a graph and an order, to a verified arena or shared objects."""
+"""Plan a verified arena or shared objects for records, or for a graph and an order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from downset.graph.core import Graph
 from downset.memory.liveness import Lifetimes, lifetimes
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.memory.records import Record, check_records
-from downset.methods import Method, check_time_limit, choose
+from downset.methods import Method, check_time_limit, check_work_limit, choose
 from downset.orders.check import verify_steps
 from downset.plans import Arena, Evidence, Found, Order, SharedObjects
 
@@ -35,6 +35,7 @@ def plan_arena(
     memory: MemoryName | MemoryModel | None = ...,
     ties: TiesName = ...,
     time_limit_s: float = ...,
+    work_limit: int | None = ...,
     capacity_bytes: int | None = ...,
     **options: Unpack[ArenaOptions],
 ) -> Arena: ...
@@ -49,6 +50,7 @@ def plan_arena(
     memory: MemoryName | MemoryModel | None = ...,
     ties: TiesName = ...,
     time_limit_s: float = ...,
+    work_limit: int | None = ...,
     capacity_bytes: int | None = ...,
     **options: Unpack[ArenaOptions],
 ) -> Arena: ...
@@ -62,19 +64,23 @@ def plan_arena(
     memory: MemoryName | MemoryModel | None = None,
     ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     capacity_bytes: int | None = None,
     **options: Unpack[ArenaOptions],
 ) -> Arena:
     """An offset in one arena for every record: of bare records, or of a graph that runs in an order.
 
     The memory model is the order's unless given. The bound is the largest breadth of the records (no placement of this
-    order needs less); proven when the arena meets it, or when an exact search ended. `options`: the method's own.
+    order needs less); proven when the arena meets it, or when an exact search ended. `work_limit` ends a search after
+    so many placements tried; where only it is given (`time_limit_s=math.inf`), the same limit gives the same plan under
+    any load, and a larger one never a worse. `options`: the method's own.
 
     Held to `capacity_bytes`, raises InfeasibleError if nothing fits and LimitReached if that was not known in time.
     Raises UsageError for an unknown method, option or choice.
     """
     check_ties(ties)
     check_time_limit(time_limit_s)
+    check_work_limit(work_limit)
     chosen = choose(method, ARENAS, CONTRACT, options, other=SHARED)
     planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
     living: Lifetimes | None = None
@@ -92,17 +98,12 @@ def plan_arena(
         records = tuple(graph)
         check_records(records)
     begin = time.perf_counter()
-    found = planner(records, ties=ties, time_limit_s=time_limit_s)
+    found = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
     seconds = time.perf_counter() - begin
     check_placement(records, found.solution)
     value = max((at + record.nbytes for at, record in zip(found.solution, records, strict=True)), default=0)
-    bound = min(value, found.bound)
-    evidence = Evidence(chosen.name, value, bound, found.proven or bound == value, found.states, seconds)
-    tensor_offsets = {}
-    if living is not None:
-        tensor_offsets = {
-            tensor: found.solution[record] for tensor, record in enumerate(living.record_of) if record >= 0
-        }
+    evidence = _evidence(chosen.name, value, found, seconds)
+    tensor_offsets = {} if living is None else living.tensor_offsets(found.solution)
     arena = Arena(records, found.solution, evidence, model.name if model else "", tensor_offsets)
     if isinstance(graph, Graph):
         verify_arena(graph, steps, arena, memory=model)
@@ -115,6 +116,7 @@ def plan_shared(
     method: str | Method | Planner = "best",
     ties: TiesName = "tflite",
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     capacity_bytes: int | None = None,
     **options: Unpack[SharedOptions],
 ) -> SharedObjects:
@@ -123,6 +125,7 @@ def plan_shared(
     Pinned offsets are refused: objects have none. Held to `capacity_bytes`, raises as `plan_arena` does."""
     check_ties(ties)
     check_time_limit(time_limit_s)
+    check_work_limit(work_limit)
     chosen = choose(method, SHARED, SHARED_CONTRACT, options, other=ARENAS)
     planner: Planner = chosen if capacity_bytes is None else within_objects(chosen, capacity_bytes)
     records = tuple(records)
@@ -131,13 +134,18 @@ def plan_shared(
     if pinned is not None:
         raise UsageError(f"record {pinned.id!r} is pinned at {pinned.offset}: shared objects have no offsets")
     begin = time.perf_counter()
-    found = planner(records, ties=ties, time_limit_s=time_limit_s)
+    found = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
     seconds = time.perf_counter() - begin
     check_objects(records, found.solution)
     sizes = [0] * (max(found.solution, default=-1) + 1)
     for held, record in zip(found.solution, records, strict=True):
         sizes[held] = max(sizes[held], record.nbytes)
     value = sum(sizes)
-    bound = min(value, found.bound)
-    evidence = Evidence(chosen.name, value, bound, found.proven or bound == value, found.states, seconds)
+    evidence = _evidence(chosen.name, value, found, seconds)
     return SharedObjects(records, found.solution, tuple(sizes), evidence)
+
+
+def _evidence(method: str, value: int, found: Found, seconds: float) -> Evidence:
+    bound = min(value, found.bound)
+    proven = found.proven or bound == value
+    return Evidence(method, value, bound, proven, found.states, seconds, "" if proven else found.stopped_by)

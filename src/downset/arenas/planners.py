@@ -32,8 +32,10 @@ from downset.plans import Found
 
 __all__ = ["ARENAS", "CONTRACT", "SHARED", "SHARED_CONTRACT", "ArenaOptions", "SharedOptions"]
 
-CONTRACT = Contract("offsets", problem=("records",), settings=("ties", "time_limit_s"), returns=Found)
-SHARED_CONTRACT = Contract("shared objects", problem=("records",), settings=("ties", "time_limit_s"), returns=Found)
+CONTRACT = Contract("offsets", problem=("records",), settings=("ties", "time_limit_s", "work_limit"), returns=Found)
+SHARED_CONTRACT = Contract(
+    "shared objects", problem=("records",), settings=("ties", "time_limit_s", "work_limit"), returns=Found
+)
 
 
 class ArenaOptions(TypedDict, total=False):
@@ -43,14 +45,12 @@ class ArenaOptions(TypedDict, total=False):
     rounds: int | None
     seed: int
     capacity: int | None
-    node_limit: int
 
 
 class SharedOptions(TypedDict, total=False):
     """The options that single methods of shared objects have of their own."""
 
     capacity: int | None
-    state_limit: int
 
 
 # An option `capacity` in a planner's signature declares that it stops at the first plan that fits.

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import BYTES, SECONDS, console
+from downset.commands.options import BYTES, SECONDS, console, print_table, search_s, work_limit_option
+from downset.commands.pictures import (
+    check_pictures,
+    map_option,
+    report_option,
+    trace_option,
+    write_page,
+    write_picture,
+)
+from downset.commands.waiting import waiting
 
 if TYPE_CHECKING:
     from downset.arenas.ties import TiesName
@@ -40,9 +49,13 @@ __all__ = ["arena"]
     help="Which of equal records comes first: as in TFLite's code, or as in the memory-management paper.",
 )
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="For the search.")
+@work_limit_option
 @click.option(
     "-o", "--output", type=click.Path(), help="Write the records with an offset (or object) column; - is stdout."
 )
+@report_option
+@map_option
+@trace_option
 @json_option("arena")
 def arena(
     records_csv: str,
@@ -52,10 +65,15 @@ def arena(
     method: str,
     ties: TiesName,
     time_limit: float,
+    work_limit: int | None,
     output: str | None,
+    report_path: str | None,
+    map_path: str | None,
+    trace_path: str | None,
     as_json: bool,
 ) -> None:
-    """Give every record of RECORDS_CSV (id,lower,upper,size; upper exclusive) an offset in one arena, or an object.
+    """Give every record of RECORDS_CSV (id,lower,upper,size; upper exclusive; - is stdin) an offset in one arena, or an
+    object.
 
     Method best tries every heuristic and, where they leave a gap to the bound, goes on to the exact search.
     """
@@ -71,13 +89,27 @@ def arena(
         raise UsageError("-o - and --json would both write to stdout; name a file for one of them")
     if output not in (None, "-"):
         check_output(output, source=records_csv)
+    pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}
+    check_pictures(pictures, others={"-o": None if output == "-" else output}, source=records_csv)
+    if form == "objects" and (map_path is not None or trace_path is not None):
+        raise UsageError("--map and --trace draw offsets; --report draws shared objects too")
     records = aligned(read_records(records_csv), align)
+    talk = console(stderr=True)
+    seconds = search_s(time_limit, work_limit)
+    limits = {"time_limit_s": seconds, "work_limit": work_limit}
     if form == "offsets":
-        placed = _place(records, method, ties, time_limit, capacity)
+        with waiting(talk, f"placing {len(records)} records", limit_s=seconds):
+            placed = _place(records, method, ties, limits, capacity)
         evidence, text = placed.evidence, records_to_csv(records, offsets=placed.offsets)
+        _draw_arena(placed, pictures, records_csv, capacity)
     else:
-        shared = _share(records, method, ties, time_limit, capacity)
+        with waiting(talk, f"sharing objects among {len(records)} records", limit_s=seconds):
+            shared = _share(records, method, ties, limits, capacity)
         evidence, text = shared.evidence, records_to_csv(records, object_of=shared.object_of)
+        if report_path is not None:
+            from downset.reports.page.plan_pages import objects_page
+
+            write_page(report_path, objects_page(shared, title=Path(records_csv).name), source=records_csv)
     if output == "-":
         click.echo(text, nl=False)
     elif output is not None:
@@ -86,6 +118,24 @@ def arena(
         print_json("arena", placement_json(evidence))
         return
     _print_table(len(records), evidence, form, capacity, console(stderr=output == "-"))
+
+
+def _draw_arena(placed: Arena, paths: Mapping[str, str | None], source: str, capacity: int | None) -> None:
+    from pathlib import Path
+
+    from downset.reports.arena_view import record_view
+    from downset.reports.memory_map import memory_map
+    from downset.reports.page.plan_pages import arena_page
+    from downset.reports.trace import arena_trace
+
+    name = Path(source).name
+    if paths["--report"] is not None:
+        write_page(paths["--report"], arena_page(placed, capacity_bytes=capacity, title=name), source=source)
+    if paths["--map"] is not None or paths["--trace"] is not None:
+        views = [record_view("of the records", placed)]
+        picture = memory_map(views, caption=name, limit_bytes=capacity)
+        write_picture(paths["--map"], picture, source=source)
+        write_picture(paths["--trace"], arena_trace(views), source=source)
 
 
 def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None, out: Any) -> None:
@@ -106,27 +156,31 @@ def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None
         f"{gap:.1%}",
         "yes" if evidence.proven else "no",
     )
-    out.print(table)
+    print_table(out, table)
+    if evidence.stopped_by:
+        out.print(f"stopped by the {evidence.stopped_by} limit")
     if capacity is not None:
         out.print(f"fits into {format_bytes(capacity)} bytes, {format_bytes(capacity - evidence.value)} to spare")
 
 
-def _place(records: Sequence[Record], method: str, ties: TiesName, time_limit_s: float, capacity: int | None) -> Arena:
+def _place(
+    records: Sequence[Record], method: str, ties: TiesName, limits: dict[str, Any], capacity: int | None
+) -> Arena:
     from downset.arenas.plan import plan_arena
 
-    plan = plan_arena(records, method=method, ties=ties, time_limit_s=time_limit_s, capacity_bytes=capacity)
+    plan = plan_arena(records, method=method, ties=ties, capacity_bytes=capacity, **limits)
     if method == "best" and capacity is None and not plan.evidence.proven:
-        further = plan_arena(records, method="exact", ties=ties, time_limit_s=time_limit_s)
+        further = plan_arena(records, method="exact", ties=ties, **limits)
         return further if further.arena_bytes < plan.arena_bytes or further.evidence.proven else plan
     return plan
 
 
 def _share(
-    records: Sequence[Record], method: str, ties: TiesName, time_limit_s: float, capacity: int | None
+    records: Sequence[Record], method: str, ties: TiesName, limits: dict[str, Any], capacity: int | None
 ) -> SharedObjects:
     from downset.arenas.plan import plan_shared
 
-    plan = plan_shared(records, method=method, ties=ties, time_limit_s=time_limit_s, capacity_bytes=capacity)
+    plan = plan_shared(records, method=method, ties=ties, capacity_bytes=capacity, **limits)
     if method == "best" and capacity is None and not plan.evidence.proven:
-        return plan_shared(records, method="exact", ties=ties, time_limit_s=time_limit_s)
+        return plan_shared(records, method="exact", ties=ties, **limits)
     return plan

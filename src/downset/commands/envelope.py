@@ -1,4 +1,4 @@
-"""What every command's JSON has, whether it succeeds or fails: `kind`, `schema`, `ok` and `error`.
+"""The envelope of every command's JSON, whether it succeeds or fails: `kind`, `schema`, `ok` and `error`.
 
 A command's own keys lie beside these four. docs/schemas/envelope.json describes the envelope, and a file of the kind's
 name there the whole. The key `ok` is in no plan file.
@@ -17,7 +17,8 @@ from downset.text import escaped
 __all__ = ["SCHEMA", "NotKnown", "OutputsDiffer", "json_option", "print_failure", "print_json"]
 
 SCHEMA = 1
-"""Of all commands. It changes where a key means something else; keys are added without a change."""
+"""The version of the JSON of all commands. It changes where a key means something else; keys are added without a
+change."""
 
 
 _PIECE = 1 << 12

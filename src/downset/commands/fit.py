@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,26 @@ from downset.commands.options import (
     SIZES,
     console,
     parse_shapes,
+    print_table,
+    search_s,
     shape_option,
     time_limit_option,
     trust_option,
+    work_limit_option,
     worker_memory_option,
 )
-from downset.reports.fit import fit_lines, session_cells
+from downset.commands.pictures import (
+    check_pictures,
+    map_option,
+    report_option,
+    trace_option,
+    write_page,
+    write_picture,
+)
+from downset.commands.versions import versions_of_target
+from downset.commands.waiting import waiting
+from downset.fronts import FrontRow
+from downset.reports.fit import fit_lines, front_cells, session_cells
 from downset.reports.json_form import fit_json
 from downset.results import Fit
 from downset.sessions import SessionTaken
@@ -49,8 +63,11 @@ __all__ = ["fit"]
 @trust_option
 @json_option("fit")
 @time_limit_option("For the searches together.")
+@work_limit_option
 @worker_memory_option
-@click.option("--map", "map_path", type=click.Path(), help="Also draw the arenas before and after into this SVG file.")
+@report_option
+@map_option
+@trace_option
 @click.option(
     "--rewrite",
     type=click.Choice(["auto", "off"]),
@@ -63,12 +80,17 @@ __all__ = ["fit"]
 )
 @click.option(
     "--max-recompute",
-    default="0%",
     metavar="10%",
-    help="Also compute early segments strip by strip (.onnx), with so much more arithmetic at most.",
+    help="Compute segments in strips of rows, with so much more arithmetic at most; 0%: all rows that strips share are "
+    "kept.",
 )
+@click.option("--front", is_flag=True, help="Also measure plans in strips, from the cheapest to the least memory.")
+@click.option("--strips", type=click.IntRange(min=2), help="Compute segments in strips of rows, in so many at most.")
 @click.option(
-    "--on-chip", type=SIZES, metavar="SIZE,...", help="Off-chip traffic with so much on chip, for example 64KB,256KB."
+    "--on-chip",
+    type=SIZES,
+    metavar="SIZE,...",
+    help="Simulate off-chip traffic for on-chip memories of these sizes, for example 64KB,256KB.",
 )
 @click.option(
     "--slower",
@@ -77,6 +99,13 @@ __all__ = ["fit"]
 )
 @click.option(
     "--session", type=click.Path(), help="Also write a Python program that opens OUTPUT as it was measured (ort)."
+)
+@click.option(
+    "--header",
+    "header_path",
+    type=click.Path(),
+    help="Also write OUTPUT as C++ for firmware (tflm): model array, arena size, operators. A .h file holds all; a .cc "
+    "file holds the array, and the .h file beside it the rest.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No words on stderr.")
 def fit(
@@ -88,59 +117,120 @@ def fit(
     trust: bool,
     as_json: bool,
     time_limit: float,
+    work_limit: int | None,
+    report_path: str | None,
     map_path: str | None,
+    trace_path: str | None,
     rewrite: RewriteName,
     inexact: bool,
-    max_recompute: str,
+    max_recompute: str | None,
+    front: bool,
+    strips: int | None,
     on_chip: tuple[int, ...] | None,
     slower: str | None,
     session: str | None,
+    header_path: str | None,
     quiet: bool,
 ) -> None:
     """Order MODEL's operators and place its tensors for least memory; verify; write the same network to OUTPUT."""
-    from downset.errors import UsageError
+    from downset.errors import DownsetError
     from downset.fitting.fit import fit as run_fit
-    from downset.formats.whole_files import check_output, write_whole
     from downset.isolation import RUNNING_S
-    from downset.reports.memory_map import memory_map
     from downset.runtimes.targets import targets_of
 
-    if map_path is not None:
-        check_output(map_path, source=model)
-        for option, other in (("-o", output), ("--session", session)):
-            if other is not None and Path(map_path).resolve() == Path(other).resolve():
-                raise UsageError(f"{option} and --map both name {map_path}; give each a file of its own")
+    pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}
+    check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
+    _check_header(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
-    # For whoever waits; in a pipe an error stays the only line.
+    # For a user who waits; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
         talk.print(
             f"each run in a runtime may take {RUNNING_S:g} s, beyond --time-limit {time_limit:g} s too", style="dim"
         )
-    result = run_fit(
-        model,
-        output=output,
-        target=target,
-        shapes=parse_shapes(shapes),
-        ram_bytes=ram,
-        time_limit_s=time_limit,
-        rewrite=rewrite,
-        inexact=inexact,
-        max_recompute=parse_share(max_recompute),
-        on_chip=on_chip or (),
-        slower=None if slower is None else parse_factor(slower),
-        session=session,
-        trust=trust,
-    )
-    if map_path is not None:
-        after = result.together.arena if result.ships_plan else result.before
-        picture = memory_map([("before", result.before), ("after", after)])
-        write_whole(map_path, picture.encode(), source=Path(model))
+    try:
+        with waiting(talk, f"reading {Path(model).name}", limit_s=time_limit) as progress:
+            result = run_fit(
+                model,
+                output=output,
+                target=target,
+                shapes=parse_shapes(shapes),
+                ram_bytes=ram,
+                time_limit_s=search_s(time_limit, work_limit),
+                work_limit=work_limit,
+                rewrite=rewrite,
+                inexact=inexact,
+                max_recompute=None if max_recompute is None else parse_share(max_recompute),
+                strips=strips,
+                front=front,
+                on_chip=on_chip or (),
+                slower=None if slower is None else parse_factor(slower),
+                session=session,
+                trust=trust,
+                progress=progress,
+            )
+    except DownsetError as error:
+        if isinstance(error.result, Fit):  # the verdict is no, and what was found is still to be seen
+            _write_pictures(error.result, pictures)
+            error.found = fit_json(error.result) | {"versions": versions_of_target(error.result.target)}
+        raise
+    _write_pictures(result, pictures)
+    _write_firmware(result, header_path)
     if as_json:
-        print_json("fit", fit_json(result))
+        print_json("fit", fit_json(result) | {"versions": versions_of_target(result.target)})
     else:
         _print_screen(result, console())
     for note in result.notes:
         talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
+
+
+_SOURCES = (".cc", ".cpp", ".cxx")
+
+
+def _check_header(path: str | None, model: str, output: str | None, target: str | None) -> None:
+    """Raise where the header cannot be written, before anything is planned."""
+    from downset.errors import UsageError
+    from downset.formats.whole_files import check_output
+
+    if path is None:
+        return
+    if target not in (None, "tflm") or Path(model).suffix.lower() != ".tflite":
+        raise UsageError("--header is for TFLite Micro: a .tflite file and target tflm")
+    if output is None:
+        raise UsageError("--header holds the model that is written: give -o, too")
+    suffix = Path(path).suffix
+    if suffix not in (".h", ".hpp", *_SOURCES):
+        raise UsageError(f"--header {path} ends in .h, or in .cc for the array apart")
+    for file in (path, str(Path(path).with_suffix(".h"))):
+        check_output(file, source=[model])
+
+
+def _write_firmware(result: Fit, path: str | None) -> None:
+    from downset.formats.firmware import firmware
+
+    if path is None:
+        return
+    apart = Path(path).suffix in _SOURCES
+    header = Path(path).with_suffix(".h") if apart else Path(path)
+    found = firmware(result, include=header.name if apart else "")
+    if apart:
+        write_picture(path, found.source, source=result.model)
+    write_picture(str(header), found.header, source=result.model)
+
+
+def _write_pictures(result: Fit, paths: Mapping[str, str | None]) -> None:
+    from downset.reports.memory_map import memory_map
+    from downset.reports.page.fit_page import fit_page, fit_views, page_title
+    from downset.reports.trace import arena_trace
+
+    source = result.model
+    if paths["--report"] is not None:
+        write_page(paths["--report"], fit_page(result), source=source)
+    if paths["--map"] is not None or paths["--trace"] is not None:
+        views = fit_views(result)
+        limit = None if result.ram is None else result.ram.limit_bytes
+        picture = memory_map(views, caption=page_title(result), limit_bytes=limit)
+        write_picture(paths["--map"], picture, source=source)
+        write_picture(paths["--trace"], arena_trace(views), source=source)
 
 
 def _print_screen(result: Fit, out: Any) -> None:
@@ -166,13 +256,28 @@ def _print_screen(result: Fit, out: Any) -> None:
         table.add_row(
             f"{held} in {measured.runtime}", format_bytes(measured.before), format_bytes(measured.after), "", "", ""
         )
-    out.print(table)
+    print_table(out, table)
     if result.measured is not None and result.measured.rows:
-        out.print(_sessions_table(result.measured.rows, "what the file gains, and what its session's settings gain"))
+        title = "what the file gains, and what its session's settings gain"
+        print_table(out, _sessions_table(result.measured.rows, title))
         if len(result.measured.front) > 1:
-            out.print(_sessions_table(result.measured.front, "memory against time: what no other beats in both"))
+            title = "memory against time: what no other beats in both"
+            print_table(out, _sessions_table(result.measured.front, title))
+    if result.front:
+        out.print(_front_table(result.front))
     for line in fit_lines(result):
         out.print(Text(printable(line)), soft_wrap=True)
+
+
+def _front_table(rows: Sequence[FrontRow]) -> Any:
+    from rich.table import Table
+
+    table = Table(title="segments in strips: memory against work", title_style="italic", title_justify="left")
+    for column in ("segments", "arena", "head", "tail", "taken", "more MACs", "operators", "file", "ms before", "ms"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*front_cells(row))
+    return table
 
 
 def _sessions_table(rows: Sequence[SessionTaken], title: str) -> Any:

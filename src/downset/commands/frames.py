@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -95,13 +96,17 @@ class Results:
         self._parts: dict[str, tuple[Path, Array]] = {}
 
     def __enter__(self) -> Results:
+        part = Path()
         try:
             for meta in self._metas:
                 part = self._path.absolute().with_name(part_name())
                 held = np.lib.format.open_memmap(part, "w+", meta.dtype, (self._frames, *meta.shape))
                 self._parts[meta.name] = (part, held)
+                _reserve(part)
         except OSError as error:
             self.__exit__()
+            with contextlib.suppress(OSError):  # of which only the beginning could be written
+                part.unlink()
             sizes = format_bytes(sum(meta.nbytes for meta in self._metas) * self._frames)
             raise UsageError(f"cannot write {self._path}: {error.strerror or error}; it takes {sizes} bytes") from None
         return self
@@ -147,6 +152,13 @@ class Results:
             for name, (_, held) in self._parts.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, held[: self._count], allow_pickle=False)
+
+
+def _reserve(part: Path) -> None:
+    """Take the room of a file on the disk now: a mapped page that finds none later ends the process by a signal."""
+    if hasattr(os, "posix_fallocate"):
+        with part.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
 
 
 def _flush(held: Array) -> None:

@@ -17,7 +17,7 @@ from downset.commands.options import (
     worker_memory_option,
 )
 from downset.results import Inspection, StepNeed
-from downset.text import format_bytes, printable
+from downset.text import format_bytes, printable, shortened
 
 __all__ = ["inspect"]
 
@@ -83,7 +83,7 @@ def _print_screen(found: Inspection, out: Any) -> None:
         mark = " ← peak" if row.live_bytes == found.peak_bytes else ""
         room = max(out.width - 60 - len(mark), 20)
         name = printable(row.name)
-        name = name if len(name) <= room else name[: room - 1] + "…"
+        name = shortened(name, room)
         cells = (str(row.step), format_bytes(row.live_bytes), bar, printable(row.kind), name + mark)
         table.add_row(*map(Text, cells))
     out.print(table)

@@ -34,11 +34,12 @@ def init(authority: str, days: int, as_json: bool) -> None:
     from downset.distributed.keys import make_authority
 
     made = make_authority(authority, days=days)
-    if as_json:
-        _print_made(made)
-        return
-    _say(f"{made}: an authority and a token. For every device and for the driver:")
-    _say(f"  downset keys issue NAME --host ADDRESS --authority {made}")
+    _tell(
+        made,
+        f"{made}: an authority and a token. For every device and for the driver:",
+        f"  downset keys issue NAME --host ADDRESS --authority {made}",
+        as_json=as_json,
+    )
 
 
 @keys.command("issue")
@@ -58,11 +59,12 @@ def issue(
     from downset.distributed.keys import issue_keys
 
     made = issue_keys(authority, name, hosts=hosts, folder=output, days=days)
-    if as_json:
-        _print_made(made)
-        return
-    _say(f"{made}: the keys of {name}. Copy this folder to the device (it keeps its modes with scp -p or rsync -a):")
-    _say(f"  scp -pr {made} {hosts[0]}:")
+    _tell(
+        made,
+        f"{made}: the keys of {name}. Copy this folder to the device (it keeps its modes with scp -p or rsync -a):",
+        f"  scp -pr {made} {hosts[0]}:",
+        as_json=as_json,
+    )
 
 
 @keys.command("token")
@@ -81,8 +83,13 @@ def token(authority: str, as_json: bool) -> None:
     _say("Copy each token to its device, and start every worker and the driver anew: running ones keep the old token.")
 
 
-def _print_made(folder: Path) -> None:
-    print_json("keys", {"folder": str(folder), "files": [str(file) for file in sorted(folder.iterdir())]})
+def _tell(made: Path, *lines: str, as_json: bool) -> None:
+    """A new folder and what it holds as JSON, or what to do with it."""
+    if as_json:
+        print_json("keys", {"folder": str(made), "files": [str(file) for file in sorted(made.iterdir())]})
+        return
+    for line in lines:
+        _say(line)
 
 
 def _say(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -12,8 +13,8 @@ from downset.isolation import PARSING_S, RUNNING_S, limits
 from downset.text import parse_bytes, parse_seconds, printable
 
 __all__ = [
-    "BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "shape_option", "time_limit_option", "trust_option",
-    "worker_memory_option",
+    "BYTES", "SECONDS", "SIZES", "console", "parse_shapes", "print_table", "search_s", "shape_option",
+    "time_limit_option", "trust_option", "work_limit_option", "worker_memory_option",
 ]  # fmt: skip
 
 
@@ -77,6 +78,23 @@ def time_limit_option(help_text: str, *, default: str = "10s", given: bool = Tru
     )  # fmt: skip
 
 
+work_limit_option = click.option(
+    "--work-limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="States that a search may look at: the same N gives the same plan under any load. Without --time-limit the "
+    "time of the search is not limited then.",
+)
+
+
+def search_s(time_limit_s: float, work_limit: int | None) -> float:
+    """How long the search of the command that runs may take. A time limit that is only the default one has no part in
+    what a work limit gives."""
+    context: Any = click.get_current_context()
+    defaulted = context.get_parameter_source("time_limit").name == "DEFAULT"
+    return math.inf if work_limit is not None and defaulted else time_limit_s
+
+
 BYTES = _Bytes()
 SIZES = _Sizes()
 SECONDS = _Seconds()
@@ -109,7 +127,7 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Any:
     from rich.console import Console
 
     class Safe(Console):
-        """What is printed may come from a file: no name moves the cursor or turns the line around."""
+        """A console for text that may come from a file: no name moves the cursor or turns the line around."""
 
         def render_str(self, text: str, **options: Any) -> Any:
             lines = [printable(line.expandtabs()) for line in text.split("\n")]
@@ -120,6 +138,27 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Any:
 
     width = None if (stderr or _is_terminal()) else 120
     return Safe(stderr=stderr, quiet=quiet, width=width, highlight=False)
+
+
+def print_table(out: Any, table: Any) -> None:
+    """The table; where the terminal is too narrow for it, a line a figure instead, so that no digit is cut."""
+    from rich.measure import Measurement
+    from rich.text import Text
+
+    wide = 1_000
+    needed = Measurement.get(out, out.options.update_width(wide), table).maximum
+    if needed <= out.width:
+        out.print(table)
+        return
+    if table.title:
+        out.print(table.title, soft_wrap=True)
+    names = [str(column.header) for column in table.columns]
+    for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
+        head, *rest = (str(cell) for cell in cells)
+        out.print(Text(head, style="bold"), soft_wrap=True)
+        for name, cell in zip(names[1:], rest, strict=True):
+            if cell:
+                out.print(Text(f"  {name}: {cell}"), soft_wrap=True)
 
 
 def _is_terminal() -> bool:

@@ -10,15 +10,21 @@ from downset.commands.envelope import json_option, print_json
 from downset.commands.options import (
     console,
     parse_shapes,
+    search_s,
     shape_option,
     time_limit_option,
     trust_option,
+    work_limit_option,
     worker_memory_option,
 )
+from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
+from downset.commands.waiting import waiting
 
 if TYPE_CHECKING:
+    from downset.graph.core import Graph
     from downset.memory.models import MemoryName
     from downset.methods import EngineName
+    from downset.plans import Order
 
 __all__ = ["order"]
 
@@ -33,6 +39,7 @@ __all__ = ["order"]
 )
 @click.option("--memory", default="live", show_default=True, help="live, paper, serenity, tflm, litert, ort or torch.")
 @time_limit_option("For the search.")
+@work_limit_option
 @worker_memory_option
 @shape_option
 @click.option(
@@ -43,15 +50,20 @@ __all__ = ["order"]
     help="python needs no compiled module and is slower.",
 )
 @trust_option
+@report_option
+@trace_option
 @json_option("order")
 def order(
     graph: str,
     method: str,
     memory: MemoryName,
     time_limit: float,
+    work_limit: int | None,
     shapes: tuple[str, ...],
     engine: EngineName,
     trust: bool,
+    report_path: str | None,
+    trace_path: str | None,
     as_json: bool,
 ) -> None:
     """Order the operators of GRAPH (plain JSON, .onnx or .tflite) for least peak memory."""
@@ -60,11 +72,40 @@ def order(
     from downset.reports.json_form import order_json
     from downset.reports.text import report
 
+    check_pictures({"--report": report_path, "--trace": trace_path}, others={}, source=graph)
     loaded = load(graph, shapes=parse_shapes(shapes), trust=trust)
-    plan = plan_order(loaded, method=method, memory=memory, time_limit_s=time_limit, engine=engine)
+    with waiting(
+        console(stderr=True), f"ordering {len(loaded.ops)} operators", limit_s=search_s(time_limit, work_limit)
+    ):
+        plan = plan_order(
+            loaded,
+            method=method,
+            memory=memory,
+            time_limit_s=search_s(time_limit, work_limit),
+            work_limit=work_limit,
+            engine=engine,
+        )
+    _write_pictures(loaded, plan, report_path, trace_path)
     if as_json:
         print_json("order", order_json(plan))
         return
     out = console()
     out.print(report(loaded, plan), markup=False, soft_wrap=True)
     out.print("order: " + " ".join(map(str, plan.steps)), markup=False, soft_wrap=True)
+
+
+def _write_pictures(graph: Graph, plan: Order, report_path: str | None, trace_path: str | None) -> None:
+    """The page of the order, and its trace with the tensors of an arena of naive offsets: an order places nothing."""
+    from downset.reports.arena_view import arena_view
+    from downset.reports.page.plan_pages import order_page
+    from downset.reports.trace import arena_trace
+
+    source = graph.source.path
+    if report_path is not None:
+        write_page(report_path, order_page(graph, plan), source=source)
+    if trace_path is not None:
+        from downset.arenas.plan import plan_arena
+
+        arena = plan_arena(graph, plan, method="naive")
+        view = arena_view("of this order", graph, plan.steps, arena, memory=plan.memory)
+        write_picture(trace_path, arena_trace([view]), source=source)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
+
+if TYPE_CHECKING:
+    from downset.graph.core import Tensor
 
 __all__ = ["run"]
 
@@ -68,7 +71,10 @@ def run(
         raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")
     if outputs is not None:
         check_output(outputs, source=weights_beside(loaded))
-    found = run_stages(loaded, plan, [_array(path) for path in inputs], runs=runs, seed=seed, compare=check)
+    arrays = [_array(path) for path in inputs]
+    for path, array, tensor in zip(inputs, arrays, loaded.inputs, strict=False):
+        _check_dtype(path, array, loaded.tensors[tensor])
+    found = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
     if outputs is not None:
         _write_outputs(outputs, found.outputs)
     out, middle = console(), median(found.seconds) * 1e3
@@ -86,30 +92,32 @@ def run(
         out.print(f"equal to ONNX Runtime within {worst:.1e} of the largest value (allowed: {allowed})")
 
 
+def _check_dtype(path: str, array: Any, tensor: Tensor) -> None:
+    """Refuse an array that would lose digits on the way in."""
+    from downset.errors import UsageError
+
+    if array.dtype.kind == "f" and tensor.dtype.startswith("float") and str(array.dtype) != tensor.dtype:
+        raise UsageError(
+            f"{path} is {array.dtype}, input {tensor.name!r} takes {tensor.dtype}: it would be cast; convert it with "
+            f"array.astype({tensor.dtype!r})"
+        )
+
+
 def _array(path: str) -> Any:
-    """Of a .npy file."""
+    """The array of a .npy file."""
     import numpy as np
 
     from downset.errors import LoadError
-    from downset.text import brief
+    from downset.runtimes.feeds import read_array
 
-    try:
-        with Path(path).open("rb") as file:
-            magic = file.read(len(np.lib.format.MAGIC_PREFIX))
-        if magic != np.lib.format.MAGIC_PREFIX:
-            raise LoadError(f"{path} is no .npy file; numpy.save writes one")
-        return np.load(path, allow_pickle=False)
-    except LoadError:
-        raise
-    except OSError as error:
-        raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
-    except Exception as error:  # numpy reads the header as text of Python: a damaged one raises anything
-        reason = "it holds Python objects, not numbers" if "pickle" in str(error) else brief(error, 120)
-        raise LoadError(f"cannot read {path}: {reason or type(error).__name__}") from None
+    found = read_array(path)
+    if not isinstance(found, np.ndarray):
+        raise LoadError(f"{path} is no .npy file; numpy.save writes one")
+    return found
 
 
 def _summary(value: Any) -> str:
-    """Shape and range, and how many are no numbers."""
+    """Shape and range, and how many elements are NaN."""
     import numpy as np
 
     text = str(list(value.shape))

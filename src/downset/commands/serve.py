@@ -15,10 +15,12 @@ from downset.commands.options import (
     SECONDS,
     console,
     parse_shapes,
+    print_table,
     time_limit_option,
     trust_option,
     worker_memory_option,
 )
+from downset.commands.pictures import check_pictures, report_option, write_page
 from downset.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,11 +44,16 @@ __all__ = ["serve"]
 @click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Of ONNX Runtime on each device.")
 @click.option("--wait", "gather_s", type=SECONDS, default="60s", show_default=True, help="For devices to join.")
 @click.option("--ahead/--no-ahead", default=True, help="Plan for losses before they come, and place shards for them.")
+@click.option(
+    "--spare-frames", type=click.IntRange(0, 64), default=3, show_default=True,
+    help="Frames inside beyond the plan's window, where memory has room: 0 for the shortest latency.",
+)  # fmt: skip
 @time_limit_option("For planning.")
 @worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-v", "--verbose", is_flag=True, help="Log every frame, stage and device to stderr.")
 @trust_option
+@report_option
 @json_option("serve")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
 def serve(
@@ -66,6 +73,7 @@ def serve(
         raise UsageError("--local starts the devices on this machine, --head waits for them: give one")
     if source is None:
         raise UsageError("--input says which frames: a .npy file with a frame a row, or a folder of .npy files")
+    check_pictures({"--report": options["report_path"]}, others={"-o": output}, source=[model, source])
     graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     if output is not None:
         check_output(output, source=[model, source, *(map(str, weights_beside(graph)))])
@@ -79,11 +87,17 @@ def serve(
         pipeline = stack.enter_context(
             run(
                 graph, plan, head=options["head"], keys=options["keys"], threads=options["threads"],
-                gather_s=options["gather_s"], prepares=options["ahead"],
+                gather_s=options["gather_s"], prepares=options["ahead"], spare_frames=options["spare_frames"],
             )
         )  # fmt: skip
         _run(pipeline, frames, results, quiet=options["quiet"])
         found = pipeline.report()
+    if options["report_path"] is not None:
+        from pathlib import Path
+
+        from downset.reports.page.pipeline_page import pipeline_page
+
+        write_page(options["report_path"], pipeline_page(plan, model=Path(model).name, served=found), source=model)
     if as_json:
         print_json("serve", served_json(found, plan))
         return
@@ -109,10 +123,10 @@ def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_li
         raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
     if cluster_file is not None:
         known = [device.name for device in load_cluster(cluster_file).devices]
-        lacking = [device.name for device in plan.cluster.devices if device.name not in known]
-        if lacking:
+        missing = [device.name for device in plan.cluster.devices if device.name not in known]
+        if missing:
             raise UsageError(
-                f"{plan_file} names device {lacking[0]!r}, which {cluster_file} lacks; it has {', '.join(known)}"
+                f"{plan_file} names device {missing[0]!r}, which is not in {cluster_file}; it has {', '.join(known)}"
             )
     return plan
 
@@ -153,11 +167,15 @@ def _print_table(found: Served, out: Any) -> None:
 
     from downset.text import printable
 
-    table = Table("device", "computing", "sending", "receiving", "frames", "memory")
+    table = Table(
+        "device", "computing", "sending", "receiving", "frames", "memory", caption="shares of the time (planned)"
+    )
     for use in found.devices:
-        shares = (f"{share:.0%}" for share in (use.computing, use.sending, use.receiving))
+        measured = (use.computing, use.sending, use.receiving)
+        planned = (use.planned_computing, use.planned_sending, use.planned_receiving)
+        shares = (f"{share:.0%} ({other:.0%})" for share, other in zip(measured, planned, strict=True))
         table.add_row(escape(printable(use.name)), *shares, str(use.frames), f"{use.rss_bytes / 1e6:.0f} MB")
-    out.print(table)
+    print_table(out, table)
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import SECONDS, console, parse_shapes
+from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
 from downset.errors import InvalidPlan, UsageError
 from downset.text import parse_seconds
 
@@ -43,6 +45,8 @@ __all__ = ["simulate"]
 @click.option("--replan", "model", metavar="MODEL", type=click.Path(), help="Plan MODEL anew without --fail's devices.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan made anew.")
+@report_option
+@trace_option
 @json_option("simulate")
 def simulate(
     plan_file: str, fails: tuple[str, ...], slows: tuple[str, ...], model: str | None, shapes: tuple[str, ...],
@@ -62,6 +66,8 @@ def simulate(
         raise UsageError("-o and --shape speak of the plan made anew: give --replan MODEL")
     if output is not None:
         check_output(output, source=[plan_file, str(model)])
+    pictures = {"--report": options.pop("report_path"), "--trace": options.pop("trace_path")}
+    check_pictures(pictures, others={"-o": output}, source=[plan_file] if model is None else [plan_file, model])
     plan = read_plan(plan_file)
     if not isinstance(plan, Pipeline):
         raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
@@ -77,10 +83,13 @@ def simulate(
         if output is not None:
             check_output(output, source=weights_beside(graph))
         anew = _anew(plan, plan_file, model, graph, dead)
-    found = _simulated(plan, [*dead, *slow], options)
+    ran = _Observed() if any(pictures.values()) else None
+    found = _simulated(plan, [*dead, *slow], options, ran)
     found_anew = None if anew is None else _simulated(anew, [], options)
     if anew is not None and output is not None:
         write_plan(output, anew)
+    if ran is not None:
+        _write_pictures(plan, found, ran, pictures, plan_file)
     document = simulation_json(found, plan)
     lines = simulation_lines(found, plan, arrives=options["arrival_s"] is not None)
     if anew is not None and found_anew is not None:
@@ -95,11 +104,41 @@ def simulate(
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _simulated(plan: Pipeline, disturbances: list[Disturbance], options: dict[str, Any]) -> Simulation:
+class _Observed:
+    """The latest tasks that a simulation ran: pictures show a few periods."""
+
+    def __init__(self) -> None:
+        self.tasks: deque[tuple[int, int, float, float]] = deque(maxlen=200_000)
+
+    def __call__(self, frame: int, task: int, begin: float, end: float) -> None:
+        self.tasks.append((frame, task, begin, end))
+
+
+def _simulated(
+    plan: Pipeline, disturbances: list[Disturbance], options: dict[str, Any], ran: _Observed | None = None
+) -> Simulation:
     from downset.distributed.simulator import simulate as run
 
     with _progress() as progress:
-        return run(plan, disturbances=disturbances, progress=progress, **options)
+        return run(plan, disturbances=disturbances, progress=progress, observe=ran, **options)
+
+
+def _write_pictures(
+    plan: Pipeline, found: Simulation, ran: _Observed, paths: Mapping[str, str | None], source: str
+) -> None:
+    from pathlib import Path
+
+    from downset.reports.page.pipeline_page import pipeline_page
+    from downset.reports.timeline import planned_timeline, simulated_timeline
+    from downset.reports.trace import timeline_trace
+
+    simulated = simulated_timeline(plan, ran.tasks) if ran.tasks else None
+    if paths["--report"] is not None:
+        page = pipeline_page(plan, model=Path(source).name, simulation=found, simulated=simulated)
+        write_page(paths["--report"], page, source=source)
+    if paths["--trace"] is not None:
+        drawn = [planned_timeline(plan), *([simulated] if simulated is not None else [])]
+        write_picture(paths["--trace"], timeline_trace(drawn), source=source)
 
 
 def _anew(plan: Pipeline, plan_file: str, model: str, graph: Graph, dead: list[Disturbance]) -> Pipeline:

@@ -12,10 +12,13 @@ from downset.commands.options import (
     SECONDS,
     console,
     parse_shapes,
+    print_table,
     time_limit_option,
     trust_option,
     worker_memory_option,
 )
+from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
+from downset.commands.waiting import waiting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +64,8 @@ __all__ = ["split"]
 @click.option("--export", "export_dir", type=click.Path(), help="Write each device's shard as ONNX into this folder.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
 @trust_option
+@report_option
+@trace_option
 @json_option("split")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
 def split(
@@ -68,6 +73,8 @@ def split(
     **options: Any,
 ) -> None:  # fmt: skip
     """Plan MODEL as a pipeline over the devices of a cluster: stages, rows, period, latency, bound."""
+    from pathlib import Path
+
     from downset.clusters.toml_file import load_cluster
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
@@ -76,15 +83,22 @@ def split(
     from downset.pipelines.every_method import plan_by_every_method
     from downset.pipelines.plan import plan_pipeline
     from downset.reports.json_form import pipeline_json
+    from downset.reports.page.pipeline_page import pipeline_page
+    from downset.reports.timeline import planned_timeline
+    from downset.reports.trace import timeline_trace
 
     _check_outputs(output, options["export_dir"], (model, cluster_file))
+    pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
+    check_pictures(pictures, others={"-o": output}, source=model)
     cluster = load_cluster(cluster_file)
     graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     _check_outputs(output, options["export_dir"], weights_beside(graph))
     asked = ("comm", "topology", "source", "sink", "window")
     shared = {name: options[name] for name in asked}
     shared |= {"max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
-    plan = plan_pipeline(graph, cluster, method=method, **shared)
+    talk = console(stderr=True, quiet=quiet)
+    with waiting(talk, f"planning for {len(cluster.devices)} devices", limit_s=options["time_limit"]):
+        plan = plan_pipeline(graph, cluster, method=method, **shared)
     verify(graph, plan)
     compared = plan_by_every_method(graph, cluster, known=plan, **shared) if compare else {}
     if options["export_dir"] is not None:  # before the plan: not every plan can be exported
@@ -93,6 +107,10 @@ def split(
         export_shards(options["export_dir"], graph, plan)
     if output is not None:
         write_plan(output, plan)
+    if pictures["--report"] is not None:
+        write_page(pictures["--report"], pipeline_page(plan, model=Path(model).name, compared=compared), source=model)
+    if pictures["--trace"] is not None:
+        write_picture(pictures["--trace"], timeline_trace([planned_timeline(plan)]), source=model)
     if as_json:
         print_json("split", pipeline_json(plan, compared))
     else:
@@ -102,7 +120,7 @@ def split(
 
 
 def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence[str | Path]) -> None:
-    """What cannot be written is said before anything is planned or written."""
+    """Raise where a file cannot be written, before anything is planned or written."""
     from pathlib import Path
 
     from downset.errors import UsageError
@@ -143,6 +161,7 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
         hand_over_line,
         period_line,
         sent_bytes,
+        space_line,
         stage_rows,
         utilisation_line,
     )
@@ -157,7 +176,7 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
             str(place), str(len(stage.ops)), escape(rows), _short(stage.macs / 1e6),
             f"{stage.redundant_macs / max(stage.macs, 1):.1%}", _short(sent_bytes(plan, place) / 1e3),
         )  # fmt: skip
-    out.print(table)
+    print_table(out, table)
     table = Table("device", "computes", "sends", "receives", "of a period", "weights", "runtime", "arena", "memory")
     memory = {held.device: held for held in plan.memory}
     for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True)):
@@ -167,7 +186,8 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
             escape(printable(device.name)), *(f"{one:.4g} s" for one in seconds), f"{share:.0%}",
             *_megabytes(memory.get(number)),
         )  # fmt: skip
-    out.print(table)
-    for line in (hand_over_line(plan), period_line(plan), utilisation_line(plan), *compared_lines(plan, compared)):
+    print_table(out, table)
+    said = (hand_over_line(plan), period_line(plan), space_line(plan), utilisation_line(plan))
+    for line in (*said, *compared_lines(plan, compared)):
         if line is not None:
             out.print(line, markup=False, soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,12 @@ from downset.commands.envelope import json_option, print_json
 from downset.commands.options import (
     console,
     parse_shapes,
+    print_table,
     time_limit_option,
     trust_option,
     worker_memory_option,
 )
+from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
 
 if TYPE_CHECKING:
     from downset.results import StageResult
@@ -54,6 +56,8 @@ _LEAST_RUNS = 15
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
 @click.option("--no-profiles", is_flag=True, help="Measure everything anew and keep nothing.")
 @trust_option
+@report_option
+@trace_option
 @json_option("stage")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
 def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
@@ -71,6 +75,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
 
     if output is not None:
         check_output(output, source=model)
+    pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
+    check_pictures(pictures, others={"-o": output}, source=model)
     if options["runs"] < _LEAST_RUNS:
         raise UsageError(f"--runs is at least {_LEAST_RUNS}, to decide by; given {options['runs']}")
     limits = StageLimits(
@@ -92,6 +98,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         )  # fmt: skip
     if output is not None:
         write_plan(output, result.plan)
+    _write_pictures(result, pictures, model)
     if as_json:
         print_json("stage", stage_result_json(result))
     else:
@@ -99,6 +106,19 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     talk = console(stderr=True, quiet=quiet)
     for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model: str) -> None:
+    from pathlib import Path
+
+    from downset.reports.page.plan_pages import stage_page
+    from downset.reports.timeline import stage_timeline
+    from downset.reports.trace import timeline_trace
+
+    if paths["--report"] is not None:
+        write_page(paths["--report"], stage_page(result, title=Path(model).name), source=model)
+    if paths["--trace"] is not None:
+        write_picture(paths["--trace"], timeline_trace([stage_timeline(result.plan, result.unit_s)]), source=model)
 
 
 def _print_table(result: StageResult, out: Any) -> None:
@@ -122,7 +142,7 @@ def _print_table(result: StageResult, out: Any) -> None:
             f"{base / times[1]:.2f}x",
             format_bytes(candidate.live_bytes),
         )
-    out.print(table)
+    print_table(out, table)
     for line in choice_lines(result):
         out.print(line, markup=False, soft_wrap=True)
 

@@ -26,6 +26,7 @@ __all__ = ["worker"]
 @click.option(
     "--shards", type=click.Path(), help="Where shards are kept; default: downset/shards in the user's cache folder."
 )
+@click.option("--shards-limit", type=BYTES, default="4GB", show_default=True, help="Then the longest unused ones go.")
 @click.option("--wait", "wait_s", type=SECONDS, help="End where no head was there for so long; default: never.")
 @json_option("worker")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
@@ -39,7 +40,8 @@ def worker(head: str, name: str, keys: str, quiet: bool, as_json: bool, **option
     joined = work(
         WorkerOptions(
             head, name, environment, options["address"], options["object_store"], options["threads"],
-            Path(options["shards"]) if options["shards"] is not None else _kept(), wait_s=options["wait_s"],
+            Path(options["shards"]) if options["shards"] is not None else _kept(),
+            options["shards_limit"], wait_s=options["wait_s"],
         ),
         told=lambda line: talk.print(line, markup=False, soft_wrap=True),
     )  # fmt: skip

@@ -1,4 +1,5 @@
-"""What a simulated run meets beside its plan: computing times that vary, devices that slow down, die and come back."""
+"""Conditions of a simulated run beside its plan: computing times that vary, devices that slow down, die and come
+back."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ __all__ = ["Conditions", "Disturbance"]
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """From `at_s` on the device takes `factor` times as long; infinity: it is dead."""
+    """A change of a device: from `at_s` on it takes `factor` times as long; infinity: it is dead."""
 
     device: int
     at_s: float

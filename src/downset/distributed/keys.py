@@ -1,7 +1,7 @@
 """Keys of a cluster: an authority, a certificate for each device, the token that all share, and what Ray is told.
 
-TLS keeps strangers out and the traffic closed; the token decides who may give the cluster work. Whoever holds the token
-and a certificate can make every device run code: Ray has no rights below that.
+TLS keeps strangers out and the traffic closed; the token decides who may give the cluster work. Everyone who holds the
+token and a certificate can make every device run code: Ray has no rights below that.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _inside(plan: Pipeline, *, jitters: bool) -> int:
 
 @dataclass(slots=True)
 class _Station:
-    """What serves one frame at a time, the oldest first."""
+    """A station that serves one frame at a time, the oldest first."""
 
     busy: bool = False
     waiting: list[tuple[int, int]] = field(default_factory=list)

@@ -274,7 +274,7 @@ class _Run:
         return True
 
     def undone_before(self, number: int, index: int) -> Iterator[_Instance]:
-        """What of the frames inside has to be done before this task of a frame begins."""
+        """Tasks of the frames inside that have to be done before this task of a frame begins."""
         work, frame = self.work, self.inside[number]
         yield from ((number, other) for other in work.after[index] if frame.state[other] != _DONE)
         for resource in work.held[index]:

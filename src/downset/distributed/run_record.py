@@ -1,4 +1,4 @@
-"""What one simulated run leaves behind, filled while it goes on."""
+"""The record of one simulated run, filled while it goes on."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RunRecord:
         self.stalled_at_s = now if self.stalled_at_s is None else min(now, self.stalled_at_s)
 
     def latencies_s(self) -> list[float]:
-        """From when a frame arrived, or was let in where one is always waiting, to when it left."""
+        """Seconds from when a frame arrived, or was let in where one is always waiting, to when it left."""
         begun = self.came or self.let_in
         return [when - begun[frame] for frame, when in self.left]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from downset.distributed.conditions import Conditions, Disturbance
 from downset.distributed.paper_run import run_paper
+from downset.distributed.percentiles import percentiles
 from downset.distributed.plan_run import run_plan
 from downset.distributed.run_record import RunRecord
 from downset.errors import UsageError
@@ -22,7 +23,7 @@ from downset.results import Simulation
 __all__ = ["Disturbance", "simulate"]
 
 _PACE = 0.95
-"""Of the sustained rate: so fast frames arrive where their latencies are looked at."""
+"""The share of the sustained rate at which frames arrive in the run that gives latencies."""
 _PACED_TASKS = 2_000_000
 """About so many tasks are simulated for latencies; empty frames cost as much as others."""
 
@@ -36,6 +37,7 @@ def simulate(
     seed: int = 0,
     disturbances: Sequence[Disturbance] = (),
     progress: Callable[[int, int], None] | None = None,
+    observe: Callable[[int, int, float, float], None] | None = None,
 ) -> Simulation:
     """Run `frames` frames through a plan.
 
@@ -43,19 +45,20 @@ def simulate(
     sustains. A frame comes every `arrival_s` seconds; None: one is always waiting, and latencies are those of one more
     run, at 0.95 of the sustained rate. `jitter` is the coefficient of variation of computing times, log-normal with
     mean 1, drawn from `seed`. `progress` is told how many frames have left, and how many may in all runs together.
+    `observe` is called with (frame, task, begin, end) of what the asked run does, of plans with a schedule.
     Raises UsageError for arguments without sense, InvalidPlan for orders that cannot be followed."""
     _check(plan, frames, arrival_s, jitter, disturbances)
-    runs = _Runs(plan, frames, jitter, seed, progress or _nobody)
+    runs = _Runs(plan, frames, jitter, seed, progress or _nobody, observe)
     runs.planned = 1 + (arrival_s is not None or bool(disturbances)) + (arrival_s is None)
-    saturated = runs.run(frames, None, ())
+    saturated = runs.run(frames, None, (), observed=arrival_s is None and not disturbances)
     sustained_s = _period_s(saturated)
     if arrival_s is None:
-        asked = runs.run(frames, None, disturbances) if disturbances else saturated
+        asked = runs.run(frames, None, disturbances, observed=True) if disturbances else saturated
         pace_s = (sustained_s or plan.period_s) / _PACE
         latest = runs.run(_paced_frames(plan, frames), pace_s, disturbances) if pace_s > 0 else asked
     else:
         pace_s = arrival_s
-        asked = latest = runs.run(frames, arrival_s, disturbances)
+        asked = latest = runs.run(frames, arrival_s, disturbances, observed=True)
     return _summary(plan, frames, asked, latest, sustained_s, pace_s)
 
 
@@ -96,10 +99,13 @@ class _Runs:
     jitter: float
     seed: int
     progress: Callable[[int, int], None]
+    observe: Callable[[int, int, float, float], None] | None = None
     planned: int = 1
     left: int = 0
 
-    def run(self, frames: int, arrival_s: float | None, disturbances: Sequence[Disturbance]) -> RunRecord:
+    def run(
+        self, frames: int, arrival_s: float | None, disturbances: Sequence[Disturbance], *, observed: bool = False
+    ) -> RunRecord:
         devices = len(self.plan.cluster.devices)
         conditions = Conditions(devices, jitter=self.jitter, seed=self.seed, disturbances=disturbances)
         if self.plan.schedule is None:
@@ -107,8 +113,9 @@ class _Runs:
                 self.plan, conditions, frames=frames, arrival_s=arrival_s, jitters=self.jitter > 0, progress=self.tell
             )
         return run_plan(
-            self.plan, self.plan.schedule, conditions, frames=frames, arrival_s=arrival_s, progress=self.tell
-        )
+            self.plan, self.plan.schedule, conditions, frames=frames, arrival_s=arrival_s, progress=self.tell,
+            observe=self.observe if observed else None,
+        )  # fmt: skip
 
     def tell(self) -> None:
         self.left += 1
@@ -142,7 +149,7 @@ def _summary(
         frames=frames,
         completed=len(asked.left),
         period_s=_period_s(asked),
-        latency_s=_percentiles(latest.latencies_s()),
+        latency_s=percentiles(latest.latencies_s()),
         utilisation=_shares(asked.computing_s, end),
         redundancy=tuple(part / whole if whole else 0.0 for part, whole in zip(redundant, macs, strict=True)),
         energy_j=_energy_j(plan, asked, end),
@@ -157,14 +164,6 @@ def _summary(
         most_waiting=max(waiting, default=0),
         last_waiting=waiting[-1] if waiting else 0,
     )
-
-
-def _percentiles(latencies: list[float]) -> tuple[float, float, float, float] | None:
-    ordered = sorted(latencies)
-    if not ordered:
-        return None
-    at = [ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.9, 0.99, 1.0)]
-    return at[0], at[1], at[2], at[3]
 
 
 def _shares(seconds: Sequence[float], end: float) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""What a task of a plan takes and occupies, priced from its MACs and bytes and the plan's cluster alone.
+"""Seconds and resources of a plan's task, from its MACs and bytes and the plan's cluster alone.
 
 The planners and the check of plans have prices of their own: a wrong one shows as a period that a simulation does not
 reach.
@@ -8,18 +8,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from downset.errors import InvalidPlan
 from downset.plans import Pipeline, Resource, Strip, Task
 
-__all__ = ["ends_of", "resources_of", "task_seconds"]
+__all__ = ["FrameSeconds", "ends_of", "frame_seconds", "resources_of", "task_seconds"]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSeconds:
+    """A plan's count for one device and one frame: seconds that it computes, sends and receives."""
+
+    computing: float
+    sending: float
+    receiving: float
+
+
+def frame_seconds(plan: Pipeline) -> list[FrameSeconds]:
+    """By device, each task at `task_seconds`; a transfer counts at both of its ends."""
+    computing, sending, receiving = ([0.0] * len(plan.cluster.devices) for _ in range(3))
+    for task in plan.tasks:
+        seconds = task_seconds(plan, task)
+        if task.transfer is None:
+            computing[task.device] += seconds
+        else:
+            sending[task.transfer.source] += seconds
+            receiving[task.transfer.target] += seconds
+    return [FrameSeconds(*three) for three in zip(computing, sending, receiving, strict=True)]
 
 
 def task_seconds(plan: Pipeline, task: Task) -> float:
     """Seconds of a computation at full speed, or of a message with its latency.
 
     The paper's equations know neither alphas by kind nor bytes that operators without MACs move. Raises InvalidPlan
-    for seconds that are no number or infinite."""
+    for seconds that are NaN or infinite."""
     if task.transfer is None:
         seconds = _compute_s(plan, plan.stages[task.stage].blocks[task.block].strips[task.strip])
     else:
@@ -47,7 +70,7 @@ def ends_of(task: Task) -> tuple[int, ...]:
 
 
 def resources_of(plan: Pipeline, task: Task) -> list[Resource]:
-    """What a task occupies for all of its time.
+    """Resources that a task occupies for all of its time.
 
     Without overlap a device does one thing at a time. With it a device computes beside one transfer, or beside one
     each way where it is full duplex. Transfers over a shared network occupy the medium, which leaves no radio more."""

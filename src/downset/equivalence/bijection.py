@@ -96,7 +96,7 @@ def _sinks(network: Network, known: set[int]) -> list[int]:
 
 
 class _Colours:
-    """What an operator computes, as a digest of all that it depends on. It only proposes pairs."""
+    """Digests of what operators compute, each over all that the operator depends on. They only propose pairs."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

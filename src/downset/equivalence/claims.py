@@ -1,10 +1,11 @@
-"""What is proven so far of the tensors of a rewritten network, and how it is seen from another tensor's side."""
+"""Claims: statements proven so far about the tensors of a rewritten network, also as seen from another tensor."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +13,17 @@ import numpy.typing as npt
 from downset.equivalence.meaning import fused, number
 from downset.equivalence.network import ABSENT, Network, Value
 
-__all__ = ["Box", "Claim", "Unproven", "Views", "array_of", "scales_of", "whole"]
+__all__ = ["Box", "Claim", "Padding", "Unproven", "Views", "array_of", "scales_of", "whole"]
 
 Box = tuple[tuple[int, int], ...]
 """By axis: which positions, half-open."""
 
 
+Padding = Literal["", "zero", "lowest"]
+
+
 class Unproven(Exception):
-    """What cannot be shown of an operator; the message says what."""
+    """A claim about an operator cannot be shown; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,11 @@ class Claim:
     box: Box
     terms: tuple[int, int] | None = None
     biased: bool = False
+    padding: Padding = ""
+    """The values where the box reaches beyond the tensor: its zero point, or the lowest value of its type. Empty: the
+    box does not reach there."""
+    known: Box | None = None
+    """The positions that hold the tensor's values; None: all of the box. The others hold anything."""
 
 
 def whole(value: Value) -> Box:
@@ -85,8 +94,9 @@ class Views:
         object.__setattr__(self, "joined", {value: tuple(found) for value, found in joined.items()})
 
     def boxes(self, claim: Claim, target: int) -> Iterator[Box]:
-        """The boxes of `target` that a tensor of this claim holds: directly, or as a piece of what was joined."""
-        if claim.terms is not None:
+        """The boxes of `target` that a tensor of this claim holds: directly, or as a piece of what was joined. None
+        where not all of it is the tensor's values."""
+        if claim.terms is not None or claim.padding or claim.known is not None:
             return
         stack = [(claim.of, claim.box)]
         while stack:

@@ -15,7 +15,7 @@ EVERYTHING = "*"
 def order_difference(
     first: Network, second: Network, nodes: Mapping[int, int], values: Mapping[int, int]
 ) -> str | None:
-    """What is wrong with the orders, or None. `nodes` and `values` correspond; operators of the first network without a
+    """The fault of the orders, or None. `nodes` and `values` correspond; operators of the first network without a
     counterpart have no effects."""
     for network in (first, second):
         said = _too_early(network)

@@ -19,10 +19,13 @@ __all__ = [
     "elementwise",
     "flattened",
     "global_pool",
+    "integers_of",
     "joined",
     "kept",
     "normalised",
     "padded",
+    "pads_of",
+    "said",
     "same_type",
     "shape_is",
     "sliced",
@@ -60,7 +63,7 @@ class Place:
             return
         claim = self.claims.get(given)
         if claim is None or box not in self.views.boxes(claim, target):
-            raise Unproven(f"input {position} does not hold {_said(box)} of {original.label!r}")
+            raise Unproven(f"input {position} does not hold {said(box)} of {original.label!r}")
 
     def boxes(self, position: int, target: int) -> list[Box]:
         """The boxes of a value of the original that an input holds."""
@@ -68,8 +71,15 @@ class Place:
         claim = self.claims.get(given)
         return [] if claim is None else list(self.views.boxes(claim, target))
 
+    def padded_boxes(self, position: int, target: int, padding: str) -> list[Box]:
+        """The box around a value of the original that an input holds, if it holds this padding there."""
+        given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
+        claim = self.claims.get(given)
+        holds = claim is not None and padding and claim.padding == padding and claim.known is None
+        return [claim.box] if claim is not None and holds and claim.of == target else []
 
-def _said(box: Box) -> str:
+
+def said(box: Box) -> str:
     return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"
 
 
@@ -85,7 +95,7 @@ def _same_constant(value: Value, original: Value, box: Box) -> None:
         same = mine.dtype == cut.dtype and mine.shape == cut.shape and mine.tobytes() == cut.tobytes()
         same = same and scales_of(value, tuple((0, extent) for extent in mine.shape)) == scales_of(original, box)
     if not same:
-        raise Unproven(f"the constant {value.label!r} is not {_said(box)} of {original.label!r}")
+        raise Unproven(f"the constant {value.label!r} is not {said(box)} of {original.label!r}")
 
 
 def kept(place: Place, node: Node) -> None:
@@ -168,7 +178,7 @@ def joined(place: Place, out: Claim) -> None:
 
 def sliced(place: Place, out: Claim) -> None:
     """A Slice in steps of one, of what its input holds."""
-    starts, ends, axes, steps = (_integers(place, position) for position in range(1, 5))
+    starts, ends, axes, steps = (integers_of(place, position) for position in range(1, 5))
     if starts is None or ends is None or any(step != 1 for step in steps or ()):
         raise Unproven("it does not slice in steps of one")
     for box in place.boxes(0, out.of):
@@ -180,7 +190,7 @@ def sliced(place: Place, out: Claim) -> None:
             cut[axis] = (min(low + start, high), min(low + end, high))
         if tuple(cut) == out.box:
             return
-    raise Unproven(f"it does not cut {_said(out.box)} out")
+    raise Unproven(f"it does not cut {said(out.box)} out")
 
 
 def padded(place: Place, node: Node, out: Box) -> None:
@@ -191,7 +201,7 @@ def padded(place: Place, node: Node, out: Box) -> None:
     held = place.boxes(0, node.inputs[0])
     if not held:
         raise Unproven("its input holds nothing of the original's")
-    ours, theirs = _pads(place.node, place.second, len(out)), _pads(node, place.first, len(out))
+    ours, theirs = pads_of(place.node, place.second, len(out)), pads_of(node, place.first, len(out))
     for position in range(2, max(len(node.inputs), len(place.node.inputs))):
         place.holds(position, node.inputs[position], ())
     full = whole(place.first.values[node.inputs[0]])
@@ -212,7 +222,7 @@ def _misplaced(out: Box, given: Box, full: Box, ours: Pads, theirs: Pads) -> str
     return None
 
 
-def _pads(node: Node, network: Network, rank: int) -> Pads:
+def pads_of(node: Node, network: Network, rank: int) -> Pads:
     if len(node.inputs) < 2:
         flat = node.settings.get("pads", (7, ()))
         values = np.asarray(flat[1] if isinstance(flat, tuple) else ())
@@ -224,7 +234,7 @@ def _pads(node: Node, network: Network, rank: int) -> Pads:
     return [(int(begin), int(end)) for begin, end in pairs]
 
 
-def _integers(place: Place, position: int) -> list[int] | None:
+def integers_of(place: Place, position: int) -> list[int] | None:
     value = place.value(position)
     return None if value is None else [int(item) for item in array_of(value).reshape(-1).tolist()]
 

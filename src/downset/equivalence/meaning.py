@@ -1,4 +1,4 @@
-"""What operators of both formats mean, as far as proofs about parts need it: windows, channels, fused activations.
+"""The meaning of operators of both formats, as far as proofs about parts need it: windows, channels, fused activations.
 
 A small vocabulary of its own, written from the formats' specifications: but for the name of one kind it shares nothing
 with the table that planning and rewriting ask (`graph.kinds`), so that a wrong row there makes no wrong rewrite proven.
@@ -36,7 +36,7 @@ _TFLITE_WINDOWED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D",
 _PLACED = frozenset(
     {
         "activation", "activation_params", "auto_pad", "ceil_mode", "dilations", "fusedActivationFunction", "group",
-        "kernel_shape", "pads", "strides",
+        "kernel_shape", "padding", "pads", "strides",
     }
 )  # fmt: skip
 """Settings of windowed operators that are compared by what they mean, not as they are written."""
@@ -115,7 +115,7 @@ def windows(node: Node, size: Sequence[int], kernel: Sequence[int] | None) -> tu
         shape = tuple(kernel or (number(node, "filterHeight", 0), number(node, "filterWidth", 0)))
         strides: tuple[int, ...] = (number(node, "strideH", 1), number(node, "strideW", 1))
         dilations: tuple[int, ...] = (number(node, "dilationHFactor", 1) or 1, number(node, "dilationWFactor", 1) or 1)
-        how, pads = "SAME_UPPER" if number(node, "padding", 0) == 0 else "VALID", (0,) * (2 * rank)
+        how, pads = {0: "SAME_UPPER", 1: "VALID"}.get(number(node, "padding", 0), "padding"), (0,) * (2 * rank)
     else:
         shape = tuple(kernel or integers(node, "kernel_shape", ()))
         strides, dilations = integers(node, "strides", (1,) * rank), integers(node, "dilations", (1,) * rank)

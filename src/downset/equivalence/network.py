@@ -1,4 +1,4 @@
-"""What two files are compared in: everything that a file says about what it computes, in one form for all formats.
+"""The form in which two files are compared: everything that a file says about what it computes, alike for all formats.
 
 It is read from the file itself, not from the `Graph` that planning works on: a graph leaves out what planning does not
 need. Indices are identity. What a `form` or `settings` holds is compared by equality alone, so floats are held as
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 __all__ = ["ABSENT", "Body", "Effect", "Network", "Node", "Value"]
 
 ABSENT = -1
-"""In `Node.inputs` and `Node.outputs`: an optional one that is not there."""
+"""Stands in `Node.inputs` and `Node.outputs` for an optional one that is not there."""
 
 Effect = tuple[int | str, bool]
-"""What an operator touches beside its inputs and outputs, and whether it writes it. A number is a value of the network
-that keeps its content from run to run; a string is a resource of that name."""
+"""A resource that an operator uses beside its inputs and outputs, and whether it writes it. A number is a value of the
+network that keeps its content from run to run; a string is a resource of that name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from downset.equivalence import identities, sums
+from downset.equivalence import identities, rows, sums
 from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.claims import Box, Claim, Unproven, Views, whole
 from downset.equivalence.effects import order_difference
@@ -128,7 +128,8 @@ class _Proof:
         self._claim(node.outputs[0], self._proven(place, stated[0]))
 
     def _stated(self, value: int) -> Claim:
-        """What is to be proven of a result: what the certificate says, or that it is the tensor of its name."""
+        """The claim that is to be proven of a result: what the certificate says, or that it is the tensor of its
+        name."""
         label = self.second.values[value].label
         part = self.parts.get(label, Part(label))
         of = self.label_of.get(part.of)
@@ -136,7 +137,8 @@ class _Proof:
             raise Unproven(f"nothing says what {label!r} holds")
         box = list(whole(self.first.values[of]))
         for axis, start, stop in part.box:
-            if not (0 <= axis < len(box) and 0 <= start < stop <= box[axis][1]):
+            # Around the tensor lies its padding: `_claim` asks for a proof of it.
+            if not (0 <= axis < len(box) and start < stop and start < box[axis][1] and stop > 0):
                 raise Unproven(f"{label!r} is said to hold what {part.of!r} does not have")
             box[axis] = (start, stop)
         return Claim(of, tuple(box), part.terms)
@@ -164,7 +166,13 @@ class _Proof:
         mine, original = self.second.values[value], self.first.values[claim.of]
         identities.shape_is(mine, claim.box)
         identities.same_type(mine, original, claim.box)
+        if self._reaches_out(claim) and not claim.padding and claim.known is None:
+            raise Unproven(f"{mine.label!r} is said to hold what {original.label!r} does not have")
         self.claims[value] = claim
+
+    def _reaches_out(self, claim: Claim) -> bool:
+        full = whole(self.first.values[claim.of])
+        return any(low < 0 or high > end for (low, high), (_, end) in zip(claim.box, full, strict=True))
 
     def _proven(self, place: Place, out: Claim) -> Claim:
         """The claim that some identity proves; the reason of the last that could, where none does."""
@@ -175,14 +183,18 @@ class _Proof:
         if node.kind == "Slice" and (original is None or original.kind != "Slice" or place.boxes(0, out.of)):
             identities.sliced(place, out)
             return Claim(out.of, out.box)
+        if node.kind == "SLICE":
+            return rows.cut_out(place, out)
+        if node.kind in ("PAD", "PADV2") and self._reaches_out(out):
+            return rows.surrounded(place, out)
         if original is None:
             raise Unproven(f"{self.first.values[out.of].label!r} is made by no operator")
         sums_up = any(self.claims[value].terms for value in node.inputs if value in self.claims)
         if out.terms is not None or sums_up:
             self.summed = True
             return self._sum(place, original, out)
-        self._identity(place, original, out.box)
-        return Claim(out.of, out.box)
+        known = self._identity(place, original, out.box)
+        return Claim(out.of, out.box, known=None if known == out.box else known)
 
     def _sum(self, place: Place, original: Node, out: Claim) -> Claim:
         if base_kind(place.node) == base_kind(original) and windowed(original):
@@ -191,16 +203,20 @@ class _Proof:
             return sums.partial_product(place, original, out)
         return sums.added(place, original, out)
 
-    def _identity(self, place: Place, original: Node, box: Box) -> None:
+    def _identity(self, place: Place, original: Node, box: Box) -> Box:
+        """The box as far as it is proven."""
         kind = base_kind(place.node)
         if windowed(original) and kind == base_kind(original):
-            window(place, original, box)
-        elif kind in ELEMENTWISE:
+            return window(place, original, box)
+        if kind in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR") and kind == original.kind:
+            return rows.resized(place, original, box)
+        if kind in ELEMENTWISE:
             identities.elementwise(place, original, box)
         elif kind in _IDENTITIES:
             _IDENTITIES[kind](place, original, box)
         else:
             raise Unproven(f"no identity is known for parts of {kind}")
+        return box
 
 
 _IDENTITIES = {

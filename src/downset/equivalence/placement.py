@@ -5,7 +5,12 @@ TFLite Micro puts tensors where a file says and checks nothing: of two that over
 
 from __future__ import annotations
 
-from downset.equivalence.network import ABSENT, Network
+from collections.abc import Iterator
+
+import numpy as np
+
+from downset.equivalence.meaning import fused, number
+from downset.equivalence.network import ABSENT, Network, Node
 from downset.equivalence.read_tflite import Offline
 
 __all__ = ["check_placement"]
@@ -15,7 +20,7 @@ _SAME_BYTES = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
 
 
 def check_placement(network: Network, offline: Offline) -> str | None:
-    """What is wrong with the offsets, or None. Inputs live from the start, outputs to the end, everything else from the
+    """The fault of the offsets, or None. Inputs live from the start, outputs to the end, everything else from the
     operator that makes it to the last that reads it."""
     if offline.tensors != offline.expected:
         return f"offsets for {offline.tensors} tensors, but the file has {offline.expected}"
@@ -34,20 +39,83 @@ def check_placement(network: Network, offline: Offline) -> str | None:
             same[node.outputs[0]] = node.inputs[0]
     for value in main.outputs:
         last[value] = len(main.nodes)
+    holders = _holders(network, offline)
     live: list[tuple[int, int, int]] = []
     for value in sorted((v for v in first if v != ABSENT), key=lambda v: first[v]):
         offset, nbytes = offline.offsets[value], offline.nbytes[value]
         if offset < 0:
             continue
         label = network.values[value].label
-        if offset % _ALIGNMENT:
-            return f"{label!r} lies at {offset}, which is no multiple of {_ALIGNMENT}"
+        unit = _ALIGNMENT if len(holders[value]) < 2 else _element_bytes(network, value)
+        if offset % unit:
+            return f"{label!r} lies at {offset}, which is no multiple of {unit}"
         if nbytes < 0:
             return f"the bytes of {label!r} are not known"
         live = [item for item in live if last[item[0]] >= first[value]]
         for other, low, high in live:
+            if offset >= high or low >= offset + nbytes:
+                continue
             shared = same.get(value) == other and offset == low
-            if offset < high and low < offset + nbytes and not shared:
+            if not shared and not _same_rows(holders[value], offset, holders[other], low):
                 return f"{label!r} at {offset} overlaps {network.values[other].label!r} at {low}, which is still needed"
         live.append((value, offset, offset + nbytes))
     return None
+
+
+def _element_bytes(network: Network, value: int) -> int:
+    try:
+        return int(np.dtype(network.values[value].dtype).itemsize)
+    except TypeError:
+        return _ALIGNMENT
+
+
+def _same_rows(one: dict[int, int], offset: int, other: dict[int, int], at: int) -> bool:
+    """Whether two tensors at these offsets are bytes of one third where it would have them."""
+    return any(tensor in other and offset - begin == at - other[tensor] for tensor, begin in one.items())
+
+
+def _holders(network: Network, offline: Offline) -> dict[int, dict[int, int]]:
+    """By tensor of the main graph: the tensors that it is bytes of, itself included, and where it begins in them."""
+    main = network.bodies[0]
+    direct: dict[int, list[tuple[int, int]]] = {}
+    for at in main.nodes:
+        for value, holder, begin in _stretches(network, network.nodes[at], offline):
+            direct.setdefault(value, []).append((holder, begin))
+    found: dict[int, dict[int, int]] = {}
+    values = {*main.inputs, *(value for at in main.nodes for value in network.nodes[at].outputs)}
+    for value in values:
+        holds = {value: 0}
+        stack = [value]
+        while stack:
+            inner = stack.pop()
+            for holder, begin in direct.get(inner, ()):
+                if holder not in holds:
+                    holds[holder] = holds[inner] + begin
+                    stack.append(holder)
+        found[value] = holds
+    return found
+
+
+def _stretches(network: Network, node: Node, offline: Offline) -> Iterator[tuple[int, int, int]]:
+    """(value, holder, begin) where a node copies one stretch of bytes as it is."""
+    if node.kind == "SLICE":
+        source, made = network.values[node.inputs[0]], network.values[node.outputs[0]]
+        content = network.values[node.inputs[1]].content
+        if source.shape is None or made.shape is None or content is None or len(content()) != 4 * len(made.shape):
+            return
+        begins = np.frombuffer(content(), np.int32).tolist()
+        cut = [axis for axis, (size, whole) in enumerate(zip(made.shape, source.shape, strict=True)) if size != whole]
+        axis = cut[-1] if cut else 0
+        if all(extent == 1 for extent in made.shape[:axis]) and source.shape[axis]:
+            inner = int(np.prod(source.shape[axis + 1 :], dtype=np.int64)) * _element_bytes(network, node.inputs[0])
+            strides = [inner * int(np.prod(source.shape[at + 1 : axis + 1], dtype=np.int64)) for at in range(axis + 1)]
+            yield node.outputs[0], node.inputs[0], sum(b * s for b, s in zip(begins, strides, strict=False))
+    elif node.kind == "CONCATENATION" and fused(node) is None:
+        shape = network.values[node.outputs[0]].shape or ()
+        axis = number(node, "axis", 0)
+        if all(extent == 1 for extent in shape[: axis if axis >= 0 else axis + len(shape)]):
+            begin = 0
+            for value in node.inputs:
+                if node.inputs.count(value) == 1:
+                    yield value, node.outputs[0], begin
+                begin += offline.nbytes[value]

@@ -28,7 +28,7 @@ _GRAPH, _GRAPHS, _TENSOR, _TENSORS, _SPARSE, _SPARSES = 5, 10, 4, 9, 11, 12
 
 
 def read_onnx(path: str | os.PathLike[str]) -> tuple[Network, bytes | None]:
-    """What the file computes, and the certificate that it carries. Raises LoadError for a damaged file,
+    """The network of the file, and the certificate that it carries. Raises LoadError for a damaged file,
     UnsupportedError without `downset[onnx]`."""
     onnx = onnx_library()
     model = read_unfixed(onnx, Path(path))
@@ -199,7 +199,7 @@ def _numpy_name(onnx: Any, number: int) -> str:
 
 
 def _trimmed(values: list[int] | tuple[int, ...]) -> tuple[int, ...]:
-    """Without the absent ones at the end, which say nothing."""
+    """The values without the absent ones at the end, which say nothing."""
     count = max((at + 1 for at, value in enumerate(values) if value != ABSENT), default=0)
     return tuple(values[:count])
 

@@ -71,7 +71,7 @@ class Offline:
 
 
 def read_tflite(path: str | os.PathLike[str]) -> tuple[Network, Offline | None, bytes | None]:
-    """What the file computes, and the offsets and the certificate that it carries. Raises LoadError for a damaged
+    """The network of the file, and the offsets and the certificate that it carries. Raises LoadError for a damaged
     file, UnsupportedError without `downset[tflite]`."""
     model, _, schema = read_flatbuffer(path)
     try:

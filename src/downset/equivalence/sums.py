@@ -95,8 +95,8 @@ def partial_product(place: Place, node: Node, out: Claim) -> Claim:
 
 
 def _first_that_holds(place: Place, node: Node, out: Claim, axis: int, tried: Callable[[Box], _Sum]) -> _Sum:
-    """What is proven of the first box of the summed input for which it can be, the stated one before others: a part
-    may lie in a concatenation twice."""
+    """The proof for the first box of the summed input that allows one; the stated box comes before others: a part may
+    lie in a concatenation twice."""
     stated = out.terms[1] if out.terms is not None else -1
     reason = Unproven(f"its input holds nothing of {place.first.values[node.inputs[0]].label!r}")
     for given in sorted(place.boxes(0, node.inputs[0]), key=lambda box: box[axis][1] != stated):

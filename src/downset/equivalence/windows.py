@@ -7,23 +7,24 @@ from downset.equivalence.identities import Place
 from downset.equivalence.meaning import Along, base_kind, channels_axis, fused, number, others, windows
 from downset.equivalence.network import ABSENT, Network, Node, Value
 
-__all__ = ["check_window", "hold_weights", "same_window_kind", "window"]
+__all__ = ["check_window", "hold_weights", "right_of_window", "same_window_kind", "window"]
 
 
-def window(place: Place, node: Node, out: Box) -> None:
-    """A convolution or pool makes some channels and rows of what the original's makes."""
+def window(place: Place, node: Node, out: Box) -> Box:
+    """A convolution or pool makes some channels and rows of what the original's makes. Returns those that are right: of
+    the rows at a cut some may read padding where the original reads rows."""
     if fused(place.node) != fused(node):
         raise Unproven("its activation is another one")
     same_window_kind(place.node, node)
     axis = channels_axis(node, len(out))
     weights = place.first.values[node.inputs[1]] if len(node.inputs) > 1 else None
-    given = _window_input(place, node, out, axis, _groups(node, place.first, axis), weights)
-    place.holds(0, node.inputs[0], given)
+    known = _window_input(place, node, out, axis, _groups(node, place.first, axis), weights)
     if weights is not None:
         hold_weights(place, node, out[axis], None)
         for position in range(2, max(len(node.inputs), len(place.node.inputs))):
             target = node.inputs[position] if position < len(node.inputs) else ABSENT
             place.holds(position, target, (out[axis],) if position == 2 else out)
+    return known
 
 
 def same_window_kind(mine: Node, original: Node) -> None:
@@ -63,18 +64,24 @@ def _groups(node: Node, network: Network, axis: int) -> int:
 
 
 def _window_input(place: Place, node: Node, out: Box, axis: int, groups: int, weights: Value | None) -> Box:
-    """The box of the input from which the operator makes this box of the result."""
+    """The part of this box of the result that the operator makes right, from a box of the input that is proven."""
     source = place.first.values[node.inputs[0]]
     size = whole(source)
-    candidates = place.boxes(0, node.inputs[0])
+    candidates = place.boxes(0, node.inputs[0]) + place.padded_boxes(0, node.inputs[0], _padding(node))
     if not candidates:
         raise Unproven(f"its input holds nothing of {source.label!r}")
     channels = _channels_read(place, node, out[axis], axis, groups)
     fitting = [box for box in candidates if box[axis] == channels and box[0] == out[0]]
     if not fitting:
         raise Unproven(f"its input does not hold the channels {channels[0]}:{channels[1]} of {source.label!r}")
-    check_window(place, node, out, fitting[0], size, axis, weights)
-    return fitting[0]
+    return right_of_window(place, node, out, fitting[0], size, axis, weights)
+
+
+def _padding(node: Node) -> str:
+    """The values that a kernel takes where a window reaches beyond its input; an average leaves them out."""
+    if node.kind in ("CONV_2D", "DEPTHWISE_CONV_2D"):
+        return "zero"
+    return "lowest" if node.kind == "MAX_POOL_2D" else ""
 
 
 def _channels_read(place: Place, node: Node, made: tuple[int, int], axis: int, groups: int) -> tuple[int, int]:
@@ -97,6 +104,12 @@ def _channels_read(place: Place, node: Node, made: tuple[int, int], axis: int, g
 
 def check_window(place: Place, node: Node, out: Box, given: Box, size: Box, axis: int, weights: Value | None) -> None:
     """Along every other axis the windows meet the same positions, and padding where the original's do."""
+    if right_of_window(place, node, out, given, size, axis, weights) != out:
+        raise Unproven("its windows need positions that it does not read")
+
+
+def right_of_window(place: Place, node: Node, out: Box, given: Box, size: Box, axis: int, weights: Value | None) -> Box:
+    """The part of a box of the result whose windows meet what the original's meet."""
     spatial = [at for at in range(1, len(out)) if at != axis]
     kernel = None
     if weights is not None:
@@ -107,22 +120,32 @@ def check_window(place: Place, node: Node, out: Box, given: Box, size: Box, axis
         theirs = windows(node, [size[at][1] for at in spatial], kernel)
     except ValueError as error:
         raise Unproven(f"its {error} is not understood") from None
+    known, made = list(out), whole(place.first.values[node.outputs[0]])
     for at, mine, original in zip(spatial, ours, theirs, strict=True):
-        _along(mine, original, out[at], given[at], size[at][1], averages=node.kind in ("AveragePool", "LpPool"))
+        averages = node.kind in ("AveragePool", "LpPool")
+        low, high = _along(mine, original, out[at], given[at], size[at][1], averages=averages)
+        known[at] = (max(low, 0), min(high, made[at][1]))
+    return tuple(known)
 
 
 def _along(
     mine: Along, its: Along, made: tuple[int, int], read: tuple[int, int], extent: int, *, averages: bool
-) -> None:
+) -> tuple[int, int]:
+    """The positions made from windows in which all of the original's input is read that the original's windows meet."""
     if (mine.size, mine.stride, mine.dilation) != (its.size, its.stride, its.dilation):
         raise Unproven("its window is another one")
     if mine.made != made[1] - made[0]:
         raise Unproven(f"it makes {mine.made} positions, not {made[1] - made[0]}")
-    first = made[0] * its.stride - its.pad_begin
-    behind = (made[1] - 1) * its.stride - its.pad_begin + its.reach
-    if read[0] - mine.pad_begin != first:
+    if read[0] - mine.pad_begin != made[0] * its.stride - its.pad_begin:
         raise Unproven("its windows begin somewhere else")
-    if max(first, 0) < read[0] or min(behind, extent) > read[1]:
-        raise Unproven("its windows need positions that it does not read")
+    behind = (made[1] - 1) * its.stride - its.pad_begin + its.reach
     if averages and (behind > extent + its.pad_end or behind > read[1] + mine.pad_end):
         raise Unproven("its windows reach beyond the padding")
+    low, high = made
+    while low < high and max(low * its.stride - its.pad_begin, 0) < read[0]:
+        low += 1
+    while low < high and min((high - 1) * its.stride - its.pad_begin + its.reach, extent) > read[1]:
+        high -= 1
+    if low >= high:
+        raise Unproven("its windows need positions that it does not read")
+    return low, high

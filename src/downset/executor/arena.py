@@ -24,7 +24,7 @@ from downset.runtimes.inputs import random_array
 __all__ = ["ArenaRun", "run_in_arena", "seeded_inputs"]
 
 _POISON = 0xFF
-"""As float32, float16 and float64 these bytes are not numbers; as integers they are -1."""
+"""Fills the arena before a checked run: as float32, float16 and float64 these bytes are NaN, as integers -1."""
 _TYPES = {
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64",
 }  # fmt: skip

@@ -37,7 +37,7 @@ class Binder:
     """Binds operators of one graph to one device and element type; weights are loaded once and shared by all calls.
 
     Convolutions are the device's own, see convolutions.py. `finite`: what the network is given is; else activations are
-    not computed inside convolutions, for what is no number may get lost there.
+    not computed inside convolutions, for NaN may get lost there.
     """
 
     def __init__(self, graph: Graph, *, device: str = "cpu", dtype: str = "float32", finite: bool = True) -> None:
@@ -51,7 +51,8 @@ class Binder:
         self._last = channels_last(graph)
 
     def constant(self, tensor: int, *, numbers: bool = False) -> Any:
-        """On the device, in the engine's element type; `numbers`: as the file has it, where Python reads it."""
+        """The constant on the device, in the engine's element type; `numbers`: as the file has it, where Python reads
+        it."""
         if (tensor, numbers) not in self._loaded:
             value = self.graph.constant(tensor)
             if value is None:

@@ -4,7 +4,8 @@ On the CPU they are packed by oneDNN, once for each number of threads they run w
 number of threads and can be fifty times slower with another. On CUDA they are cuDNN's, with the ReLU inside where that
 was seen to work. Channels last either way: what comes as NHWC is taken as it lies.
 
-Inside, oneDNN's ReLU makes 0 of what is no number (cuDNN may too); beside, it stays none, as ONNX Runtime has it.
+A ReLU computed inside by oneDNN turns NaN into 0 (cuDNN may too); computed as an operator of its own it keeps NaN, as
+ONNX Runtime does.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _LIMITS: Mapping[str | None, tuple[float, float] | None] = {
     None: None, "": None, "None": None, "Relu": _RELU, "Relu6": (0.0, 6.0), "ReluN1To1": (-1.0, 1.0)
 }  # fmt: skip
 _DIFFERENCE = 0.02
-"""Of the largest value: what the two ways of cuDNN may differ by in half precision."""
+"""How far two algorithms of cuDNN may differ in half precision, as a share of the largest value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Of a two-dimensional convolution. `pads`: top, left, bottom, right. `limits`: what results are clamped to, (0,
-    infinity) for a ReLU. `last`: images come and go as NHWC; `shape` is NCHW all the same."""
+    """The geometry of a two-dimensional convolution. `pads`: top, left, bottom, right. `limits`: what results are
+    clamped to, (0, infinity) for a ReLU. `last`: images come and go as NHWC; `shape` is NCHW all the same."""
 
     shape: tuple[int, ...]
     pads: tuple[int, ...]
@@ -48,13 +49,13 @@ class Geometry:
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """What the library pads: it knows equal pads only."""
+        """The pads that the library adds: it knows equal pads only."""
         return self.pads[:2] if self.pads[:2] == self.pads[2:] else (0, 0)
 
 
 def geometry_of(op: Op, shape: Sequence[int], kernel: Sequence[int]) -> Geometry | None:
-    """Of an operator that reads an image of this shape, as the graph has it; None where the kernel table must do it:
-    another rank, another activation."""
+    """The geometry of an operator that reads an image of this shape, as the graph has it; None for another rank or
+    activation, which the kernel table computes."""
     name = op.attrs.get("activation")
     if len(shape) != 4 or len(kernel) != 2 or name not in _LIMITS:
         return None
@@ -69,16 +70,16 @@ def geometry_of(op: Op, shape: Sequence[int], kernel: Sequence[int]) -> Geometry
 
 
 def weights_first(op: Op, weights: Any) -> Any:
-    """As (out, in, height, width), however the file has them."""
+    """The weights as (out, in, height, width), however the file has them."""
     if op.attrs.get("layout") != "NHWC":
         return weights
     return weights.permute(3, 0, 1, 2) if op.attrs.get("depthwise") else weights.permute(0, 3, 1, 2)
 
 
 class Convolutions:
-    """Of one device and element type. Weights are packed once for all calls that share them; `key` names them: their
-    values and their shape, whatever these were made of. `fused`: activations are computed inside where the library has
-    that; what is no number need not survive it."""
+    """Convolutions of one device and element type. Weights are packed once for all calls that share them; `key` names
+    them: their values and their shape, whatever these were made of. `fused`: activations are computed inside where the
+    library has that; a NaN may then become a number."""
 
     def __init__(self, device: str, *, fused: bool = True) -> None:
         self._fused = fused
@@ -198,7 +199,7 @@ def _misread(geometry: Geometry, taps: int) -> bool:
 
 
 def _limited(result: Any, limits: tuple[float, float] | None) -> Any:
-    """In place."""
+    """Clamp the result in place."""
     if limits is None:
         return result
     return result.relu_() if limits == _RELU else result.clamp_(*limits)

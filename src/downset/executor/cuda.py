@@ -23,7 +23,7 @@ __all__ = ["CudaEngine", "need_cuda"]
 
 _WARM_UP = 3
 _ALGORITHMS = 4
-"""Of cuDNN, timed for each convolution, the likeliest first: some are compiled when they are tried."""
+"""How many algorithms of cuDNN are timed for each convolution, the likeliest first: some are compiled when tried."""
 
 
 def need_cuda() -> Any:
@@ -170,7 +170,7 @@ def _choosing(torch: Any, choose: bool) -> Iterator[None]:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the garbage collector: it could destroy another engine's graph in the middle of a capture."""
+    """Suspend the garbage collector: it could destroy another engine's graph in the middle of a capture."""
     before = gc.isenabled()
     gc.disable()
     try:

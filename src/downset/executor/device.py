@@ -19,7 +19,7 @@ from downset.executor.program import Program
 from downset.extras import torch_library
 from downset.stages.unit_graph import UnitGraph
 
-__all__ = ["Device", "open_device"]
+__all__ = ["TorchDevice", "open_device"]
 
 _MOST_THREADS = 1024
 """Far more than that and PyTorch's pool of threads ends the process."""
@@ -30,7 +30,7 @@ _STAGE_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class TorchDevice:
     """`kind`: cpu or cuda. `name` and `versions` say for what a measurement holds. `threads`: of the CPU."""
 
     kind: str
@@ -119,7 +119,7 @@ def _replays(engine: CudaEngine, runs: int) -> list[float]:
     return found
 
 
-def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None) -> Device:
+def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None) -> TorchDevice:
     """The device of this machine. Raises UnsupportedError without CUDA or for half precision on the CPU, UsageError for
     a kind, type or number of threads that there is not."""
     if not kind:
@@ -131,7 +131,7 @@ def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None
     if kind == "cuda":
         torch = need_cuda()
         versions = f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
-        return Device(kind, torch.cuda.get_device_name(), versions, dtype, 1)
+        return TorchDevice(kind, torch.cuda.get_device_name(), versions, dtype, 1)
     torch = torch_library()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = cores if threads is None else threads
@@ -140,7 +140,7 @@ def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None
     if dtype != "float32":
         raise UnsupportedError(f"element type {dtype} is for --device cuda; the CPU's kernels compute in float32")
     name = f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
-    return Device(kind, name, f"torch {torch.__version__}", dtype, threads)
+    return TorchDevice(kind, name, f"torch {torch.__version__}", dtype, threads)
 
 
 def _processor() -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from downset.errors import InvalidPlan, UsageError
 from downset.executor.arena import seeded_inputs
 from downset.executor.binder import Binder
-from downset.executor.device import Device, open_device
+from downset.executor.device import TorchDevice, open_device
 from downset.executor.program import lower
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
@@ -111,7 +111,7 @@ def _differ(graph: Graph, values: Sequence[npt.NDArray[Any]], results: Sequence[
     return difference(results, expected)
 
 
-def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
+def check_plan(graph: Graph, plan: StagePlan, device: TorchDevice) -> None:
     """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device,
     or from prices for none."""
     if not plan.device:
@@ -135,7 +135,7 @@ def check_plan(graph: Graph, plan: StagePlan, device: Device) -> None:
 class PlannedEngine:
     """A plan made ready to run on one set of inputs. Close it when done: it may own threads."""
 
-    def __init__(self, engine: Any, device: Device, values: Sequence[Any]) -> None:
+    def __init__(self, engine: Any, device: TorchDevice, values: Sequence[Any]) -> None:
         self._engine, self._device, self._values = engine, device, values
 
     def outputs(self) -> list[Any]:
@@ -157,12 +157,12 @@ def _is_finite(value: Any) -> bool:
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
-def stage_engine(graph: Graph, plan: StagePlan, device: Device, values: Sequence[Any]) -> PlannedEngine:
+def stage_engine(graph: Graph, plan: StagePlan, device: TorchDevice, values: Sequence[Any]) -> PlannedEngine:
     """The plan on a prepared graph, for inputs of these values. `check_plan` says whether it fits."""
     graph = planned_graph(graph, plan)
     finite = all(map(_is_finite, values))
     binder = Binder(graph, device=device.kind, dtype=device.dtype, finite=finite)
-    # Merged kernels have zeros in their corners, and zero times what is no number is none either.
+    # Merged kernels have zeros in their corners, and zero times NaN is NaN.
     stages = plan.stages if finite else tuple(replace(stage, merged=False) for stage in plan.stages)
     units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
     program = lower(units, stages, barriers=plan.barriers, max_lanes=device.max_lanes)

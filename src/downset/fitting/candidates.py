@@ -42,7 +42,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be fitted to which target, and the folder in which candidates for it are written."""
+    """A network, the target that it is fitted to, and the folder in which candidates are written."""
 
     path: Path
     target: Target
@@ -52,6 +52,7 @@ class Job:
     trust: bool = False
     """PyTorch may load the file, and run what it brings."""
     time_limit_s: float = 10.0
+    work_limit: int | None = None
 
     @property
     def form(self) -> str:
@@ -201,7 +202,7 @@ def _outputs_of(
 
 
 def differences_elsewhere(job: Job, original: Candidate, chosen: Candidate, outputs: Comparison) -> list[str]:
-    """What to say where a rewritten file that equals the original in the target's runtime does not in LiteRT."""
+    """Notes where a rewritten file equals the original in the target's runtime, but not in LiteRT."""
     if not (chosen.rewrites and outputs.equal and outputs.runtime == "tflm"):
         return []
     try:

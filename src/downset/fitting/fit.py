@@ -25,24 +25,32 @@ from downset.fitting.candidates import (
     list_candidates,
     write_planned,
 )
+from downset.fitting.fronts import measured_front
 from downset.fitting.measuring import known_slower, least, measure, tell_apart, time, without_slower
 from downset.fitting.shipping import note_operators, ship
+from downset.fitting.strips import (
+    StripSearch,
+    arithmetic,
+    least_in_strips,
+    search_strips,
+    strips_within,
+    taken_bytes,
+)
 from downset.fitting.summary import BLOCK_BYTES, check_ram, simulate_traffic, summarise, with_sessions
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
-from downset.formats.onnx.fitted import fix_sizes
-from downset.formats.reading import load
+from downset.formats.reading import READERS, load, not_read
 from downset.formats.whole_files import check_output
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
-from downset.graph.cost import macs
 from downset.isolation import reusing
 from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
-from downset.plans import Rewrite
+from downset.methods import check_work_limit
+from downset.partial.search import PartialLimits
+from downset.plans import Rewrite, Together
 from downset.results import Comparison, Fit
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
-from downset.rewrites.row_strips import StripedSegment, choose_row_strips
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
 from downset.text import format_bytes
 
@@ -59,39 +67,50 @@ def fit(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     ram_bytes: int | None = None,
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     seed: int = 0,
     rewrite: RewriteName = "auto",
     inexact: bool = False,
-    max_recompute: float = 0.0,
+    max_recompute: float | None = None,
+    strips: int | None = None,
+    front: bool = False,
     on_chip: Sequence[int] = (),
     slower: float | None = None,
     session: str | os.PathLike[str] | None = None,
     trust: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> Fit:
     """Order and place the network in `model` for least memory on `target`, verify, measure, and write `output`.
 
     `rewrite`: "auto" also tries graph rewriting where that lowers the peak ("off": never), with quantised sums part by
-    part only if `inexact`. `max_recompute`: above 0, an .onnx file may also compute early segments strip by strip, with
-    so much more arithmetic at most (a share of the network's multiply-adds). `on_chip`: sizes in bytes for which
-    off-chip traffic is simulated. `slower`: a file is left out that is known to take more than so many times as long as
-    the original in ONNX Runtime (None: whatever it takes); known means that the lower end of the confidence interval
-    is above. `session`: where to write a program that opens `output` by the measured settings. `trust`: PyTorch may
-    load a .pt2 file, and run what it brings (see `load`).
+    part only if `inexact`. Where no plan fits into `ram_bytes`, segments of .tflite and .onnx files are computed in
+    strips of rows: the cheapest plan ships that fits. `max_recompute` and `strips` limit that (extra arithmetic as a
+    share of the network's multiply-adds; strips of one segment); either of them without `ram_bytes` asks for the least
+    memory within these limits. `front`: measure plans in strips, too, from the most to the least memory. `on_chip`:
+    sizes in bytes for which off-chip traffic is simulated. `work_limit`: states of each search, of the plan of a graph,
+    of rewrites or of strips; where only it is given (`time_limit_s=math.inf`), the plans do not depend on the load.
+    `slower`: a file is left out that is known to take more than so many times as long as the original in ONNX Runtime
+    (None: whatever it takes); known means that the lower end of the confidence interval is above. `session`: where to
+    write a program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and run what it
+    brings (see `load`).
 
     Without `output` nothing is written. Raises InfeasibleError when it is proven that `ram_bytes` cannot suffice,
     LimitReached when it did not suffice but more search might help, and any other DownsetError for bad input; then
     nothing is written either.
     """
+    tell = progress or _nobody
     path = Path(model)
     chosen_target = _target(path, target)
-    _check_options(time_limit_s, rewrite, max_recompute, on_chip)
+    check_work_limit(work_limit)
+    _check_options(time_limit_s, rewrite, on_chip)
+    _check_strips(max_recompute, strips)
     _check_slower(slower, chosen_target)
     if output is not None:
         _check_output(path, output)
     if session is not None:
         _check_session(path, chosen_target, output, session)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
-        job = Job(path, chosen_target, shapes, seed, Path(scratch), trust, time_limit_s)
+        job = Job(path, chosen_target, shapes, seed, Path(scratch), trust, time_limit_s, work_limit)
         executed, notes = _executed_file(job)
         graph = _load(job, executed)
         if WRITERS[job.form].weights_outside:
@@ -99,33 +118,46 @@ def fit(
             if output is not None:
                 check_output(output, source=[path, *weights_beside(graph)])
                 check_room_for_weights(path, Path(output))
+        tell("planning the order and the arena")
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, time_limit_s)
         wanted = rewrite == "auto" and WRITERS[job.form].rewritten and bool(partition_sites(graph, inexact=inexact))
-        share_s = 0.8 * time_limit_s / (1 + wanted + (max_recompute > 0))  # 0.2 went into the arena as it is
-        plan = Planned(graph, plan_together(graph, memory=job.target.memory, time_limit_s=share_s, seed=seed))
+        asked = max_recompute is not None or strips is not None
+        # 0.2 went into the arena as it is
+        share_s = 0.8 * time_limit_s / (1 + wanted + (asked or ram_bytes is not None))
+        limits = PartialLimits(max_recompute, strips, work_limit, time_limit_s=share_s)
+        plan = Planned(graph, _plan(job, graph, share_s))
         verify(graph, plan.together.order, plan.together.arena)
 
         candidates = list_candidates(job, executed, plan, before)
         if wanted:
+            tell("trying rewrites")
             more, said = _rewritten(job, plan, share_s, inexact=inexact)
             candidates, notes = candidates + more, notes + said
-        if max_recompute > 0:
-            more, said = _in_strips(job, plan, share_s, max_recompute=max_recompute)
+        if asked and ram_bytes is None:
+            more, said = _in_strips(job, plan, limits)
             candidates, notes = candidates + more, notes + said
+        tell(f"running {len(candidates)} candidates in {job.target.name}")
         candidates, said = measure(job, candidates)
+        searched = None
+        if ram_bytes is not None:
+            candidates, more_said, searched = _within(job, plan, limits, candidates, ram_bytes)
+            said = [*said, *more_said]
         narrowed = _narrowing(job)
         too_slow: set[str] = set()
         while True:
             chosen, outputs, considered, why = _choose(job, candidates, narrowed, slower, too_slow)
-            rows, front, also = tell_apart(job, chosen, considered, narrowed)
+            rows, faster, also = tell_apart(job, chosen, considered, narrowed)
             if not known_slower(rows, chosen, slower):
                 break
             too_slow.add(chosen.label)
+        tell("writing down what was found")
         result = summarise(
             job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *note_operators(job, chosen)]
         )
-        result = with_sessions(result, chosen, rows, front)
-        check_ram(result, ram_bytes)
+        result = with_sessions(result, chosen, rows, faster)
+        if front:
+            result = _with_front(job, plan, limits, searched, candidates[0], result)
+        result = check_ram(result, ram_bytes, searched)
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
         if output is not None:
@@ -133,10 +165,17 @@ def fit(
     return result
 
 
+def _nobody(said: str) -> None:
+    """Who is told where nobody asked to be."""
+
+
 def _rewritten(job: Job, plan: Planned, time_limit_s: float, *, inexact: bool) -> tuple[list[Candidate], list[str]]:
     """Files of the network with concatenations taken apart, where that lowers the peak and the plan; and notes."""
     try:
-        chosen = choose_rewrites(plan.graph, memory=job.target.memory, inexact=inexact, time_limit_s=0.6 * time_limit_s)
+        chosen = choose_rewrites(
+            plan.graph, memory=job.target.memory, inexact=inexact, time_limit_s=0.6 * time_limit_s,
+            work_limit=job.work_limit,
+        )  # fmt: skip
         better = _planned_better(job, plan, chosen.graph, chosen.rewrites, 0.4 * time_limit_s)
         if better is None:
             return [], []
@@ -145,35 +184,43 @@ def _rewritten(job: Job, plan: Planned, time_limit_s: float, *, inexact: bool) -
         return [], [f"not rewritten: {error}"]
 
 
-def _in_strips(
-    job: Job, plan: Planned, time_limit_s: float, *, max_recompute: float
-) -> tuple[list[Candidate], list[str]]:
-    """Files that compute segments strip by strip, where that lowers the peak and the plan; and notes."""
-    if not WRITERS[job.form].in_strips:
-        able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
-        return [], [f"not computed in strips: only {able} files are written so, not {job.form}"]
+def _in_strips(job: Job, plan: Planned, limits: PartialLimits) -> tuple[list[Candidate], list[str]]:
+    """Files that compute segments in strips, where that lowers the peak; and notes."""
     try:
-        found = choose_row_strips(
-            plan.graph, memory=job.target.memory, max_recompute=max_recompute, time_limit_s=0.3 * time_limit_s
-        )
-        peaks = [found.peak_bytes_before, *(segment.peak_bytes for segment in found.segments)]
-        rewrites = tuple(
-            Rewrite(f"{segment.first} to {segment.last} in {segment.strips} strips", (), "row-wise", before - after)
-            for segment, before, after in zip(found.segments, peaks, peaks[1:], strict=False)
-        )
-        better = _planned_better(job, plan, found.graph, rewrites, 0.4 * time_limit_s)
-        files = write_planned(job, better, "strips") if better is not None else []
-        for file in files:
-            fix_sizes(file.path, job.shapes or {})  # rows are cut at these sizes
+        files = least_in_strips(job, search_strips(job, plan, limits))
     except UnsupportedError as error:
         return [], [f"not computed in strips: {error}"]
-    return files, [_arithmetic(found.segments, plan.graph)] if files else []
+    made = [file.plan.graph for file in files[:1] if file.plan is not None]
+    return files, [arithmetic(plan.graph, graph) for graph in made] or ["not computed in strips: that lowers no peak"]
 
 
-def _arithmetic(segments: Sequence[StripedSegment], graph: Graph) -> str:
-    """Strips that drop rows nobody reads may compute less than the network did."""
-    share = 100 * sum(segment.extra_macs for segment in segments) / macs(graph)
-    return f"in strips the network computes {abs(share):.1f} % {'more' if share >= 0 else 'less'}"
+def _within(
+    job: Job, plan: Planned, limits: PartialLimits, candidates: list[Candidate], ram_bytes: int
+) -> tuple[list[Candidate], list[str], StripSearch | None]:
+    """(the candidates; where none fits, strips that do, beside the original; notes; what was searched for that)."""
+    original = candidates[0]
+    beside = original.measured["total_bytes"] - original.arena_bytes if original.measured else 0
+    beside = max(beside, 0) if job.target.fixed_overhead else 0
+    if min(taken_bytes(item, beside) for item in candidates) <= ram_bytes:
+        return candidates, [], None
+    try:
+        search = search_strips(job, plan, limits)
+        files, fits, notes = strips_within(job, search, original, ram_bytes, beside)
+    except UnsupportedError as error:
+        return candidates, [f"not computed in strips: {error}"], None
+    notes += [arithmetic(plan.graph, file.plan.graph) for file in files[:1] if file.plan is not None]
+    return [original, *files] if fits else [*candidates, *files], notes, search
+
+
+def _with_front(
+    job: Job, plan: Planned, limits: PartialLimits, searched: StripSearch | None, original: Candidate, result: Fit
+) -> Fit:
+    """The result with the front of plans in strips, a few of them measured."""
+    try:
+        rows, notes = measured_front(job, searched or search_strips(job, plan, limits), original)
+    except UnsupportedError as error:
+        return replace(result, notes=(*result.notes, f"no front: {error}"))
+    return replace(result, front=rows, notes=(*result.notes, *notes))
 
 
 def _planned_better(
@@ -182,17 +229,23 @@ def _planned_better(
     """The rewritten graph planned, if its arena is smaller than that of the plan without rewriting."""
     if not rewrites:
         return None
-    together = plan_together(graph, memory=job.target.memory, time_limit_s=time_limit_s, seed=job.seed)
+    together = _plan(job, graph, time_limit_s)
     verify(graph, together.order, together.arena)
     smaller = together.arena.arena_bytes < plan.together.arena.arena_bytes
     return Planned(graph, together, rewrites) if smaller else None
+
+
+def _plan(job: Job, graph: Graph, time_limit_s: float) -> Together:
+    return plan_together(
+        graph, memory=job.target.memory, time_limit_s=time_limit_s, work_limit=job.work_limit, seed=job.seed
+    )
 
 
 Narrowed = Callable[[Candidate], Candidate]
 
 
 def _narrowing(job: Job) -> Narrowed:
-    """What gives a candidate the settings by which its arena holds least; each is asked for once."""
+    """A function that gives a candidate the settings by which its arena holds least; each is asked for once."""
     known: dict[str, Candidate] = {}
 
     def narrowed(item: Candidate) -> Candidate:
@@ -240,6 +293,8 @@ def _target(path: Path, target: str | None) -> Target:
     known: dict[str, Target] = {row.name: row for row in targets_of(path.suffix.lower())}
     if not known:
         suffixes = dict.fromkeys(suffix for row in TARGETS.values() for suffix in row.suffixes)
+        if path.suffix.lower() not in READERS:
+            raise UsageError(f"{path}: {not_read(path.suffix.lower(), suffixes)}")
         raise UsageError(f"{path}: fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
     if target is None:
         return next(iter(known.values()))
@@ -248,13 +303,18 @@ def _target(path: Path, target: str | None) -> Target:
     return known[target]
 
 
-def _check_options(time_limit_s: float, rewrite: str, max_recompute: float, on_chip: Sequence[int]) -> None:
+def _check_strips(max_recompute: float | None, strips: int | None) -> None:
+    if max_recompute is not None and not 0 <= max_recompute <= 1:
+        raise UsageError(f"max_recompute is a share from 0 to 1, not {max_recompute:g}")
+    if strips is not None and strips < 2:
+        raise UsageError(f"a segment is computed in 2 strips or more, not in {strips}")
+
+
+def _check_options(time_limit_s: float, rewrite: str, on_chip: Sequence[int]) -> None:
     if not time_limit_s > 0:
         raise UsageError(f"a time limit of {time_limit_s:g} s leaves no time; give more than 0")
     if rewrite not in ("auto", "off"):
         raise UsageError(f"rewrite is 'auto' or 'off', not {rewrite!r}")
-    if not 0 <= max_recompute <= 1:
-        raise UsageError(f"max_recompute is a share from 0 to 1, not {max_recompute:g}")
     if any(size < BLOCK_BYTES for size in on_chip):
         raise UsageError(f"on-chip memory of {min(on_chip)} bytes holds no block of {BLOCK_BYTES}; give at least that")
 

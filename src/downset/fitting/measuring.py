@@ -1,4 +1,4 @@
-"""What the runtime says that candidates take, which of them is least, and what the others cost.
+"""Measurements of candidates: memory by the runtime's own report, the least of them, and the cost of the others.
 
 Figures are only compared within one runtime. Where it opens files by settings, a candidate is a file and its settings.
 """
@@ -20,10 +20,12 @@ PROCESS_NOISE = (1 << 20, 0.02)
 """Resident memory of two processes differs by so many bytes, or so large a share, by chance."""
 TIMING_S = 2.0
 DECIDING_S = 8.0
-"""What timing may take where a limit is judged by it."""
+"""The most seconds that timing takes where a limit is judged by it."""
 
 
-def measure(job: Job, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
+def measure(
+    job: Job, candidates: Sequence[Candidate], *, original: Candidate | None = None
+) -> tuple[list[Candidate], list[str]]:
     """The candidates with what the runtime says that each takes, and notes. All or none: figures are only compared
     within one runtime. A rewritten file that the runtime does not run is no candidate."""
     notes: list[str] = []
@@ -32,7 +34,7 @@ def measure(job: Job, candidates: Sequence[Candidate]) -> tuple[list[Candidate],
     measured: list[Candidate] = []
     for candidate in candidates:
         try:
-            found = _measured(job, candidate, is_first=candidate is candidates[0])
+            found = _measured(job, candidate, is_first=original is None and candidate is candidates[0])
         except DownsetError as error:
             if not candidate.rewrites:
                 return list(candidates), [*notes, f"{NOT_MEASURED}{error}"]
@@ -136,7 +138,7 @@ def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candida
 
 
 def _least_held(candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:
-    """What is in use bounds what is held, so few are asked for their least arena."""
+    """The candidate whose arena holds least. Bytes in use bound bytes held, so few are asked for their least arena."""
     found: Candidate | None = None
     for item in sorted(candidates, key=_in_use):
         if found is not None and _in_use(item) >= found.cost()[0]:
@@ -178,10 +180,10 @@ def _beats(other: Candidate, one: Candidate, earlier: bool) -> bool:
 def tell_apart(
     job: Job, chosen: Candidate, candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]
 ) -> tuple[tuple[SessionTaken, ...], tuple[SessionTaken, ...], list[str]]:
-    """What the file gains and what its settings gain: rows of the original and of the shipped file, each by default and
-    by the settings of what is shipped; the first two only where both are one file. Then the front of the candidates,
-    the first of which is the original; and notes. All are timed together, once more. Both are empty where sessions were
-    not measured."""
+    """Tell apart what the file gains and what its settings gain: rows of the original and of the shipped file, each by
+    default and by the settings of what is shipped; the first two only where both are one file. Then the front of the
+    candidates, the first of which is the original; and notes. All are timed together, once more. Both are empty where
+    sessions were not measured."""
     sessions, original = job.target.sessions, candidates[0]
     if sessions is None or original.measured is None:
         return (), (), []

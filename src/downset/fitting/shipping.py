@@ -1,4 +1,4 @@
-"""What is written of a fit: the model file, what it says of itself, its weights, and the program that opens it."""
+"""The files that a fit writes: the model with its metadata, its weights, and the program that opens it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _program(result: Fit, output: Path, session: Path) -> str:
 
 
 def note_operators(job: Job, chosen: Candidate) -> list[str]:
-    """What to say where the file that ships holds operators that only ONNX Runtime has, and the original does not."""
+    """Notes where the file that ships holds operators that only ONNX Runtime has, and the original does not."""
     if job.form != ".onnx" or chosen.name == "original":
         return []
     had = foreign_operators(job.path)

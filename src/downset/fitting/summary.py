@@ -1,27 +1,31 @@
-"""What `fit` found, in figures, and whether it fits."""
+"""The figures of a fit, and whether the network fits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job, Planned
+from downset.fitting.strips import StripSearch, remedies
 from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.traffic import off_chip_traffic
 from downset.plans import Arena
+from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
 from downset.results import Comparison, Figure, Fit, Measured, OnChip
 from downset.runtimes.targets import TARGETS
 from downset.sessions import SessionTaken
 from downset.text import format_bytes
+from downset.verdicts import RamVerdict
 
 __all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise", "with_sessions"]
 
 BLOCK_BYTES = 1024
-"""What moves at a time between the chip and the memory beside it, in the simulation."""
+"""Bytes that move at a time between the chip and the memory beside it, in the simulation."""
 
 
 def summarise(
@@ -70,6 +74,7 @@ def summarise(
         tuple(notes),
         chosen.rewrites,
         not_measured=_why_not_measured(job, measured, notes),
+        original=plan.graph,
     )
 
 
@@ -83,7 +88,7 @@ def with_sessions(
 
 
 def _bodies(graph: Graph) -> list[str]:
-    """What to say of networks with operators that run bodies of their own (If, Loop, Scan)."""
+    """Notes on networks with operators that run bodies of their own (If, Loop, Scan)."""
     running = [op for op in graph.ops if kind_of(op.kind).category == "control flow"]
     if not running:
         return []
@@ -100,48 +105,94 @@ def _why_not_measured(job: Job, measured: Measured | None, notes: Sequence[str])
     return next((note.removeprefix(NOT_MEASURED) for note in notes if note.startswith(NOT_MEASURED)), "")
 
 
-def check_ram(result: Fit, ram_bytes: int | None) -> None:
-    """Judge the memory limit by what the runtime took where it was measured, and by the arena where the target's
-    runtime tells nothing. Where it could have told but does not run the file, it is not known whether it fits."""
+def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None = None) -> Fit:
+    """The result with its verdict about the memory limit, which is judged by what the runtime took where it was
+    measured, and by the arena where the target's runtime tells nothing. Raises InfeasibleError where it is proven not
+    to fit and LimitReached where that is not known; both carry the result. `searched`: strips in which it did not
+    fit; what orders need proves nothing about them."""
     if ram_bytes is None:
-        return
+        return result
     needed = result.measured.after if result.measured else result.arena.after
-    if needed <= ram_bytes and not result.not_measured:
-        return
     overhead = needed - result.arena.after if result.measured and TARGETS[result.target].fixed_overhead else 0
-    least = result.arena.bound + max(overhead, 0)
+    in_strips = searched is not None and searched.found
+    if in_strips and result.measured:
+        overhead = min(overhead, result.measured.before - result.arena.before)  # strips only add to it
+    least = (_ends_bytes(result) if in_strips else result.arena.bound) + max(overhead, 0)
+    if needed <= ram_bytes and not result.not_measured:
+        return replace(result, ram=RamVerdict("fits", ram_bytes, needed, least))
+    state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
+    message = _why_not(result, ram_bytes, needed, least)
+    if searched is not None and in_strips:
+        message = _why_not_in_strips(result, searched, ram_bytes, needed, least)
+    result = replace(result, ram=RamVerdict(state, ram_bytes, needed, least, message), output_path=None)
     figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result)}
-    if least > ram_bytes:
-        raise InfeasibleError(
-            f"{result.model} cannot run in {format_bytes(ram_bytes)} B: every order"
-            f"{' of the rewritten network' if result.rewrites else ''} needs at least "
-            f"{format_bytes(least)} B; {format_bytes(needed)} B would do"
-            f"{' for its tensors alone' if result.not_measured else ''}",
-            figures=figures,
-        )
-    if result.not_measured:
-        raise LimitReached(
-            f"{result.model}: its tensors take {format_bytes(needed)} B of the {format_bytes(ram_bytes)} B; what "
-            f"{result.target} takes beside them is not known, so neither is whether it fits ({result.not_measured})",
-            figures=figures,
-        )
-    if result.arena.proven and result.measured:
-        beside = format_bytes(needed - result.arena.after)
-        raise LimitReached(
-            f"{result.model} takes {format_bytes(needed)} B in {result.measured.runtime}, limit "
-            f"{format_bytes(ram_bytes)} B: the arena of {format_bytes(result.arena.after)} B is proven least, and no "
-            f"search lowers the {beside} B that the runtime takes beside it",
-            figures=figures,
-        )
-    raise LimitReached(
-        f"{result.model}: best found {format_bytes(needed)} B, bound {format_bytes(least)} B, limit "
-        f"{format_bytes(ram_bytes)} B: not known whether it fits; a longer --time-limit may tell",
-        figures=figures,
+    kind = InfeasibleError if state == "does not fit" else LimitReached
+    raise kind(message, figures=figures, result=result)
+
+
+def _ends_bytes(result: Fit) -> int:
+    """Bytes that every way to compute the network needs: all its inputs before it begins, or all its outputs at its
+    end."""
+    problem = order_problem(result.graph, TARGETS[result.target].memory)
+    ends = sum(storage.nbytes for storage in problem.storages if storage.kept)
+    return max(problem.floor_bytes, ends)
+
+
+def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: int, least: int) -> str:
+    """The least found, what is proven about less, and remedies."""
+    bound = format_bytes(searched.front.bound_bytes)
+    said = (
+        f"{result.model} does not fit into {format_bytes(limit)} B: its inputs or outputs alone take "
+        f"{format_bytes(least)} B"
+        if least > limit
+        else f"{result.model}: no plan found fits into {format_bytes(limit)} B, and whether one exists is not known"
+    )
+    return (
+        f"{said}; the least found takes {format_bytes(needed)} B, and no plan in this order that computes segments in "
+        f"strips of rows has fewer than {bound} B live; to make it fit: {remedies(searched, needed, limit)}"
     )
 
 
+def _why_not(result: Fit, limit: int, needed: int, least: int) -> str:
+    """Why the network does not fit, or why that is not known, with the operator at the peak and what would help."""
+    if least > limit:
+        rewritten = " of the rewritten network" if result.rewrites else ""
+        tensors = " for its tensors alone" if result.not_measured else ""
+        return (
+            f"{result.model} cannot run in {format_bytes(limit)} B: every order{rewritten} needs at least "
+            f"{format_bytes(least)} B; {format_bytes(needed)} B would do{tensors}{_at_peak(result)}"
+        )
+    if result.not_measured:
+        return (
+            f"{result.model}: its tensors take {format_bytes(needed)} B of the {format_bytes(limit)} B; what "
+            f"{result.target} takes beside them is not known, so neither is whether it fits ({result.not_measured})"
+        )
+    if result.arena.proven and result.measured:
+        beside = format_bytes(needed - result.arena.after)
+        return (
+            f"{result.model} takes {format_bytes(needed)} B in {result.measured.runtime}, limit {format_bytes(limit)} "
+            f"B: the arena of {format_bytes(result.arena.after)} B is proven least, and no search lowers the {beside} "
+            "B that the runtime takes beside it"
+        )
+    return (
+        f"{result.model}: best found {format_bytes(needed)} B, bound {format_bytes(least)} B, limit "
+        f"{format_bytes(limit)} B: not known whether it fits; a longer --time-limit may tell"
+    )
+
+
+def _at_peak(result: Fit) -> str:
+    """The operator at the peak and the largest tensors that live there."""
+    steps = result.together.order.steps if result.ships_plan else range(len(result.graph.ops))
+    cause = peak_cause(result.graph, steps, result.target)
+    if cause is None:
+        return ""
+    op = result.graph.ops[cause.operator]
+    largest = ", ".join(f"{name} ({format_bytes(nbytes)} B)" for name, nbytes in cause.live[:2])
+    return f"; the peak is at step {cause.step}, {kind_name(result.graph, op)} {op.name!r}, where {largest} live"
+
+
 def _parts(result: Fit) -> dict[str, int | str]:
-    """What was measured of what would be shipped, part by part, and where its peak is."""
+    """The measurement of the file that would be shipped, part by part, and where its peak is."""
     parts: dict[str, int | str] = {}
     if result.measured is not None:
         taken = result.measured.details.get(result.shipped, {})
@@ -154,7 +205,7 @@ def _parts(result: Fit) -> dict[str, int | str]:
 
 
 def simulate_traffic(graph: Graph, result: Fit, on_chip: Sequence[int]) -> tuple[OnChip, ...]:
-    """Of the order the runtime would execute anyway, and of what is shipped."""
+    """Traffic of the order that the runtime would execute anyway, and of the order that is shipped."""
     file_order = tuple(range(len(graph.ops)))
     after = (result.graph, result.together.order.steps) if result.ships_plan else (graph, file_order)
     found = []

@@ -13,7 +13,7 @@ from downset.graph.parts import Part
 __all__ = ["METADATA_KEY", "packed_certificate", "read_certificate", "write_certificate"]
 
 METADATA_KEY = "downset.certificate"
-"""Of metadata_props in .onnx files (JSON), and of the metadata of .tflite files (JSON compressed by zlib)."""
+"""The key in metadata_props of .onnx files (JSON) and in the metadata of .tflite files (JSON compressed by zlib)."""
 
 _VERSION = 1
 _LARGEST = 1 << 28

@@ -1,4 +1,5 @@
-"""The plain form, for people who have only a graph: JSON with tensors (name, shape, size) and ops (ins, outs)."""
+"""JSON to graphs: what Inductor dumps, and the plain form for people who have only a graph: tensors (name, shape, size)
+and ops (ins, outs)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from downset.errors import LoadError
+from downset.formats.inductor_dump import is_dump, read_dump
 from downset.graph.core import Graph, Op, Source, Tensor
 
 __all__ = ["load_plain"]
@@ -36,10 +38,14 @@ class _Plain(msgspec.Struct):
 
 def load_plain(path: str | os.PathLike[str]) -> Graph:
     """A graph in the form of docs/schemas/graph.json: tensor indices in `ins`, `outs`, `inputs` and `outputs`,
-    operators in a topological order. Every tensor is an activation. Raises LoadError saying which field is wrong."""
+    operators in a topological order, every tensor an activation; or in a dump of Inductor's. Raises LoadError
+    saying which field is wrong."""
     path = Path(path)
     try:
-        plain = msgspec.json.decode(path.read_bytes().removeprefix(codecs.BOM_UTF8), type=_Plain)
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        if is_dump(content):
+            return read_dump(path, content)
+        plain = msgspec.json.decode(content, type=_Plain)
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

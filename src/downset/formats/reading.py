@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from downset.formats.tflite.read import load_tflite
 from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph
 
-__all__ = ["READERS", "Reader", "check_readable", "load"]
+__all__ = ["READERS", "Reader", "check_readable", "load", "not_read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,26 @@ def load(
     suffix = check_readable(path)
     reader = READERS.get(suffix)
     if reader is None:
-        raise LoadError(f"{path}: suffix {suffix or '(none)'} is not one of {', '.join(READERS)}")
+        raise LoadError(f"{path}: {not_read(suffix)}")
     if reader.resized:
         return reader.load(path, shapes=shapes)
     if shapes:
         resized = " and ".join(known for known, other in READERS.items() if other.resized)
         raise UsageError(f"{path}: the sizes in a {suffix} file are fixed; --shape is for {resized}")
     return reader.load(path, trust=trust) if reader.brings_code else reader.load(path)
+
+
+def not_read(suffix: str, known: Iterable[str] = tuple(READERS)) -> str:
+    """Why files of this suffix are not read, and what to do about it."""
+    if suffix in _PICKLED:
+        return (
+            f"a {suffix} file of torch.save holds weights and code, not a graph; write one with "
+            "torch.export.save(torch.export.export(model, example_inputs), 'model.pt2')"
+        )
+    return f"suffix {suffix or '(none)'} is not one of {', '.join(known)}"
+
+
+_PICKLED = (".pt", ".pth", ".ckpt")
 
 
 def check_readable(path: Path) -> str:

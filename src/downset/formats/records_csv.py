@@ -11,6 +11,7 @@ import csv
 import io
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -41,9 +42,12 @@ _FIELDS = {"id": "id", "stop": "upper", "nbytes": "size", "alignment": "alignmen
 
 
 def read_records(path: str | os.PathLike[str]) -> tuple[Record, ...]:
-    """The records of a file. Raises LoadError naming file, line and column of the first thing that is wrong."""
+    """The records of a file, or of the standard input where `path` is "-".
+
+    Raises LoadError naming file, line and column of the first thing that is wrong."""
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:

@@ -63,7 +63,7 @@ def _write_header(path: Named, graph: Graph, order: Order, arena: Arena | None) 
 
 
 WRITERS: Mapping[str, Writer] = {
-    ".tflite": Writer(_write_tflite, rewritten=True, offsets=True),
+    ".tflite": Writer(_write_tflite, rewritten=True, in_strips=True, offsets=True),
     ".onnx": Writer(_write_onnx, rewritten=True, in_strips=True, weights_outside=True),
     ".pt2": Writer(_write_torch),
     ".json": Writer(_write_plan),

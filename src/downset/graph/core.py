@@ -20,7 +20,7 @@ from downset.text import abridged
 __all__ = ["ABSENT", "LARGEST_BYTES", "Graph", "Op", "Role", "Source", "Tensor", "dtype_bits", "tensor_bytes"]
 
 ABSENT = -1
-"""In `Op.inputs`: an optional input that is not given."""
+"""Stands in `Op.inputs` for an optional input that is not given."""
 
 Role = Literal["activation", "constant", "state"]
 """`constant`: weights and whatever is computed from weights alone. `state`: survives from one run to the next.
@@ -129,7 +129,7 @@ class Graph:
     constants: Mapping[int, Callable[[], npt.NDArray[Any]]] = field(default_factory=dict)
     source: Source = Source("built")
     facts: dict[str, bool] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What follows from the operators and is asked for often (`graph.halos`), remembered once it is found."""
+    """Facts that follow from the operators and are asked for often (`graph.halos`), remembered once they are found."""
 
     def __repr__(self) -> str:
         name = self.name if len(self.name) <= 60 else f"{self.name[:57]}..."

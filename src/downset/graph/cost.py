@@ -1,4 +1,4 @@
-"""What operators and segments cost: multiply-accumulates (MACs) and bytes. THE definition of both.
+"""Multiply-accumulates (MACs) and bytes of operators and segments: THE definition of both.
 
 A MAC is one multiplication with its addition in a convolution or matrix product; everything else counts nothing, as in
 the pipelines paper (PICO, equation 4). Biases and fused activations are not counted.
@@ -120,7 +120,7 @@ def whole_macs(form: RowForm, ops: Iterable[int]) -> int:
 
 
 def redundant_macs(form: RowForm, ops: Iterable[int], parts: Iterable[Mapping[int, Interval]]) -> int:
-    """What computing the parts one by one costs beyond computing the segment once.
+    """MACs that computing the parts one by one takes beyond computing the segment once.
 
     Negative where the parts leave rows out that nobody reads (a stride larger than its window, a crop).
     """

@@ -17,7 +17,7 @@ __all__ = ["Edit"]
 
 
 def _reading(op: Op) -> tuple[int, ...]:
-    """What an operator reads, a sum so far before what is added to it."""
+    """The tensors that an operator reads; an unfinished sum stands before what is added to it."""
     return op.inputs if kind_of(op.kind).adds is None else op.inputs[::-1]
 
 
@@ -104,8 +104,11 @@ class Edit:
             _Slot(op, -1, self._settings[of] if of >= 0 else -1) for op, of in zip(named, settings, strict=True)
         ]
 
-    def finish(self) -> Graph:
-        slots = self._sorted([slot for index in sorted(self._slots) for slot in self._slots[index]])
+    def finish(self, *, as_placed: bool = False) -> Graph:
+        """The edited graph. `as_placed`: its operators stay in the sequence in which they were put. Raises LoadError
+        where that is not topological."""
+        slots = [slot for index in sorted(self._slots) for slot in self._slots[index]]
+        slots = self._as_placed(slots) if as_placed else self._sorted(slots)
         used = {*self._graph.inputs, *self._graph.outputs}
         for slot in slots:
             used.update(tensor for tensor in (*slot.op.inputs, *slot.op.outputs) if tensor != ABSENT)
@@ -166,6 +169,10 @@ class Edit:
                 else:
                     placed[at] = None
                     stack.pop()
+        return self._waiting(slots, list(placed))
+
+    def _waiting(self, slots: list[_Slot], placed: Sequence[int]) -> list[_Slot]:
+        """The slots in this sequence; those that wait for others do so by their new places."""
         new_index = {at: position for position, at in enumerate(placed)}
         original = {id(slot): index for index, group in self._slots.items() for slot in group}
         first_of = {original[id(slots[at])]: new_index[at] for at in reversed(placed)}
@@ -176,8 +183,12 @@ class Edit:
             result.append(replace(slot, op=replace(slot.op, after=after)) if slot.op.after else slot)
         return result
 
+    def _as_placed(self, slots: list[_Slot]) -> list[_Slot]:
+        made_by = {tensor: at for at, slot in enumerate(slots) for tensor in slot.op.outputs if tensor != ABSENT}
+        return self._waiting(slots, sorted(self._needed(slots, made_by)))
+
     def _roots(self, slots: list[_Slot], keep: set[int]) -> list[int]:
-        """The operators in whose sequence all are placed. Those that rewrites made come just before whoever needs
+        """The operators in whose sequence all are placed. Those that rewrites made come just before the one that needs
         them, so that of a sum of parts only one part is there at a time."""
         from_file = bool(self._graph.source.op_index)
         roots = [at for at in sorted(keep) if (slots[at].source >= 0 if from_file else slots[at].original)]
@@ -185,7 +196,8 @@ class Edit:
         return roots + [at for at in sorted(keep) if at not in first]
 
     def _needed(self, slots: list[_Slot], made_by: Mapping[int, int]) -> set[int]:
-        """What the graph outputs need, whatever was dead in the original already, and whatever has side effects."""
+        """Operators that the graph's outputs need, those that were dead in the original, and those with side
+        effects."""
         was_read = {tensor for op in self._graph.ops for tensor in op.inputs} | set(self._graph.outputs)
         waited_for = {earlier for op in self._graph.ops for earlier in op.after}
         original = {id(slot): index for index, group in self._slots.items() for slot in group}

@@ -10,7 +10,7 @@ __all__ = ["fingerprint"]
 
 
 def fingerprint(graph: Graph) -> str:
-    """Of names, kinds, attributes and shapes, not of weights: a plan holds for every training of a network."""
+    """A hash of names, kinds, attributes and shapes, not of weights: a plan holds for every training of a network."""
     digest = hashlib.sha256()
     for op in graph.ops:
         shapes = [graph.tensors[tensor].shape for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]

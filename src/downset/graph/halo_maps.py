@@ -44,7 +44,7 @@ def resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, m
 
 
 def _stated_scale(graph: Graph, op: Op, place: int, dimension: int, otherwise: float) -> float | None:
-    """What a resize says it scales a dimension by; None where that is computed."""
+    """The factor by which a resize says that it scales a dimension; None where that is computed."""
     scales = op.attrs.get("scales", [])
     if op.attrs.get("layout") != "NHWC" and len(op.inputs) > place and op.inputs[place] != ABSENT:
         scales = graph.constant(op.inputs[place])

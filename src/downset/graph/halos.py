@@ -23,6 +23,7 @@ __all__ = [
     "extent",
     "input_map",
     "is_whole",
+    "same_pads",
     "spatial_axis",
     "window",
 ]
@@ -107,6 +108,12 @@ def window(graph: Graph, op: Op, axis: int) -> Window:
 def _missing(size: int, reach: int, stride: int) -> int:
     """How many rows lack under the windows where each stride has one; negative where some lie behind the last."""
     return (-(-size // stride) - 1) * stride + reach - size
+
+
+def same_pads(size: int, found: Window) -> tuple[int, int]:
+    """(begin, end) pads of TFLite's SAME along one axis of so many positions: an odd one lies at the end."""
+    total = max(_missing(size, found.reach, found.stride), 0)
+    return total // 2, total - total // 2
 
 
 def begins_inside(graph: Graph, op: Op) -> bool:

@@ -36,7 +36,7 @@ Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul"
 """By which formula multiply-accumulates are counted (`graph.cost`)."""
 
 Further = Literal["operands", "weights", "channel values", "numbers"]
-"""What the inputs behind the first are: `operands` broadcast against it; `weights` to multiply by; one value for each
+"""Kinds of inputs behind the first: `operands` broadcast against it; `weights` to multiply by; one value for each
 channel; `numbers` that state axes, sizes or limits and are read when the operator is prepared."""
 
 Draws = Literal["never", "in training", "always"]
@@ -44,7 +44,7 @@ Draws = Literal["never", "in training", "always"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What every operator of one kind has in common."""
+    """Properties that all operators of one kind share."""
 
     name: str
     category: Category = "other"
@@ -56,8 +56,8 @@ class Kind:
     adds: int | None = None
     """The position of an optional input that is added to the result."""
     fused: tuple[str, ...] | None = None
-    """Of an activation that convolutions may compute on their result: the attributes that the fused form lists as
-    `activation_params`, in its sequence. None: there is no fused form."""
+    """Attributes that the fused form of an activation lists as `activation_params`, in its sequence. None: convolutions
+    have no fused form of it."""
     twin: str = ""
     """The standard kind that this one extends: they mean the same where the extensions are not used."""
     draws: Draws = "never"
@@ -213,7 +213,7 @@ _OPAQUE = _all(
     "unknown",
     executed=False,
 )
-"""What readers hand on and nothing but the sizes of its tensors is known of."""
+"""Kinds that readers hand on and of which only the sizes of tensors are known."""
 
 KINDS: Mapping[str, Kind] = {
     row.name: row

@@ -1,4 +1,5 @@
-"""What tensors that a rewrite made hold of those that the file has: the certificate that a rewritten network carries.
+"""Parts: which elements of the file's tensors the tensors of a rewrite hold. They are the certificate that a rewritten
+network carries.
 
 A rewrite states it for each tensor as it makes it, and `equivalence.parts` proves it, operator by operator, from the
 two files alone. It is said of tensors, not of the kind of rewrite: a piece of an image, rows that are kept for the next

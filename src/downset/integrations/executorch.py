@@ -24,7 +24,7 @@ __all__ = ["Spec", "algorithm", "suite_member"]
 
 
 class Spec(Protocol):
-    """What is read of a tensor, and (the last three) written: ExecuTorch's TensorSpec has it all."""
+    """The fields of ExecuTorch's TensorSpec that are read and, the last three, written."""
 
     allocated_memory: int
     lifetime: Sequence[int | None]

@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from downset.arenas.plan import plan_arena
 from downset.graph.core import Graph
+from downset.joint.within_work import WithinWork
 from downset.memory.liveness import order_problem
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.methods import check_time_limit
+from downset.methods import check_time_limit, check_work_limit
 from downset.orders.alternatives import alternatives
 from downset.orders.plan import judge_order, plan_order
-from downset.plans import Arena, Evidence, Together
+from downset.plans import Arena, Evidence, StoppedBy, Together
 
 __all__ = ["plan_together"]
 
 
 def plan_together(
-    graph: Graph, *, memory: MemoryName | MemoryModel, time_limit_s: float = 10.0, count: int = 64, seed: int = 0
+    graph: Graph,
+    *,
+    memory: MemoryName | MemoryModel,
+    time_limit_s: float = 10.0,
+    work_limit: int | None = None,
+    count: int = 64,
+    seed: int = 0,
 ) -> Together:
     """The order and placement whose arena is least, among the file's order, the optimal order and `count` others of
     peak below the best arena so far. Never worse than the file's order with the best placement.
 
     Stops as soon as the arena equals the bound on the peak of every order: then both are proven optimal. Otherwise
-    the exact placement search takes what is left of the time for the best few.
+    the exact placement search takes what is left of the time for the best few. `work_limit`: states in all, of orders,
+    moves between them, and placements; where only it is given (`time_limit_s=math.inf`), the same limit gives the same
+    plan under any load, and a larger one never a worse.
     """
     check_time_limit(time_limit_s)
+    check_work_limit(work_limit)
     model = memory_model(memory)
     deadline = time.perf_counter() + time_limit_s
 
     def left() -> float:
         return max(deadline - time.perf_counter(), 0.01)
 
+    if work_limit is not None:
+        return _within_work(graph, model, work_limit, lambda: deadline - time.perf_counter(), count=count, seed=seed)
     optimal = plan_order(graph, method="optimal", memory=model, time_limit_s=0.7 * time_limit_s)
     bound = int(optimal.evidence.bound)
     file_order = plan_order(graph, method="file", memory=model)
@@ -68,10 +80,26 @@ def plan_together(
     return Together(order, _judged(tried[steps], bound))
 
 
-def _judged(arena: Arena, bound: int) -> Arena:
+def _within_work(
+    graph: Graph, model: MemoryModel, work_limit: int, left_s: Callable[[], float], *, count: int, seed: int
+) -> Together:
+    begin = time.perf_counter()
+    search = WithinWork(graph, model, work_limit=work_limit, left_s=left_s, count=count, seed=seed)
+    search.run()
+    steps, found = search.ranked()[0], search.found
+    evidence = Evidence(
+        "optimal", 0, found.bound, found.proven, found.states, time.perf_counter() - begin, found.stopped_by
+    )
+    order = judge_order(graph, steps, memory=model, like=evidence)
+    return Together(order, _judged(search.tried[steps], found.bound, search.stopped_by))
+
+
+def _judged(arena: Arena, bound: int, stopped_by: StoppedBy | None = None) -> Arena:
     """The arena with evidence against every order, not only its own."""
     value = arena.arena_bytes
-    evidence = Evidence(
-        arena.evidence.method, value, min(bound, value), bound >= value, arena.evidence.states, arena.evidence.seconds
+    own = arena.evidence
+    stopped_by = own.stopped_by if stopped_by is None else stopped_by
+    evidence = replace(
+        own, bound=min(bound, value), proven=bound >= value, stopped_by="" if bound >= value else stopped_by
     )
     return replace(arena, evidence=evidence)

@@ -1,4 +1,4 @@
-"""What kernels of images share: their arguments, and channels-last operators (attribute layout="NHWC")."""
+"""Code that kernels of images share: their arguments, and channels-last operators (attribute layout="NHWC")."""
 
 from __future__ import annotations
 

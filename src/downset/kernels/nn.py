@@ -110,7 +110,7 @@ def _pool(op: Op, values: Any, fill: float) -> tuple[Any, list[int], list[int], 
 
 
 def _cut(op: Op, result: Any, shape: tuple[int, ...]) -> Any:
-    """Without windows that start in padding on the far side, which rounding up adds where the padding was done here."""
+    """Cut off windows that start in padding on the far side, which rounding up adds where the padding was done here."""
     extents = shape[1:-1] if channels_last(op) else shape[2:]
     return result[(..., *(slice(extent) for extent in extents))]
 

@@ -34,7 +34,7 @@ def check_kernels(graph: Graph) -> None:
     for op in ops:
         if op.kind not in KERNELS:
             others = {kind: count for kind, count in counts.items() if kind not in KERNELS and kind != op.kind}
-            more = f"; also lacking: {', '.join(f'{kind} ({n})' for kind, n in others.items())}" if others else ""
+            more = f"; also missing: {', '.join(f'{kind} ({n})' for kind, n in others.items())}" if others else ""
             raise UnsupportedError(
                 f"no kernel for operator {op.name!r} of kind {op.kind} ({counts[op.kind]} of it){more}"
             )
@@ -132,7 +132,7 @@ def _constant(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
 
 def _sign(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     values, torch = inputs[0], torch_library()
-    result = torch.sign(values)  # 0 for what is no number, which ONNX Runtime leaves as it is
+    result = torch.sign(values)  # 0 for NaN, which ONNX Runtime leaves as it is
     return [torch.where(values.isnan(), values, result) if values.is_floating_point() else result]
 
 

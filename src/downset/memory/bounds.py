@@ -34,9 +34,9 @@ def breadth_bound(records: Sequence[Record]) -> int:
 
 
 def offsets_bound(records: Sequence[Record]) -> int:
-    """No placement in one arena ends lower: the largest breadth, what shared alignments leave unused between records,
-    and the end of the highest pinned record. Another record never lowers it, as long as there are few different
-    alignments. O(n log n) for each number that divides alignments."""
+    """A lower bound of the end of every placement in one arena: the largest breadth, what shared alignments leave
+    unused between records, and the end of the highest pinned record. Another record never lowers it, as long as there
+    are few different alignments. O(n log n) for each number that divides alignments."""
     pinned = max((record.offset + record.nbytes for record in records if record.offset is not None), default=0)
     padded = (
         _padded_bound([record for record in records if record.alignment % unit == 0], unit)

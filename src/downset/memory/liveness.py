@@ -172,10 +172,20 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
     """The arena problem that an order implies. `record_of[t]` is the index in `records` of the one that holds tensor t,
-    or -1 (not counted, zero bytes, or spread over several records by a zero-copy concatenation)."""
+    or -1 (not counted, zero bytes, or spread over several records by a zero-copy concatenation); the tensor begins at
+    byte `begin_of[t]` of it."""
 
     records: tuple[Record, ...]
     record_of: tuple[int, ...]
+    begin_of: tuple[int, ...]
+
+    def tensor_offsets(self, offsets: Sequence[int]) -> dict[int, int]:
+        """The offset of each tensor that lies in one record, from those of the records."""
+        return {
+            tensor: offsets[record] + self.begin_of[tensor]
+            for tensor, record in enumerate(self.record_of)
+            if record >= 0
+        }
 
     __repr__ = abridged
 
@@ -226,4 +236,4 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
         for _, index in chosen
     )
     record_of = tuple(place.get(owner[held[0]], -1) if len(held) == 1 else -1 for held in sharing.storages_of)
-    return Lifetimes(records, record_of)
+    return Lifetimes(records, record_of, tuple(sharing.begin_of))

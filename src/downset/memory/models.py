@@ -16,7 +16,7 @@ MemoryName = Literal["live", "paper", "serenity", "tflm", "litert", "ort", "torc
 
 @dataclass(frozen=True, slots=True)
 class MemoryModel:
-    """What a runtime keeps where. Kinds are operator kinds of the graph vocabulary."""
+    """The rules by which a runtime keeps tensors in memory. Kinds are operator kinds of the graph vocabulary."""
 
     name: str
     counts: str
@@ -33,12 +33,16 @@ class MemoryModel:
     """Kinds whose first output is the same bytes as their first input."""
     concat_is_view: bool = False
     """A Concat of activations has no bytes of its own: its parts stay until its consumers ran."""
+    rows_in_place: bool = False
+    """Rows that are cut out of a tensor lie in it, where the operator says at which byte (attribute `lies_at`), and
+    parts of a concatenation are made in it, where it lists their positions (`in_place`): each byte is copied onto
+    itself."""
     accumulates: bool = False
     """A Sum of partial results (attribute partial_sum=1) happens in the result's own bytes, from the first part on."""
     in_place: frozenset[str] = frozenset()
     """Kinds whose first output may overwrite an input of equal aligned size that nobody reads later."""
     in_place_only_reader: bool = False
-    """In place happens only where the operator is the one reader in the whole network, not the last one of some."""
+    """Whether an operator works in place only where it is the one reader in the network, not the last of several."""
     in_place_input: Mapping[str, int] = field(default_factory=dict)
     """The same, where only the input at this position may be overwritten."""
 
@@ -72,8 +76,10 @@ _MODELS = (
     ),
     MemoryModel(
         "tflm",
-        "TFLite Micro's arena head: live, each tensor rounded up to 16 bytes",
+        "TFLite Micro's arena head: live, each tensor rounded up to 16 bytes; where a rewrite says so, rows that are "
+        "cut out or joined lie where they are copied to",
         alignment=16,
+        rows_in_place=True,
     ),
     MemoryModel(
         "litert",

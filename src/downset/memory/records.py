@@ -64,7 +64,7 @@ def aligned(records: Sequence[Record], alignment: int) -> tuple[Record, ...]:
 
 
 def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
-    """What is wrong with bare records, as (record, field, reason): in order of the records, then pins that collide, in
+    """Faults of bare records, as (record, field, reason): in order of the records, then pins that collide, in
     order of the steps. O(n log n)."""
     seen: dict[str, int] = {}
     pinned: list[int] = []

@@ -22,6 +22,8 @@ class Sharing:
     inputs: frozenset[int]
     outputs: frozenset[int]
     """Tensors of the graph's interface."""
+    begin_of: list[int] = field(default_factory=list)
+    """By tensor: where in its storage it begins."""
     nbytes: list[int] = field(default_factory=list)
     producers: list[list[int]] = field(default_factory=list)
     consumers: list[list[int]] = field(default_factory=list)
@@ -32,15 +34,42 @@ class Sharing:
     """Whether more may be added to what it holds: it is nobody's view, and what it holds is not activated."""
     _merged: dict[int, int] = field(default_factory=dict)
     """Storage -> the one it was merged into."""
+    _made_for: list[int] = field(default_factory=list)
+    """By storage: the tensor whose bytes it is, of all that lie in it."""
+    _holds: list[list[int]] = field(default_factory=list)
+    """By storage: the tensors that lie in it alone."""
 
-    def add(self, nbytes: int, producer: int | None) -> int:
+    def add(self, nbytes: int, producer: int | None, tensor: int) -> int:
+        """A storage for this tensor, which lies in it from now on."""
+        self._made_for.append(tensor)
+        self._holds.append([])
         self.nbytes.append(nbytes)
         self.producers.append([] if producer is None else [producer])
         self.consumers.append([])
         self.kept.append(False)
         self.exclusive.append(producer is not None)
         self.open_to_sums.append(True)
-        return len(self.nbytes) - 1
+        storage = len(self.nbytes) - 1
+        self.lay(tensor, storage, 0)
+        return storage
+
+    def lay(self, tensor: int, storage: int, begin: int) -> None:
+        """The tensor lies in this storage from this byte on."""
+        self.storages_of[tensor], self.begin_of[tensor] = (storage,), begin
+        self._holds[storage].append(tensor)
+
+    def spanned(self, tensor: int) -> bool:
+        """Whether the tensor has a storage of its own, in which nothing lies but parts of it, made by operators."""
+        held = self.storages_of[tensor]
+        return len(held) == 1 and self._made_for[held[0]] == tensor and bool(self.producers[held[0]])
+
+    def absorb(self, into: int, tensor: int, begin: int) -> None:
+        """The storage of a tensor that spans it becomes bytes of another, from this one on."""
+        (storage,) = self.storages_of[tensor]
+        for other in self._holds[storage]:
+            self.lay(other, into, self.begin_of[other] + begin)
+        self._holds[storage] = []
+        self.merge(into, storage)
 
     def merge(self, into: int, other: int) -> None:
         """One storage for both, that lives from the first producer to the last consumer of either."""
@@ -59,7 +88,7 @@ class Sharing:
                 self.storages_of[tensor] = (storage,)
 
     def close(self, storages: Sequence[int]) -> None:
-        """No sum adds to these any more."""
+        """End the sums in these storages: nothing adds to them any more."""
         for storage in storages:
             self.open_to_sums[storage] = False
 
@@ -71,12 +100,13 @@ class Sharing:
 
 def share(graph: Graph, model: MemoryModel) -> Sharing:
     """The storages of a graph. O(operators · inputs)."""
-    sharing = Sharing([()] * len(graph.tensors), frozenset(graph.inputs), frozenset(graph.outputs))
+    count = len(graph.tensors)
+    sharing = Sharing([()] * count, frozenset(graph.inputs), frozenset(graph.outputs), [0] * count)
     read_by = graph.consumers()
     if model.inputs != "not counted":
         for tensor in dict.fromkeys(graph.inputs):
             if graph.tensors[tensor].role == "activation":
-                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), None),)
+                sharing.add(_aligned_bytes(graph, model, tensor), None, tensor)
     for index, op in enumerate(graph.ops):
         parts = [tensor for tensor in op.inputs if tensor != ABSENT]
         for tensor in parts:
@@ -90,7 +120,10 @@ def share(graph: Graph, model: MemoryModel) -> Sharing:
                 continue
             held = [storage for part in parts for storage in sharing.storages_of[part]]
             if position == 0 and _is_view(graph, model, op, sharing):
-                sharing.storages_of[tensor] = sharing.storages_of[op.inputs[0]]
+                source = op.inputs[0]
+                sharing.storages_of[tensor] = sharing.storages_of[source]
+                if len(sharing.storages_of[source]) == 1:
+                    sharing.lay(tensor, sharing.storages_of[source][0], sharing.begin_of[source])
                 sharing.close(sharing.storages_of[tensor])
             elif _is_concatenation_view(model, op, tensor, parts, sharing):
                 sharing.storages_of[tensor] = tuple(held)
@@ -101,8 +134,15 @@ def share(graph: Graph, model: MemoryModel) -> Sharing:
                 for other in held[1:]:
                     sharing.merge(held[0], other)
                 sharing.storages_of[tensor] = (held[0],)
+            elif position == 0 and _is_cut(graph, model, op, sharing):
+                (storage,) = sharing.storages_of[op.inputs[0]]
+                sharing.lay(tensor, storage, sharing.begin_of[op.inputs[0]] + int(op.attrs["lies_at"]))
+                sharing.exclusive[storage] = False
+                sharing.close((storage,))
             else:
-                sharing.storages_of[tensor] = (sharing.add(_aligned_bytes(graph, model, tensor), index),)
+                storage = sharing.add(_aligned_bytes(graph, model, tensor), index, tensor)
+                if position == 0 and model.rows_in_place and _joins_rows(graph, op):
+                    _gather(graph, op, storage, sharing)
             if op.kind == "Sum" and op.attrs.get("activation"):
                 sharing.close(sharing.storages_of[tensor])
     sharing.settle()
@@ -134,6 +174,37 @@ def _is_concatenation_view(model: MemoryModel, op: Op, tensor: int, parts: Seque
         return False
     held = [storage for part in parts for storage in sharing.storages_of[part]]
     return len(set(held)) == len(held) and all(sharing.storages_of[part] for part in parts)
+
+
+def _is_cut(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool:
+    """Whether the result is some rows of the first input, where they lie."""
+    if not model.rows_in_place or "lies_at" not in op.attrs or op.outputs[0] in sharing.outputs:
+        return False
+    begin, source = int(op.attrs["lies_at"]), op.inputs[0]
+    inside = begin >= 0 and begin + graph.tensors[op.outputs[0]].nbytes <= graph.tensors[source].nbytes
+    return inside and len(sharing.storages_of[source]) == 1
+
+
+def _joins_rows(graph: Graph, op: Op) -> bool:
+    """Whether a concatenation that may happen in place puts its parts one behind the other in memory."""
+    if op.kind != "Concat" or not op.attrs.get("in_place") or op.attrs.get("activation"):
+        return False
+    shape = graph.tensors[op.outputs[0]].shape
+    outer = shape[: int(op.attrs["axis"]) % max(len(shape), 1)]
+    return all(extent == 1 for extent in outer)
+
+
+def _gather(graph: Graph, op: Op, storage: int, sharing: Sharing) -> None:
+    """The parts that the operator names, and that are nobody else's, are made where the result has them; the others are
+    copied there."""
+    begin = 0
+    for position, part in enumerate(op.inputs):
+        alone = op.inputs.count(part) == 1 and part not in sharing.outputs
+        if position in op.attrs["in_place"] and alone and sharing.spanned(part):
+            sharing.absorb(storage, part, begin)
+            sharing.exclusive[storage] = False
+            sharing.close((storage,))
+        begin += graph.tensors[part].nbytes
 
 
 def _accumulates(

@@ -9,7 +9,10 @@ from downset.lattice import successor_lists
 from downset.memory.liveness import OrderProblem
 from downset.orders.search_space import SearchSpace
 
-__all__ = ["alternatives"]
+__all__ = ["TRIES", "alternatives"]
+
+TRIES = 400
+"""Moves tried for each order that is asked for, at most."""
 
 
 def alternatives(
@@ -20,12 +23,14 @@ def alternatives(
     count: int = 64,
     seed: int = 0,
     time_limit_s: float = 1.0,
+    tries: int | None = None,
 ) -> list[tuple[int, ...]]:
     """Up to `count` different orders of peak <= budget_bytes, found by walking from `start`.
 
     A move takes one operator to another place between its last predecessor and its first successor; it is kept if the
     peak stays within the budget. An order is collected after every few moves. Deterministic for a seed while the time
-    lasts. `start` itself must be within the budget, else the list is empty.
+    lasts; fewer `tries` (400 for each order if not given) give the first of the same orders. `start` itself must be
+    within the budget, else the list is empty.
     """
     deadline = time.perf_counter() + time_limit_s
     space = SearchSpace(problem)
@@ -35,9 +40,10 @@ def alternatives(
         return []
     order = list(start)
     found: dict[tuple[int, ...], None] = {}
-    accepted, tries = 0, 0
-    while len(found) < count and tries < 400 * count and time.perf_counter() < deadline:
-        tries += 1
+    accepted, most = 0, TRIES * count if tries is None else tries
+    for _ in range(most):
+        if len(found) >= count or time.perf_counter() >= deadline:
+            break
         at = random.randrange(len(order))
         operator = order[at]
         place = {other: position for position, other in enumerate(order)}

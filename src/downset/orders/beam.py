@@ -13,8 +13,8 @@ import time
 
 from downset.memory.liveness import OrderProblem
 from downset.methods import EngineName
-from downset.orders.engines import engine_of
-from downset.plans import Found
+from downset.orders.engines import MANY, engine_of
+from downset.plans import Found, StoppedBy
 
 __all__ = ["WIDTHS", "beam"]
 
@@ -22,20 +22,27 @@ WIDTHS = (4, 32, 300)
 
 
 def beam(
-    problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native", width: int = WIDTHS[-1]
+    problem: OrderProblem,
+    *,
+    time_limit_s: float = 10.0,
+    work_limit: int | None = None,
+    engine: EngineName = "native",
+    width: int = WIDTHS[-1],
 ) -> Found:
     """The best order that fronts of `width` states find; narrower ones first, so that there is always an answer."""
     deadline = time.perf_counter() + time_limit_s
     parts = engine_of(problem, engine)
     best = tuple(range(len(problem.predecessors)))
     value, states = parts.peak(best), 0
+    most = MANY if work_limit is None else min(work_limit, MANY)
     for tried in sorted({min(narrow, width) for narrow in WIDTHS[:-1]} | {width}):
         for backward in (False, True):
             left_s = deadline - time.perf_counter()
-            if left_s <= 0:
+            if left_s <= 0 or states >= most:
                 break
-            steps, expanded = parts.beam(tried, 0, value, backward=backward, seconds=left_s)
+            steps, expanded = parts.beam(tried, 0, value, backward=backward, seconds=left_s, states=most - states)
             states += expanded
             if steps is not None:
                 best, value = steps, parts.peak(steps)
-    return Found(best, problem.floor_bytes, False, states)
+    stopped_by: StoppedBy = "work" if states >= most else "time" if time.perf_counter() > deadline else ""
+    return Found(best, problem.floor_bytes, False, states, stopped_by)

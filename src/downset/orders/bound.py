@@ -14,6 +14,7 @@ from downset import native
 from downset.lattice import ancestors, downsets, masks
 from downset.memory.liveness import OrderProblem, live_bytes
 from downset.methods import EngineName, check_engine
+from downset.orders.engines import MANY
 from downset.orders.native_form import native_problem
 
 __all__ = ["closure_bound"]
@@ -27,7 +28,7 @@ def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: 
     check_engine(engine)
     if engine == "native":
         known = range(len(problem.predecessors))
-        return native.compiled.closure_bound(native_problem(problem), known, time_limit_s)
+        return native.compiled.closure_bound(native_problem(problem), known, time_limit_s, MANY)
     predecessors = masks(problem.predecessors)
     above = ancestors(predecessors)
     kept = sum(storage.nbytes for storage in problem.storages if storage.kept)

@@ -18,10 +18,12 @@ from downset.orders.search_space import SearchSpace
 if TYPE_CHECKING:
     from downset import _native
 
-__all__ = ["Engine", "Search", "engine_of"]
+__all__ = ["MANY", "Engine", "Search", "engine_of"]
 
+MANY = 1 << 62
+"""A limit of states that no search reaches."""
 _BYTES = 5 * 2**26
-"""What a native search holds of states: a third of a GiB, and there are two."""
+"""Bytes of states that a native search may hold: a third of a GiB, and there are two searches."""
 
 
 class Search(Protocol):
@@ -38,11 +40,11 @@ class Search(Protocol):
 
 class Engine(Protocol):
     def peak(self, steps: Sequence[int]) -> int: ...
-    def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None: ...
+    def greedy(self, *, backward: bool, seconds: float, moves: int = MANY) -> tuple[int, ...] | None: ...
     def beam(
-        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float
+        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float, states: int = MANY
     ) -> tuple[tuple[int, ...] | None, int]: ...
-    def bound(self, known: Sequence[int], seconds: float) -> int: ...
+    def bound(self, known: Sequence[int], seconds: float, members: int = MANY) -> int: ...
     def search(self, *, backward: bool) -> Search: ...
 
 
@@ -58,17 +60,17 @@ class _Native:
     def peak(self, steps: Sequence[int]) -> int:
         return self._module.order_peak(self._forward, steps)
 
-    def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None:
-        return tuple(self._module.greedy(self._space(backward), seconds)) or None
+    def greedy(self, *, backward: bool, seconds: float, moves: int = MANY) -> tuple[int, ...] | None:
+        return tuple(self._module.greedy(self._space(backward), seconds, moves)) or None
 
     def beam(
-        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float
+        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float, states: int = MANY
     ) -> tuple[tuple[int, ...] | None, int]:
-        steps, states = self._module.beam(self._space(backward), width, bound, incumbent, seconds)
-        return tuple(steps) or None, states
+        steps, expanded = self._module.beam(self._space(backward), width, bound, incumbent, seconds, states)
+        return tuple(steps) or None, expanded
 
-    def bound(self, known: Sequence[int], seconds: float) -> int:
-        return self._module.closure_bound(self._forward, known, seconds)
+    def bound(self, known: Sequence[int], seconds: float, members: int = MANY) -> int:
+        return self._module.closure_bound(self._forward, known, seconds, members)
 
     def search(self, *, backward: bool) -> Search:
         return _NativeSearch(self._module.BestFirst(self._space(backward), _BYTES))
@@ -101,19 +103,19 @@ class _Python:
     def peak(self, steps: Sequence[int]) -> int:
         return self._forward.peak(steps)
 
-    def greedy(self, *, backward: bool, seconds: float) -> tuple[int, ...] | None:
+    def greedy(self, *, backward: bool, seconds: float, moves: int = MANY) -> tuple[int, ...] | None:
         space = self._backward if backward else self._forward
-        steps = greedy_steps(space, time.perf_counter() + seconds)
+        steps = greedy_steps(space, time.perf_counter() + seconds, moves)
         return space.given_order(steps) if len(steps) == space.count else None
 
     def beam(
-        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float
+        self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float, states: int = MANY
     ) -> tuple[tuple[int, ...] | None, int]:
         deadline = time.perf_counter() + seconds
-        return python_beam(self._backward if backward else self._forward, width, bound, incumbent, deadline)
+        return python_beam(self._backward if backward else self._forward, width, bound, incumbent, deadline, states)
 
-    def bound(self, known: Sequence[int], seconds: float) -> int:
-        del known, seconds  # bound.py enumerates downsets: too slow for a search to begin with
+    def bound(self, known: Sequence[int], seconds: float, members: int = MANY) -> int:
+        del known, seconds, members  # bound.py enumerates downsets: too slow for a search to begin with
         return self._forward.problem.floor_bytes
 
     def search(self, *, backward: bool) -> Search:

@@ -18,10 +18,10 @@ from downset.plans import Found
 __all__ = ["exhaustive"]
 
 
-def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
+def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0, work_limit: int | None = None) -> Found:
     """The least peak by looking at every downset. Uses only the definitions in `liveness`; small graphs only.
 
-    Raises LimitReached when the time is up.
+    Raises LimitReached when the time is up, or after `work_limit` downsets.
     """
     deadline = time.perf_counter() + time_limit_s
     predecessors = masks(problem.predecessors)
@@ -32,7 +32,8 @@ def exhaustive(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
         following: dict[int, int] = {}
         for downset, peak in level.items():
             states += 1
-            if states % 256 == 0 and time.perf_counter() > deadline:
+            over = work_limit is not None and states > work_limit
+            if over or (states % 256 == 0 and time.perf_counter() > deadline):
                 raise LimitReached(f"exhaustive search stopped after {states} downsets; use method 'optimal'")
             for operator in ready(predecessors, downset):
                 reached = max(peak, transient_bytes(problem, downset, operator))

@@ -26,13 +26,14 @@ def greedy(problem: OrderProblem, *, time_limit_s: float = 10.0) -> Found:
     return Found(tuple(steps), problem.floor_bytes)
 
 
-def greedy_steps(space: SearchSpace, deadline: float) -> list[int]:
-    """As many operators as the time allows."""
-    downset, live, ready = 0, space.start_bytes, space.start_ready
+def greedy_steps(space: SearchSpace, deadline: float, move_limit: float = float("inf")) -> list[int]:
+    """The steps that greedy takes until a limit is reached. `move_limit`: ready operators compared."""
+    downset, live, ready, moves = 0, space.start_bytes, space.start_ready, 0
     steps: list[int] = []
     while ready:
-        if time.perf_counter() > deadline:
+        if moves > move_limit or time.perf_counter() > deadline:
             break
+        moves += ready.bit_count()
         chosen, best = -1, (0, 0)
         for operator in bits(ready):
             transient, left = space.step(downset, live, operator)

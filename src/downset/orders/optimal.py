@@ -19,11 +19,11 @@ from downset.methods import EngineName
 from downset.orders.beam import WIDTHS
 from downset.orders.best_first import Outcome
 from downset.orders.dfs import dfs
-from downset.orders.engines import Engine, Search, engine_of
+from downset.orders.engines import MANY, Engine, Search, engine_of
 from downset.orders.kahn import kahn
-from downset.plans import Found
+from downset.plans import Found, StoppedBy
 
-__all__ = ["optimal"]
+__all__ = ["improving", "optimal"]
 
 _QUICK = 20_000
 """States after which a search counts as long: networks take hundreds or thousands."""
@@ -35,44 +35,74 @@ _STATES = 1_000_000_000
 _WIDEST = 8_000_000
 """Width of a beam times operators, at most: some hundred MiB."""
 _PAUSE_S = 0.02
+_MOVES, _MEMBERS = 2**26, 2**22
+"""Limits of the greedy orders and of the first bound under a work limit: seconds of work on the largest graphs."""
 
 
 def optimal(
-    problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native", state_limit: int = _STATES
+    problem: OrderProblem,
+    *,
+    time_limit_s: float = 10.0,
+    work_limit: int | None = None,
+    engine: EngineName = "native",
 ) -> Found:
     """An order of least peak, with proof if the search ends within its limits; else the best known and a bound.
 
     Never above the file's order, Kahn's, depth-first, greedy and beam. `engine`: "native", or "python", its twin.
+    `work_limit`: states expanded by searches and beams. Unless the time ends it, what such a search does until then is
+    the beginning of what it does under any larger limit: the same again, and with a larger limit never worse.
     Raises UnsupportedError where the native module is not built.
     """
-    run = _Run(engine_of(problem, engine), time.perf_counter() + time_limit_s, state_limit)
+    return improving(problem, time_limit_s=time_limit_s, work_limit=work_limit, engine=engine)[0]
+
+
+def improving(
+    problem: OrderProblem,
+    *,
+    time_limit_s: float = 10.0,
+    work_limit: int | None = None,
+    engine: EngineName = "native",
+) -> tuple[Found, tuple[tuple[int, ...], ...]]:
+    """The result of `optimal`, and all orders that were the best known in turn, the file's first. Those under a smaller
+    work limit are the first of those under a larger one."""
+    limited = work_limit is not None
+    run = _Run(engine_of(problem, engine), time.perf_counter() + time_limit_s, work_limit)
     run.try_order(tuple(range(len(problem.predecessors))))
     run.try_order(kahn(problem).solution)
     run.try_order(dfs(problem).solution)
     for backward in (False, True):
-        run.try_order(run.parts.greedy(backward=backward, seconds=0.1 * time_limit_s))
-    run.bound = max(problem.floor_bytes, run.parts.bound(run.best, 0.2 * run.left_s()))
+        run.try_order(
+            run.parts.greedy(backward=backward, seconds=0.1 * time_limit_s, moves=_MOVES if limited else MANY)
+        )
+    members = _MEMBERS if limited else MANY
+    run.bound = max(problem.floor_bytes, run.parts.bound(run.best, 0.2 * run.left_s(), members))
     run.search(_QUICK, time_limit_s)
     widest = _WIDEST // max(len(problem.predecessors), 1)
     for width in [*WIDTHS, *(WIDTHS[-1] * 4**power for power in range(1, 10) if WIDTHS[-1] * 4**power <= widest)]:
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), run.beamed
         run.beams(width, run.bound)
         if width in WIDTHS:
             run.beams(width, 0)  # what `beam` itself does
         # Twice as long for the searches, which gain by the beam's answer: nothing above it needs to be kept.
-        run.search(_STATES, 2 * (time.perf_counter() - begin) + _PAUSE_S)
+        if limited:
+            run.search(2 * (run.beamed - before) + _LONGEST_SLICE, time_limit_s)
+        else:
+            run.search(_STATES, 2 * (time.perf_counter() - begin) + _PAUSE_S)
     run.search(_STATES, time_limit_s)
-    return Found(run.best, run.bound, run.bound == run.value, run.states)
+    states = run.spent() if limited else run.states
+    return Found(run.best, run.bound, run.bound == run.value, states, run.stopped_by()), tuple(run.improved)
 
 
 class _Run:
     """The best order, the bound, and the two searches between them."""
 
-    def __init__(self, parts: Engine, deadline: float, state_limit: int) -> None:
-        self.parts, self.bound, self.states = parts, 0, 0
+    def __init__(self, parts: Engine, deadline: float, work_limit: int | None) -> None:
+        self.parts, self.bound, self.states, self.beamed = parts, 0, 0, 0
         self.best: tuple[int, ...] = ()
         self.value = -1
-        self._deadline, self._state_limit = deadline, state_limit
+        self.improved: list[tuple[int, ...]] = []
+        self._deadline = deadline
+        self._work_limit = None if work_limit is None else min(work_limit, MANY)
         self._searches: list[Search] | None = None
         self._leader: Search | None = None  # the search that raised the bound last
         self._slice = _SLICE
@@ -83,27 +113,39 @@ class _Run:
     def settled(self) -> bool:
         return self.bound >= self.value or time.perf_counter() > self._deadline
 
-    def stopped(self) -> bool:
-        return self.settled() or self.states >= self._state_limit
+    def spent(self) -> int:
+        return self.states + self.beamed
+
+    def left(self) -> int:
+        """States that the work limit leaves."""
+        return MANY if self._work_limit is None else max(self._work_limit - self.spent(), 0)
+
+    def stopped_by(self) -> StoppedBy:
+        if self.bound >= self.value:
+            return ""
+        return "work" if not self.left() else "time" if time.perf_counter() > self._deadline else "memory"
 
     def try_order(self, steps: tuple[int, ...] | None) -> None:
         if steps is not None:
             value = self.parts.peak(steps)
             if self.value < 0 or value < self.value:
                 self.best, self.value = steps, value
+                self.improved.append(steps)
 
     def beams(self, width: int, bound: int) -> None:
         """Beam search costs more than most searches in whole, so it waits until one proves long."""
         for backward in (False, True):
-            if not self.stopped():
-                left_s = self.left_s()
-                found, _ = self.parts.beam(width, bound, self.value, backward=backward, seconds=left_s)
+            if not self.settled() and self.left():
+                found, expanded = self.parts.beam(
+                    width, bound, self.value, backward=backward, seconds=self.left_s(), states=self.left()
+                )
+                self.beamed += expanded
                 self.try_order(found)
 
     def search(self, states: int, seconds: float) -> None:
         """Up to so many states or seconds, the searches in turns."""
         until = min(time.perf_counter() + seconds, self._deadline)
-        last = min(self.states + states, self._state_limit)
+        last = self.states + min(states, self.left())
         if self._searches is None and not self.settled():
             self._searches = [self.parts.search(backward=backward) for backward in (False, True)]
         while self._searches and self.states < last and not self.settled() and time.perf_counter() < until:

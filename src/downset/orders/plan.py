@@ -1,4 +1,4 @@
-"""From a graph or a bare problem to a verified order. A method is a name from ORDERS, or a callable."""
+"""Plan a verified order of a graph or a bare problem. A method is a name from ORDERS, or a callable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Unpack
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.methods import EngineName, Method, check_engine, check_time_limit, choose
+from downset.methods import EngineName, Method, check_engine, check_time_limit, check_work_limit, choose
 from downset.orders.check import verify_steps
 from downset.orders.planners import CONTRACT, ORDERS, OrderOptions
 from downset.orders.problem import check_problem
@@ -27,17 +27,21 @@ def plan_order(
     method: str | Method | Planner = "optimal",
     memory: MemoryName | MemoryModel = "live",
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     engine: EngineName = "native",
     **options: Unpack[OrderOptions],
 ) -> Order:
     """An order of all operators of low peak memory.
 
     With method "optimal" the least peak of all orders under the memory model, proven, if the search ends within
-    `time_limit_s`; else the best order found with a bound below it. `options`: the method's own. Raises UsageError
-    for an unknown method, option or choice, and for a bare problem that breaks a law of `orders.problem.check_problem`.
+    `time_limit_s` and `work_limit` states; else the best order found with a bound below it. Where only the work is
+    limited (`time_limit_s=math.inf`) the same limit gives the same plan on any machine under any load, and a larger
+    one never a worse. `options`: the method's own. Raises UsageError for an unknown method, option or choice, and for a
+    bare problem that breaks a law of `orders.problem.check_problem`.
     """
     check_engine(engine)
     check_time_limit(time_limit_s)
+    check_work_limit(work_limit)
     planner = choose(method, ORDERS, CONTRACT, options)
     model = memory_model(memory)
     if isinstance(problem, Graph):
@@ -45,13 +49,15 @@ def plan_order(
     else:
         check_problem(problem)
     begin = time.perf_counter()
-    found: Found = planner(problem, time_limit_s=time_limit_s, engine=engine)
+    found: Found = planner(problem, time_limit_s=time_limit_s, work_limit=work_limit, engine=engine)
     seconds = time.perf_counter() - begin
     verify_steps(problem.predecessors, found.solution)
     value = peak_bytes(problem, found.solution)
     bound = min(value, max(found.bound, problem.floor_bytes))
     proven = found.proven or bound == value
-    return Order(found.solution, model.name, Evidence(planner.name, value, bound, proven, found.states, seconds))
+    stopped_by = "" if proven else found.stopped_by
+    evidence = Evidence(planner.name, value, bound, proven, found.states, seconds, stopped_by)
+    return Order(found.solution, model.name, evidence)
 
 
 def judge_order(
@@ -64,5 +70,7 @@ def judge_order(
     verify_steps(problem.predecessors, steps)
     value = peak_bytes(problem, steps)
     bound = min(value, int(like.bound))
-    evidence = Evidence(like.method, value, bound, bound == value, like.states, like.seconds)
+    evidence = Evidence(
+        like.method, value, bound, bound == value, like.states, like.seconds, "" if bound == value else like.stopped_by
+    )
     return Order(tuple(steps), model.name, evidence)

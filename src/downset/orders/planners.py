@@ -21,14 +21,13 @@ from downset.plans import Found
 
 __all__ = ["CONTRACT", "ORDERS", "OrderOptions", "alternatives"]
 
-CONTRACT = Contract("orders", problem=("problem",), settings=("time_limit_s", "engine"), returns=Found)
+CONTRACT = Contract("orders", problem=("problem",), settings=("time_limit_s", "work_limit", "engine"), returns=Found)
 
 
 class OrderOptions(TypedDict, total=False):
     """The options that single methods have of their own."""
 
     width: int
-    state_limit: int
     divided: bool
     soft_budget: bool
     step_limit_s: float

@@ -11,9 +11,9 @@ __all__ = ["python_beam"]
 
 
 def python_beam(
-    space: SearchSpace, width: int, bound: int, incumbent: int, deadline: float
+    space: SearchSpace, width: int, bound: int, incumbent: int, deadline: float, state_limit: int
 ) -> tuple[tuple[int, ...] | None, int]:
-    """(an order below `incumbent`, or None, also when out of time; states expanded)."""
+    """(an order below `incumbent`, or None, also when a limit came first; states expanded)."""
     start = max(space.start_bytes, space.problem.floor_bytes, bound)
     front: list[tuple[int, int, int, int, tuple[int, ...]]] = [(start, space.start_bytes, 0, space.start_ready, ())]
     states = 0
@@ -22,6 +22,8 @@ def python_beam(
             return None, states
         moves = []
         for peak, live, downset, ready, steps in front:
+            if states >= state_limit:
+                return None, states
             states += 1
             tried = []
             for operator in bits(ready):

@@ -21,9 +21,12 @@ from downset.lattice import ancestors, bits, descendants
 from downset.memory.liveness import OrderProblem
 from downset.orders.kahn import kahn
 from downset.orders.search_space import SearchSpace
-from downset.plans import Found
+from downset.plans import Found, StoppedBy
 
 __all__ = ["divide", "explored", "serenity"]
+
+_STEP_STATES = 4096
+"""T, in entries of the memo, of the first search steps under a work limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +41,45 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a search under a budget came to: the entry at its end, or a flag as in algorithm 2."""
+    """The outcome of a search under a budget: the entry at its end, or a flag as in algorithm 2."""
 
     flag: str
     entry: _Entry | None
     states: int
 
 
+@dataclass(slots=True)
+class _Limits:
+    """When the whole search stops, and when a search step does: by the clock, or by states where these are limited, so
+    that the same is done again. `first_step`: seconds and states of the first search steps of a part."""
+
+    deadline: float = float("inf")
+    states: float = float("inf")
+    first_step: tuple[float, float] = (float("inf"), float("inf"))
+    step_s: float = float("inf")
+    step_states: float = float("inf")
+
+    def over(self) -> bool:
+        return self.states <= 0 or time.perf_counter() > self.deadline
+
+    def longer_steps(self) -> None:
+        self.step_s, self.step_states = 2 * self.step_s, 2 * self.step_states
+
+
 def serenity(
     problem: OrderProblem,
     *,
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     divided: bool = True,
     soft_budget: bool = True,
     step_limit_s: float = 0.5,
 ) -> Found:
-    """The paper's scheduler. `divided` and `soft_budget` switch its two accelerations off, for table 2."""
-    deadline = time.perf_counter() + time_limit_s
+    """The paper's scheduler. `divided` and `soft_budget` switch its two accelerations off, for table 2. Under a
+    `work_limit` (entries of the memo) T counts entries too, `step_limit_s` is not looked at."""
+    limits = _Limits(time.perf_counter() + time_limit_s, first_step=(step_limit_s, float("inf")))
+    if work_limit is not None:
+        limits = _Limits(limits.deadline, work_limit, first_step=(float("inf"), _STEP_STATES))
     space = SearchSpace(problem)
     ends = divide(space) if divided else [space.full]
     # Each part is searched as a graph of its own, from what is live where it begins: its budget is its own, and the
@@ -63,14 +88,13 @@ def serenity(
     steps: tuple[int, ...] = ()
     states, bound = 0, problem.floor_bytes
     for end in ends:
-        outcome, refuted = adaptive_soft_budgeting(
-            space, _Entry(live, live, downset, steps), end, deadline, soft_budget, step_limit_s
-        )
+        outcome, refuted = adaptive_soft_budgeting(space, _Entry(live, live, downset, steps), end, soft_budget, limits)
         states += outcome.states
         bound = max(bound, refuted)
         if outcome.entry is None:
             solution = kahn(problem).solution
-            return Found(solution, min(max(bound, peak), space.peak(solution)), False, states)
+            stopped_by: StoppedBy = "work" if limits.states <= 0 else "time"
+            return Found(solution, min(max(bound, peak), space.peak(solution)), False, states, stopped_by)
         peak = max(peak, outcome.entry.peak)
         live, downset, steps = outcome.entry.live, end, outcome.entry.steps
     return Found(steps, peak, True, states)
@@ -86,25 +110,27 @@ def divide(space: SearchSpace) -> list[int]:
 
 
 def adaptive_soft_budgeting(
-    space: SearchSpace, start: _Entry, end: int, deadline: float, soft_budget: bool, step_limit_s: float
+    space: SearchSpace, start: _Entry, end: int, soft_budget: bool, limits: _Limits
 ) -> tuple[_Outcome, int]:
     """Algorithm 2 for one part: (the outcome, the largest budget that has no solution, plus one)."""
     hard = _kahn_peak(space, start, end)
+    limits.step_s, limits.step_states = limits.first_step if soft_budget else (float("inf"), float("inf"))
     if not soft_budget:
-        return dynamic_programming_based_scheduling(space, start, end, hard, deadline, float("inf")), 0
+        return dynamic_programming_based_scheduling(space, start, end, hard, limits), 0
     too_small, timed_out = start.peak - 1, hard + 1  # no budget below what is live already
     budget, states = hard, 0
     while True:
-        outcome = dynamic_programming_based_scheduling(space, start, end, budget, deadline, step_limit_s)
+        outcome = dynamic_programming_based_scheduling(space, start, end, budget, limits)
         states += outcome.states
-        if outcome.flag == "solution" or time.perf_counter() > deadline:
+        if outcome.flag == "solution" or limits.over():
             return _Outcome(outcome.flag, outcome.entry, states), too_small + 1
         if outcome.flag == "timeout":
             timed_out = budget
         else:
             too_small = budget
         if timed_out - too_small <= 1:
-            step_limit_s, timed_out = 2 * step_limit_s, hard + 1
+            limits.longer_steps()
+            timed_out = hard + 1
         budget = too_small + max((timed_out - too_small) // 2, 1)
 
 
@@ -120,18 +146,21 @@ def _kahn_peak(space: SearchSpace, start: _Entry, end: int) -> int:
 
 
 def dynamic_programming_based_scheduling(
-    space: SearchSpace, start: _Entry, end: int, budget: int, deadline: float, step_limit_s: float
+    space: SearchSpace, start: _Entry, end: int, budget: int, limits: _Limits
 ) -> _Outcome:
     """Algorithm 1 from `start` to the downset `end`, ways above the budget dropped."""
     ready = sum(1 << v for v in range(space.count) if _is_ready(space, start.downset, v))
     level = {ready: start}
     states = 0
     for _ in range((end & ~start.downset).bit_count()):
-        begin = time.perf_counter()
+        begin, first = time.perf_counter(), states
         following: dict[int, _Entry] = {}
         for zero_indegree, entry in level.items():
+            if limits.states <= 0 or states - first >= limits.step_states:
+                return _Outcome("timeout", None, states)
             states += 1
-            if states % 64 == 0 and time.perf_counter() > min(deadline, begin + step_limit_s):
+            limits.states -= 1
+            if states % 64 == 0 and time.perf_counter() > min(limits.deadline, begin + limits.step_s):
                 return _Outcome("timeout", None, states)
             for operator in bits(zero_indegree & end):
                 transient, live = space.step(entry.downset, entry.live, operator)
@@ -154,7 +183,7 @@ def explored(space: SearchSpace, budget: int) -> tuple[int | None, int]:
     """(Peak that algorithm 1 finds under a soft budget, None without a solution; states explored) of the whole."""
     floor = space.problem.floor_bytes
     start = _Entry(max(floor, space.start_bytes), space.start_bytes, 0, ())
-    outcome = dynamic_programming_based_scheduling(space, start, space.full, budget, float("inf"), float("inf"))
+    outcome = dynamic_programming_based_scheduling(space, start, space.full, budget, _Limits())
     return (None if outcome.entry is None else outcome.entry.peak), outcome.states
 
 

@@ -1,4 +1,4 @@
-"""What stages cost: their period and latency in the model of time that was asked for."""
+"""Period and latency of stages in the model of time that was asked for."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.methods import check_choice
 from downset.pipelines.drafts import Drafted, FrameTasks, Judged
 from downset.pipelines.fetches import frame_tasks
+from downset.pipelines.floors import total_bound_s
 from downset.pipelines.paper_timing import CommName, check_comm, period_and_latency, stages_of
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.scheduling.clocks import lone_latency_s
@@ -133,21 +134,17 @@ def latency_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounti
 
 def too_slow(
     problem: SplitProblem, cluster: Cluster, accounting: Accounting, max_latency_s: float, least_s: float, *,
-    proven: bool, said: str = "",
+    said: str = "",
 ) -> InfeasibleError | LimitReached:  # fmt: skip
-    """What to raise where no pipeline was found within a latency. `least_s`: the least latency that was found,
-    `proven`: and that is of any."""
-    floor = problem.least_macs_before()[-1] / sum(device.peak_speed for device in cluster.devices)
-    if proven and accounting.comm == "paper":
-        text = f"no pipeline has a latency of {max_latency_s:g} s or less; the least is {least_s:.6g} s"
-    elif max_latency_s < floor:
-        text = (
-            f"no pipeline has a latency of {max_latency_s:g} s or less: all devices together compute a frame in "
-            f"{floor:.6g} s; the least found is {least_s:.6g} s"
+    """The error to raise where no pipeline was found within a latency: InfeasibleError only where there is none for
+    certain, below what all devices together compute a frame in. `least_s`: the least latency that was found."""
+    floor = total_bound_s(problem, cluster, comm=accounting.comm)
+    if max_latency_s < floor:
+        return InfeasibleError(
+            f"{said}no pipeline has a latency of {max_latency_s:g} s or less: all devices together compute a frame in "
+            f"{floor:.6g} s; the least found is {least_s:.6g} s (--max-latency)"
         )
-    else:
-        return LimitReached(
-            f"{said}no pipeline with a latency of {max_latency_s:g} s or less was found; the least found is "
-            f"{least_s:.6g} s (--max-latency)"
-        )
-    return InfeasibleError(f"{said}{text} (--max-latency)")
+    return LimitReached(
+        f"{said}no pipeline with a latency of {max_latency_s:g} s or less was found; the least found is "
+        f"{least_s:.6g} s (--max-latency)"
+    )

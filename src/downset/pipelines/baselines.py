@@ -1,7 +1,8 @@
-"""The planners that `exact` never loses to."""
+"""The planners that `exact` never loses to, what they make of a problem, and on which sets of devices."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 from downset.clusters.model import Cluster
@@ -9,7 +10,8 @@ from downset.methods import Method
 from downset.pipelines.blocks import blocks
 from downset.pipelines.coedge import coedge
 from downset.pipelines.coedge import least_compute_s as coedge_bound_s
-from downset.pipelines.drafts import FoundPipeline
+from downset.pipelines.device_order import canonical
+from downset.pipelines.drafts import Drafted, on_cuts
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.early_fused import least_compute_s as early_fused_bound_s
 from downset.pipelines.exhaustive import exhaustive
@@ -17,25 +19,69 @@ from downset.pipelines.layerwise import layerwise
 from downset.pipelines.optimal_fused import optimal_fused
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.pico import pico
-from downset.pipelines.problem import SplitProblem
-from downset.pipelines.single import single
+from downset.pipelines.problem import SplitProblem, joined
+from downset.pipelines.single import single, single_draft
 
-__all__ = ["INSIDE", "MOMENT_S", "OUTSIDE", "QUICK", "baselines"]
+__all__ = [
+    "EVERY_DEVICE",
+    "INSIDE",
+    "MOMENT_S",
+    "OUTSIDE",
+    "QUICK",
+    "baseline_plans",
+    "fewer_devices",
+    "without_relays",
+]
 
 MOMENT_S = 0.2
-"""What `exhaustive` has as a baseline: small networks are done, of large ones it would not see much in any time."""
+"""Seconds of `exhaustive` as a baseline: it finishes small networks, and sees little of large ones in any time."""
 QUICK = (Method(single), Method(layerwise), Method(optimal_fused))
-"""Planned before any search, in milliseconds."""
+"""Planners that take milliseconds, asked before any search."""
 INSIDE = (Method(pico), Method(blocks), Method(exhaustive))
 """Plans of strips in one block a stage: a whole search has seen them."""
 OUTSIDE: Mapping[Method, Callable[[SplitProblem, Cluster], float]] = {
     Method(early_fused): early_fused_bound_s,
     Method(coedge): coedge_bound_s,
 }
-"""Plans of tiles and halo exchange, outside of what is searched, each with a quick bound on its period."""
+"""Plans of tiles and halo exchange, outside of what is searched, each with a quick bound on its period by the paper's
+equations."""
+EVERY_DEVICE = (*(planner for planner in QUICK if planner.plan is not single), *OUTSIDE)
+"""Planners that give every device of a cluster work, so that fewer devices may be faster."""
+_MANY = 4096
+"""Sets of devices. Where there are more, only the fastest devices are taken, so many of them at a time."""
 
 
-def baselines(problem: SplitProblem, cluster: Cluster, *, comm: CommName) -> Iterator[tuple[str, FoundPipeline]]:
-    """Every other planner's plan of the same problem; of `exhaustive` what it finds in a moment."""
+def fewer_devices(cluster: Cluster, ends: tuple[int | None, int | None]) -> Iterator[tuple[int, ...]]:
+    """Every set of devices but the whole and the empty one, one of those that are alike, by falling speed together.
+    `ends`: devices that are like no other."""
+    form = canonical(cluster, ends)
+    kinds = sorted(set(form.type))
+    members = [[place for place, kind in enumerate(form.type) if kind == one] for one in kinds]
+    if form.sets() > _MANY:
+        yield from (form.order[:count] for count in range(len(form.order) - 1, 0, -1))
+        return
+    sets = [
+        tuple(sorted(place for own, count in zip(members, counts, strict=True) for place in own[:count]))
+        for counts in itertools.product(*(range(len(own) + 1) for own in members))
+    ]
+    whole = len(form.order)
+    for places in sorted(sets, key=lambda places: (-sum(form.speed[place] for place in places), places)):
+        if 0 < len(places) < whole:
+            yield tuple(form.order[place] for place in places)
+
+
+def baseline_plans(
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName, strict: tuple[int, ...] | None
+) -> Iterator[Drafted]:
+    """Every device by itself, and what every other planner makes of the problem, `exhaustive` in a moment."""
+    coarse, cuts = without_relays(problem, strict)
+    yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
     for planner in (*QUICK, *INSIDE, *OUTSIDE):
-        yield planner.plan.__name__, planner(problem, cluster, **planner.taken(comm=comm, time_limit_s=MOMENT_S))
+        yield on_cuts(planner(coarse, cluster, **planner.taken(comm=comm, time_limit_s=MOMENT_S)).stages, cuts)
+
+
+def without_relays(problem: SplitProblem, strict: tuple[int, ...] | None) -> tuple[SplitProblem, tuple[int, ...]]:
+    """The chain that baselines plan on, and its cuts in the whole one."""
+    if strict is None:
+        return problem, tuple(range(problem.cuts + 1))
+    return joined(problem, strict), strict

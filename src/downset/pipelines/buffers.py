@@ -1,4 +1,4 @@
-"""What a plan's tasks make devices hold: a buffer for every tensor of which a device has rows, and their places.
+"""Buffers that a plan's tasks make devices hold: one for every tensor of which a device has rows, and their places.
 
 Names: hull → the least range of rows around all that a device ever holds of a tensor for one frame.
 A buffer is taken when the first task writes it and given back when the last one has read it. The frame is taken whole
@@ -97,7 +97,7 @@ def _hull(held: Rows | None, rows: Rows) -> Rows:
 
 
 def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], device: int, cut: int) -> list[_Held]:
-    """What a device holds of the tensors that cross a cut, all their rows from now on."""
+    """The buffers of the tensors that cross a cut, with all their rows from now on."""
     found = [held[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in held]
     for part in found:
         assert part.rows is not None

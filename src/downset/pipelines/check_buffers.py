@@ -232,7 +232,7 @@ def _check_apart(plan: Pipeline, schedule: PipelineSchedule, pairs: Sequence[tup
     apart = _frames_apart(plan, schedule, sources)
 
     def ahead(one: Buffer, two: Buffer) -> int:
-        """So many frames ahead a frame of the second may be written while one of the first is read."""
+        """By how many frames a frame of the second that is written may be ahead of one of the first that is read."""
         return int(apart[np.ix_([row[task] for task in one.readers], list(two.writers))].max())
 
     for one, two in pairs:

@@ -51,7 +51,7 @@ class PlanRows:
         return whole * (part.columns[1] - part.columns[0]) // self.width(tensor)
 
     def sinks(self, block: Block) -> list[int]:
-        """What a block makes for others, for the user, or for nobody."""
+        """Tensors that a block makes for others, for the user, or for nobody."""
         inside = set(block.ops)
         made = {tensor for op in inside for tensor in self.form.ops[op].outputs}
         outside = [described for op, described in enumerate(self.form.ops) if op not in inside]
@@ -70,7 +70,7 @@ class PlanRows:
         return _joined(rows[0], columns[0]), _joined(rows[1], columns[1])
 
     def reads(self, index: int, made: Part) -> Iterator[tuple[int, Part]]:
-        """What an operator reads to make a part of its outputs."""
+        """Parts of tensors that an operator reads to make a part of its outputs."""
         for place, item in enumerate(self.form.ops[index].inputs):
             across = None if self.across is None else self.across.ops[index].inputs[place].map
             rows, width = max(self.form.rows[item.tensor], 1), self.width(item.tensor)

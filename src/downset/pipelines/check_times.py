@@ -110,7 +110,7 @@ def _paper_period_s(plan: Pipeline, rounds: Sequence[tuple[int, bool, float]]) -
 
 
 def _holds(plan: Pipeline, task: Task) -> set[Resource]:
-    """What a task occupies while it runs."""
+    """Resources that a task occupies while it runs."""
     network = plan.cluster.network
     if task.transfer is None:
         return {Resource("processor" if network.overlap else "device", task.device)}

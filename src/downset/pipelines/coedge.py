@@ -61,7 +61,7 @@ def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("
 
 
 def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
-    """No plan of `coedge` has a shorter period: each unit with the number of devices that computes it fastest."""
+    """A lower bound of the period of `coedge`: each unit with the number of devices that computes it fastest."""
     order = by_speed(cluster)
     return sum(
         min(_compute_s(problem, cluster, split) for split in _choices(problem, cluster, unit, order).values())

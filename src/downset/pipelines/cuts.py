@@ -60,7 +60,8 @@ def refined_cuts(problem: PieceProblem, chain: PieceChain | None = None, *, stat
 
 
 def thinned(problem: PieceProblem, chain: CutChain, most: int) -> CutChain:
-    """At most `most` cuts beside the strict ones: the work is divided equally, and each part keeps its cheapest cut."""
+    """Keep at most `most` cuts beside the strict ones: the work is divided equally, each part keeps its cheapest
+    cut."""
     form = problem.form
     work = [
         sum(form.ops[op].macs for v in bits(cut) for op in problem.vertices[v]) if not strict else -1
@@ -106,7 +107,7 @@ class _Carrying:
         )
 
     def change(self, cut: int, v: int) -> int:
-        """What adding a vertex to a cut adds to the carried bytes."""
+        """Bytes that adding a vertex to a cut adds to the carried ones."""
         larger, total = cut | 1 << v, 0
         for tensor in self._touched[v]:
             open_after = bool(self._readers[tensor] & ~larger)

@@ -60,7 +60,7 @@ def canonical(cluster: Cluster, apart: Sequence[int | None] = ()) -> Canonical:
 
 
 def _kind(device: Device) -> Device:
-    """What matters of a device to the cost of its work."""
+    """The device with only those properties that the cost of its work depends on."""
     return replace(device, name="", mac_per_s=device.speed, alpha=1.0, power_busy_w=None, power_idle_w=None)
 
 
@@ -87,9 +87,9 @@ def fastest_first(cluster: Cluster) -> Cluster:
 
 
 def rounded(form: Canonical, sets: int, *, faster: bool, like: Sequence[object] = ()) -> Canonical:
-    """At most so many multisets: neighbours in speed taken as alike, the most like first, all as fast as the fastest of
-    them (or as slow as the slowest), and links as the best pair (or the worst). Devices with another `like`, by place,
-    are never taken as alike: more multisets may then be left.
+    """Take neighbours in speed as alike until at most `sets` multisets are left, the most like first; all are as fast
+    as the fastest of them (or as slow as the slowest), and links as the best pair (or the worst). Devices with another
+    `like`, by place, are never taken as alike: more multisets may then be left.
 
     What is feasible on the slower devices is on the real ones, and what is not on the faster ones is not."""
     groups = [[place] for place in range(len(form.speed))]

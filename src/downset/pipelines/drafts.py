@@ -1,4 +1,4 @@
-"""What planners of pipelines return: who computes what, without the times that `paper_timing` derives from it."""
+"""Drafts: what each device computes, as planners of pipelines return it; `paper_timing` derives the times."""
 
 from __future__ import annotations
 
@@ -47,12 +47,11 @@ Drafted = tuple[StageDraft, ...]
 
 @dataclass(frozen=True, slots=True)
 class FrameTasks:
-    """What every frame needs, in an order in which one frame can do it. `rounds`: the tasks that the equations take
-    side by side, transfers or strips of one block. The frame appears at `entry`, its result stays at `exit`."""
+    """The tasks of every frame, in an order in which one frame can do them. The frame appears at `entry`, its
+    result stays at `exit`."""
 
     stages: tuple[PipelineStage, ...]
     tasks: tuple[Task, ...]
-    rounds: tuple[tuple[int, ...], ...]
     entry: int
     exit: int
 
@@ -77,11 +76,11 @@ class FoundPipeline:
     states: int = 0
     note: str = ""
     stopped: bool = False
-    """At a limit, before it had tried everything."""
+    """Whether the planner stopped at a limit, before it had tried everything."""
     judged: Judged | None = None
     """The stages as the planner had them priced, where it did."""
     space: str = ""
-    """Of which plans the bound and the proof speak, where the planner says."""
+    """The plans of which the bound and the proof speak, where the planner says."""
 
 
 def on_cuts(stages: Drafted, cuts: Sequence[int]) -> Drafted:

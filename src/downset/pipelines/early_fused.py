@@ -51,7 +51,7 @@ def early_fused(
 
 
 def least_compute_s(problem: SplitProblem, cluster: Cluster) -> float:
-    """No plan of `early_fused` has a shorter period: the first units on all devices, the rest on the fastest."""
+    """A lower bound of the period of `early_fused`: the first units on all devices, the rest on the fastest."""
     return min(_floor_s(problem, cluster, fused) for fused in range(1, problem.cuts + 1))
 
 

@@ -14,7 +14,8 @@ of name) from the top row down, each with any number of rows, none included; any
 one fused block (`load_search`). By the paper's equations it may be several (`exact_search`): on links without overlap
 the search is whole for them, elsewhere they are bounded and worked out as far as the bounds leave a plan. Other
 planners' plans of several blocks, of tiles with columns and of halo exchange are compared, and nothing of their kind is
-proven.
+proven. They are compared on fewer devices too, for a tenth of the time limit: a set of devices that is tried stays one
+when another device comes, so that this device never makes the plan worse.
 """
 
 from __future__ import annotations
@@ -22,34 +23,37 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
-from downset.methods import EngineName, Method, check_engine
-from downset.pipelines.accounting import Accounting, judged, latency_s, too_slow
-from downset.pipelines.baselines import INSIDE, MOMENT_S, OUTSIDE, QUICK, baselines
+from downset.methods import EngineName, check_engine
+from downset.pipelines.accounting import Accounting, too_slow
+from downset.pipelines.baselines import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, without_relays
 from downset.pipelines.coedge import coedge
-from downset.pipelines.device_order import canonical, sub_cluster
+from downset.pipelines.device_order import sub_cluster
 from downset.pipelines.direct.search import Limits, direct
-from downset.pipelines.drafts import Drafted, FoundPipeline, Judged, on_cuts, on_devices
-from downset.pipelines.early_fused import early_fused
-from downset.pipelines.exact_search import search
+from downset.pipelines.drafts import FoundPipeline, on_cuts, on_devices
+from downset.pipelines.exact_search import Searched, search
+from downset.pipelines.exhaustive import exhaustive
+from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_s
+from downset.pipelines.incumbents import Incumbents, PlanRequest
+from downset.pipelines.latency import least_latency, plans_by_latency
 from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.paper_timing import CommName
-from downset.pipelines.problem import SplitProblem, joined
-from downset.pipelines.single import single_draft
-from downset.pipelines.strips import balanced_rows, slowest_strip_s
+from downset.pipelines.problem import SplitProblem
 from downset.text import format_bytes
 
-__all__ = ["exact", "least_latency"]
+__all__ = ["exact"]
 
 _ONE_BLOCK = (
     "stages of consecutive units on devices apart, one fused block each, strips from the fastest device down, one "
     "leader a stage"
 )
-"""Of which plans by resources a bound speaks, and a proof."""
+"""The plans by resources of which a bound and a proof speak."""
+_SHARE = 0.1
+"""The part of the time limit that plans on fewer devices have."""
+_CLOSE = 1e-9
 
 
 def exact(
@@ -67,243 +71,160 @@ def exact(
 ) -> FoundPipeline:
     """The pipeline of least period within the latency limit, or the best found in `time_limit_s` with a bound.
 
-    `accounting`: how plans are priced (default: by `comm`, source and sink outside). `strict`: the cuts that the rivals
-    plan on, where they know no relays. Raises InfeasibleError, with the least
-    latency, where no plan is within the limit."""
+    `accounting`: how plans are priced (default: by `comm`, source and sink outside). `strict`: the cuts that baselines
+    plan on, where they know no relays. Raises InfeasibleError where it is proven that no plan is within the limits,
+    LimitReached where none was found, both with the least latency known."""
     check_engine(engine)
-    begin = time.monotonic()
-    accounting = accounting or Accounting(comm=comm)
-    if accounting.topology == "direct":
-        return _direct(
-            problem, cluster, accounting, max_latency_s=max_latency_s, time_limit_s=time_limit_s, engine=engine,
-            several_blocks=several_blocks, forbidden=forbidden, strict=strict,
-        )  # fmt: skip
-    comm, by_resources = accounting.comm, accounting.comm == "resources"
-    coarse, cuts = _without_relays(problem, strict)
-    everything = total_bound_s(problem, cluster)
-    best: tuple[float, Drafted] = (math.inf, ())
-    kept: Judged | None = None
-    outside = False
+    asked = PlanRequest(
+        problem, cluster, accounting or Accounting(comm=comm), max_latency_s, time_limit_s, engine, several_blocks,
+        forbidden, strict,
+    )  # fmt: skip
+    if asked.accounting.topology == "direct":
+        return _direct(asked)
+    return _by_resources(asked) if asked.accounting.comm == "resources" else _by_equations(asked)
 
-    def offer(drafts: Drafted, late_s: float = 0.0) -> bool:
-        """Whether it is the best so far. Its orders are searched until `late_s`, if that is behind the limit."""
-        nonlocal best, kept
-        deadline = max(late_s, begin + time_limit_s)
-        found = judged(
-            problem, cluster, drafts, accounting, below_s=best[0], deadline=deadline, max_latency_s=max_latency_s
-        )
-        if found is None or any(
-            not _allowed(forbidden, stage.blocks[0].start, stage.blocks[-1].stop, stage.devices)
-            for stage in found.frame.stages
-        ):
-            return False
-        if (max_latency_s is None or found.latency_s <= max_latency_s) and found.period_s < best[0]:
-            best, kept = (found.period_s, drafts), found
-            return True
-        return False
 
-    def rival(planner: Method, devices: Sequence[int]) -> None:
-        nonlocal outside
-        some = sub_cluster(cluster, devices)
-        if planner in OUTSIDE and not _by_kind(some) and OUTSIDE[planner](coarse, some) >= best[0]:
-            return
-        below = math.inf if by_resources else best[0]  # papers' own sums are above what resources can do
-        late_s = begin + max(time_limit_s, 1.0)
-        asked = {"comm": comm, "below_s": below, "deadline": late_s, "time_limit_s": MOMENT_S}
-        found = planner(coarse, some, **planner.taken(**asked))
-        if offer(on_devices(on_cuts(found.stages, cuts), devices)):
-            outside = planner in OUTSIDE
+def _by_resources(asked: PlanRequest) -> FoundPipeline:
+    """The plan by resources. The search by loads comes first: plans of a larger load are then not scheduled."""
+    best = Incumbents(asked)
+    searched = search_by_loads(
+        asked.problem, asked.cluster, asked.accounting, time_limit_s=asked.time_limit_s, engine=asked.engine,
+        forbidden=asked.forbidden,
+    )  # fmt: skip
+    bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
+    if searched.stages:  # a tree of transfers: its orders are found at once, however late it is
+        best.offer(searched.stages, late_s=time.monotonic() + max(asked.time_limit_s, 1.0))
+    best.ask(QUICK)
 
-    order = canonical(cluster).order
-    bound, finished, searched = slowest_unit_s(problem, cluster), True, None
-    if by_resources:  # first what is hard to better: plans of a larger load are then not scheduled
-        searched = search_by_loads(
-            problem, cluster, accounting, time_limit_s=time_limit_s, engine=engine, forbidden=forbidden
+    def met() -> bool:  # then all plans of the space are covered
+        return searched.finished and best.period_s <= bound * (1 + _CLOSE)
+
+    best.ask((*(() if met() else INSIDE), *OUTSIDE))
+    for drafts in plans_by_latency(asked, best.left_s) if asked.max_latency_s is not None and not met() else ():
+        best.offer(drafts)
+    for devices in best.sets_of_devices(_SHARE):
+        if not met():
+            _search_on(best, devices)
+            best.ask([planner for planner in INSIDE if planner.plan is not exhaustive], devices)
+        best.ask(EVERY_DEVICE, devices)
+    if not best.drafts:
+        return _none_found(asked, finished=searched.finished)
+    return _concluded(asked, best, searched, bound)
+
+
+def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
+    """An offer of the least load on fewer devices: under a limit on window or latency more may be slower."""
+    asked = best.asked
+    place = {device: k for k, device in enumerate(devices)}
+    ends = asked.accounting.source, asked.accounting.sink
+    source, sink = (None if end is None else place.get(end) for end in ends)
+    forbidden = frozenset((start, stop, place[one]) for start, stop, one in asked.forbidden if one in place)
+    found = search_by_loads(
+        asked.problem, sub_cluster(asked.cluster, devices), replace(asked.accounting, source=source, sink=sink),
+        incumbent_s=best.period_s, time_limit_s=best.left_s(), engine=asked.engine, forbidden=forbidden,
+    )  # fmt: skip
+    if found.stages:
+        best.offer(on_devices(found.stages, devices))
+
+
+def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: float) -> FoundPipeline:
+    """The plan by resources; one from outside of the space may be below the bound of the space."""
+    outside = best.period_s < bound * (1 - _CLOSE)
+    everything = total_bound_s(asked.problem, asked.cluster, comm="resources")
+    least = min(best.period_s, max(everything, 0.0 if outside else bound))
+    proven = not outside and bound >= best.period_s * (1 - _CLOSE)
+    note = ""
+    if outside and least < best.period_s and searched.finished:
+        note = (
+            "a plan of several blocks a stage, halo exchange or tiles is shorter than all plans of one fused block a "
+            "stage; of its kind nothing is proven"
         )
-        bound, finished = max(bound, searched.bound_s), searched.finished
-        if searched.stages:  # a tree of transfers: its orders are found at once, however late it is
-            offer(searched.stages, time.monotonic() + max(time_limit_s, 1.0))
-    for planner in QUICK:
-        rival(planner, order)
-    if searched is None or max_latency_s is not None:
-        limited = search(
-            problem,
-            cluster,
-            comm=comm,
-            max_latency_s=max_latency_s,
-            incumbent_s=math.inf if by_resources else best[0],
-            time_limit_s=time_limit_s,
-            engine=engine,
-            several_blocks=several_blocks,
-            forbidden=forbidden,
-        )
-        finished = finished and limited.finished
-        if searched is not None:
-            if limited.stages:
-                offer(limited.stages)
-        else:
-            searched, bound = limited, max(bound, limited.bound_s)
-            if searched.period_s < best[0]:
-                best, kept, outside = (searched.period_s, searched.stages), None, False
+    elif searched.rounded and not proven:
+        note = _ROUNDED
+    stopped = not proven and (best.late or not (searched.finished or searched.rounded))
+    return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged, _ONE_BLOCK)
+
+
+_ROUNDED = "many different devices: planned as if those of like speed were alike, and bounded likewise"
+
+
+def _by_equations(asked: PlanRequest) -> FoundPipeline:
+    best = Incumbents(asked)
+    best.ask(QUICK)
+    searched = search(
+        asked.problem, asked.cluster, comm="paper", max_latency_s=asked.max_latency_s, incumbent_s=best.period_s,
+        time_limit_s=asked.time_limit_s, engine=asked.engine, several_blocks=asked.several_blocks,
+        forbidden=asked.forbidden,
+    )  # fmt: skip
+    bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
+    if searched.period_s < best.period_s:
+        best.take(searched.period_s, searched.stages, None)
     # What a search that is whole has covered need not be planned; of the others only what could be shorter.
-    covered = finished and not cluster.network.links and max_latency_s is None
-    if by_resources:
-        covered = covered and best[0] <= bound * (1 + 1e-9)
-    late = False
-    for planner in (*(() if covered else INSIDE), *OUTSIDE):
-        # Tiles are one for each device: of a slow one more may be too many.
-        for count in range(1, len(order) + 1) if planner.plan is early_fused else (len(order),):
-            try:
-                rival(planner, order[:count])
-            except LimitReached:
-                late = True
-    if not best[1]:
-        if max_latency_s is None and finished:
-            needed = format_bytes(least_weights(problem, len(cluster.devices)))
-            raise InfeasibleError(
-                "no pipeline fits the devices' memory: in every split some device holds more weights and activations "
-                f"than it has; weights alone need {needed} bytes on one of them"
-            )
-        if not finished:
-            wanted = "" if max_latency_s is None else f" of latency {max_latency_s:g} s or less"
-            raise LimitReached(f"no pipeline{wanted} found in {time_limit_s:g} s; allow more time")
-        known_s = max(time_limit_s, 1.0)
-        least, plan = least_latency(
-            problem, cluster, accounting=accounting, engine=engine, time_limit_s=known_s, strict=strict
+    covered = searched.finished and not asked.cluster.network.links and asked.max_latency_s is None
+    best.ask((*(() if covered else INSIDE), *OUTSIDE))
+    for devices in best.sets_of_devices(_SHARE):
+        best.ask(EVERY_DEVICE, devices)
+    if not best.drafts:
+        return _none_found(asked, finished=searched.finished)
+    everything = total_bound_s(asked.problem, asked.cluster, comm="paper")
+    least = min(best.period_s, max(everything, 0.0 if best.outside else bound))
+    proven = not best.outside and bound >= best.period_s * (1 - _CLOSE)
+    note = ""
+    if best.outside and least < best.period_s and searched.finished:
+        note = (
+            "a plan of halo exchange or tiles is shorter than all plans of the space searched; of its kind nothing is "
+            "proven"
         )
-        if not forbidden and max_latency_s is not None and least <= max_latency_s:
-            return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
-        assert max_latency_s is not None
-        raise too_slow(problem, cluster, accounting, max_latency_s, least, proven=True)
-    value, note = best[0], ""
-    if by_resources:  # a plan from outside the space may be below the bound of the space
-        outside = value < bound * (1 - 1e-9)
-    bound = min(value, max(everything, 0.0 if outside else bound))
-    proven = not outside and bound >= value * (1 - 1e-9)
-    if outside and bound < value and finished:
-        shorter = "several blocks a stage, halo exchange or tiles" if by_resources else "halo exchange or tiles"
-        note = f"a plan of {shorter} is shorter than all plans of the space searched; of its kind nothing is proven"
-    elif finished and not proven and not by_resources:
+    elif searched.finished and not proven:
         note = "stages of several blocks are worked out only in part on such a network; the bound holds for them"
     elif searched.rounded and not proven:
-        note = "many different devices: planned as if those of like speed were alike, and bounded likewise"
-    stopped = not proven and (late or not (finished or searched.rounded))
-    space = _ONE_BLOCK if by_resources else ""
-    return FoundPipeline(best[1], bound, proven, searched.states, note, stopped, kept, space)
+        note = _ROUNDED
+    stopped = not proven and (best.late or not (searched.finished or searched.rounded))
+    return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged)
 
 
-def _direct(
-    problem: SplitProblem, cluster: Cluster, accounting: Accounting, *, max_latency_s: float | None,
-    time_limit_s: float, engine: EngineName, several_blocks: bool, forbidden: frozenset[tuple[int, int, int]],
-    strict: tuple[int, ...] | None,
-) -> FoundPipeline:  # fmt: skip
-    """Stages handed over directly, or the best plan with leaders where none is better. With leaders first; what they
-    leave of the time is spent on direct hand-over."""
-    deadline = time.monotonic() + time_limit_s
+def _none_found(asked: PlanRequest, *, finished: bool) -> FoundPipeline:
+    """The plan of least latency, if that is within the limit. Raises InfeasibleError or LimitReached if not."""
+    if asked.max_latency_s is None and finished:
+        needed = format_bytes(least_weights(asked.problem, len(asked.cluster.devices)))
+        raise InfeasibleError(
+            "no pipeline fits the devices' memory: in every split some device holds more weights and activations "
+            f"than it has; weights alone need {needed} bytes on one of them"
+        )
+    if not finished or asked.max_latency_s is None:
+        wanted = "" if asked.max_latency_s is None else f" of latency {asked.max_latency_s:g} s or less"
+        raise LimitReached(f"no pipeline{wanted} found in {asked.time_limit_s:g} s; allow more time")
+    least, plan = least_latency(replace(asked, time_limit_s=max(asked.time_limit_s, 1.0)))
+    if not asked.forbidden and least <= asked.max_latency_s:
+        everything = total_bound_s(asked.problem, asked.cluster, comm=asked.accounting.comm)
+        return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
+    raise too_slow(asked.problem, asked.cluster, asked.accounting, asked.max_latency_s, least)
+
+
+def _direct(asked: PlanRequest) -> FoundPipeline:
+    """Stages handed over directly, or the best plan with leaders where none is better. Plans with leaders are searched
+    first; direct hand-over has what they leave of the time."""
+    deadline = time.monotonic() + asked.time_limit_s
+    problem, cluster = asked.problem, asked.cluster
     led, refused = None, None
     try:
-        led = exact(
-            problem, cluster, accounting=replace(accounting, topology="leader"), max_latency_s=max_latency_s,
-            time_limit_s=time_limit_s, engine=engine, several_blocks=several_blocks, forbidden=forbidden,
-            strict=strict,
-        )  # fmt: skip
+        led = _by_resources(replace(asked, accounting=replace(asked.accounting, topology="leader")))
     except (InfeasibleError, LimitReached) as error:
         refused = error
-    limits = Limits(deadline, math.inf if max_latency_s is None else max_latency_s, forbidden)
+    latency_s = math.inf if asked.max_latency_s is None else asked.max_latency_s
+    limits = Limits(deadline, latency_s, asked.forbidden)
     known = [led.stages] if led is not None else []
     if not limits.late():
-        coarse, cuts = _without_relays(problem, strict)
+        coarse, cuts = without_relays(problem, asked.strict)
         known += [
             on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK
         ]
         with contextlib.suppress(LimitReached):
             known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
     best = direct(
-        problem, cluster, accounting, limits, total_bound_s=total_bound_s(problem, cluster), known=known, incumbent=led
-    )
+        problem, cluster, asked.accounting, limits,
+        total_bound_s=total_bound_s(problem, cluster, comm="resources"), known=known, incumbent=led,
+    )  # fmt: skip
     if best is not None:
         return best
-    raise LimitReached(f"no pipeline found in {time_limit_s:g} s with direct hand-over; with leaders: {refused}")
-
-
-def least_weights(problem: SplitProblem, devices: int) -> int:
-    """The least that the device with most weights must hold, in any division of the chain into stages."""
-    best = [0] + [1 << 62] * problem.cuts
-    for _ in range(devices):
-        best = [
-            min(
-                best[stop],
-                *(max(best[start], problem.weight_bytes(start, stop)) for start in range(stop)),
-            )
-            if stop
-            else 0
-            for stop in range(problem.cuts + 1)
-        ]
-    return best[problem.cuts]
-
-
-def _allowed(forbidden: frozenset[tuple[int, int, int]], start: int, stop: int, devices: Sequence[int]) -> bool:
-    return not any((start, stop, device) in forbidden for device in devices)
-
-
-def total_bound_s(problem: SplitProblem, cluster: Cluster) -> float:
-    """No pipeline is faster than all MACs at the speed of all devices together."""
-    return problem.least_macs_before()[-1] / sum(device.peak_speed for device in cluster.devices)
-
-
-def _by_kind(cluster: Cluster) -> bool:
-    """Whether a device computes some kinds of operators faster or slower than others."""
-    return any(device.alpha_of for device in cluster.devices)
-
-
-def rival_plans(
-    problem: SplitProblem, cluster: Cluster, *, comm: CommName, strict: tuple[int, ...] | None
-) -> Iterator[Drafted]:
-    """What the other planners make of the problem, and every device by itself."""
-    coarse, cuts = _without_relays(problem, strict)
-    yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
-    for _, found in baselines(coarse, cluster, comm=comm):
-        yield on_cuts(found.stages, cuts)
-
-
-def _without_relays(problem: SplitProblem, strict: tuple[int, ...] | None) -> tuple[SplitProblem, tuple[int, ...]]:
-    """The chain that rivals plan on, and its cuts in the whole one."""
-    if strict is None:
-        return problem, tuple(range(problem.cuts + 1))
-    return joined(problem, strict), strict
-
-
-def slowest_unit_s(problem: SplitProblem, cluster: Cluster) -> float:
-    """No pipeline of strips is faster than all devices together compute a single unit: in any block that it is part of
-    its strips cover it. (Left out are units of which a stride passes rows over, and those that make several tensors: a
-    block may divide these differently.)"""
-    speeds = sorted((device.peak_speed for device in cluster.devices), reverse=True)
-    slowest = 0.0
-    macs, least = problem.macs_before(), problem.least_macs_before()
-    for unit in range(problem.cuts):
-        whole = macs[unit + 1] - macs[unit] == least[unit + 1] - least[unit]
-        if whole and len(problem.sinks(unit, unit + 1)) == 1:
-            segment = problem.segment(unit, unit + 1)
-            bounds = balanced_rows(segment, speeds)
-            slowest = max(slowest, slowest_strip_s(segment, speeds, bounds))
-    return slowest * (1 - 1e-10)
-
-
-def least_latency(
-    problem: SplitProblem, cluster: Cluster, *, accounting: Accounting, engine: EngineName = "native",
-    time_limit_s: float = 30.0, strict: tuple[int, ...] | None = None,
-) -> tuple[float, Drafted]:  # fmt: skip
-    """The least latency of any pipeline of the space or a rival (or what is known in the time), and its stages.
-    `strict`: the cuts that the rivals plan on, as for `exact`."""
-
-    def timed(plan: Drafted) -> tuple[float, Drafted]:
-        return latency_s(problem, cluster, plan, accounting), plan
-
-    comm = accounting.comm
-    best = min(
-        (timed(plan) for plan in rival_plans(problem, cluster, comm=comm, strict=strict)), key=lambda item: item[0]
-    )
-    drafts = search(
-        problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=time_limit_s, engine=engine, least_latency=True
-    ).stages
-    return min([best, *([timed(drafts)] if drafts else [])], key=lambda item: item[0])
+    raise LimitReached(f"no pipeline found in {asked.time_limit_s:g} s with direct hand-over; with leaders: {refused}")

@@ -111,7 +111,7 @@ def search(
 
 
 def all_banned(form: Canonical, banned: frozenset[tuple[int, int, int]]) -> frozenset[tuple[int, int, int]]:
-    """What none of the devices taken as alike may run."""
+    """Segments that none of the devices taken as alike may run."""
     alike = {kind: [k for k, other in enumerate(form.type) if other == kind] for kind in form.type}
     return frozenset(
         (start, stop, place)

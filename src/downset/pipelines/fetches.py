@@ -46,7 +46,7 @@ def frame_tasks(
         listing.fetch({exit_: _crossing(problem, problem.cuts)})
     elif exit_ != sender:
         listing.send([(sender, exit_, _crossing(problem, problem.cuts))])
-    return FrameTasks(tuple(stages), tuple(listing.tasks), tuple(listing.rounds), entry, exit_)
+    return FrameTasks(tuple(stages), tuple(listing.tasks), entry, exit_)
 
 
 def _end(draft: StageDraft, chosen: int) -> int:
@@ -84,7 +84,6 @@ class _Listing:
     def __init__(self, problem: SplitProblem, cluster: Cluster, known: KnownBlocks, *, paper: bool) -> None:
         self.problem, self.cluster, self.known, self.paper = problem, cluster, known, paper
         self.tasks: list[Task] = []
-        self.rounds: list[tuple[int, ...]] = []
         self.shares: dict[int, list[_Share]] = {}
         self.load_s = [0.0] * len(cluster.devices)
         self.place = (0, 0)
@@ -189,7 +188,6 @@ class _Listing:
         for number, (strip, waits) in enumerate(zip(strips, after, strict=True)):
             self.tasks.append(Task(*self.place, strip.device, strip=number, after=waits))
             self.load_s[strip.device] += compute_s(self.cluster.devices[strip.device], strip)
-        self.rounds.append(tuple(range(first, len(self.tasks))))
         return list(range(first, len(self.tasks)))
 
     def fetch(self, wanted: dict[int, list[Rows]], *, kept: bool = True) -> dict[int, tuple[int, ...]]:
@@ -217,7 +215,6 @@ class _Listing:
             if rows:
                 joined.setdefault((source, target), []).extend(rows)
         sent: dict[tuple[int, int], tuple[int, ...]] = {}
-        first = len(self.tasks)
         for (source, target), rows in joined.items():
             nbytes = sum(nbytes_of(self.problem, part) for part in rows)
             transfer = Transfer(source, target, tuple(rows), nbytes)
@@ -229,8 +226,6 @@ class _Listing:
             self.tasks.append(task)
         for ends, rows in joined.items() if kept else ():
             self.hold(ends[1], rows, *sent[ends])
-        if joined:
-            self.rounds.append(tuple(range(first, len(self.tasks))))
         return sent
 
     def holding(self, device: int, wanted: Sequence[Rows]) -> tuple[int, ...]:

@@ -75,7 +75,7 @@ def check_floors(
 def _advice(
     problem: SplitProblem, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
 ) -> str:
-    """What memory would do, as far as it is known: with source and sink outside."""
+    """Advice on how much memory would be enough, as far as it is known: with source and sink outside."""
     if graph is None or (accounting.source, accounting.sink) != (None, None):
         return ""
     overhead = max(device.runtime_bytes for device in cluster.devices)
@@ -97,8 +97,8 @@ def _room_bytes(cluster: Cluster, device: int) -> float:
 
 
 def weights_floor(problem: SplitProblem, devices: int) -> int:
-    """No plan has less weights on the device that holds most: a unit's are together, and all are somewhere. (Stages of
-    several blocks may leave a device out of some of them, so that what it holds need not be consecutive.)"""
+    """A lower bound of the weights on the device that holds most: a unit's are together, and all are somewhere. (Stages
+    of several blocks may leave a device out of some of them, so that what it holds need not be consecutive.)"""
     largest = max(problem.weight_bytes(unit, unit + 1) for unit in range(problem.cuts))
     return max(largest, -(-problem.weight_bytes(0, problem.cuts) // devices))
 
@@ -215,7 +215,7 @@ def _plan_stages(
     count: MemoryCount, path: Path, costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
     known: dict[tuple[int, int, int], int],
 ) -> tuple[int, ...]:  # fmt: skip
-    """What the stages of a path hold where one frame is inside at once, into `known` and `costs`. A source and a sink
+    """Enter the memory of a path's stages with one frame inside at once into `known` and `costs`. A source and a sink
     are devices of their own here."""
     first, drafts, asked = 0, [], count.accounting
     for stage in path:

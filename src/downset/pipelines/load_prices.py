@@ -1,4 +1,4 @@
-"""What strips cost each class of devices: tables of MACs, bytes and work, for the search by loads.
+"""Prices of strips on each class of devices: tables of MACs, bytes and work, for the search by loads.
 
 Names: class → devices for which an operator's MACs and a moved byte weigh the same; work → MACs of kinds without an
 alpha of their own, and what takes as long, so that a device of the class does `speed` of it a second.
@@ -42,7 +42,7 @@ class StripTables:
     segments: Mapping[tuple[int, int], Tables]
 
     def cost(self, start: int, stop: int, quantity: int, lo: int, hi: int) -> float:
-        """Of the strip [lo, hi); nothing for an empty one."""
+        """The cost of the strip [lo, hi); 0 of an empty one."""
         upper, lower, final = self.segments[start, stop][quantity]
         if hi <= lo:
             return 0.0

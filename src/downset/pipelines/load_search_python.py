@@ -174,8 +174,8 @@ class _Search:
         return nbytes * self.asked.per_byte[source][target] + self.asked.latency[source][target]
 
     def ends(self, start: int, stop: int, device: int, leader: int) -> tuple[float, float]:
-        """What a device sends and receives as the source or the sink, or as the leader beside it. Of stages that are
-        neither the first nor the last at least so much: who leads there is not known."""
+        """Seconds that a device sends and receives as the source or the sink, or as the leader beside it. In stages
+        that are neither the first nor the last these are lower bounds: who leads there is not known."""
         asked, sends, receives = self.asked, 0.0, 0.0
         others = [other for other in range(len(asked.devices)) if other != device]
         opens, closes, leads = start == 0, stop == self.cuts, device == leader

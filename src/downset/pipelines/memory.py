@@ -1,4 +1,4 @@
-"""What a device must hold: weights, each once, its runtime, and an arena of buffers.
+"""The memory that a device needs: weights, each once, its runtime, and an arena of buffers.
 
 The arena's buffers are those of the plan's tasks (buffers.py); what a strip holds inside is by our own order and arena.
 Under `paper`, which has no schedule, it is that of the strip that needs most, its inputs and outputs included.
@@ -104,7 +104,7 @@ class MemoryCount:
         )
 
     def _by_strips(self, stages: Sequence[PipelineStage]) -> tuple[DeviceMemory, ...]:
-        """Without a schedule: the strip that needs most."""
+        """The memory of each device without a schedule: that of the strip that needs most."""
         weights = self._weights_bytes(stages)
         arenas = {device: 0 for stage in stages for device in stage.devices}
         for _, block, strip in _strips(stages) if self.graph is not None else ():

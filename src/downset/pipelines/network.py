@@ -1,4 +1,4 @@
-"""From a graph to the chain of cuts that planners of pipelines see."""
+"""Turn a graph into the chain of cuts that planners of pipelines see."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, o
 
 
 def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
-    """What the strips of a halo block read that the block does not make."""
+    """Rows that the strips of a halo block read and the block does not make."""
     made = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
     return [
         (tile.device, tensor, low, high)
@@ -200,7 +200,7 @@ def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
 
 
 def _fetches(problem: SplitProblem, reads: Reads, leader: int, owners: Owners) -> tuple[TimedTransfer, ...]:
-    """What each device lacks of what it reads, from whoever holds it."""
+    """Transfers of the rows that each device reads and does not have, from a device that holds them."""
     moved: dict[tuple[int, int], int] = {}
     for device, tensor, low, high in reads:
         row_bytes = problem.tensors[tensor].row_bytes

@@ -1,4 +1,4 @@
-"""From a graph and a cluster to a verified pipeline plan. A method is a name from a dict, or a callable."""
+"""Plan a verified pipeline of a graph on a cluster. A method is a name from a dict, or a callable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from downset.pipelines.accounting import TopologyName, accounting_of
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import FoundPipeline, Judged
-from downset.pipelines.exact import total_bound_s
+from downset.pipelines.floors import total_bound_s
 from downset.pipelines.least_memory import check_floors
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import CommName
@@ -27,7 +27,7 @@ __all__ = ["plan_pipeline"]
 
 Planner = Callable[..., FoundPipeline]
 _SPACE = "stages of consecutive units on devices apart, fused strips from the fastest device down, one leader a stage"
-"""Of which plans a bound speaks, and a proof."""
+"""The plans of which a bound and a proof speak."""
 
 
 def plan_pipeline(
@@ -77,7 +77,8 @@ def plan_pipeline(
     seconds = time.perf_counter() - begin
     stopped = [f"stopped at the limit of {time_limit_s:g} s"] if found.stopped else []
     verify_stages_cover(problem, priced.frame.stages)
-    evidence = _evidence(problem, cluster, found, name, priced, seconds)
+    floor = min(priced.period_s, total_bound_s(problem, cluster, comm=accounting.comm))
+    evidence = _evidence(found, name, priced, floor, seconds)
     note = "; ".join([*notes, *stopped, *([found.note] if found.note else [])])
     names = [device.name for device in cluster.devices]
     return Pipeline(
@@ -95,17 +96,16 @@ def plan_pipeline(
         period_s=priced.period_s,
         latency_s=priced.latency_s,
         evidence=evidence,
-        space=found.space or _SPACE,
+        floor_s=floor,
+        space=(found.space or _SPACE) if evidence.bound > floor else "all pipelines",
         note=note,
         stopped=found.stopped and not evidence.proven,
     )
 
 
-def _evidence(
-    problem: SplitProblem, cluster: Cluster, found: FoundPipeline, name: str, priced: Judged, seconds: float
-) -> Evidence:
+def _evidence(found: FoundPipeline, name: str, priced: Judged, floor_s: float, seconds: float) -> Evidence:
     period = priced.period_s
-    bound = min(period, max(total_bound_s(problem, cluster), found.bound_s))
+    bound = min(period, max(floor_s, found.bound_s))
     proven = found.proven or bound >= period * (1 - 1e-12)
     return Evidence(name, period, period if proven else bound, proven, found.states, seconds)
 

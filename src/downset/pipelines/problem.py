@@ -1,4 +1,5 @@
-"""What planners of pipelines see: a network as a chain of cuts, and the price of any strip between two of them.
+"""The problem that planners of pipelines solve: a network as a chain of cuts, and the price of any strip between two of
+them.
 
 A unit is a set of operators computed together; cut c lies behind unit c - 1, so that units [i, j) lie between cuts i
 and j.
@@ -44,9 +45,10 @@ class SplitProblem:
     source_ops: tuple[tuple[int, ...], ...] = ()
     """By operator of `ops`: the graph's operators that it stands for; empty: itself."""
     axis: int = 0
-    """What rows are: 0, the graph's rows, or its length; 1, its columns."""
+    """The axis that rows lie along: 0, the graph's rows, or its length; 1, its columns."""
     _segments: dict[tuple[int, int], Segment] = field(default_factory=dict, compare=False, repr=False)
-    _facts: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
+    facts: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
+    """Figures of it by name, worked out once."""
     _needs: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(default_factory=dict, compare=False, repr=False)
     _crossing: dict[int, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _covered: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
@@ -65,19 +67,19 @@ class SplitProblem:
 
     def macs_before(self) -> tuple[int, ...]:
         """By cut: the MACs needed before it."""
-        if "macs" not in self._facts:
+        if "macs" not in self.facts:
             totals = [0]
             for unit in self.units:
                 needed = (self.ops[op].macs_per_row * self.tensors[self.ops[op].outputs[0]].rows for op in unit)
                 totals.append(totals[-1] + sum(needed))
-            self._facts["macs"] = tuple(totals)
-        return self._facts["macs"]
+            self.facts["macs"] = tuple(totals)
+        return self.facts["macs"]
 
     def least_macs_before(self) -> tuple[int, ...]:
         """By cut: MACs before it that no plan can leave out, those of rows and columns that somebody reads. Fewer than
         `macs_before` where a stride passes some over: strips, too, may pass them over. What a plan computes above this
         is redundant, for every method."""
-        if "least" not in self._facts:
+        if "least" not in self.facts:
             rows = _read_rows(self)
             columns = None if self.across is None else _read_rows(self.across)
             totals = [0]
@@ -89,16 +91,16 @@ class SplitProblem:
                         needed = needed * columns[op] // self.across.tensors[self.across.ops[op].outputs[0]].rows
                     least += needed
                 totals.append(totals[-1] + least)
-            self._facts["least"] = tuple(totals)
-        return self._facts["least"]
+            self.facts["least"] = tuple(totals)
+        return self.facts["least"]
 
     def cut_bytes(self) -> tuple[int, ...]:
         """By cut: the bytes of all tensors that cross it; at the ends those of the network's inputs and outputs."""
-        if "bytes" not in self._facts:
-            self._facts["bytes"] = tuple(
+        if "bytes" not in self.facts:
+            self.facts["bytes"] = tuple(
                 sum(self.tensors[tensor].nbytes for tensor in self.crossing(cut)) for cut in range(self.cuts + 1)
             )
-        return self._facts["bytes"]
+        return self.facts["bytes"]
 
     def crossing(self, cut: int) -> tuple[int, ...]:
         """Tensors made before a cut (or given) and read after it, or kept."""

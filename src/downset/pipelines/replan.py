@@ -1,4 +1,4 @@
-"""A pipeline planned anew on the devices that are left."""
+"""A pipeline planned anew: on the devices that are left, or at other speeds of its cluster's devices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["replan"]
 
 
 def replan(graph: Graph, plan: Pipeline, lost: Collection[int], *, time_limit_s: float = 10.0) -> Pipeline:
-    """The plan of a graph by the same method and model of time, without the lost devices.
+    """The plan of a graph by the same method and model of time on the plan's cluster, without the lost devices.
 
     A method that has no name here is replaced by exact. Raises UsageError where no device is left or the source or the
-    sink is lost, and what planning raises, with the names of the lost devices."""
+    sink is lost, and what planning raises, with the names of the lost devices where there are any."""
     devices = plan.cluster.devices
     names = [devices[device].name for device in sorted(set(lost))]
     left = [device for device in range(len(devices)) if device not in lost]
@@ -34,7 +34,7 @@ def replan(graph: Graph, plan: Pipeline, lost: Collection[int], *, time_limit_s:
             source=_named(plan.source), sink=_named(plan.sink), time_limit_s=time_limit_s,
         )  # fmt: skip
     except DownsetError as error:
-        raise type(error)(f"without {', '.join(names)}: {error}") from None
+        raise type(error)(f"without {', '.join(names)}: {error}" if names else str(error)) from None
 
 
 def _named(end: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What a strip of a block needs, computes, reads and makes."""
+"""Quantities of a strip of a block: rows read and made, MACs, bytes."""
 
 from __future__ import annotations
 
@@ -52,13 +52,14 @@ def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
 
 
 def given_rows(problem: SplitProblem, split: Split, tile: Tile) -> tuple[Rows, ...]:
-    """What a strip reads that its block does not make; nothing without bytes."""
+    """Rows that a strip reads and its block does not make; none without bytes."""
     made = {tensor for op in _ops(problem, split) for tensor in problem.ops[op].outputs}
     return tuple(rows for rows in _held(problem, split, tile) if rows.tensor not in made)
 
 
 def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -> tuple[Rows, ...]:
-    """What a strip makes for others: its own rows of the block's sinks, with `halos` all rows of them that it makes."""
+    """Rows that a strip makes for others: its own rows of the block's sinks, with `halos` all rows of them that it
+    makes."""
     sinks = problem.sinks(split.start, split.stop)
     if halos:
         return tuple(rows for rows in _held(problem, split, tile) if rows.tensor in sinks)
@@ -99,7 +100,7 @@ def _ops(problem: SplitProblem, split: Split) -> list[int]:
 
 
 def _tile_quantities(problem: SplitProblem, split: Split, tile: Tile) -> tuple[int, int, int, int]:
-    """As `quantities`, of a tile: rows and columns need their halos independently."""
+    """`quantities` of a tile: rows and columns need their halos independently."""
     held = {rows.tensor: rows for rows in _held(problem, split, tile)}
     macs = sum(_tile_macs(problem, held, op) for op in _ops(problem, split))
     moved_bytes = sum(_tile_moved_bytes(problem, held, op) for op in _ops(problem, split))
@@ -120,7 +121,7 @@ def _tile_macs(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
 
 
 def _tile_moved_bytes(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
-    """What an operator without MACs reads and writes for a tile."""
+    """Bytes that an operator without MACs reads and writes for a tile."""
     described, made = problem.ops[op], held.get(problem.ops[op].outputs[0])
     if described.macs_per_row or made is None or made.columns is None:
         return 0

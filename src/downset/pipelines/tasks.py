@@ -1,4 +1,4 @@
-"""What a frame's tasks hold for how long: resources and seconds.
+"""Resources that a frame's tasks occupy, and for how many seconds.
 
 A computation takes alpha · MACs / mac_per_s, by kind where a device says so, and the bytes that operators without MACs
 move at their rate. A transfer takes the latency of a message and its bytes at the pair's rate, and occupies both ends

@@ -18,8 +18,10 @@ from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.graph.core import Graph
 from downset.methods import Chosen, EngineName
 from downset.pipelines.accounting import Accounting, judged, too_slow
+from downset.pipelines.baselines import baseline_plans
 from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
-from downset.pipelines.exact import least_latency, rival_plans
+from downset.pipelines.incumbents import PlanRequest
+from downset.pipelines.latency import least_latency
 from downset.pipelines.least_memory import lean_pipeline
 from downset.pipelines.memory import Counted, MemoryCount
 from downset.pipelines.problem import SplitProblem
@@ -31,7 +33,7 @@ __all__ = ["PlanSearch"]
 _TRIES = 40
 """How often a plan that breaks a memory limit is searched again with its stages forbidden."""
 _LAST_S = 1.0
-"""At least so long orders of a plan are searched, and other plans where nothing fits, when the time is up."""
+"""Least seconds for orders of a plan, and for other plans where nothing fits, also when the time is up."""
 Forbidden = set[tuple[int, int, int]]
 
 
@@ -56,7 +58,7 @@ class PlanSearch:
         self.count = MemoryCount(self.problem, self.graph, self.cluster, self.accounting, self.deadline)
 
     def best(self) -> tuple[FoundPipeline, Counted]:
-        """What the method found and the plan that fits. Raises InfeasibleError, LimitReached."""
+        """The method's result and the plan that fits. Raises InfeasibleError, LimitReached."""
         can, first = self.planner.method, None
         forbidden = _too_heavy(self.problem, self.cluster)
         for attempt in range(_TRIES):
@@ -136,7 +138,7 @@ class PlanSearch:
         self.deadline = self.count.deadline = max(self.deadline, time.monotonic() + _LAST_S)
         missed = replace(first, proven=False, judged=None, note="faster plans that were found do not fit")
         if self.planner.method.proves and self.graph is not None:
-            self._try_all(rival_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
+            self._try_all(baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
             if self.fits is None:
                 self._lean()
         if self.fits is None:
@@ -144,7 +146,7 @@ class PlanSearch:
         return missed, self.fits
 
     def _try_all(self, plans: Iterator[Drafted]) -> None:
-        """Of these plans the fastest that fits, if it is faster than the one so far."""
+        """Keep the fastest of these plans that fits, if it is faster than the one so far."""
         for drafts in plans:
             below = math.inf if self.fits is None else self.fits.judged.period_s
             other = judged(
@@ -176,10 +178,7 @@ class PlanSearch:
         if not heavy and isinstance(error, InfeasibleError):
             raise error
         if self.max_latency_s is not None:
-            least, drafts = least_latency(
-                self.problem, self.cluster, accounting=self.accounting, time_limit_s=max(self.time_limit_s, 1.0),
-                strict=self.strict,
-            )  # fmt: skip
+            least, drafts = self._least_latency()
             if least > self.max_latency_s:
                 raise error
             counted = self.count.counted(self._judged(drafts))
@@ -189,7 +188,7 @@ class PlanSearch:
                 return FoundPipeline(drafts, 0.0, note=note), counted
         if self.graph is None or not heavy:
             raise LimitReached(str(error)) if heavy else error
-        self._try_all(rival_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
+        self._try_all(baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
         note = "planned by other methods: the search found none that fits"
         if self.fits is None:
             self._lean()
@@ -197,17 +196,22 @@ class PlanSearch:
         assert self.fits is not None
         return FoundPipeline((), 0.0, note=note), self.fits
 
+    def _least_latency(self) -> tuple[float, Drafted]:
+        return least_latency(
+            PlanRequest(
+                self.problem, self.cluster, self.accounting, time_limit_s=max(self.time_limit_s, 1.0),
+                strict=self.strict,
+            )
+        )  # fmt: skip
+
     def _too_large(self, found: FoundPipeline) -> DownsetError:
         counted = self.count.counted(found.judged or self._judged(found.stages))
         broken = counted.broken(self.cluster)
         if not broken:
             assert self.max_latency_s is not None
-            least = least_latency(self.problem, self.cluster, accounting=self.accounting, strict=self.strict)[0]
+            least = self._least_latency()[0]
             said = f"{self.planner.name}'s pipeline has a latency of {counted.judged.latency_s:.6g} s; "
-            return too_slow(
-                self.problem, self.cluster, self.accounting, self.max_latency_s, least,
-                proven=least > self.max_latency_s, said=said,
-            )  # fmt: skip
+            return too_slow(self.problem, self.cluster, self.accounting, self.max_latency_s, least, said=said)
         held, described = broken[0], self.cluster.devices[broken[0].device]
         return LimitReached(
             f"{self.planner.name}: device {described.name!r} would need {format_bytes(held.total_bytes)} bytes, more "

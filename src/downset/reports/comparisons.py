@@ -8,7 +8,7 @@ __all__ = ["comparison_lines", "difference"]
 
 
 def comparison_lines(found: Comparison) -> list[str]:
-    """What is proven, a line; what runs showed, a line; and what they cannot show."""
+    """A line on the proof, a line on the runs, and a line on what runs cannot show."""
     lines = [] if found.proof is None else [_proof(found.proof)]
     if found.equal is None:
         return [*lines, found.note]

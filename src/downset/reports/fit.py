@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from downset.fronts import FrontRow
 from downset.reports.comparisons import comparison_lines
+from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
 from downset.results import Fit
 from downset.sessions import SessionSettings, SessionTaken
-from downset.text import format_bytes
+from downset.text import format_bytes, shortened
 
-__all__ = ["fit_lines", "session_cells"]
+__all__ = ["fit_lines", "front_cells", "gain_line", "session_cells", "stopped_by"]
 
 
 def session_cells(row: SessionTaken) -> tuple[str, ...]:
@@ -24,18 +26,45 @@ def session_cells(row: SessionTaken) -> tuple[str, ...]:
     )
 
 
+def stopped_by(result: Fit) -> str:
+    """The limit that ended the search before its end; "" where none did, or what is shipped is proven all the same."""
+    found = result.together
+    return "" if result.arena.proven else found.order.evidence.stopped_by or found.arena.evidence.stopped_by
+
+
+def front_cells(row: FrontRow) -> tuple[str, ...]:
+    """A plan in words: segments, bytes planned and measured, arithmetic, operators, file, milliseconds."""
+
+    def taken(part: str) -> str:
+        return format_bytes(row.measured[part]) if part in row.measured else ""
+
+    return (
+        str(len(row.segments)),
+        format_bytes(row.arena_bytes),
+        taken("head_bytes"),
+        taken("tail_bytes"),
+        taken("total_bytes"),
+        f"{row.extra_share:.1%}",
+        str(row.operators),
+        format_bytes(row.file_bytes),
+        *("?" if seconds is None else f"{1000 * seconds:.2f}" for seconds in (row.before_s, row.after_s)),
+    )
+
+
 def fit_lines(result: Fit) -> list[str]:
-    """What `fit` found in words, a line each: the verdict, the peak's cause, rewrites, traffic, outputs, next step."""
-    lines = [_verdict(result)]
+    """The result of `fit` in words, a line each: the verdict, the peak's cause, rewrites, traffic, outputs, next
+    step."""
+    lines = [*_fits(result), gain_line(result)]
+    if limit := stopped_by(result):
+        lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
     graph, order = result.graph, result.together.order
     steps = order.steps if result.ships_plan else range(len(graph.ops))
     cause = peak_cause(graph, steps, result.target)
     if cause is not None:
         op = graph.ops[cause.operator]
-        lines.append(
-            f"peak at step {cause.step} of {len(graph.ops)}: {op.kind} {op.name!r}, where the largest live are"
-        )
-        lines += [f"  {format_bytes(nbytes):>12} B  {name}" for name, nbytes in cause.live[:3]]
+        what = f"{kind_name(graph, op)} {shortened(op.name, 60)!r}"
+        lines.append(f"peak at step {cause.step} of {len(graph.ops)}: {what}, where the largest live are")
+        lines += [f"  {format_bytes(nbytes):>12} B  {shortened(name, 60)}" for name, nbytes in cause.live[:3]]
     for rewrite in result.rewrites:
         if rewrite.kind == "row-wise":
             lines.append(f"rewritten: {rewrite.name}; the peak falls by {format_bytes(rewrite.bytes_gained)} B")
@@ -61,7 +90,19 @@ def fit_lines(result: Fit) -> list[str]:
     return lines
 
 
-def _verdict(result: Fit) -> str:
+def _fits(result: Fit) -> list[str]:
+    """Whether a memory limit is kept, with the bytes that it leaves."""
+    if result.ram is None or result.ram.state != "fits":
+        return []
+    how = f"measured in {result.measured.runtime}" if result.measured else "by the memory model"
+    return [
+        f"fits {format_bytes(result.ram.limit_bytes)} B: {format_bytes(result.ram.needed_bytes)} B needed ({how}), "
+        f"{format_bytes(result.ram.free_bytes)} B free"
+    ]
+
+
+def gain_line(result: Fit) -> str:
+    """The gain in a sentence."""
     peak, arena = result.peak, result.arena
     if result.shipped == "original":
         if result.session is not None and result.session.arena:
@@ -92,7 +133,7 @@ def _other_gain(result: Fit) -> str:
 
 
 def _next_step(result: Fit) -> list[str]:
-    """What the user does next, ready to paste."""
+    """The user's next step, ready to paste."""
     if result.target == "tflm":
         if result.measured is not None:
             name = "original" if result.shipped == "original" else result.shipped

@@ -1,4 +1,4 @@
-"""What a network is made of, and what each operator needs while it runs."""
+"""Tables of a network's operators and tensors, and of the memory that each operator needs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from downset.graph.width import width
 from downset.lattice import count_downsets, divided, estimate_downsets, masks
 from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MemoryModel, memory_model
+from downset.reports.naming import kind_name
 from downset.results import Inspection, StepNeed
 
 __all__ = ["inspect"]
@@ -19,7 +20,7 @@ __all__ = ["inspect"]
 _DOWNSET_LIMIT = 100_000
 """Downsets are counted exactly up to here (about a second); beyond it the number is estimated."""
 _COUNTED_OPERATORS = 4_000
-"""In one part of the network: above it a downset takes too many bits for so many of them to be held."""
+"""The most operators in one part of the network for which downsets are counted: above it each takes too many bits."""
 _WALKED = 100_000
 """Operators that the random walks of the estimate add in all (a second or two)."""
 _MEMORY = {"tflite": "tflm", "onnx": "ort", "torch": "torch"}
@@ -54,7 +55,8 @@ def inspect(graph: Graph, *, memory: str | MemoryModel | None = None) -> Inspect
         inputs=tuple(graph.tensors[tensor] for tensor in graph.inputs),
         outputs=tuple(graph.tensors[tensor] for tensor in graph.outputs),
         steps=tuple(
-            StepNeed(step, op.kind, op.name, live) for step, (op, live) in enumerate(zip(graph.ops, needs, strict=True))
+            StepNeed(step, kind_name(graph, op), op.name, live)
+            for step, (op, live) in enumerate(zip(graph.ops, needs, strict=True))
         ),
     )
 

@@ -12,6 +12,10 @@ from typing import Any
 
 from downset.memory.traffic import Traffic
 from downset.plans import DeviceMemory, Evidence, Order, Pipeline
+from downset.reports.fit import stopped_by
+from downset.reports.front_json import front_json
+from downset.reports.naming import kind_name
+from downset.reports.peak import peak_cause
 from downset.reports.pipelines import device_loads, sent_bytes
 from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun
 from downset.sessions import SessionSettings, SessionTaken
@@ -30,6 +34,11 @@ __all__ = [
 ]
 
 
+def _named(value: object, *names: str) -> dict[str, Any]:
+    """Attributes under their own names."""
+    return {name: getattr(value, name) for name in names}
+
+
 def fit_json(fit: Fit) -> dict[str, Any]:
     """docs/schemas/fit.json."""
     measured = fit.measured
@@ -41,32 +50,69 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "measured": None
         if measured is None
         else {
-            "runtime": measured.runtime,
-            "before": measured.before,
-            "after": measured.after,
+            **_named(measured, "runtime", "before", "after"),
             "rows": [_session_taken(row) for row in measured.rows],
             "front": [_session_taken(row) for row in measured.front],
         },
+        "ram": None
+        if fit.ram is None
+        else {
+            "state": fit.ram.state,
+            "limit_bytes": fit.ram.limit_bytes,
+            "needed_bytes": fit.ram.needed_bytes,
+            "least_bytes": fit.ram.least_bytes,
+            "free_bytes": fit.ram.free_bytes,
+        },
+        **_shipped(fit),
         "not_measured": fit.not_measured or None,
         "session": None if fit.session is None else _settings(fit.session),
         "session_path": fit.session_path,
         "shipped": fit.shipped,
+        "stopped_by": stopped_by(fit) or None,
         "notes": list(fit.notes),
         "outputs": comparison_json(fit.outputs),
         "output_path": fit.output_path,
         "rewrites": [
-            {
-                "name": rewrite.name,
-                "readers": list(rewrite.readers),
-                "kind": rewrite.kind,
-                "bytes_gained": rewrite.bytes_gained,
-            }
+            _named(rewrite, "name", "kind", "bytes_gained") | {"readers": list(rewrite.readers)}
             for rewrite in fit.rewrites
         ],
+        "front": [front_json(row) for row in fit.front],
         "traffic": [
             {"on_chip_bytes": row.on_chip_bytes, "before": _traffic(row.before), "after": _traffic(row.after)}
             for row in fit.traffic
         ],
+    }
+
+
+def _shipped(fit: Fit) -> dict[str, Any]:
+    """JSON of the shipped file: the order, where its tensors lie, what the runtime takes beside them, and what makes
+    the peak."""
+    graph = fit.graph
+    steps = fit.together.order.steps if fit.ships_plan else tuple(range(len(graph.ops)))
+    arena = fit.together.arena if fit.ships_plan else fit.before
+    taken = fit.measured.details.get(fit.shipped, {}) if fit.measured is not None else {}
+    head, tail = taken.get("head_bytes"), taken.get("tail_bytes")
+    cause = peak_cause(graph, steps, fit.target)
+    return {
+        "order": [graph.ops[step].name for step in steps],
+        "offsets": [
+            {"name": one.id, "offset": offset, "bytes": one.nbytes, "start": one.start, "stop": one.stop}
+            for one, offset in zip(arena.records, arena.offsets, strict=True)
+        ],
+        "parts": {
+            "head_bytes": head,
+            "scratch_bytes": None if head is None else max(0, head - arena.arena_bytes),
+            "tail_bytes": tail,
+        },
+        "peak": None
+        if cause is None
+        else {
+            "step": cause.step,
+            "operator": graph.ops[cause.operator].name,
+            "kind": kind_name(graph, graph.ops[cause.operator]),
+            "bytes": cause.nbytes,
+            "tensors": [{"name": name, "bytes": nbytes} for name, nbytes in cause.live],
+        },
     }
 
 
@@ -75,18 +121,10 @@ def _session_taken(row: SessionTaken) -> dict[str, Any]:
     return {
         "file": row.file,
         "settings": _settings(row.settings),
-        "in_use_bytes": row.in_use_bytes,
-        "held_bytes": row.held_bytes,
-        "process_bytes": row.process_bytes,
+        **_named(row, "in_use_bytes", "held_bytes", "process_bytes"),
         "latency": None
         if latency is None
-        else {
-            "median_s": latency.median_s,
-            "rounds": latency.rounds,
-            "ratio": latency.ratio,
-            "ratio_low": latency.ratio_low,
-            "ratio_high": latency.ratio_high,
-        },
+        else _named(latency, "median_s", "rounds", "ratio", "ratio_low", "ratio_high"),
     }
 
 
@@ -100,37 +138,21 @@ def _settings(settings: SessionSettings) -> dict[str, Any]:
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
-    return {"before": figure.before, "after": figure.after, "bound": figure.bound, "proven": figure.proven}
+    return _named(figure, "before", "after", "bound", "proven")
 
 
 def _traffic(traffic: Traffic) -> dict[str, int]:
-    return {
-        "read_bytes": traffic.read_bytes,
-        "written_bytes": traffic.written_bytes,
-        "dead_bytes_dropped": traffic.dead_bytes_dropped,
-    }
+    return _named(traffic, "read_bytes", "written_bytes", "dead_bytes_dropped")
 
 
 def inspection_json(found: Inspection) -> dict[str, Any]:
     """docs/schemas/inspect.json."""
     return {
-        "model": found.model,
-        "format": found.format,
-        "memory": found.memory,
-        "operators": found.operators,
-        "tensors": found.tensors,
-        "activation_bytes": found.activation_bytes,
-        "weight_bytes": found.weight_bytes,
-        "width": found.width,
-        "downsets": found.downsets,
-        "downsets_log10": found.downsets_log10,
-        "downsets_exact": found.downsets_exact,
-        "peak_bytes": found.peak_bytes,
+        **_named(found, "model", "format", "memory", "operators", "tensors", "activation_bytes", "weight_bytes"),
+        **_named(found, "width", "downsets", "downsets_log10", "downsets_exact", "peak_bytes"),
         "inputs": [{"name": tensor.name, "shape": list(tensor.shape)} for tensor in found.inputs],
         "outputs": [{"name": tensor.name, "shape": list(tensor.shape)} for tensor in found.outputs],
-        "steps": [
-            {"step": row.step, "kind": row.kind, "name": row.name, "live_bytes": row.live_bytes} for row in found.steps
-        ],
+        "steps": [_named(row, "step", "kind", "name", "live_bytes") for row in found.steps],
     }
 
 
@@ -147,15 +169,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
         "tensors_inside": found.inside,
         "inside_note": found.inside_note,
         "equal_with_offsets": found.placed,
-        "proof": None
-        if proof is None
-        else {
-            "proven": proof.proven,
-            "exact": proof.exact,
-            "optimised": proof.optimised,
-            "rewrites": proof.rewrites,
-            "reason": proof.reason,
-        },
+        "proof": None if proof is None else _named(proof, "proven", "exact", "optimised", "rewrites", "reason"),
     }
 
 
@@ -170,6 +184,7 @@ def order_json(order: Order) -> dict[str, Any]:
         "proven": evidence.proven,
         "states": evidence.states,
         "seconds": evidence.seconds,
+        "stopped_by": evidence.stopped_by or None,
         "order": list(order.steps),
     }
 
@@ -182,6 +197,7 @@ def placement_json(evidence: Evidence) -> dict[str, Any]:
         "bound_bytes": int(evidence.bound),
         "proven": evidence.proven,
         "seconds": evidence.seconds,
+        "stopped_by": evidence.stopped_by or None,
     }
 
 
@@ -201,6 +217,7 @@ def pipeline_json(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> di
         "bound_period_s": plan.evidence.bound,
         "proven": plan.evidence.proven,
         "space": plan.space,
+        "floor_period_s": plan.floor_s,
         "note": plan.note,
         "stages": [_stage(plan, place) for place in range(len(plan.stages))],
         "devices": [
@@ -330,6 +347,6 @@ def served_json(found: Served, plan: Pipeline) -> dict[str, Any]:
         "planned_latency_s": found.planned_latency_s,
         "method": plan.evidence.method,
         "replans": found.replans,
-        "devices": [{name: getattr(use, name) for name in use.__slots__} for use in found.devices],
-        "events": [{name: getattr(event, name) for name in event.__slots__} for event in found.events],
+        "devices": [_named(use, *use.__slots__) for use in found.devices],
+        "events": [_named(event, *event.__slots__) for event in found.events],
     }

@@ -2,46 +2,215 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from downset.plans import Arena
-from downset.text import format_bytes, printable
+from downset.reports.arena_view import ArenaView, kind_styles, record_view
+from downset.reports.charts import (
+    LEFT_PX,
+    STYLE,
+    Axis,
+    Chart,
+    Curve,
+    Label,
+    Level,
+    Mark,
+    Moment,
+    stacked,
+)
+from downset.text import format_bytes, format_size, printable, shortened
 
-__all__ = ["memory_map"]
+__all__ = ["arena_chart", "live_chart", "memory_map", "steps_axis", "strip_chart"]
 
-_COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#edc948", "#9c755f")
+_NAMED = 5
+"""The largest records, whose names stand in the picture."""
+_DARK = (
+    "@media(prefers-color-scheme:dark){.sheet{--ink:#e6e9ec;--soft:#a8b1ba;--grid:#333b44;--surface:#14181d;"
+    "--plot:#1c2229}.sheet>rect{fill:#14181d}}"
+)
 
 
-def memory_map(arenas: Sequence[tuple[str, Arena]], *, width_px: int = 960, height_px: int = 260) -> str:
-    """The arenas below each other on one scale of bytes, each with its title; hovering names a tensor. SVG text."""
-    tallest = max([1, *(arena.arena_bytes for _, arena in arenas)])
-    parts, top = [], 0
-    for title, arena in arenas:
-        first = min((record.start for record in arena.records), default=0)
-        last = max((record.stop for record in arena.records), default=1)
-        across = (width_px - 20) / max(last - first, 1)
-        up = (height_px - 40) / tallest
-        floor = top + height_px - 8
-        label = escape(printable(f"{title}: {format_bytes(arena.arena_bytes)} B"))
-        parts.append(f'<text x="10" y="{top + 18}" font-size="14">{label}</text>')
-        ceiling = floor - arena.arena_bytes * up
-        parts.append(
-            f'<line x1="10" x2="{width_px - 10}" y1="{ceiling:.1f}" y2="{ceiling:.1f}" stroke="#888" '
-            'stroke-dasharray="4 3"/>'
+def memory_map(
+    arenas: Sequence[tuple[str, Arena] | ArenaView],
+    *,
+    caption: str = "Memory map",
+    limit_bytes: int | None = None,
+    width_px: int = 960,
+    height_px: int = 260,
+) -> str:
+    """The arenas below each other on one scale of bytes, each with its heading, and what lives at each step: SVG text.
+
+    `arenas`: (heading, arena), or views that also know operators and tensors. `limit_bytes`: drawn as a line across.
+    Hovering names a record. The same kind of operator has the same colour everywhere; the legend says which."""
+    views = [item if isinstance(item, ArenaView) else record_view(*item) for item in arenas]
+    styles = kind_styles(views)
+    tallest = scale_bytes(views, limit_bytes)
+    charts: list[tuple[str, Chart]] = []
+    for view in views:
+        chart = arena_chart(
+            view, styles, tallest_bytes=tallest, limit_bytes=limit_bytes, height_px=height_px, titled=True
         )
-        for index, (record, offset) in enumerate(zip(arena.records, arena.offsets, strict=True)):
-            label = f"{record.id}: {format_bytes(record.nbytes)} B at {format_bytes(offset)}"
-            label = escape(printable(f"{label}, steps {record.start} to {record.stop}"))
-            for start, stop in record.active():
-                parts.append(
-                    f'<rect x="{10 + (start - first) * across:.1f}" y="{floor - (offset + record.nbytes) * up:.1f}" '
-                    f'width="{(stop - start) * across:.1f}" height="{max(record.nbytes * up, 0.5):.1f}" '
-                    f'fill="{_COLOURS[index % len(_COLOURS)]}" stroke="white" stroke-width="0.4">'
-                    f"<title>{label}</title></rect>"
-                )
-        top += height_px
+        charts.append((f"{view.heading}: {_sizes(view)}", chart))
+        if view.operators:
+            charts.append(("", strip_chart(view, styles, titled=True)))
+    if views:
+        charts.append(("Live bytes", live_chart(views)))
+    legend, top = _legend(styles, width_px)
+    drawn, bottom = stacked(charts, width_px=width_px, top_px=top)
+    height = int(bottom) + 8
+    title = escape(printable(caption))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width_px}" height="{top}" viewBox="0 0 {width_px} {top}" '
-        'font-family="sans-serif"><rect width="100%" height="100%" fill="white"/>' + "".join(parts) + "</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="sheet" width="{width_px}" height="{height}" '
+        f'viewBox="0 0 {width_px} {height}" font-family="system-ui,sans-serif"><title>{title}</title>'
+        f"<style>{STYLE}.sheet text{{fill:var(--ink,#1b1f24)}}.sheet .chart text{{fill:var(--soft)}}"
+        f".sheet .chart .label{{fill:#111}}.heading{{font-size:13px;font-weight:600}}{_DARK}</style>"
+        f'<rect width="{width_px}" height="{height}" fill="#fff"/>'
+        f'<text x="{LEFT_PX}" y="26" font-size="17" font-weight="700">{title}</text>{legend}{drawn}</svg>\n'
     )
+
+
+def scale_bytes(views: Sequence[ArenaView], limit_bytes: int | None) -> int:
+    """The upper end of one scale for these views. A limit far above them is not drawn."""
+    tallest = max([1, *(view.total_bytes for view in views)])
+    return max(tallest, limit_bytes) if limit_bytes is not None and limit_bytes <= 3 * tallest else tallest
+
+
+def arena_chart(
+    view: ArenaView,
+    styles: Mapping[str, str],
+    *,
+    tallest_bytes: int,
+    limit_bytes: int | None = None,
+    rows: Mapping[str, str] | None = None,
+    height_px: int = 260,
+    titled: bool = False,
+) -> Chart:
+    """Records at their offsets over the steps that they live, with what the runtime takes above them, the bound and the
+    limit. `rows`: by name of a record, the id of the row of the table that describes it. `titled`: rectangles carry
+    their text themselves."""
+    arena, x = view.arena, steps_axis(view)
+    marks, labels = [], []
+    largest = sorted(range(len(arena.records)), key=lambda i: -arena.records[i].nbytes)[:_NAMED]
+    for index, (record, offset) in enumerate(zip(arena.records, arena.offsets, strict=True)):
+        facts = view.tensors.get(record.id)
+        style = styles.get(facts.kind, "c8") if facts is not None else f"c{index % 9}"
+        title = ""
+        if titled:
+            shape = f" {facts.shape}, {facts.kind}" if facts is not None else ""
+            title = (
+                f"{record.id}{shape}: {format_bytes(record.nbytes)} B at {format_bytes(offset)}, "
+                f"steps {record.start} to {record.stop}"
+            )
+        row = (rows or {}).get(record.id, "")
+        for start, stop in record.active():
+            marks.append(Mark(start, offset, stop - start, record.nbytes, style, row, title))
+        if index in largest:
+            middle = ((record.start + record.stop) / 2, offset + record.nbytes / 2)
+            labels.append(Label(*middle, record.stop - record.start, record.nbytes, _short(record.id)))
+    top = arena.arena_bytes
+    proven = ", proven least" if arena.evidence.proven else ""
+    levels = [Level(top, f"arena {format_bytes(top)} B{proven}", "total")]
+    for name, nbytes in (("scratch", view.scratch_bytes), ("tail", view.tail_bytes)):
+        if nbytes:
+            text = f"{name}: {format_bytes(nbytes)} B, as the runtime reports it" if titled else ""
+            marks.append(Mark(x.start, top, x.extent, nbytes, name, "", text))
+            labels.append(Label(x.start + x.extent / 2, top + nbytes / 2, x.extent, nbytes, name))
+            top += nbytes
+    bound = int(arena.evidence.bound)
+    if bound < arena.arena_bytes:
+        levels.append(Level(bound, f"bound {format_bytes(bound)} B", "bound"))
+    if top > arena.arena_bytes:
+        levels.append(Level(top, f"in all {format_bytes(top)} B", "total"))
+    if limit_bytes is not None and limit_bytes <= tallest_bytes:
+        levels.append(Level(limit_bytes, f"limit {format_bytes(limit_bytes)} B", "limit"))
+    y = Axis(0, 1.04 * tallest_bytes, "bytes", "bytes")
+    return Chart(
+        f"Memory map, {view.heading}", x, y, tuple(marks), tuple(labels), (), tuple(levels),
+        (Moment(view.peak_step + 0.5, "peak"),), height_px, bare=bool(view.operators),
+    )  # fmt: skip
+
+
+def _short(name: str) -> str:
+    """The end of a name's path, which tells it apart."""
+    return printable(name).rstrip("/").rsplit("/", 1)[-1]
+
+
+def steps_axis(view: ArenaView) -> Axis:
+    return Axis(view.start, view.stop, "step: one operator after another", "steps")
+
+
+def strip_chart(
+    view: ArenaView,
+    styles: Mapping[str, str],
+    *,
+    rows: Sequence[str] = (),
+    moved: frozenset[int] = frozenset(),
+    titled: bool = False,
+) -> Chart:
+    """The operators as a strip in their order. Steps in `moved` have a bar above them."""
+    marks = []
+    for step, operator in enumerate(view.operators):
+        title = f"step {step}: {operator.kind} {operator.name}, {format_bytes(operator.live_bytes)} B live"
+        row = rows[step] if rows else ""
+        marks.append(Mark(step, 0, 1, 0.75, styles.get(operator.kind, "c8"), row, title if titled else ""))
+        if step in moved:
+            marks.append(Mark(step, 0.8, 1, 0.2, "moved", row, ""))
+    y = Axis(0, 1, "", "lanes", ("operators",))
+    flipped = tuple(Mark(m.x, 1 - m.y - m.height, m.width, m.height, m.style, m.row, m.title) for m in marks)
+    return Chart(f"Operators, {view.heading}", steps_axis(view), y, flipped, height_px=30)
+
+
+def live_chart(views: Sequence[ArenaView]) -> Chart:
+    """Live bytes while each operator runs: the first view dashed, the last one drawn through."""
+    tallest = max([1, *(nbytes for view in views for nbytes in view.live_bytes)])
+    curves = [
+        Curve(_stairs(view), "after" if place == len(views) - 1 else "before") for place, view in enumerate(views)
+    ]
+    x = Axis(min(view.start for view in views), max(view.stop for view in views), "step", "steps")
+    y = Axis(0, 1.12 * tallest, "live bytes", "bytes")
+    last = views[-1]
+    peak = max(last.live_bytes, default=0)
+    levels = (Level(peak, f"peak {format_bytes(peak)} B", "total"),)
+    moment = Moment(last.peak_step + 0.5, "peak")
+    return Chart("Live bytes by step", x, y, (), (), tuple(curves), levels, (moment,), 110)
+
+
+def _stairs(view: ArenaView) -> tuple[tuple[float, float], ...]:
+    points: list[tuple[float, float]] = []
+    for place, nbytes in enumerate(view.live_bytes):
+        if not points or points[-1][1] != nbytes:
+            points.append((view.start + place, nbytes))
+            if len(points) > 1:
+                points.insert(-1, (view.start + place, points[-2][1]))
+    return (*points, (view.stop, points[-1][1])) if points else ()
+
+
+def _sizes(view: ArenaView) -> str:
+    parts = [f"arena {format_bytes(view.arena.arena_bytes)} B"]
+    if view.scratch_bytes:
+        parts.append(f"scratch {format_bytes(view.scratch_bytes)} B")
+    if view.tail_bytes:
+        parts.append(f"tail {format_bytes(view.tail_bytes)} B")
+    if len(parts) > 1:
+        parts.append(f"in all {format_bytes(view.total_bytes)} B ({format_size(view.total_bytes)})")
+    if view.arena.evidence.proven:
+        parts.append("proven least")
+    return ", ".join(parts)
+
+
+def _legend(styles: Mapping[str, str], width_px: int) -> tuple[str, float]:
+    """The colours and what they mean, and where they end."""
+    shown: dict[str, str] = {}
+    for kind, style in styles.items():
+        shown.setdefault(style, kind if style != "c8" else "other kinds")
+    parts, x, y = [], float(LEFT_PX), 44.0
+    for style, kind in shown.items():
+        text = escape(printable(shortened(kind, 24)))
+        across = 26 + 7 * min(len(kind), 24)
+        if x + across > width_px - 10:
+            x, y = float(LEFT_PX), y + 18
+        parts.append(f'<rect class="{style}" x="{x:g}" y="{y:g}" width="12" height="12"/>')
+        parts.append(f'<text x="{x + 17:g}" y="{y + 10:g}" font-size="12">{text}</text>')
+        x += across
+    return "".join(parts), y + 26

@@ -1,4 +1,4 @@
-"""What makes the peak of an order."""
+"""The operator and the tensors at the peak of an order."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from downset.plans import Pipeline, PipelineStage
+from downset.plans import Pipeline, PipelineStage, Task
 from downset.text import printable
 
 __all__ = [
@@ -15,7 +15,9 @@ __all__ = [
     "hand_over_line",
     "period_line",
     "sent_bytes",
+    "space_line",
     "stage_rows",
+    "task_seconds",
     "utilisation",
     "utilisation_line",
 ]
@@ -38,22 +40,27 @@ def device_loads(plan: Pipeline) -> list[DeviceLoad]:
     leaders."""
     found = [[0.0, 0.0, 0.0] for _ in plan.cluster.devices]
     for task in plan.tasks:
+        seconds = task_seconds(plan, task)
         if task.transfer is not None:
-            rate, latency = plan.cluster.link(task.transfer.source, task.transfer.target)
-            seconds = latency + task.transfer.nbytes / rate
             found[task.transfer.source][1] += seconds
             found[task.transfer.target][2] += seconds
-            continue
-        device = plan.cluster.devices[task.device]
-        strip = plan.stages[task.stage].blocks[task.block].strips[task.strip]
-        if plan.comm == "paper":
-            found[task.device][0] += strip.macs / device.speed
-            continue
-        plain = strip.macs - sum(strip.macs_of.values())
-        weighed = sum(device.alpha_of.get(kind, device.alpha) * macs for kind, macs in strip.macs_of.items())
-        found[task.device][0] += (device.alpha * plain + weighed) / device.mac_per_s
-        found[task.device][0] += strip.moved_bytes / device.moved_per_s
+        else:
+            found[task.device][0] += seconds
     return [DeviceLoad(*seconds) for seconds in found]
+
+
+def task_seconds(plan: Pipeline, task: Task) -> float:
+    """Seconds that a task takes: analytic, from its MACs or bytes and the plan's cluster."""
+    if task.transfer is not None:
+        rate, latency = plan.cluster.link(task.transfer.source, task.transfer.target)
+        return latency + task.transfer.nbytes / rate
+    device = plan.cluster.devices[task.device]
+    strip = plan.stages[task.stage].blocks[task.block].strips[task.strip]
+    if plan.comm == "paper":
+        return strip.macs / device.speed
+    plain = strip.macs - sum(strip.macs_of.values())
+    weighed = sum(device.alpha_of.get(kind, device.alpha) * macs for kind, macs in strip.macs_of.items())
+    return (device.alpha * plain + weighed) / device.mac_per_s + strip.moved_bytes / device.moved_per_s
 
 
 def utilisation(plan: Pipeline) -> list[float]:
@@ -62,7 +69,7 @@ def utilisation(plan: Pipeline) -> list[float]:
 
 
 def sent_bytes(plan: Pipeline, stage: int) -> int:
-    """What is sent for a frame of a stage, its input included."""
+    """Bytes that are sent for one frame of a stage, its input included."""
     return sum(task.transfer.nbytes for task in plan.tasks if task.transfer is not None and task.stage == stage)
 
 
@@ -99,6 +106,15 @@ def period_line(plan: Pipeline) -> str:
         f"{evidence.method}: period {plan.period_s:.6g} s ({proof}), latency {plan.latency_s:.6g} s, "
         f"{plan.throughput_per_s:.4g} frames/s; analytic, {_priced(plan)}"
     )
+
+
+def space_line(plan: Pipeline) -> str:
+    """Which plans the proof or the bound speaks of, and what is known of all others."""
+    said = f"{'proven' if plan.evidence.proven else 'bound'} among: {plan.space}"
+    if not 0 < plan.floor_s < plan.evidence.bound:
+        return said
+    gap = 1 - plan.floor_s / plan.period_s
+    return f"{said}; a plan of any other kind takes {plan.floor_s:.6g} s or more, {gap:.1%} less than this one at best"
 
 
 def _priced(plan: Pipeline) -> str:

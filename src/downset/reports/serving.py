@@ -11,8 +11,8 @@ _QUANTILES = ("p50", "p90", "p99", "max")
 
 
 def served_lines(found: Served, *, local: bool) -> list[str]:
-    """What a pipeline did. `local`: its devices were processes of one machine, which share its cores: the plan's
-    periods do not hold there."""
+    """The result of a running pipeline in words. `local`: its devices were processes of one machine, which share its
+    cores: the plan's periods do not hold there."""
     measured = "too few to tell a period" if not found.period_s else f"{1 / found.period_s:.4g} frames/s"
     planned = "-" if not found.planned_period_s else f"{1 / found.planned_period_s:.4g} frames/s"
     shared = ", on devices that share this machine's cores" if local else ""

@@ -14,8 +14,8 @@ _QUANTILES = ("p50", "p90", "p99", "max")
 
 
 def simulation_lines(found: Simulation, plan: Pipeline, *, arrives: bool = False) -> list[str]:
-    """What the simulation of a plan found, beside the analytic figures. `arrives`: frames came at times of their own,
-    instead of one always waiting."""
+    """The result of the simulation of a plan in words, beside the analytic figures. `arrives`: frames came at times of
+    their own, instead of one always waiting."""
     names = [printable(device.name) for device in plan.cluster.devices]
     analytic = f"analytic {plan.period_s:.6g} s"
     if not found.completed:

@@ -25,7 +25,7 @@ def stage_plan_lines(plan: StagePlan) -> list[str]:
 
 
 def choice_lines(result: StageResult) -> list[str]:
-    """What was chosen and why, and the bound where one is known."""
+    """The chosen stages with the reason, and the bound where one is known."""
     bound = "bound: not known (see the note)"
     if result.bound_s is not None:
         bound = (

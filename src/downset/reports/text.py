@@ -7,6 +7,7 @@ from typing import overload
 from downset.errors import InvalidPlan, UsageError
 from downset.graph.core import Graph
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.reports.document import Report
 from downset.reports.fit import fit_lines
 from downset.reports.peak import peak_cause
 from downset.reports.pipelines import period_line, stage_rows, utilisation_line
@@ -20,15 +21,15 @@ _Alone = Order | Arena | SharedObjects | Together | StagePlan | StageResult | Pi
 
 
 @overload
-def report(graph: Graph, plan: Order, arena: Arena | None = None, /) -> str: ...
+def report(graph: Graph, plan: Order, arena: Arena | None = None, /) -> Report: ...
 
 
 @overload
-def report(graph: Graph, plan: Together | StagePlan | Pipeline, /) -> str: ...
+def report(graph: Graph, plan: Together | StagePlan | Pipeline, /) -> Report: ...
 
 
 @overload
-def report(plan: _Alone, /) -> str: ...
+def report(plan: _Alone, /) -> Report: ...
 
 
 def report(
@@ -36,8 +37,9 @@ def report(
     plan: Order | Together | StagePlan | Pipeline | None = None,
     arena: Arena | None = None,
     /,
-) -> str:
-    """One screen of plain text about any plan: its figures, bounds and proofs, and what it consists of.
+) -> Report:
+    """One screen of plain text about any plan: its figures, bounds and proofs, and what it consists of. It is a page
+    too: `report(...).save("out.html")` writes it, and a notebook shows it.
 
     `report(plan)` takes any plan, a fit, or what `tune_stages` returned. `report(graph, order)`, `report(graph, order,
     arena)` and `report(graph, together)` also name the operator at the peak and the tensors that live then. Names from
@@ -47,7 +49,7 @@ def report(
     if not isinstance(graph, Graph):
         if plan is not None or arena is not None:
             raise UsageError("a plan is reported by itself, or behind its graph: report(graph, plan)")
-        return "\n".join(_lines(graph))
+        return _report(None, graph, None, _lines(graph))
     if isinstance(plan, Together):
         arena, plan = plan.arena, plan.order
     if isinstance(plan, Order):
@@ -57,10 +59,22 @@ def report(
                 f"of {len(plan.steps)} steps, is another network's"
             )
         head = f"{printable(graph.name)}: {len(graph.ops)} operators, memory model {plan.memory}"
-        return "\n".join([head, *_order_lines(plan, arena), *_peak_lines(graph, plan)])
+        return _report(graph, plan, arena, [head, *_order_lines(plan, arena), *_peak_lines(graph, plan)])
     if arena is not None:
         raise UsageError("an arena is reported with its order: report(graph, order, arena)")
-    return "\n".join([f"{printable(graph.name)}: {len(graph.ops)} operators", *_lines(plan)])
+    return _report(graph, plan, None, [f"{printable(graph.name)}: {len(graph.ops)} operators", *_lines(plan)])
+
+
+def _report(graph: Graph | None, plan: object, arena: Arena | None, lines: list[str]) -> Report:
+    text = "\n".join(lines)
+
+    def markup() -> str:
+        from downset.reports.page.of import page_of
+        from downset.reports.page.render import render
+
+        return render(page_of(graph, plan, arena, text))
+
+    return Report(text, markup)
 
 
 def _lines(plan: object) -> list[str]:
@@ -96,7 +110,8 @@ def _order_lines(order: Order, arena: Arena | None) -> list[str]:
     evidence = order.evidence
     lines = [
         f"peak   {format_bytes(order.peak_bytes):>14} B  bound {format_bytes(evidence.bound)}"
-        f"{'  proven optimal' if evidence.proven else ''}  ({evidence.method}, {evidence.states} states)",
+        f"{'  proven optimal' if evidence.proven else ''}"
+        f"  ({evidence.method}, {evidence.states} states{evidence.stopped()})",
     ]
     return lines if arena is None else [*lines, _placed("arena", arena.evidence)]
 
@@ -104,7 +119,7 @@ def _order_lines(order: Order, arena: Arena | None) -> list[str]:
 def _placed(what: str, evidence: Evidence) -> str:
     return (
         f"{what:6} {format_bytes(evidence.value):>14} B  bound {format_bytes(evidence.bound)}"
-        f"{'  proven optimal' if evidence.proven else ''}  ({evidence.method})"
+        f"{'  proven optimal' if evidence.proven else ''}  ({evidence.method}{evidence.stopped()})"
     )
 
 

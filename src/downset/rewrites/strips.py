@@ -7,6 +7,7 @@ resizes are computed on whole source rows and cropped. Nothing else changes, so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, assert_never
 
@@ -21,7 +22,7 @@ from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
 from downset.graph.row_form import Interval, RowForm, needed
 
-__all__ = ["AddTensor", "Held", "strip_ops", "strip_pads"]
+__all__ = ["AddTensor", "Held", "StripOps", "given_rows", "strip_ops", "strip_pads"]
 
 Held = tuple[int, Interval]
 """A tensor that holds some rows of another: its index, and which rows."""
@@ -59,13 +60,14 @@ def strip_ops(
     *,
     suffix: str,
     held: Mapping[int, Held] | None = None,
-) -> tuple[list[Op], dict[int, int]]:
-    """(operators, by wanted tensor: the tensor that holds exactly its wanted rows).
+) -> tuple[list[Op], dict[int, int], list[int]]:
+    """(operators, by wanted tensor: the tensor that holds exactly its wanted rows, by operator: which one of the graph
+    it computes rows of, or -1 where it only cuts some out).
 
     Tensors from outside the segment are read from `held` where they are in it, otherwise whole from the graph. New
     names are the old ones with `suffix`. `form` is `cost.row_form(graph)`, along the axis that is cut.
     """
-    strip = _Strip(graph, form, add_tensor, suffix, dict(held or {}))
+    strip = StripOps(graph, form, add_tensor, suffix, dict(held or {}))
     chosen = sorted(ops)
     computed = needed(form, chosen, wanted)
     for index in chosen:
@@ -73,7 +75,7 @@ def strip_ops(
         if made is not None:
             strip.compute(index, made)
     found = {tensor: strip.rows(tensor, rows) for tensor, rows in wanted.items() if rows[0] < rows[1]}
-    return strip.ops, found
+    return strip.ops, found, strip.origins
 
 
 def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.NDArray[Any]:
@@ -82,7 +84,55 @@ def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.N
     return value[(slice(None),) * dimension + (slice(*rows),)]
 
 
-class _Strip:
+def given_rows(graph: Graph, form: RowForm, index: int, made: Interval, read: Mapping[int, Interval]) -> Interval:
+    """The rows that operator `index` makes where it shall make `made` from the rows `read` (by tensor): these, or more
+    around them where its geometry leaves no choice, which are cropped.
+
+    Raises UnsupportedError where more would be made of padding alone, and rows are added to the result.
+    """
+    op, row_op = graph.ops[index], form.ops[index]
+    if _as_it_is(graph, form, index, made, read) or not op.inputs:
+        return made
+    first = read.get(op.inputs[0], (0, 0))
+    match kind_of(op.kind).rows:
+        case "window":
+            found = window(graph, op, form.axis)
+            given = (
+                min(made[0], (first[0] + found.pad_begin) // found.stride),
+                max(made[1], -((found.reach - found.pad_begin - first[1]) // found.stride) + 1),
+            )
+            if given != made and any(tensor != ABSENT for tensor in op.inputs[3:]):
+                raise UnsupportedError(
+                    f"{graph.name}: operator {op.name!r} makes rows {made[0]} to {made[1]} from padding alone, and "
+                    "adds rows to them: give that strip more rows"
+                )
+            return given
+        case "transposed window":
+            found = window(graph, op, form.axis)
+            return min(made[0], (first[1] - 1) * found.stride - found.pad_begin + found.reach - 1), made[1]
+        case "resize" | "depth to space":
+            factor = row_op.rows // form.rows[op.inputs[0]]
+            return first[0] * factor, first[1] * factor
+        case "pad":
+            dimension = spatial_axis(graph, op.inputs[0], form.axis)
+            assert dimension is not None
+            begin = pad_sides(graph, op)[dimension][0]
+            return min(made[0], first[0] + begin), max(made[1], first[1] + begin)
+        case _:
+            return made
+
+
+def _as_it_is(graph: Graph, form: RowForm, index: int, made: Interval, read: Mapping[int, Interval]) -> bool:
+    """Whether the operator is given all rows and makes all rows, as it does in the network."""
+    op, row_op = graph.ops[index], form.ops[index]
+    if row_op.whole or spatial_axis(graph, op.outputs[0], form.axis) is None:
+        return True
+    return made == (0, row_op.rows) and all(rows == (0, form.rows[t]) for t, rows in read.items())
+
+
+class StripOps:
+    """Operators of one strip as they are added: `ops`, in sequence, and by tensor the rows that are held."""
+
     def __init__(self, graph: Graph, form: RowForm, add_tensor: AddTensor, suffix: str, held: dict[int, Held]) -> None:
         self._graph, self._form, self._axis = graph, form, form.axis
         self._add_tensor, self._suffix = add_tensor, suffix
@@ -91,6 +141,7 @@ class _Strip:
         self._met: dict[tuple[int, Interval, int], int] = {}
         self._int64 = Tensor("", (), "int64", 0)
         self.ops: list[Op] = []
+        self.origins: list[int] = []
 
     def rows(self, tensor: int, wanted: Interval) -> int:
         """The tensor that holds exactly these rows, cut out where more are held."""
@@ -100,21 +151,15 @@ class _Strip:
             return source
         if (tensor, wanted) not in self._cut:
             name = f"{self._graph.tensors[tensor].name}{self._suffix}/rows{wanted[0]}to{wanted[1]}"
-            self._cut[tensor, wanted] = self._crop(source, tensor, has[0], wanted, name)
+            self._cut[tensor, wanted] = self.crop(source, tensor, has[0], wanted, name)
         return self._cut[tensor, wanted]
 
     def compute(self, index: int, made: Interval) -> None:
+        """Add the operator so that it makes exactly these rows, from what is held."""
         op, row_op = self._graph.ops[index], self._form.ops[index]
         read = {item.tensor: self._read(item.tensor, item.map, made) for item in row_op.inputs}
         inputs = tuple(self.rows(tensor, read[tensor]) if tensor in read else tensor for tensor in op.inputs)
-        attrs, given = dict(op.attrs), made
-        if not self._as_it_is(index, read, made):
-            inputs = tuple(self._broadcast(op, position, tensor, made) for position, tensor in enumerate(inputs))
-            inputs, attrs, given = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), made)
-        elif attrs.get("ceil_mode", 0) and len(self._graph.tensors[op.inputs[0]].shape) in (3, 4):
-            attrs = attrs if begins_inside(self._graph, op) else self._rounded(op, self._with_pads(op, attrs, None))
-        outputs = [ABSENT if tensor == ABSENT else self._tensor(tensor, given) for tensor in op.outputs]
-        self.ops.append(Op(f"{op.name}{self._suffix}", op.kind, inputs, tuple(outputs), attrs))
+        outputs, given = self.apply(index, made, inputs, read)
         for tensor, result in zip(op.outputs, outputs, strict=True):
             if tensor != ABSENT:
                 whole = (0, self._form.rows[tensor])  # outputs of unequal height make all their rows
@@ -122,12 +167,23 @@ class _Strip:
                 if not row_op.whole and given != made:
                     self._held[tensor] = (self.rows(tensor, made), made)
 
-    def _as_it_is(self, index: int, read: Mapping[int, Interval], made: Interval) -> bool:
-        """Whether the operator is given all rows and makes all rows, as it does in the network."""
-        op, row_op = self._graph.ops[index], self._form.ops[index]
-        if row_op.whole or spatial_axis(self._graph, op.outputs[0], self._axis) is None:
-            return True
-        return made == (0, row_op.rows) and all(rows == (0, self._form.rows[t]) for t, rows in read.items())
+    def apply(
+        self, index: int, made: Interval, inputs: tuple[int, ...], read: Mapping[int, Interval]
+    ) -> tuple[list[int], Interval]:
+        """Add the operator on `inputs`, tensors that hold exactly the rows `read` of its own; (its results, the rows
+        `given_rows` that they hold)."""
+        op = self._graph.ops[index]
+        attrs, given = dict(op.attrs), made
+        if not _as_it_is(self._graph, self._form, index, made, read):
+            inputs = tuple(self._broadcast(op, position, tensor, made) for position, tensor in enumerate(inputs))
+            given = given_rows(self._graph, self._form, index, made, read)
+            inputs, attrs = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), given)
+        elif attrs.get("ceil_mode", 0) and len(self._graph.tensors[op.inputs[0]].shape) in (3, 4):
+            attrs = attrs if begins_inside(self._graph, op) else self._rounded(op, self._with_pads(op, attrs, None))
+        outputs = [ABSENT if tensor == ABSENT else self._tensor(tensor, given) for tensor in op.outputs]
+        self.ops.append(Op(f"{op.name}{self._suffix}", op.kind, inputs, tuple(outputs), attrs))
+        self.origins.append(index)
+        return outputs, given
 
     def _broadcast(self, op: Op, position: int, given: int, made: Interval) -> int:
         """The rows of a constant, or of a tensor of lower rank, that meet the rows made; others as they are given."""
@@ -143,7 +199,7 @@ class _Strip:
                 value = partial(_rows_of, self._graph, tensor, dimension, made)
                 self._met[tensor, made, dimension] = self._add_tensor(name, shape, meta, role="constant", value=value)
             else:
-                self._met[tensor, made, dimension] = self._crop(given, tensor, 0, made, name, dimension)
+                self._met[tensor, made, dimension] = self.crop(given, tensor, 0, made, name, dimension)
         return self._met[tensor, made, dimension]
 
     def _read(self, tensor: int, row_map: Any, made: Interval) -> Interval:
@@ -152,45 +208,36 @@ class _Strip:
         return found
 
     def _changed(
-        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, made: Interval
-    ) -> tuple[tuple[int, ...], dict[str, Any], Interval]:
-        """(inputs, attributes, the rows then made) where an operator has rows in its attributes or constants."""
+        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, given: Interval
+    ) -> tuple[tuple[int, ...], dict[str, Any]]:
+        """(inputs, attributes) where an operator has rows in its attributes or constants."""
         match kind_of(op.kind).rows:
             case "window":
-                return inputs, *self._window(op, attrs, read, made)
+                return inputs, self._window(op, attrs, read, given)
             case "transposed window":
-                return inputs, *self._transposed(op, attrs, read, made)
-            case "resize" | "depth to space" as how:
-                factor = self._form.rows[op.outputs[0]] // self._form.rows[op.inputs[0]]
-                given = (read[0] * factor, read[1] * factor)
-                return (self._resized(op, inputs, given) if how == "resize" else inputs), attrs, given
+                return inputs, self._transposed(op, attrs, read, given)
+            case "resize":
+                return self._resized(op, inputs, given), attrs
             case "pad":
-                return self._padded(op, inputs, attrs, read, made)
+                return self._padded(op, inputs, attrs, read, given)
             case "slice":
-                return *self._sliced(op, inputs, attrs, read), made
-            case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction" | "space to depth":
-                return inputs, attrs, made
+                return self._sliced(op, inputs, attrs, read)
+            case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction":
+                return inputs, attrs
+            case "space to depth" | "depth to space":
+                return inputs, attrs
             case other:
                 assert_never(other)
 
-    def _window(self, op: Op, attrs: dict[str, Any], read: Interval, made: Interval) -> tuple[dict[str, Any], Interval]:
+    def _window(self, op: Op, attrs: dict[str, Any], read: Interval, given: Interval) -> dict[str, Any]:
         """Rows of padding alone are made together with those up to the nearest window that holds a row, and cropped."""
         found = window(self._graph, op, self._axis)
-        given = (
-            min(made[0], (read[0] + found.pad_begin) // found.stride),
-            max(made[1], -((found.reach - found.pad_begin - read[1]) // found.stride) + 1),
-        )
-        if given != made and any(tensor != ABSENT for tensor in op.inputs[3:]):
-            raise UnsupportedError(
-                f"{self._graph.name}: operator {op.name!r} makes rows {made[0]} to {made[1]} from padding alone, and "
-                "adds rows to them: give that strip more rows"
-            )
         attrs = self._with_pads(op, attrs, strip_pads(found, self._form.rows[op.inputs[0]], given, read))
-        return self._rounded(op, attrs, (read[1] - read[0], given[1] - given[0])), given
+        return self._rounded(op, attrs, (read[1] - read[0], given[1] - given[0]))
 
     def _rounded(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None = None) -> dict[str, Any]:
-        """Without `ceil_mode` where that adds no window: then ONNX infers the sizes that ONNX Runtime makes. `along`:
-        how many rows the strip reads and makes; None: all."""
+        """The attributes without `ceil_mode` where that adds no window: then ONNX infers the sizes that ONNX Runtime
+        makes. `along`: how many rows the strip reads and makes; None: all."""
         pads = attrs["pads"]
         spatial, first = len(pads) // 2, 1 if channels_last(self._graph) else 2
         for axis in range(spatial if attrs.get("ceil_mode", 0) else 0):
@@ -202,19 +249,16 @@ class _Strip:
                 return attrs
         return {**attrs, "ceil_mode": 0} if "ceil_mode" in attrs else attrs
 
-    def _transposed(
-        self, op: Op, attrs: dict[str, Any], read: Interval, made: Interval
-    ) -> tuple[dict[str, Any], Interval]:
+    def _transposed(self, op: Op, attrs: dict[str, Any], read: Interval, given: Interval) -> dict[str, Any]:
         """Pads cut off what the windows of the rows read make beyond the strip. Rows behind the last window, which a
         stride beyond the window or `output_padding` leave, are made together with that window's last row."""
         found = window(self._graph, op, self._axis)
         first = read[0] * found.stride - found.pad_begin
         behind = (read[1] - 1) * found.stride - found.pad_begin + found.reach
-        given = (min(made[0], behind - 1), made[1])
         padding = list(attrs.get("output_padding") or [0] * (len(self._graph.tensors[op.inputs[0]].shape) - 2))
         padding[self._axis] = max(given[1] - behind, 0)
         attrs = {**attrs, "output_padding": padding}
-        return self._with_pads(op, attrs, (given[0] - first, max(behind - given[1], 0))), given
+        return self._with_pads(op, attrs, (given[0] - first, max(behind - given[1], 0)))
 
     def _with_pads(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None) -> dict[str, Any]:
         """The attributes with these pads along the strip's axis (None: as they are), and the others as they are."""
@@ -236,22 +280,21 @@ class _Strip:
         return (*inputs[:3], self._constant(f"{op.name}{self._suffix}/sizes", np.array(shape, np.int64)))
 
     def _padded(
-        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, made: Interval
-    ) -> tuple[tuple[int, ...], dict[str, Any], Interval]:
+        self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, given: Interval
+    ) -> tuple[tuple[int, ...], dict[str, Any]]:
+        """Rows of padding alone are made together with the nearest real one, and that is cropped."""
         sides = pad_sides(self._graph, op)
         dimension = spatial_axis(self._graph, op.inputs[0], self._axis)
         assert dimension is not None
         begin = sides[dimension][0]
-        # Rows of padding alone are made together with the nearest real one, and that is cropped.
-        given = min(made[0], read[0] + begin), max(made[1], read[1] + begin)
         sides[dimension] = (read[0] + begin - given[0], given[1] - begin - read[1])
         if len(op.inputs) < 2:
-            return inputs, {**attrs, "pads": [pair[end] for end in (0, 1) for pair in sides]}, given
+            return inputs, {**attrs, "pads": [pair[end] for end in (0, 1) for pair in sides]}
         old = self._graph.constant(op.inputs[1])
         assert old is not None
         pairs = np.array(sides, old.dtype)
         value = self._constant(f"{op.name}{self._suffix}/pads", pairs if old.ndim == 2 else pairs.T.reshape(-1))
-        return (inputs[0], value, *inputs[2:3]), attrs, given
+        return (inputs[0], value, *inputs[2:3]), attrs
 
     def _sliced(
         self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval
@@ -279,7 +322,7 @@ class _Strip:
         ]
         return (inputs[0], *made), attrs
 
-    def _crop(self, source: int, like: int, first: int, rows: Interval, name: str, dimension: int | None = None) -> int:
+    def crop(self, source: int, like: int, first: int, rows: Interval, name: str, dimension: int | None = None) -> int:
         """These rows of what holds those from `first` on."""
         if dimension is None:
             dimension = spatial_axis(self._graph, like, self._axis)
@@ -290,10 +333,12 @@ class _Strip:
         bounds = [self._constant(f"{name}/{key}", np.array([value], np.int64)) for key, value in parts.items()]
         result = self._add_tensor(name, shape, meta, part=along(meta.name, dimension, *rows))
         self.ops.append(Op(name, "Slice", (source, *bounds), (result,)))
+        self.origins.append(-1)
         return result
 
     def _constant(self, name: str, value: npt.NDArray[Any]) -> int:
-        return self._add_tensor(name, value.shape, self._int64, role="constant", value=lambda: value)
+        like = replace(self._int64, dtype=str(value.dtype))
+        return self._add_tensor(name, value.shape, like, role="constant", value=lambda: value)
 
     def _tensor(self, tensor: int, rows: Interval) -> int:
         meta = self._graph.tensors[tensor]

@@ -14,11 +14,13 @@ from downset.extras import torch_library
 __all__ = ["allowed_difference", "as_array", "difference"]
 
 _ALLOWED = {"float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 2e-1}
-"""Of the largest value. `tf32`: float32 where cuDNN multiplies ten bits of it, as PyTorch lets it by default."""
+"""Largest differences allowed, as a share of the largest value. `tf32`: float32 where cuDNN multiplies ten bits of it,
+as PyTorch lets it by default."""
 
 
 def allowed_difference(device: str, dtype: str) -> float:
-    """Of the largest value of an output: what executions on this kind of device in this element type may differ by."""
+    """How far executions on this kind of device in this element type may differ, as a share of an output's largest
+    value."""
     short = device == "cuda" and dtype == "float32" and torch_library().backends.cudnn.allow_tf32
     return _ALLOWED["tf32" if short else dtype]
 
@@ -30,7 +32,7 @@ def as_array(value: Any) -> npt.NDArray[Any]:
 
 
 def difference(ours: Sequence[npt.NDArray[Any]], theirs: Sequence[npt.NDArray[Any]]) -> float:
-    """The largest difference over the largest value of its output. Where theirs is no number or infinite ours must be
+    """The largest difference over the largest value of its output. Where theirs is NaN or infinite ours must be
     the same: infinite otherwise, and where shapes are not equal."""
     worst = 0.0
     for one, other in zip(ours, theirs, strict=True):

@@ -47,7 +47,7 @@ RUNTIMES: Mapping[RuntimeName, Runtime] = {
     "tflm": Runtime((".tflite",), in_tflm, looks_inside=False),
     "ort": Runtime((".onnx",), in_ort),
 }
-"""Of those that run files of one suffix the first is the default."""
+"""Runtimes by name. Among those that run files of one suffix the first is the default."""
 
 
 def compare(

@@ -60,8 +60,8 @@ def same_bits(one: Array, other: Array) -> bool:
 
 
 def first_difference(first: Mapping[str, Array], second: Mapping[str, Array], *, exact: bool) -> str:
-    """What is said of the first tensor, in the order of the first mapping, that differs; "" where none does. Floats may
-    differ by rounding unless `exact`. What has another shape or type is another tensor of the same name."""
+    """A message about the first tensor, in the order of the first mapping, that differs; "" where none does. Floats may
+    differ by rounding unless `exact`. Tensors of one name but of different shapes or types are not compared."""
     for name, one in first.items():
         other = second.get(name)
         if other is None or one.shape != other.shape or one.dtype != other.dtype or same_bits(one, other):

@@ -1,4 +1,4 @@
-"""What two networks are both run on: several inputs of natural range, the same in every runtime, or the user's own."""
+"""Inputs on which two networks are both run: several of natural range, the same in every runtime, or the user's own."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from downset.text import brief
 __all__ = ["RUNS", "Feeds", "made_feeds", "read_array", "read_feeds", "saved", "unpacked"]
 
 _LONG = 2048
+_NPY_BEGINS, _NPZ_BEGINS = b"\x93NUMPY", b"PK"
 
 Array = npt.NDArray[Any]
 Feeds = Sequence[Mapping[str, Array]]
-"""For each run in turn what every input is given, by its name."""
+"""The inputs of each run in turn, by their names."""
 
 RUNS = 3
 """How many inputs are made up: noise, something smooth, and noise again within the range of the quantization."""
@@ -93,7 +94,7 @@ def _scaled(share: Array, low: float, high: float, dtype: Any) -> Array:
 
 
 def _range(graph: Graph, tensor: int) -> tuple[float, float] | None:
-    """What a float input keeps of its range where the first that reads it quantizes it."""
+    """The range that a float input keeps where its first reader quantizes it; None where none does."""
     for op in graph.ops:
         if tensor in op.inputs and op.kind == "QuantizeLinear":
             made = graph.tensors[op.outputs[0]]
@@ -134,6 +135,10 @@ def _read_run(graph: Graph, path: Path) -> dict[str, Array]:
 def read_array(path: str | os.PathLike[str]) -> Any:
     """An array of a .npy file, or the arrays of an .npz file by name. Nothing in them is executed. Raises LoadError."""
     try:
+        with Path(path).open("rb") as file:
+            begins = file.read(len(_NPY_BEGINS))
+        if not begins.startswith((_NPY_BEGINS, _NPZ_BEGINS)):
+            raise LoadError(f"{path} is no .npy or .npz file; numpy.save and numpy.savez write them")
         found = np.load(path, allow_pickle=False)
         return found if isinstance(found, np.ndarray) else dict(found)
     except LoadError:

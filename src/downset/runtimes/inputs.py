@@ -1,4 +1,4 @@
-"""Random inputs that a network can swallow, the same for the same seed in every runtime."""
+"""Random inputs that a network accepts, the same for the same seed in every runtime."""
 
 from __future__ import annotations
 

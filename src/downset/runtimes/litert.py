@@ -59,8 +59,8 @@ def measure(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...
 
 
 def _extent(name: str, planned: npt.NDArray[Any], beside: npt.NDArray[Any]) -> int:
-    """From the first to the last byte of the block of memory in which all of the (address, bytes) of `planned` lie.
-    A planner leaves no byte unused below what it places but for alignment, so that a hole ends the block; what is
+    """Bytes from the first to the last one of the block of memory in which all of the (address, bytes) of `planned`
+    lie. A planner leaves no byte unused below what it places but for alignment, so that a hole ends the block; what is
     `beside` may be elsewhere, and does not count then."""
     ranges = sorted((int(at), int(at) + int(nbytes)) for at, nbytes in (*planned, *beside))
     first, last = int(planned[:, 0].min()), int((planned[:, 0] + planned[:, 1]).max())

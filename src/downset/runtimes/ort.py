@@ -42,13 +42,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 _GROWTH = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5)
 _WORKER = "downset.runtimes.ort_session"
 _TIMING_S = 120.0
-"""What timing may take in all, however slow the network."""
+"""The most seconds that timing takes in all, however slow the network."""
 Named = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
 class PeakMeasurement:
-    """What its CPU arena says of itself, in bytes.
+    """Bytes that ONNX Runtime's CPU arena reports of itself.
 
     `peak_bytes`: the most in use at a time, loading included. `persistent_bytes`: of these, what stays between runs
     (weights that kernels packed for themselves). `live_bytes`: the most in use beside those when a kernel ended, so

@@ -32,8 +32,8 @@ def ort_session(path: str | os.PathLike[str]) -> InferenceSession:
 
 
 def session_settings(path: str | os.PathLike[str]) -> SessionSettings:
-    """What the metadata of a fitted file name. Raises UsageError where they name none, LoadError where that is no
-    settings of ours."""
+    """The settings that the metadata of a fitted file name. Raises UsageError where they name none, LoadError where the
+    name is not one of ours."""
     entries = fitted_metadata(path)
     if "session" not in entries:
         raise UsageError(f"{path} does not say how it was measured: write it by `downset fit` for target ort")

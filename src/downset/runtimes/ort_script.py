@@ -1,7 +1,7 @@
 """A fitted file's session as a program of its own: public API of onnxruntime and numpy, nothing of ours.
 
 `open_session` in it is for the user's program. Run as a program it prints what a session takes, by the same runtime's
-own figures that `fit` prints: the claim can be checked by whoever has the file.
+own figures that `fit` prints: everyone who has the file can check the claim.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _NUMPY = {
 }  # fmt: skip
 
 _RUNS = 3
-"""Of a measured session: a memory pattern is used from the second run on."""
+"""Runs of a measured session: a memory pattern is used from the second one on."""
 _LOADS = 3
 _UNKNOWN = -1
 _EXTENDED = SessionSettings(
@@ -174,7 +174,7 @@ def _growth(path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> 
 
 
 def _in_child(ask: Callable[[], int]) -> int:
-    """What it answers in a child of this process; _UNKNOWN where that fails."""
+    """The answer that `ask` gives in a child of this process; _UNKNOWN where that fails."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,5 @@
-"""What a file computes in a runtime, on given inputs: its outputs in every run, and tensors inside it in the first.
+"""Values that a file computes in a runtime on given inputs: its outputs in every run, and tensors inside it in the
+first.
 
 Each function asks a process of its own. Tensors inside are seen in LiteRT, which then keeps them all, and in ONNX
 Runtime, where they are made outputs. TFLite Micro is asked for outputs alone: it can keep all tensors too, but then it
@@ -56,8 +57,8 @@ def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: b
 
 
 def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), ordered: bool = False) -> Computed:
-    """On one thread. `ordered`: as the file says, nothing optimised; otherwise as ONNX Runtime does by default, with
-    all of its optimisations."""
+    """Run the file in ONNX Runtime on one thread. `ordered`: in the file's order, nothing optimised; otherwise as ONNX
+    Runtime does by default, with all of its optimisations."""
     return _asked("ort_here", path, feeds, inside, {"ordered": ordered})
 
 

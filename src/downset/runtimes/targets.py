@@ -1,9 +1,9 @@
-"""What a network can be fitted to: one row a target, with the files that it runs and how it places and measures."""
+"""Targets that a network can be fitted to: one row each, with the files that it runs and how it places and measures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,7 @@ from downset.formats.onnx.model_file import check_onnx
 from downset.formats.reading import check_readable
 from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
-from downset.memory.models import MemoryName
+from downset.memory.models import MemoryName, memory_model
 from downset.plans import Arena
 from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import RuntimeName
@@ -28,7 +28,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a runtime says that a file took: bytes by part, of which `total_bytes` counts; and the names of the
+    """Memory that a runtime reports for a file: bytes by part, of which `total_bytes` counts; and the names of the
     operators in the order they ran, where it tells."""
 
     nbytes: Mapping[str, int]
@@ -79,9 +79,11 @@ class Target:
 
 def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
     del seconds
-    record_of = lifetimes(graph, steps, "tflm").record_of
+    # Left to itself it gives every tensor a place of its own.
+    model = replace(memory_model("tflm"), rows_in_place=False)
+    record_of = lifetimes(graph, steps, model).record_of
     rank = [record_of.index(record) for record in range(1 + max(record_of, default=-1))]
-    return plan_arena(graph, steps, method="tflm_greedy", memory="tflm", rank=rank)
+    return plan_arena(graph, steps, method="tflm_greedy", memory=model, rank=rank)
 
 
 def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:

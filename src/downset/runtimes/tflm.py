@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,10 @@ from downset.extras import optional_library
 from downset.isolation import isolated
 from downset.runtimes.inputs import random_array
 
-__all__ = ["ARENA_BYTES", "Measurement", "count_of", "measure"]
+__all__ = ["ARENA_BYTES", "Measurement", "count_of", "measure", "time_runs"]
 
 ARENA_BYTES = 1 << 28
-"""What the measurement offers; pages that stay untouched cost nothing."""
+"""Bytes of the arena that the measurement offers; pages that stay untouched cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,19 @@ class Measurement:
     tail_bytes: int
     total_bytes: int
     outputs: list[npt.NDArray[Any]]
+
+
+_NODE_BYTES, _TENSOR_BYTES = (64, 32), (24, 12)
+"""Bytes of a node with its registration (eight pointers and sizes) and of an evaluation tensor (two pointers and a
+type): with pointers of eight bytes, and of four."""
+
+
+def on_cortex_m(tail_bytes: int, operators: int, tensors: int) -> int:
+    """An estimate of the tail where pointers have four bytes, from the one measured on this host: nodes and tensors
+    are half as large. What operators keep for themselves counts as here (per-channel multipliers and shifts do not
+    change, and are most of it), so the true tail is less."""
+    node, tensor = (wide - narrow for wide, narrow in (_NODE_BYTES, _TENSOR_BYTES))
+    return tail_bytes - node * operators - tensor * tensors
 
 
 def measure(path: str | os.PathLike[str], *, seed: int = 0, steps: int = 2) -> Measurement:
@@ -49,6 +65,38 @@ def measure(path: str | os.PathLike[str], *, seed: int = 0, steps: int = 2) -> M
     return Measurement(figures["head"], figures["tail"], figures["total"], outputs)
 
 
+def time_runs(paths: Sequence[str | os.PathLike[str]], *, seed: int = 0, rounds: int = 7) -> list[float]:
+    """Seconds of one run of each file, medians of interleaved rounds. Raises UnsupportedError as `measure` does."""
+    given = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds}
+    arrays, _ = isolated("downset.runtimes.tflm", "time_here", given)
+    return [float(value) for value in np.median(arrays["seconds"], axis=0)]
+
+
+def time_here(paths: Sequence[str], seed: int, rounds: int) -> dict[str, npt.NDArray[Any]]:
+    """`time_runs` inside the worker process: seconds by round and file."""
+    runtime = optional_library("tflite_micro", what="timing in TFLite Micro", extra="tflm").runtime
+    try:
+        interpreters = [runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES) for path in paths]
+        for interpreter in interpreters:
+            _set_inputs(interpreter, seed)
+            interpreter.invoke()
+        seconds = np.zeros((rounds, len(paths)))
+        for number, at in product(range(rounds), range(len(paths))):
+            _set_inputs(interpreters[at], seed)
+            begin = time.perf_counter()
+            interpreters[at].invoke()
+            seconds[number, at] = time.perf_counter() - begin
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedError(f"TFLite Micro cannot run {Path(paths[-1]).name}: {error}") from None
+    return {"seconds": seconds}
+
+
+def _set_inputs(interpreter: Any, seed: int) -> None:
+    for position, index in enumerate(count_of(interpreter.get_input_details)):
+        detail = interpreter.get_input_details(index)
+        interpreter.set_input(random_array(detail["shape"], detail["dtype"], seed=seed, position=position), index)
+
+
 def run_here(path: str, seed: int, steps: int) -> dict[str, npt.NDArray[Any]]:
     """`measure` inside the worker process; TFLite Micro prints its allocations to C's stdout or stderr."""
     runtime = optional_library("tflite_micro", what="measuring in TFLite Micro", extra="tflm").runtime
@@ -56,10 +104,7 @@ def run_here(path: str, seed: int, steps: int) -> dict[str, npt.NDArray[Any]]:
         interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
         outputs = []
         for step in range(steps):
-            for position, index in enumerate(count_of(interpreter.get_input_details)):
-                detail = interpreter.get_input_details(index)
-                value = random_array(detail["shape"], detail["dtype"], seed=seed + step, position=position)
-                interpreter.set_input(value, index)
+            _set_inputs(interpreter, seed + step)
             interpreter.invoke()
             outputs += [np.array(interpreter.get_output(index)) for index in count_of(interpreter.get_output_details)]
         interpreter.print_allocations()

@@ -99,7 +99,7 @@ def _places(stages: Sequence[Stage], count: int) -> dict[int, Place]:
 
 
 def _runs_before(there: Place, here: Place) -> bool:
-    """In an earlier stage, or earlier in the same group."""
+    """Whether one place is in an earlier stage than another, or earlier in the same group."""
     return there[0] < here[0] or (there[:2] == here[:2] and there[2] < here[2])
 
 

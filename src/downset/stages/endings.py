@@ -27,7 +27,8 @@ __all__ = ["ENDINGS", "PAIR_LIMIT", "EndingsName", "StageLattice", "stage_lattic
 EndingsName = Literal["all", "ios"]
 ENDINGS: tuple[EndingsName, ...] = get_args(EndingsName)
 PAIR_LIMIT = 6_000_000
-"""Of (downset, ending) pairs, some twenty bytes each: above the largest block of the paper's networks (3.6 million)."""
+"""The most (downset, ending) pairs, some twenty bytes each: above the largest block of the paper's networks (3.6
+million)."""
 
 
 def stage_lattice(

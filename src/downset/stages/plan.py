@@ -1,4 +1,4 @@
-"""From a graph or a bare problem, and prices, to verified stages. A method is a name from STAGERS, or a callable."""
+"""Plan verified stages of a graph or a bare problem by prices. A method is a name from STAGERS, or a callable."""
 
 from __future__ import annotations
 

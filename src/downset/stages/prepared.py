@@ -14,7 +14,7 @@ __all__ = ["planned_graph", "prepare"]
 
 
 def prepare(graph: Graph, *, batch: int | None = None) -> Graph:
-    """What is staged and run: for this batch, what is known before any run as constants, batch normalisation folded."""
+    """The graph that is staged and run: of this batch size, known values as constants, batch normalisation folded."""
     graph = with_known_values(graph, sized=False)
     if batch is not None:
         graph = rebatch(graph, batch)

@@ -1,7 +1,7 @@
 """Prices of stages without a device: from a table, from arithmetic, from a simulated one. And the name of a stage.
 
-A price is any callable from a stage to seconds. What these return is analytic or simulated, never measured, and whoever
-shows it says so.
+A price is any callable from a stage to seconds. The prices here are analytic or simulated, never measured; reports
+label them so.
 """
 
 from __future__ import annotations

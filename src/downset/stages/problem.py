@@ -1,4 +1,5 @@
-"""What a planner of stages sees: which unit waits for which, which sets may merge, and a price for each stage."""
+"""The problem that a planner of stages solves: which unit waits for which, which sets may merge, and a price for each
+stage."""
 
 from __future__ import annotations
 

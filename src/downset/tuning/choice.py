@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from downset.errors import UnsupportedError
-from downset.executor.device import Device
+from downset.executor.device import TorchDevice
 from downset.executor.program import lower, possibly_live_bytes
 from downset.graph.core import Graph
 from downset.graph.cost import op_macs
@@ -42,7 +42,7 @@ class Timed:
 
 def timed_candidates(
     variants: Mapping[str, Variant],
-    device: Device,
+    device: TorchDevice,
     candidates: Sequence[StageCandidate],
     values: Sequence[Any],
     runs: int,
@@ -127,7 +127,7 @@ def choose(timed: Timed) -> tuple[StageCandidate, float, str]:
 
 
 def noise(timed: Timed) -> str | None:
-    """What to say of timings that spread too far for small differences to mean anything; None if they do not."""
+    """A warning where timings spread too far for small differences to mean anything; None where they do not."""
     sequential = timed.candidates[0]
     low, high = sequential.percentile(0.1), sequential.percentile(0.9)
     if high <= _TELLING * low:

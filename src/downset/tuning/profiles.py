@@ -36,7 +36,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Key(NamedTuple):
-    """What a timing holds for: another device, library, element type or batch is another timing."""
+    """The conditions of a timing: another device, library, element type or batch is another timing."""
 
     device: str
     versions: str
@@ -55,7 +55,7 @@ def default_path() -> Path:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Of the file itself; a file that is locked or cannot be written is sound."""
+    """Whether the error says that the file is damaged; a file that is locked or cannot be written is sound."""
     if isinstance(error, UnicodeDecodeError):  # what the file says of itself is no text
         return True
     code = getattr(error, "sqlite_errorcode", None)

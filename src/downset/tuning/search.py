@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from downset.errors import LimitReached, UsageError
 from downset.executor.binder import Binder
-from downset.executor.device import Device
+from downset.executor.device import TorchDevice
 from downset.graph.core import Graph
 from downset.methods import check_choice
 from downset.plans import Stage
@@ -29,14 +29,14 @@ Progress = Callable[[str, int, int], None]
 
 
 _LARGEST = 2**31 - 1
-"""Of the native search's numbers."""
+"""The largest number that the native search takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """Of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of stages,
-    `seconds` for each block, `all_seconds` for all blocks by all strategies (units are timed, and candidates built and
-    timed, whatever it takes). `patterns`: of the operators that are one unit."""
+    """Limits of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of
+    stages, `seconds` for each block, `all_seconds` for all blocks by all strategies (units are timed, and candidates
+    built and timed, whatever it takes). `patterns`: of the operators that are one unit."""
 
     max_ops: int = 3
     max_groups: int = 8
@@ -92,7 +92,7 @@ class Search:
         return tuple(found)
 
     def _cut(self, at: int, pieces: Sequence[Sequence[int]], why: str) -> None:
-        """For all strategies from here on."""
+        """Cut a block into pieces, for all strategies from here on."""
         block = self.parts[at]
         self.parts[at : at + 1] = [tuple(block[unit] for unit in piece) for piece in pieces]
         sizes = " + ".join(str(len(piece)) for piece in pieces if len(piece) > 1)
@@ -139,7 +139,7 @@ class Variant:
         self,
         name: str,
         graph: Graph,
-        device: Device,
+        device: TorchDevice,
         profiles: Profiles | None,
         limits: StageLimits,
         progress: Progress,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from downset.errors import UnsupportedError
 from downset.executor.binder import Binder
-from downset.executor.device import Device
+from downset.executor.device import TorchDevice
 from downset.executor.program import lower
 from downset.graph.core import ABSENT, Graph
 from downset.graph.kinds import kind_of
@@ -52,7 +52,7 @@ class StageTimer:
         self,
         graph: Graph,
         units: UnitGraph,
-        device: Device,
+        device: TorchDevice,
         binder: Binder,
         profiles: Profiles | None,
         *,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from downset.errors import UnsupportedError, UsageError
-from downset.executor.device import Device, open_device
+from downset.executor.device import TorchDevice, open_device
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
 from downset.plans import Evidence, Stage, StagePlan
@@ -31,7 +31,7 @@ def _silent(what: str, done: int, total: int) -> None:
 
 def tune_stages(
     graph: Graph,
-    device: Device | str = "cpu",
+    device: TorchDevice | str = "cpu",
     *,
     batch: int | None = None,
     limits: StageLimits | None = None,
@@ -124,5 +124,6 @@ def tune_stages(
             f"{fastest * 1e3:.3f} ms (p10 of the fastest candidate): alone they were measured too slow"
         )
     return StageResult(
-        plan, timed.candidates, plain.timer.used, bound if known else None, speedup, why, tuple(dict.fromkeys(notes))
-    )
+        plan, timed.candidates, plain.timer.used, bound if known else None, speedup, why, tuple(dict.fromkeys(notes)),
+        () if chosen.variant else tuple(alone),
+    )  # fmt: skip

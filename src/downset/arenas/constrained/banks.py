@@ -93,7 +93,7 @@ class _Search:
         self.decided = True
 
     def _spill_bound(self) -> int:
-        """At any step at most the fast banks' bytes are cheap: the bytes live at once, spread from the cheapest on."""
+        """A lower bound of the cost: at every step the live bytes fill the banks from the cheapest on."""
         total = sum(record.nbytes for record in self.records)
         live, spread, left = breadth_bound(self.records), 0, breadth_bound(self.records)
         for bank in self.banks:

@@ -44,8 +44,8 @@ def spill(
 def split(
     records: Sequence[Record], sequence: Sequence[int], largest_bytes: int, *, engine: EngineName = "native"
 ) -> Spread:
-    """As many arenas of at most `largest_bytes` as it takes; each record where the total grows least, the first among
-    equals. No record may be larger than an arena. O(arenas · n²)."""
+    """Spread records over arenas of at most `largest_bytes`, as many as it takes; each record goes where the total
+    grows least, the first among equals. No record may be larger than an arena. O(arenas · n²)."""
     check_engine(engine)
     if engine == "native" and small_enough(records):
         return _native(records, sequence, [], min(largest_bytes, 1 << 61))

@@ -128,7 +128,7 @@ class Measuring:
             self._ray.kill(actor)
 
     def all(self, method: str, *given: Any, **options: Any) -> list[Any]:
-        """What this method returns on every device, all at once."""
+        """Call this method on every device at once and return the results."""
         asked = [getattr(actor, method).remote(*given, **options) for actor in self._actors]
         return [self._answer(reference, name) for reference, name in zip(asked, self.names, strict=True)]
 

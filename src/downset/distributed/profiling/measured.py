@@ -43,7 +43,7 @@ class MeasuredCluster:
 
 
 def measured_cluster(measured: MeasuredCluster) -> Cluster:
-    """As planners take it."""
+    """The measured cluster as planners take it."""
     devices = tuple(
         Device(
             device.name, device.rates.mac_per_s, alpha_of=dict(device.rates.alpha_of),

@@ -1,4 +1,4 @@
-"""What runs on a device while it is measured. A plain class without Ray: `measure` makes an actor of it."""
+"""The program of a device while it is measured. A plain class without Ray: `measure` makes an actor of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ProbedDevice:
         return found
 
     def open(self, model: bytes) -> None:
-        """What `repeat` runs."""
+        """Open the model that `repeat` runs."""
         self._run = self._opened(model)
 
     def repeat(self, runs: int) -> float:

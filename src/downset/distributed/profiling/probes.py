@@ -1,4 +1,5 @@
-"""What devices are timed with: short runs of operators as ONNX models, with their MACs by kind and the bytes they move.
+"""Probes that devices are timed with: short runs of operators as ONNX models, with their MACs by kind and the bytes
+they move.
 
 Weights are constants of one value each, made on the device: a model is a few kilobytes whatever its size.
 """

@@ -1,4 +1,4 @@
-"""From timings to rates: devices' alphas by regression, links' rates and latencies. Pure; nothing is measured here.
+"""Derive rates from timings: devices' alphas by regression, links' rates and latencies. Pure; nothing is measured here.
 
 Source. PICO (section 3.2.2, eq. 7): computing time = alpha · MACs / capacity, alpha from a regression; section 6.1: a
     link's rate as the ratio of the difference in size and the difference in response time of two messages.

@@ -36,7 +36,7 @@ class Advice:
 
 class Advisor:
     """`tell` gets every advice, on this thread. A new question ends the planning ahead; what was begun to be considered
-    is told all the same, so that no number of questions keeps an answer back."""
+    is told all the same, so that many questions do not keep an answer back."""
 
     def __init__(self, planning: Planning, shards: Shards, tell: Callable[[Advice], None]) -> None:
         self._planning, self._shards, self._tell = planning, shards, tell
@@ -49,7 +49,7 @@ class Advisor:
         self._asked.put(None)
 
     def forget(self) -> None:
-        """What was asked so far is of no use any more."""
+        """Drop the answers asked for so far: they are of no use any more."""
         self._latest += 1
 
     def prepare(self, deployment: Deployment, devices: Collection[str], factors: Mapping[str, float]) -> None:

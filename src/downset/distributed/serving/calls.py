@@ -12,7 +12,7 @@ from downset.distributed.serving.health import Health
 __all__ = ["Calls", "Events"]
 
 Events = queue.SimpleQueue[Callable[[], None]]
-"""What is to be done on the engine's thread."""
+"""Calls to be made on the engine's thread."""
 
 
 def _always() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from downset.distributed.serving.calls import Calls
 from downset.distributed.serving.deployment import Shards
@@ -44,10 +44,10 @@ class Carrier:
             shard = missing.popleft()
             data = self._shards.data(shard)
             carried += len(data)
-            self._calls.call(device, "keep", shard, data, wanted=wanted, then=lambda _: kept(shard))
+            self._calls.call(device, "keep", shard, data, wanted=wanted, then=lambda removed: kept(shard, removed))
 
-        def kept(shard: str) -> None:
-            self._known.setdefault(device, set()).add(shard)
+        def kept(shard: str, removed: Collection[str]) -> None:
+            self._holds(device, shard, removed)
             following()
 
         following()
@@ -67,12 +67,23 @@ class Carrier:
             self._carrying.add(device)
             shard = waiting.popleft()
             self._calls.call(
-                device, "keep", shard, self._shards.data(shard), then=lambda _: self._placed(device, shard),
+                device, "keep", shard, self._shards.data(shard), True,
+                then=lambda removed: self._placed(device, shard, removed),
                 refused=lambda error: self._refused(device, error),
             )  # fmt: skip
 
-    def _placed(self, device: str, shard: str) -> None:
-        self._known.setdefault(device, set()).add(shard)
+    def _holds(self, device: str, shard: str, removed: Collection[str]) -> None:
+        known = self._known.setdefault(device, set())
+        known.add(shard)
+        known.difference_update(removed)
+        if removed:
+            _log.warning(
+                "device %s removed %d shards that it did not use for longest: its folder of shards is full",
+                device, len(removed),
+            )  # fmt: skip
+
+    def _placed(self, device: str, shard: str, removed: Collection[str]) -> None:
+        self._holds(device, shard, removed)
         self._carrying.discard(device)
         self._place_next(device)
 

@@ -1,4 +1,4 @@
-"""What runs on a device: its shards in ONNX Runtime, the rows it holds, and the answers to its driver.
+"""The program of a device: its shards in ONNX Runtime, the rows it holds, and the answers to its driver.
 
 A plain class without Ray: `members` makes an actor of it. Its methods take and return arrays and plain data. Methods of
 different kinds run at the same time on threads of their own: one computes, others send, receive and answer.
@@ -6,18 +6,15 @@ different kinds run at the same time on threads of their own: one computes, othe
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import platform
 import re
 import resource
-import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +22,18 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from downset.distributed.serving.kept_shards import LIMIT_BYTES, KeptShards
 from downset.distributed.serving.program import DeviceProgram
 from downset.distributed.serving.row_store import RowStore
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.plans import Rows
-from downset.text import brief, format_bytes
+from downset.text import brief
 
 __all__ = ["DRIVER_SILENCE_S", "Device", "versions"]
 
 DRIVER_SILENCE_S = 8.0
 """A device that has not heard of its driver for so long ends itself: nobody else would stop it."""
-_FREE_DISK_BYTES = 64 << 20
 _SHARD = re.compile(r"[0-9a-f]{64}")
 Array = npt.NDArray[Any]
 _RowsOf = Callable[[DeviceProgram], tuple[Rows, ...]]
@@ -49,7 +46,7 @@ def _as_it_is(held: Any, wanted: Callable[[], bool]) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What driver and devices must have in common: shards of one ONNX Runtime need not run in another."""
+    """Versions that driver and devices must have in common: shards of one ONNX Runtime need not run in another."""
     from importlib.metadata import version
 
     runtime = optional_library("onnxruntime", what="running shards", extra="cluster")
@@ -67,8 +64,8 @@ class Device:
         self._name, self._fetch = name, fetch
         self._threads = threads or int(os.environ.get("DOWNSET_THREADS", "0")) or os.cpu_count() or 1
         chosen = folder or os.environ.get("DOWNSET_SHARDS")
-        self._folder = Path(chosen or tempfile.mkdtemp(prefix="downset-shards-"))
-        self._folder.mkdir(parents=True, exist_ok=True)
+        limit_bytes = int(os.environ.get("DOWNSET_SHARDS_LIMIT", LIMIT_BYTES))
+        self._kept = KeptShards(Path(chosen or tempfile.mkdtemp(prefix="downset-shards-")), limit_bytes)
         self._sessions: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._run = -1
@@ -82,10 +79,9 @@ class Device:
 
     def describe(self) -> dict[str, Any]:
         """Versions, process, cores, and the shards that are on its disk."""
-        shards = sorted(path.stem for path in self._folder.glob("*.onnx"))
         return {
             **versions(), "python": platform.python_version(), "pid": os.getpid(), "cores": os.cpu_count() or 1,
-            "threads": self._threads, "shards": shards,
+            "threads": self._threads, "shards": self._kept.names(),
         }  # fmt: skip
 
     def ping(self) -> dict[str, Any]:
@@ -93,29 +89,13 @@ class Device:
         self._heard = time.monotonic()
         return {"rss_bytes": _rss_bytes(), "most_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
-    def keep(self, shard: str, data: bytes) -> None:
-        """Write a shard to the disk, under the hash of its content. Raises UnsupportedError where it has another
-        content, or the disk is full."""
+    def keep(self, shard: str, data: bytes, ahead: bool = False) -> list[str]:
+        """Write a shard to the disk, under the hash of its content; those that were removed for it (`KeptShards`)."""
         self._heard = time.monotonic()
-        if hashlib.sha256(data).hexdigest() != shard:
-            raise UnsupportedError(f"device {self._name!r}: a shard arrived damaged")
-        path = self._folder / f"{shard}.onnx"
-        if path.exists():
-            return
-        free = shutil.disk_usage(self._folder).free
-        if free < len(data) + _FREE_DISK_BYTES:
-            raise UnsupportedError(
-                f"device {self._name!r}: the disk of {self._folder} is full: a shard takes {format_bytes(len(data))} "
-                f"bytes and {format_bytes(free)} are left"
-            )
-        part = path.with_suffix(f".part{os.getpid()}-{threading.get_ident()}")
         try:
-            part.write_bytes(data)
-            part.replace(path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            raise UnsupportedError(f"device {self._name!r}: cannot keep a shard: {error.strerror or error}") from None
+            return self._kept.keep(shard, data, ahead=ahead)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"device {self._name!r}: {error}") from None
 
     def begin(self, run: int, program: bytes) -> float:
         """Open the sessions of a program and forget everything of earlier runs; the seconds that took."""
@@ -126,6 +106,7 @@ class Device:
         with self._lock:
             self._run, self._program, self._frames, self._done = run, None, {}, {}
             self._sessions = {shard: session for shard, session in self._sessions.items() if shard in wanted}
+        self._kept.use(wanted)
         for shard in wanted:
             if shard not in self._sessions:
                 self._sessions[shard] = self._session(shard)
@@ -145,8 +126,7 @@ class Device:
         if not _SHARD.fullmatch(shard):  # a name is a hash, never a path
             raise UnsupportedError(f"device {self._name!r}: {shard[:80]!r} is no shard's name")
         try:
-            path = str(self._folder / f"{shard}.onnx")
-            return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+            return library.InferenceSession(str(self._kept.path(shard)), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its exceptions share no base of their own
             raise UnsupportedError(f"device {self._name!r}: ONNX Runtime cannot load a shard: {brief(error)}") from None
 
@@ -172,8 +152,11 @@ class Device:
                 self._count(frame)
         return {"seconds": seconds}
 
-    def compute(self, run: int, frame: int, task: int) -> dict[str, float]:
-        """Compute a strip from the rows that are here."""
+    def compute(self, run: int, frame: int, tasks: Sequence[int]) -> dict[str, list[float]]:
+        """Compute strips from the rows that are here, one after another; the seconds of each."""
+        return {"seconds": [self._compute(run, frame, task) for task in tasks]}
+
+    def _compute(self, run: int, frame: int, task: int) -> float:
         self._heard = begun = time.monotonic()
         found = self._at(run, frame)
         if found is not None:
@@ -190,7 +173,7 @@ class Device:
                     store.put(rows, np.asarray(array))
                 store.read(list(dict.fromkeys(rows.tensor for rows in work.reads)))
                 self._count(frame)
-        return {"seconds": time.monotonic() - begun}
+        return time.monotonic() - begun
 
     def send(self, run: int, frame: int, task: int) -> list[Array]:
         """The rows of a transfer, as one object: contiguous arrays in the order of the plan's rows."""

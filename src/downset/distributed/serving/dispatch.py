@@ -1,4 +1,4 @@
-"""What begins next: a pure state machine over the tasks of the frames that are inside.
+"""Choose the task that begins next: a pure state machine over the tasks of the frames that are inside.
 
 A task of a frame begins when the tasks before it are done, when the buffers that it writes have a free slot, and when
 everything that it occupies has room: one task under way and `ahead` more, so that nothing waits for an answer. Of those
@@ -58,7 +58,7 @@ class Dispatch:
 
     @property
     def under_way(self) -> frozenset[Instance]:
-        """What has begun and is not done."""
+        """Tasks that have begun and are not done."""
         return frozenset(self._begun)
 
     def admit(self) -> int:

@@ -28,11 +28,12 @@ from downset.distributed.serving.membership import Membership
 from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.run import Frame, Run
+from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.plans import Pipeline
 from downset.results import ServeEvent
 
-__all__ = ["Engine", "Outlet"]
+__all__ = ["Engine", "Outlet", "Settings"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
@@ -52,9 +53,19 @@ class Outlet(Protocol):
         """Nothing more will be delivered."""
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`gather_s`: how long devices may take to join at first. `prepares`: whether plans for the loss of each device are
+    made ahead and their shards placed. `spare_frames`: at most so many frames more than the plan's window inside."""
+
+    gather_s: float = 60.0
+    prepares: bool = True
+    spare_frames: int = SPARE_FRAMES
+
+
 @dataclass(slots=True)
 class _Move:
-    """On the way to another plan: `waits` for these devices to have their shards and programs."""
+    """A change to another plan: it `waits` for these devices to have their shards and programs."""
 
     number: int
     deployment: Deployment
@@ -66,15 +77,13 @@ class _Move:
 
 
 class Engine:
-    """`gather_s`: how long devices may take to join at first. `prepares`: whether plans for the loss of each device are
-    made ahead and their shards placed."""
+    """One pipeline's driver, on a thread of its own from `start` to `stop`."""
 
     def __init__(
-        self, fleet: Fleet, shards: Shards, plan: Pipeline, planning: Planning, outlet: Outlet, *,
-        gather_s: float = 60.0, prepares: bool = True,
-    ) -> None:  # fmt: skip
+        self, fleet: Fleet, shards: Shards, plan: Pipeline, planning: Planning, outlet: Outlet, settings: Settings
+    ) -> None:
         self._fleet, self._shards, self._planning, self._outlet = fleet, shards, planning, outlet
-        self._plan, self._prepares, self._gather_s = plan, prepares, gather_s
+        self._plan, self._settings = plan, settings
         self._begun_s = time.monotonic()
         self.record = ServeRecord(plan, self._begun_s)
         self._events: Events = queue.SimpleQueue()
@@ -132,7 +141,7 @@ class Engine:
                     self._tick(time.monotonic())
                     tick_s = time.monotonic() + _TICK_S
                 self._go_on()
-        except Exception as error:  # whoever waits for results is told, whatever it is
+        except Exception as error:  # the caller that waits for results gets every error
             self._outlet.fail(error)
         self._ended = True
         self._advisor.stop()
@@ -168,9 +177,9 @@ class Engine:
         if absent:
             self._recover(min(absent), now)
         missing = self._members.missing()
-        if self._runs == 0 and missing and now - self._begun_s > self._gather_s:
+        if self._runs == 0 and missing and now - self._begun_s > self._settings.gather_s:
             raise UsageError(
-                f"the plan names {missing[0]!r}, and no such device joined within {self._gather_s:g} s; start "
+                f"the plan names {missing[0]!r}, and no such device joined within {self._settings.gather_s:g} s; start "
                 f"`downset worker --name {missing[0]}` there, or plan without it"
             )
 
@@ -258,7 +267,7 @@ class Engine:
             self._carrier.place(device, shards)
 
     def _prepare(self) -> None:
-        if self._prepares:
+        if self._settings.prepares:
             self._advisor.prepare(self._deployment(), self._members.alive, self._factors())
 
     def _move_to(self, deployment: Deployment, event: ServeEvent | None) -> None:
@@ -297,8 +306,9 @@ class Engine:
             return
         now = time.monotonic()
         self._run = Run(
-            move.number, move.deployment, self._calls, self.record, self._health, self._pace, self._finished
-        )
+            move.number, move.deployment, self._calls, self.record, self._health, self._pace, self._finished,
+            spare_frames=self._settings.spare_frames,
+        )  # fmt: skip
         self._move = None
         if move.event is None:
             self.record.start(now)
@@ -313,7 +323,10 @@ class Engine:
                 "planned again: %.2f s; %d bytes of shards moved, and opened, in %.2f s; %d frames begin again",
                 event.plan_s, event.moved_bytes, event.move_s, event.replayed,
             )  # fmt: skip
-        self._prepare()
+        if self._members.alive <= {device.name for device in move.deployment.plan.cluster.devices}:
+            self._prepare()
+        else:  # a device has come back while this plan was made and placed
+            self._consider()
 
     # Frames.
 

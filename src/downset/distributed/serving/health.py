@@ -18,7 +18,7 @@ __all__ = ["DEADLINE_FACTOR", "LEAST_DEADLINE_S", "PING_S", "SILENCE_S", "Health
 PING_S = 1.0
 """How often every device is asked for a sign of life."""
 SILENCE_S = 5.0
-"""With the time between two questions, a silent device is noticed within 6 s."""
+"""Seconds of silence that a device is allowed: with the time between two questions it is noticed within 6 s."""
 LEAST_DEADLINE_S = 6.0
 DEADLINE_FACTOR = 10.0
 SLOW_FRAMES = 4
@@ -75,7 +75,7 @@ class Health:
             known.asked_s = None
 
     def idle(self) -> None:
-        """No device has anything to compute any more."""
+        """Note that no device has anything to compute any more."""
         for known in self._known.values():
             known.queue.clear()
 
@@ -102,7 +102,7 @@ class Pace:
         """By device: what it is planned with now; 1 where it is as fast as at first."""
 
     def expected_s(self, device: str, shard: str) -> float:
-        """What the shard took on the device at first; 0 where that is not known."""
+        """Seconds that the shard took on the device at first; 0 where that is not known."""
         return median(self._samples.get((device, shard), [0.0]))
 
     def took(self, device: str, shard: str, frame: int, seconds: float) -> None:

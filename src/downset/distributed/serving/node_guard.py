@@ -1,8 +1,8 @@
-"""Runs a command in a session of its own, and ends every process of that session when whoever started it is gone.
+"""Runs a command in a session of its own, and ends every process of that session when its starter is gone.
 
     python -I node_guard.py FOLDER COMMAND...
 
-Whoever starts it holds the other end of its stdin: when that is closed, by whatever end of that process, the session is
+Its starter holds the other end of its stdin: when that is closed, however that process ended, the session is
 killed and FOLDER removed (empty: none). Ray's nodes outlive their starter otherwise. Standard library only, so that it
 starts in milliseconds and takes little memory.
 """

@@ -100,7 +100,7 @@ def device_resource(name: str) -> str:
 
 
 def common_environment() -> dict[str, str]:
-    """What every process of a cluster runs under, the driver's too: set before Ray is imported there."""
+    """The environment of every process of a cluster, the driver's too: set before Ray is imported there."""
     return {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_max_direct_call_object_size": "4096",  # larger results stay where they were made until somebody reads them

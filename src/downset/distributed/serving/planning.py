@@ -7,11 +7,9 @@ from dataclasses import replace
 
 from downset.clusters.model import Cluster, Device
 from downset.distributed.simulator import simulate
-from downset.errors import DownsetError, UsageError
 from downset.graph.core import Graph
 from downset.pipelines.device_order import sub_cluster
-from downset.pipelines.plan import plan_pipeline
-from downset.pipelines.planners import PIPELINERS
+from downset.pipelines.replan import replan
 from downset.plans import Pipeline
 
 __all__ = ["Planning", "slowed"]
@@ -29,25 +27,12 @@ class Planning:
         """A plan for these devices of the plan's cluster, each of which takes `factors` times as long (1 if not named);
         the plan itself where nothing has changed. Raises UsageError where the source, the sink or every device is
         missing, and what planning raises, with the names of the missing."""
-        plan, whole = self._plan, self._plan.cluster
-        left = [number for number, device in enumerate(whole.devices) if device.name in devices]
-        lost = [device.name for device in whole.devices if device.name not in devices]
+        plan, names = self._plan, [device.name for device in self._plan.cluster.devices]
+        lost = [number for number, name in enumerate(names) if name not in devices]
         if not lost and all(factor == 1 for factor in factors.values()):
             return plan
-        if not left:
-            raise UsageError(f"no device is left without {', '.join(lost)}: there is nothing to plan on")
-        for what, name in (("source", plan.source), ("sink", plan.sink)):
-            if name in lost:
-                raise UsageError(f"{name!r} is the plan's {what}: without it there is nothing to plan")
-        method = plan.evidence.method if plan.evidence.method in PIPELINERS else "exact"
-        try:
-            return plan_pipeline(
-                self._graph, slowed(sub_cluster(whole, left), factors), method=method, comm=plan.comm,
-                topology=plan.topology, source=_named(plan.source), sink=_named(plan.sink),
-                time_limit_s=self._time_limit_s,
-            )  # fmt: skip
-        except DownsetError as error:
-            raise type(error)(f"without {', '.join(lost)}: {error}" if lost else str(error)) from None
+        changed = replace(plan, cluster=slowed(plan.cluster, factors))
+        return replan(self._graph, changed, lost, time_limit_s=self._time_limit_s)
 
     def period_s(self, plan: Pipeline, factors: Mapping[str, float]) -> float:
         """The period that a plan keeps where its devices take `factors` times as long as in the cluster as it was
@@ -67,7 +52,3 @@ def slowed(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
 def _slowed(device: Device, factor: float) -> Device:
     bytes_per_s = None if device.bytes_per_s is None else device.bytes_per_s / factor
     return replace(device, mac_per_s=device.mac_per_s / factor, bytes_per_s=bytes_per_s)
-
-
-def _named(end: str) -> str | None:
-    return None if end == "outside" else end

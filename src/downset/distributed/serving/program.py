@@ -1,4 +1,4 @@
-"""What one device has to know of a plan: its shards, what it sends and receives, how tensors are cut.
+"""The part of a plan that one device has to know: its shards, what it sends and receives, how tensors are cut.
 
 A device never sees the plan, the cluster or the model: shards are named by hashes of their content.
 """

@@ -38,7 +38,7 @@ def _logged(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
 
 
 def _fetched(reference: Any, wanted: Callable[[], bool]) -> Any:
-    """What a reference stands for; None where nobody wants it any more, or it does not come."""
+    """The object of a reference; None where nobody wants it any more, or it does not come."""
     ray = optional_library("ray", what="running pipelines on devices", extra="cluster")
     while wanted():
         with contextlib.suppress(ray.exceptions.GetTimeoutError):
@@ -185,16 +185,19 @@ class RayFleet:
         method ran and what it fetched is gone, the sender is."""
         exceptions = self._ray.exceptions
         cause = getattr(error, "cause", None)
-        if isinstance(cause, DownsetError):
-            return cause
-        if isinstance(error, DownsetError):
-            return error
+        for known in (cause, error):
+            if isinstance(known, DownsetError):
+                return known
+        if device in self._actors:
+            _log.info("device %s: %s", device, brief(" ".join(str(error).split()), 600))
+        if isinstance(error, exceptions.RayTaskError):  # before its cause's type, which it has too
+            if isinstance(cause, MemoryError):
+                return DeviceLost(device, "it is out of memory")
+            if isinstance(cause, exceptions.RayActorError | exceptions.ObjectLostError):
+                return DeviceLost("", "what it sent is gone")
+            return UnsupportedError(f"device {device!r} failed: {brief(cause or error)}")
+        if isinstance(error, exceptions.ActorUnavailableError):
+            return DeviceLost(device, "its connection broke")
         if isinstance(error, exceptions.RayActorError):
             return DeviceLost(device, "its process has ended")
-        if isinstance(cause, MemoryError):
-            return DeviceLost(device, "it is out of memory")
-        if isinstance(cause, exceptions.RayActorError | exceptions.ObjectLostError):
-            return DeviceLost("", "what it sent is gone")
-        if isinstance(error, exceptions.RayTaskError):
-            return UnsupportedError(f"device {device!r} failed: {brief(cause or error)}")
         return DeviceLost(device, brief(error))

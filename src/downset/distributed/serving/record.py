@@ -1,18 +1,19 @@
-"""What a running pipeline did, as it happens; `served` sums it up."""
+"""The record of a running pipeline, filled as it runs; `served` sums it up."""
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 
+from downset.distributed.percentiles import percentiles
+from downset.distributed.task_prices import FrameSeconds, frame_seconds
 from downset.plans import Pipeline
 from downset.results import DeviceUse, Served, ServeEvent
 
 __all__ = ["ServeRecord"]
 
 _LATENCIES = 100_000
-"""Of so many frames, the latest ones, latencies and times are kept: memory does not grow with the frames."""
+"""How many of the latest frames' latencies and times are kept: memory does not grow with the frames."""
 
 
 class ServeRecord:
@@ -22,6 +23,8 @@ class ServeRecord:
         self._start_s, self._plans = start_s, [plan]
         names = [device.name for device in plan.cluster.devices]
         self._busy = {name: dict.fromkeys(("computing", "sending", "receiving"), 0.0) for name in names}
+        self._planned = {name: dict.fromkeys(("computing", "sending", "receiving"), 0.0) for name in names}
+        self._of_a_frame = _of_a_frame(plan)
         self._until = {name: dict.fromkeys(("sending", "receiving"), 0.0) for name in names}
         self._frames = dict.fromkeys(names, 0)
         self._rss = dict.fromkeys(names, 0)
@@ -38,7 +41,8 @@ class ServeRecord:
         self._busy[device]["computing"] += seconds
 
     def moved(self, source: str, target: str, seconds: float, now: float) -> None:
-        """A transfer of so many seconds has ended; time that several take together counts once."""
+        """A transfer of so many seconds has ended; time that several take together counts once. A frame that enters has
+        no device as its source."""
         for device, what in ((source, "sending"), (target, "receiving")):
             if device in self._busy:
                 begin = max(now - seconds, self._until[device][what])
@@ -54,6 +58,9 @@ class ServeRecord:
         self._left.append((now, latency_s))
         for device in devices:
             self._frames[device] += 1
+        for device, seconds in self._of_a_frame.items():
+            for what in ("computing", "sending", "receiving"):
+                self._planned[device][what] += getattr(seconds, what)
 
     def event(self, event: ServeEvent) -> None:
         self._events.append(event)
@@ -61,6 +68,7 @@ class ServeRecord:
     def planned(self, plan: Pipeline) -> None:
         """Another plan is in use."""
         self._plans.append(plan)
+        self._of_a_frame = _of_a_frame(plan)
         self._replans += 1
 
     def since_start_s(self, now: float) -> float:
@@ -76,7 +84,7 @@ class ServeRecord:
             period_s=self._period_s(plan),
             planned_period_s=plan.period_s,
             first_planned_period_s=self._plans[0].period_s,
-            latency_s=_percentiles([latency for _, latency in self._left]),
+            latency_s=percentiles([latency for _, latency in self._left]),
             planned_latency_s=plan.latency_s,
             replans=self._replans,
             devices=tuple(
@@ -85,6 +93,9 @@ class ServeRecord:
                     min(1.0, busy["computing"] / seconds),
                     min(1.0, busy["sending"] / seconds),
                     min(1.0, busy["receiving"] / seconds),
+                    self._planned[name]["computing"] / seconds,
+                    self._planned[name]["sending"] / seconds,
+                    self._planned[name]["receiving"] / seconds,
                     self._frames[name],
                     self._rss[name],
                 )
@@ -101,9 +112,6 @@ class ServeRecord:
         return (times[-1] - times[first]) / (len(times) - 1 - first) if first >= 0 else None
 
 
-def _percentiles(latencies: list[float]) -> tuple[float, float, float, float] | None:
-    ordered = sorted(latencies)
-    if not ordered:
-        return None
-    at = [ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.9, 0.99, 1.0)]
-    return at[0], at[1], at[2], at[3]
+def _of_a_frame(plan: Pipeline) -> dict[str, FrameSeconds]:
+    """By device, what the plan counts for one frame."""
+    return dict(zip((device.name for device in plan.cluster.devices), frame_seconds(plan), strict=True))

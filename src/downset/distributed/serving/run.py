@@ -16,8 +16,8 @@ from downset.distributed.serving.deployment import Deployment
 from downset.distributed.serving.dispatch import Dispatch, Instance
 from downset.distributed.serving.health import Health, Pace
 from downset.distributed.serving.record import ServeRecord
-from downset.distributed.serving.spare_frames import with_spare_frames
-from downset.distributed.serving.work import work_of
+from downset.distributed.serving.spare_frames import SPARE_FRAMES, with_spare_frames
+from downset.distributed.serving.work import joined, work_of
 from downset.plans import Task
 
 __all__ = ["Frame", "Run"]
@@ -47,13 +47,13 @@ class Run:
 
     def __init__(
         self, number: int, deployment: Deployment, calls: Calls, record: ServeRecord, health: Health, pace: Pace,
-        finished: Callable[[Frame, list[Array]], None],
+        finished: Callable[[Frame, list[Array]], None], *, spare_frames: int = SPARE_FRAMES,
     ) -> None:  # fmt: skip
         self.number, self.deployment, self.over = number, deployment, False
         self._calls, self._record, self._health, self._pace = calls, record, health, pace
         self._finished = finished
         self._plan = deployment.plan
-        self._work = work_of(with_spare_frames(self._plan))
+        self._work = joined(work_of(with_spare_frames(self._plan, spare_frames)))
         self._dispatch = Dispatch(self._work)
         self._names = [device.name for device in self._plan.cluster.devices]
         self._entering: deque[int] = deque()
@@ -78,13 +78,14 @@ class Run:
         held = [self._calls.reference(list(frame.inputs))]
         self._calls.call(
             self._names[self._plan.entry], "enter", self.number, number, held, wanted=self._wanted,
-            then=lambda _: self._entered(number),
+            then=lambda value: self._entered(number, float(value["seconds"])),
         )  # fmt: skip
 
     def _wanted(self) -> bool:
         return not self.over
 
-    def _entered(self, number: int) -> None:
+    def _entered(self, number: int, seconds: float) -> None:
+        self._record.moved("", self._names[self._plan.entry], seconds, time.monotonic())  # the plan does not count it
         self._here.add(number)
 
     def go_on(self) -> None:
@@ -99,45 +100,47 @@ class Run:
             assert admitted == number
             self._frames[number].let_in_s = time.monotonic()
         for instance in self._dispatch.begin():
-            task = self._plan.tasks[instance.task]
+            steps = self._work.steps[instance.task]
+            task = self._plan.tasks[steps[0]]
             if task.transfer is None:
-                self._compute(instance, task)
+                self._compute(instance, self._names[task.device], steps)
             else:
-                self._transfer(instance, task)
+                self._transfer(instance, task, steps[0])
 
-    def _compute(self, instance: Instance, task: Task) -> None:
-        device = self._names[task.device]
-        strip = self._shard(instance)
-        expected_s = max(self._work.planned_s[instance.task], self._pace.expected_s(device, strip))
+    def _compute(self, instance: Instance, device: str, steps: tuple[int, ...]) -> None:
+        usual_s = sum(self._pace.expected_s(device, self._shard(step)) for step in steps)
+        expected_s = max(self._work.planned_s[instance.task], usual_s)
         self._health.begun(device, instance, expected_s, time.monotonic())
         self._calls.call(
-            device, "compute", self.number, instance.frame, instance.task, wanted=self._wanted,
-            then=lambda value: self._computed(instance, task, float(value["seconds"])),
+            device, "compute", self.number, instance.frame, steps, wanted=self._wanted,
+            then=lambda value: self._computed(instance, device, dict(zip(steps, value["seconds"], strict=True))),
         )  # fmt: skip
 
-    def _shard(self, instance: Instance) -> str:
-        """What says which computation it is, in this plan and in others."""
-        return self.deployment.computed.get(instance.task, "")
+    def _shard(self, step: int) -> str:
+        """The name of the computation of a task of the plan, the same in this plan and in others."""
+        return self.deployment.computed.get(step, "")
 
-    def _computed(self, instance: Instance, task: Task, seconds: float) -> None:
-        device = self._names[task.device]
+    def _computed(self, instance: Instance, device: str, took_s: dict[int, float]) -> None:
         self._health.done(device, time.monotonic())
-        self._record.computed(device, seconds)
-        self._pace.took(device, self._shard(instance), self._frames[instance.frame].index, seconds)
-        _log.debug(
-            "frame %d, stage %d, block %d, device %s: computed in %.4f s",
-            self._frames[instance.frame].index, task.stage, task.block, device, seconds,
-        )  # fmt: skip
+        number = self._frames[instance.frame].index
+        for step, seconds in took_s.items():
+            task = self._plan.tasks[step]
+            self._record.computed(device, seconds)
+            self._pace.took(device, self._shard(step), number, seconds)
+            _log.debug(
+                "frame %d, stage %d, block %d, device %s: computed in %.4f s",
+                number, task.stage, task.block, device, seconds,
+            )  # fmt: skip
         self._done(instance)
 
-    def _transfer(self, instance: Instance, task: Task) -> None:
+    def _transfer(self, instance: Instance, task: Task, step: int) -> None:
         assert task.transfer is not None
         source, target = self._names[task.transfer.source], self._names[task.transfer.target]
         self._moving[instance] = time.monotonic()
-        sent = self._calls.send(source, self.number, instance.frame, instance.task)
+        sent = self._calls.send(source, self.number, instance.frame, step)
         if sent is not None:
             self._calls.call(
-                target, "receive", self.number, instance.frame, instance.task, [sent], wanted=self._wanted,
+                target, "receive", self.number, instance.frame, step, [sent], wanted=self._wanted,
                 sender=source, then=lambda value: self._moved(instance, task, float(value["seconds"])),
             )  # fmt: skip
 
@@ -171,7 +174,7 @@ class Run:
         """(device, why) of those that are to blame for a transfer that does not end."""
         found = []
         for instance, begun in self._moving.items():
-            transfer = self._plan.tasks[instance.task].transfer
+            transfer = self._plan.tasks[self._work.steps[instance.task][0]].transfer
             allowed = max(_LEAST_TRANSFER_DEADLINE_S, _TRANSFER_FACTOR * self._work.planned_s[instance.task])
             if transfer is not None and now - begun > allowed:
                 found.append((self._names[transfer.source], f"a transfer of it took more than {allowed:.0f} s"))

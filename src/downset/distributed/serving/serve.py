@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from downset.distributed.serving.cluster import cluster
 from downset.distributed.serving.deployment import Shards, store_bytes
-from downset.distributed.serving.engine import Engine
+from downset.distributed.serving.engine import Engine, Settings
 from downset.distributed.serving.fleet import Fleet
 from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
+from downset.distributed.serving.spare_frames import SPARE_FRAMES
 from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.graph.core import Graph
@@ -30,7 +31,7 @@ from downset.plans import Pipeline
 from downset.results import Served
 from downset.text import format_bytes
 
-__all__ = ["RunningPipeline", "run_on", "serve"]
+__all__ = ["RunningPipeline", "Settings", "run_on", "serve"]
 
 Array = npt.NDArray[Any]
 Frame = Array | Sequence[Array] | Mapping[str, Array]
@@ -164,7 +165,7 @@ class RunningPipeline:
                 self._inbox.changed.wait(0.5)
 
     def report(self) -> Served:
-        """What happened so far."""
+        """The figures of the run so far."""
         return self._engine.record.served(self._submitted, time.monotonic())
 
     def close(self) -> None:
@@ -186,6 +187,7 @@ def serve(
     threads: int = 0,
     gather_s: float = 60.0,
     prepares: bool = True,
+    spare_frames: int = SPARE_FRAMES,
 ) -> RunningPipeline:
     """Run a model on the devices of a plan; use it as a context, so that everything ends with it.
 
@@ -193,6 +195,8 @@ def serve(
     plan's cluster, and `keys` is this machine's folder of keys. None: each device is a node of its own on this machine,
     on loopback. `threads`: of ONNX Runtime on each device (0: as many as it has cores; one where all are on this
     machine). `prepares`: plans for the loss of each device are made ahead and their shards placed.
+    `spare_frames`: so many frames more than the plan's window may be inside, where memory has room: they keep its
+    period where times vary, and each of them makes latencies longer.
 
     Raises UsageError where a device of the plan does not join within `gather_s` seconds, a port is in use or there is
     no memory for the object store; InvalidPlan where the plan is another model's, UnsupportedError for plans and models
@@ -205,7 +209,8 @@ def serve(
         stores = dict(zip(_names(plan), store_bytes(graph, plan), strict=True))
         need = max(LEAST_STORE_BYTES, *stores.values())
         fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
-        pipeline = run_on(fleet, graph, plan, shards, gather_s=gather_s, prepares=prepares)
+        settings = Settings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)
+        pipeline = run_on(fleet, graph, plan, shards, settings)
         try:
             if head is not None:
                 _check_stores(fleet.store_bytes(), stores)
@@ -217,11 +222,11 @@ def serve(
 
 
 def run_on(
-    fleet: Fleet, graph: Graph, plan: Pipeline, shards: Shards, *, gather_s: float = 60.0, prepares: bool = True
+    fleet: Fleet, graph: Graph, plan: Pipeline, shards: Shards, settings: Settings | None = None
 ) -> RunningPipeline:
     """Run a plan of a graph on devices that are there or will join: `serve` without what it starts, and ends."""
     inbox = _Inbox()
-    engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, gather_s=gather_s, prepares=prepares)
+    engine = Engine(fleet, shards, plan, Planning(graph, plan), inbox, settings or Settings())
     engine.start()
     pipeline = RunningPipeline(graph, plan, engine, inbox)
     try:

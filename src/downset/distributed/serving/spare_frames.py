@@ -39,7 +39,8 @@ def _room(plan: Pipeline, device: int) -> int:
 
 
 def _frame_bytes(plan: Pipeline, device: int) -> int:
-    """What one frame more takes: a slot of every buffer; where none is listed, what the device sends and receives."""
+    """Bytes that one frame more takes: a slot of every buffer; where none is listed, what the device sends and
+    receives."""
     assert plan.schedule is not None
     if plan.schedule.buffers:
         return sum(buffer.nbytes for buffer in plan.schedule.buffers if buffer.device == device)
@@ -48,7 +49,7 @@ def _frame_bytes(plan: Pipeline, device: int) -> int:
 
 
 def _held_bytes(plan: Pipeline, device: int) -> int:
-    """What the plan holds there: weights, working memory, the runtime, and rows of the frames in its window."""
+    """Bytes that the plan holds there: weights, working memory, the runtime, and rows of the frames in its window."""
     assert plan.schedule is not None
     held = sum(one.total_bytes for one in plan.memory if one.device == device)
     if plan.schedule.buffers:

@@ -1,16 +1,20 @@
-"""A plan as lists by task, resource and buffer: what `dispatch` decides from."""
+"""A plan as lists by task, resource and buffer: what `dispatch` decides from.
+
+Computations of one device that follow on one another, and that nothing else waits for or delays, are one step for it:
+one call for all of them. A call takes milliseconds of the device's processor, which no plan counts.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from downset.distributed.task_prices import resources_of, task_seconds
 from downset.errors import UnsupportedError
 from downset.plans import Pipeline, Resource
 
-__all__ = ["Work", "work_of"]
+__all__ = ["Work", "joined", "work_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,8 @@ class Work:
     """`place[t]`: (rounds behind, position) of task t in the cyclic order of the first resource that it occupies; tasks
     come in the order of (frame + rounds behind, position). `held[t]`: the resources that it occupies, by number, of
     `resources`. `written[t]` and `read[t]`: buffers. `slots[b]`: how many frames buffer b has room for. `readers[b]`:
-    how many tasks read it; 0: it is given back when its frame leaves. `planned_s`: what the plan counts for a task."""
+    how many tasks read it; 0: it is given back when its frame leaves. `planned_s`: what the plan counts for a task.
+    `steps[t]`: the tasks of the plan that t stands for, in their order."""
 
     window: int
     after: tuple[tuple[int, ...], ...]
@@ -32,6 +37,7 @@ class Work:
     slots: tuple[int, ...]
     readers: tuple[int, ...]
     planned_s: tuple[float, ...]
+    steps: tuple[tuple[int, ...], ...]
 
 
 def work_of(plan: Pipeline) -> Work:
@@ -76,7 +82,57 @@ def work_of(plan: Pipeline) -> Work:
         slots=tuple(described.slots for described in schedule.buffers),
         readers=tuple(len(set(described.readers)) for described in schedule.buffers),
         planned_s=tuple(min(task_seconds(plan, task), math.inf) for task in tasks),
+        steps=tuple((index,) for index in range(len(tasks))),
     )
+
+
+def joined(work: Work) -> Work:
+    """The work with every chain of computations as one task: each has what it occupies in common with the next one,
+    which waits for it alone and is all that waits for it."""
+    chains = _chains(work)
+    new = {old: number for number, chain in enumerate(chains) for old in chain}
+
+    def anew(old: Iterable[int]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(new[task] for task in old))
+
+    def together(buffers: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(dict.fromkeys(b for task in chain for b in buffers[task])) for chain in chains)
+
+    read = together(work.read)
+    return Work(
+        window=work.window,
+        after=tuple(anew(work.after[chain[0]]) for chain in chains),
+        followers=tuple(anew(work.followers[chain[-1]]) for chain in chains),
+        place=tuple(work.place[chain[0]] for chain in chains),
+        transfers=tuple(work.transfers[chain[0]] for chain in chains),
+        resources=work.resources,
+        held=tuple(work.held[chain[0]] for chain in chains),
+        written=together(work.written),
+        read=read,
+        slots=work.slots,
+        readers=tuple(sum(buffer in one for one in read) for buffer in range(len(work.slots))),
+        planned_s=tuple(sum(work.planned_s[task] for task in chain) for chain in chains),
+        steps=tuple(tuple(step for task in chain for step in work.steps[task]) for chain in chains),
+    )
+
+
+def _chains(work: Work) -> list[list[int]]:
+    """The tasks, each in one chain, in the order of their first ones."""
+    tasks = range(len(work.after))
+    following = {
+        task: next_one
+        for task in tasks
+        if len(work.followers[task]) == 1 and not work.transfers[task]
+        for next_one in work.followers[task]
+        if work.after[next_one] == (task,) and work.held[next_one] == work.held[task] and not work.transfers[next_one]
+    }
+    inner, chains = set(following.values()), []
+    for first in (task for task in tasks if task not in inner):
+        chain = [first]
+        while chain[-1] in following:
+            chain.append(following[chain[-1]])
+        chains.append(chain)
+    return chains
 
 
 def _list(by_task: list[list[int]], tasks: Sequence[int], buffer: int) -> None:

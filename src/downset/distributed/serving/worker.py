@@ -24,7 +24,8 @@ _EARLY_ENDS = 5
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """`environment`: certificates and token. `address`: of this machine; None: that of its route to the head. `shards`:
-    the folder that keeps them. `wait_s`: end where no head was there for so long; None: never."""
+    the folder that keeps them, and `shards_bytes` how much of them. `wait_s`: end where no head was there for so long;
+    None: never."""
 
     head: str
     name: str
@@ -33,6 +34,7 @@ class WorkerOptions:
     object_store_bytes: int
     threads: int
     shards: Path
+    shards_bytes: int
     wait_s: float | None = None
 
 
@@ -66,7 +68,11 @@ def _serve_once(
 ) -> str:  # fmt: skip
     """Until the node ends; what Ray said last."""
     folder = working_folder()
-    own = {"DOWNSET_THREADS": str(options.threads), "DOWNSET_SHARDS": str(options.shards.absolute())}
+    own = {
+        "DOWNSET_THREADS": str(options.threads),
+        "DOWNSET_SHARDS": str(options.shards.absolute()),
+        "DOWNSET_SHARDS_LIMIT": str(options.shards_bytes),
+    }
     node: Node | None = None
     try:
         node = start_node(

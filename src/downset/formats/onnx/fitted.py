@@ -1,4 +1,4 @@
-"""What a fitted `.onnx` file says of itself in its metadata: that it was fitted, by which version, for what.
+"""The metadata of a fitted `.onnx` file: that it was fitted, by which version, for what.
 
 The keys are `downset.version`, `downset.target`, `downset.file` (what was made of the original), `downset.inputs` (the
 sizes that were planned and measured), and, where ONNX Runtime was asked, `downset.session` and `downset.region_bytes`:
@@ -54,15 +54,24 @@ def fitted_metadata(path: Named) -> dict[str, str]:
     }
 
 
-def fix_sizes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Write these sizes into the file's inputs: for a network that is right for them alone."""
+def fix_sizes(path: Path, shapes: Mapping[str, tuple[int, ...]], *, batch: bool = True) -> None:
+    """Write these sizes into the file's inputs: for a network that is right for them alone. Without `batch` a first
+    dimension that the file leaves open stays open."""
     onnx = onnx_library()
     model = onnx.load(str(path), load_external_data=False)
     for value in model.graph.input:
         if value.name in shapes:
-            del value.type.tensor_type.shape.dim[:]
-            for extent in shapes[value.name]:
-                value.type.tensor_type.shape.dim.add().dim_value = extent
+            dims = value.type.tensor_type.shape.dim
+            first = onnx.TensorShapeProto.Dimension()
+            if dims:
+                first.CopyFrom(dims[0])
+            open_batch = not batch and bool(dims) and not first.HasField("dim_value")
+            del dims[:]
+            for axis, extent in enumerate(shapes[value.name]):
+                if axis == 0 and open_batch:
+                    dims.add().CopyFrom(first)
+                else:
+                    dims.add().dim_value = extent
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     path.write_bytes(model.SerializeToString())

@@ -40,7 +40,7 @@ def infer_types(model: Any) -> Any:
 
 
 def check_model(model: Any) -> str:
-    """What ONNX's checker has against a model, in one line; nothing where it is valid."""
+    """The complaint of ONNX's checker about a model, in one line; "" where it is valid."""
     return bytes(_asked("check_here", model)).decode()
 
 

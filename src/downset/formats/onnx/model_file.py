@@ -18,7 +18,7 @@ from downset.formats.onnx.external import check_external
 from downset.formats.onnx.inference import infer_types, warm
 from downset.formats.onnx.values import LARGEST_ELEMENTS
 from downset.graph.kinds import kind_of
-from downset.text import brief
+from downset.text import brief, printable, shell_word
 
 __all__ = ["check_onnx", "forget_shapes", "infer", "onnx_library", "read_model", "read_unfixed", "resizes"]
 
@@ -99,7 +99,9 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
     names = [value.name for value in inputs]
     unknown = next((name for name in shapes if name not in names), None)
     if unknown is not None:
-        raise LoadError(f"--shape names {unknown!r}, but the inputs of {path} are {', '.join(names) or 'none'}")
+        raise LoadError(
+            f"--shape names {unknown!r}, but the inputs of {path} are {printable(', '.join(names)) or 'none'}"
+        )
     open_inputs: list[tuple[str, str]] = []
     if any(resizes(value, shapes.get(value.name, ())) for value in inputs):
         forget_shapes(graph)
@@ -119,7 +121,8 @@ def _fix_inputs(path: Path, model: Any, shapes: dict[str, tuple[int, ...]]) -> N
             open_inputs.append((value.name, dims))
     if open_inputs:
         listed = ", ".join(f"{name!r} [{dims}]" for name, dims in open_inputs)
-        example = " ".join(f"--shape '{name}={dims.replace('?', '1')}'" for name, dims in open_inputs)
+        words = [shell_word(f"{name}={dims.replace('?', '1')}") for name, dims in open_inputs]
+        example = " ".join(f"--shape {word}" for word in words)
         raise LoadError(f"{path}: the size of input {listed} is left open; add {example} with the sizes you run")
 
 

@@ -1,4 +1,4 @@
-"""What is known of the values of an `.onnx` graph while its shapes are settled."""
+"""Types and known values in an `.onnx` graph while its shapes are settled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shape_of(kind: Any) -> tuple[int, ...] | None:
 
 
 class Scope:
-    """What is known of the values of one graph: types and, where small, the values themselves."""
+    """The values of one graph as far as they are known: types and, where small, the values themselves."""
 
     def __init__(
         self, onnx: Any, types: Mapping[str, Any], weights: Sequence[Any] = (), outer: Scope | None = None
@@ -61,7 +61,7 @@ class Scope:
         return self._outer.value(name)
 
     def elements(self, name: str) -> Elements | None:
-        """Of a sequence, where they are known."""
+        """The elements of a sequence, where they are known."""
         if name in self._elements or name in self._types or self._outer is None:
             return self._elements.get(name)
         return self._outer.elements(name)

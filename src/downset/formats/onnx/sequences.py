@@ -1,4 +1,4 @@
-"""What the elements of a sequence are. ONNX's inference keeps one type for all, and not how many there are."""
+"""The types of the elements of a sequence. ONNX's inference keeps one type for all, and not how many there are."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class _Walk:
         return _settled(node.output, [*((kind, None) for kind in carried), *rows])
 
     def _scan(self, node: Any, bodies: Mapping[str, Any], scope: Scope) -> Found:
-        """As a loop over the rows of its inputs; before version 9 of ONNX it is another operator."""
+        """Settle a Scan as a loop over the rows of its inputs; before version 9 of ONNX it is another operator."""
         settings = {item.name: self._onnx.helper.get_attribute_value(item) for item in node.attribute if item.type != 5}
         body, scanned = bodies.get("body"), settings.get("num_scan_inputs", 0)
         entry, kinds = self._opsets.get("ai.onnx"), [scope.type(name) for name in node.input]

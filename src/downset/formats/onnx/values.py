@@ -15,7 +15,7 @@ import numpy.typing as npt
 __all__ = ["LARGEST_ELEMENTS", "Array", "evaluate", "small"]
 
 LARGEST_ELEMENTS = 1024
-"""Of a value that is evaluated: sizes and indices, never weights or what a damaged file claims."""
+"""The most elements of a value that is evaluated: sizes and indices, never weights or what a damaged file claims."""
 
 Array = npt.NDArray[Any]
 

@@ -80,7 +80,7 @@ class Cutter:
         )
 
     def _sinks(self, ops: Sequence[int]) -> list[int]:
-        """What the operators make for others, or for nobody."""
+        """Tensors that the operators make for other shards, or for nobody."""
         inside, graph = set(ops), self.graph
         read_later = {t for op in range(len(graph.ops)) if op not in inside for t in graph.ops[op].inputs}
         return [
@@ -113,7 +113,7 @@ def _strip(
     for tensor, rows in needed(form, ops, wanted).items():
         if tensor not in made:
             held[tensor] = (_given(edit, graph, tensor, rows, form.axis), rows)
-    operators, found = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix=suffix, held=held)
+    operators, found, _ = strip_ops(graph, form, ops, wanted, edit.add_tensor, suffix=suffix, held=held)
     given = {tensor: index for tensor, (index, _) in held.items()}
     part = _named(graph, edit, _with_constants(graph, operators), given, found)
     return part, {tensor: rows for tensor, (_, rows) in held.items()}

@@ -44,7 +44,7 @@ WRITTEN = re.compile(r"shards\.json|stage\d+_block\d+_[\w.-]+\.onnx")
 _INDEX = "shards.json"
 
 SHARDS_SCHEMA = 1
-"""Of shards.json, which docs/schemas/shards.json describes: keys are added, never renamed."""
+"""The version of shards.json, which docs/schemas/shards.json describes: keys are added, never renamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ShardBlock:
     halos: bool = False
 
     def tile(self, number: int) -> Tile:
-        """What strip `number` is cut by."""
+        """The tile by which strip `number` is cut."""
         _, start, stop = self.strips[number]
         columns = self.columns[number] if self.columns else None
         return Tile(start, stop, self.frame_rows, columns, self.frame_columns, self.halos)
@@ -229,7 +229,7 @@ def axis_of(blocks: Sequence[ShardBlock]) -> int:
 
 
 def _tensors(graph: Graph, names: set[str], axis: int) -> dict[str, dict[str, Any]]:
-    """What the shards pass on, and the network's inputs and outputs, as a whole, by name."""
+    """Whole tensors that the shards pass on, and the network's inputs and outputs, by name."""
     ends = {*graph.inputs, *graph.outputs}
     return {
         meta.name: {
@@ -244,7 +244,7 @@ def _tensors(graph: Graph, names: set[str], axis: int) -> dict[str, dict[str, An
 
 
 def _earlier(folder: Path) -> set[str]:
-    """What an earlier export wrote here: nobody shall take it for part of this plan."""
+    """Files that an earlier export wrote here: they are no part of this plan."""
     try:
         earlier = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         files = [str(shard["file"]) for shard in earlier["shards"]] if earlier.get("kind") == "shards" else []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ACTIVATIONS", "RENAMED", "TRANSLATED", "Translated"]
+__all__ = ["ACTIVATIONS", "NEW", "RENAMED", "TRANSLATED", "Translated"]
 
 Shape = tuple[int, ...]
 """Shapes of an operator's inputs are passed as a sequence of these."""
@@ -214,3 +214,12 @@ TRANSLATED: Mapping[str, Callable[[Any, Sequence[Shape]], Translated]] = {
     "UNPACK": _unpack,
 }
 """Operators whose attributes need translating: (options, input shapes) -> Translated."""
+
+NEW: Mapping[str, tuple[str, str]] = {
+    "Add": ("ADD", "AddOptions"),
+    "Concat": ("CONCATENATION", "ConcatenationOptions"),
+    "Pad": ("PAD", "PadOptions"),
+    "Sum": ("ADD_N", "AddNOptions"),
+    "tflite::SLICE": ("SLICE", "SliceOptions"),
+}
+"""Operators that rewrites make, which may have no counterpart in the file: builtin operator, options."""

@@ -20,8 +20,9 @@ from downset.errors import LoadError
 from downset.extras import optional_library
 from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+from downset.text import printable, shell_word
 
-__all__ = ["DTYPES", "load_tflite"]
+__all__ = ["DTYPES", "builtin_operators", "load_tflite"]
 
 DTYPES = {
     0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 5: "string", 6: "bool", 7: "int16", 8: "complex64",
@@ -30,7 +31,7 @@ DTYPES = {
 }  # fmt: skip
 _CALLS = frozenset({"CALL_ONCE", "IF", "WHILE", "CALL"})
 _PERSISTENT = frozenset({"DEQUANTIZE", "DENSIFY"})
-"""Of constants these are computed once and kept: weights, not activations."""
+"""Operators that are computed once where they read constants: their results are weights, not activations."""
 _DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)
 
 
@@ -54,6 +55,12 @@ def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int,
     except RecursionError:
         raise LoadError(f"{path} is damaged: its tables refer to each other in a circle") from None
     return graph.check()
+
+
+def builtin_operators(path: str | os.PathLike[str]) -> list[str]:
+    """The kinds of operators in a file that `load_tflite` reads, all subgraphs together, by the schema's names in
+    order of the alphabet; custom ones as "custom.NAME"."""
+    return _Reader(_schema(), Path(path).read_bytes(), Path(path)).operator_names()
 
 
 def _schema() -> Any:
@@ -126,7 +133,9 @@ class _Reader:
         known = {names[index]: index for index in inputs}
         for name in shapes:
             if name not in known:
-                raise LoadError(f"--shape names {name!r}, but the inputs of {self._path} are {', '.join(known)}")
+                raise LoadError(
+                    f"--shape names {name!r}, but the inputs of {self._path} are {printable(', '.join(known))}"
+                )
         changed = {index: shapes[names[index]] for index in inputs if names[index] in shapes}
         if any(stated[index] != shape for index, shape in changed.items()):
             from downset.formats.tflite.interpreter import resolve_shapes
@@ -140,11 +149,12 @@ class _Reader:
                 example = ",".join(str(extent) if extent > 0 else "1" for extent in stated[index])
                 raise LoadError(
                     f"{self._path}: input {names[index]!r} has no fixed shape {list(stated[index])}; "
-                    f"add --shape '{names[index]}={example}' with the size you run"
+                    f"add --shape {shell_word(f'{names[index]}={example}')} with the size you run"
                 )
         for index, shape in enumerate(stated):
             if any(extent < 0 for extent in shape):
-                arguments = " ".join(f"--shape '{names[i]}={','.join(map(str, stated[i]))}'" for i in inputs)
+                words = [shell_word(f"{names[i]}={','.join(map(str, stated[i]))}") for i in inputs]
+                arguments = " ".join(f"--shape {word}" for word in words)
                 raise LoadError(f"{self._path}: the shape of tensor {names[index]!r} is not fixed; add {arguments}")
         return stated
 
@@ -231,6 +241,13 @@ class _Reader:
         if any(index >= limit for index in found):
             raise LoadError(f"{self._path} is damaged: an operator refers to a tensor that does not exist")
         return found
+
+    def operator_names(self) -> list[str]:
+        found = set()
+        for subgraph in (self._model.Subgraphs(place) for place in range(self._model.SubgraphsLength())):
+            for place in range(subgraph.OperatorsLength()):
+                found.add(self._operator_name(subgraph.Operators(place).OpcodeIndex()))
+        return sorted(found)
 
     def _operator_name(self, index: int) -> str:
         if not 0 <= index < self._model.OperatorCodesLength():

@@ -58,7 +58,7 @@ def export_tflite(
 
 
 def _drop_metadata(model: Any, name: str) -> None:
-    """What an earlier plan said would contradict the new one; its buffer stays, for others may refer to it by index."""
+    """Drop an earlier plan, which would contradict the new one. Its buffer stays: others may refer to it by index."""
     if model.metadata is not None:
         names = (name, name.encode())
         for entry in model.metadata:

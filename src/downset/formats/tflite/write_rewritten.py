@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from downset.errors import UnsupportedError
-from downset.formats.tflite.kinds import ACTIVATIONS
+from downset.formats.tflite.kinds import ACTIVATIONS, NEW
 from downset.formats.tflite.read import DTYPES
 from downset.graph.core import ABSENT, Graph, Op, Tensor
+from downset.graph.halos import same_pads, window
 
 __all__ = ["write_rewritten"]
 
 _CODES = {name: code for code, name in DTYPES.items()}
 _ACTIVATION_CODES = {name: code for code, name in ACTIVATIONS.items()}
-_MADE = {"Add": ("ADD", "AddOptions"), "Sum": ("ADD_N", "AddNOptions")}
-"""Operators that have no counterpart in the file: builtin operator, options."""
+_SAME, _VALID = 0, 1
 
 
 def write_rewritten(model: Any, schema: Any, graph: Graph, steps: Sequence[int]) -> dict[int, int]:
@@ -125,6 +125,8 @@ def _operator(
     entry = copy.deepcopy(operators[settings]) if settings >= 0 else _made(model, schema, graph, op)
     entry.inputs = np.asarray([place[tensor] for tensor in op.inputs], np.int32)
     entry.outputs = np.asarray([place[tensor] for tensor in op.outputs], np.int32)
+    if hasattr(entry.builtinOptions, "padding"):
+        entry.builtinOptions.padding = _padding(graph, op)
     activation = op.attrs.get("activation")
     if hasattr(entry.builtinOptions, "fusedActivationFunction"):
         entry.builtinOptions.fusedActivationFunction = _ACTIVATION_CODES[activation] if activation else 0
@@ -133,15 +135,32 @@ def _operator(
     return entry
 
 
+def _padding(graph: Graph, op: Op) -> int:
+    """Which of the format's two paddings has the window's pads."""
+    pads = tuple(op.attrs["pads"])
+    if not any(pads):
+        return _VALID
+    sizes = graph.tensors[op.inputs[0]].shape[1:3]
+    sides = [same_pads(size, window(graph, op, axis)) for axis, size in enumerate(sizes)]
+    if pads != (sides[0][0], sides[1][0], sides[0][1], sides[1][1]):
+        raise UnsupportedError(
+            f"{graph.name}: {op.kind} {op.name!r} has the pads {list(pads)}, which a .tflite file cannot state; "
+            "rewrite it by `tflite_form`"
+        )
+    return _SAME
+
+
 def _made(model: Any, schema: Any, graph: Graph, op: Op) -> Any:
     """An operator of a kind that its place in the file did not have."""
-    if op.kind not in _MADE:
+    if op.kind not in NEW:
         raise UnsupportedError(f"{graph.name}: {op.kind} {op.name!r} is new, and cannot be written to a .tflite file")
-    name, options = _MADE[op.kind]
+    name, options = NEW[op.kind] if op.kind != "Pad" or len(op.inputs) < 3 else ("PADV2", "PadV2Options")
     entry = schema.OperatorT()
     entry.opcodeIndex = _opcode(model, schema, name, 1 if graph.tensors[op.outputs[0]].dtype == "float32" else 2)
     entry.builtinOptionsType = getattr(schema.BuiltinOptions, options)
     entry.builtinOptions = getattr(schema, f"{options}T")()
+    if op.kind == "Concat":
+        entry.builtinOptions.axis = int(op.attrs["axis"])
     return entry
 
 

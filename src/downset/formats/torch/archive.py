@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.graph.core import tensor_bytes
+from downset.text import printable
 
 __all__ = ["TRUST", "Archive", "Node", "Tensor"]
 
@@ -172,7 +173,7 @@ class Archive:
         try:
             return msgspec.json.decode(self.read(name), type=form)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._damaged(f"{name}: {error}") from None
+            raise self._damaged(f"{printable(name)}: {error}") from None
 
     def _damaged(self, why: str) -> LoadError:
         return LoadError(f"{self.path} is not an exported program or is damaged ({why})")
@@ -186,7 +187,7 @@ class Archive:
         """One entry, its checksum verified."""
         entry = self._entries.get(name)
         if entry is None:
-            raise self._damaged(f"{name} is missing")
+            raise self._damaged(f"{printable(name)} is missing")
         try:
             with zipfile.ZipFile(self.path) as archive:
                 return archive.read(entry)
@@ -196,7 +197,7 @@ class Archive:
             raise LoadError(f"cannot read {self.path}: {error.strerror or error}") from None
 
     def tensor(self, name: str) -> Tensor | None:
-        """What the file says of a value; None for what is no tensor."""
+        """The tensor of that name in the file; None where the value is no tensor."""
         meta = self.graph.tensor_values.get(name)
         return None if meta is None else self._tensor(name, meta)
 
@@ -216,8 +217,8 @@ class Archive:
         return size.as_int
 
     def weight(self, name: str, wanted: Tensor | None) -> Callable[[], npt.NDArray[Any]]:
-        """What reads a weight, buffer or constant, by its name in the program; raw bytes for element types that numpy
-        does not have. Everything but its bytes is checked now."""
+        """A function that reads a weight, buffer or constant, by its name in the program; raw bytes for element types
+        that numpy does not have. Everything but its bytes is checked now."""
         payload = self._weights.get(name) or self._constants.get(name)
         if payload is None:
             raise self._damaged(f"the value of {name!r} is missing")
@@ -232,7 +233,7 @@ class Archive:
         folder = "weights" if name in self._weights else "constants"
         entry = f"{self._root}data/{folder}/{payload.path_name}"
         if entry not in self._entries:
-            raise self._damaged(f"{entry} is missing")
+            raise self._damaged(f"{printable(entry)} is missing")
         strides = [self._fixed(name, stride) for stride in meta.strides]
         first = self._fixed(name, meta.storage_offset)
         width = tensor_bytes((1,), found.dtype)

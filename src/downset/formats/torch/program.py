@@ -13,7 +13,7 @@ __all__ = ["Call", "Program", "Value", "values_in"]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a program passes on, known by its name. `shape` is None for what is no tensor."""
+    """A value of a program, known by its name. `shape` is None where it is no tensor."""
 
     name: str
     shape: tuple[int, ...] | None = None

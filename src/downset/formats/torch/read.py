@@ -76,7 +76,7 @@ _HELD = ("parameter_name", "buffer_name", "tensor_constant_name")
 
 
 def _name_of(argument: Any) -> str:
-    """Of an input: a tensor, token or object, wrapped in its type or not."""
+    """The name of an input: a tensor, token or object, wrapped in its type or not."""
     if "name" not in argument:
         (argument,) = argument.values()
     return str(argument["name"])

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from downset.errors import UnsupportedError
+from downset.errors import LoadError, UnsupportedError
 from downset.extras import torch_library
 from downset.formats.torch.archive import Archive
 from downset.formats.torch.exported import reordered
@@ -17,6 +17,7 @@ from downset.formats.torch.read import trusted_program
 from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
 from downset.orders.check import verify_steps
+from downset.text import brief
 
 __all__ = ["export_torch"]
 
@@ -44,7 +45,10 @@ def export_torch(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int
 
 
 def _copy_reordered(archive: Archive, steps: Sequence[int], buffer: io.BytesIO) -> None:
-    model = json.loads(archive.read(archive.model_entry))
+    try:
+        model = json.loads(archive.read(archive.model_entry))
+    except (ValueError, RecursionError) as error:  # what a graph does not need was not looked at yet
+        raise LoadError(f"{archive.path}: {archive.model_entry} is damaged ({brief(error)})") from None
     body = model["graph_module"]["graph"]
     if len(body["nodes"]) != len(steps):
         raise UnsupportedError(f"{archive.path} holds {len(body['nodes'])} operators, and the order {len(steps)}")

@@ -44,7 +44,7 @@ Asked = Literal["one block", "any blocks", "guide"]
 
 @dataclass(frozen=True)
 class DirectSpace:
-    """What a period is asked of. `types[t]`: devices (of the cluster) taken as alike."""
+    """The space of plans whose period is bounded. `types[t]`: devices (of the cluster) taken as alike."""
 
     cuts: int
     types: tuple[tuple[int, ...], ...]
@@ -227,8 +227,8 @@ def pairs_of(counts: Sequence[int]) -> Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """No plan of the space has a period of `bound_s` or less that is below it. `tried`: periods asked with stages
-    within them, the shortest last."""
+    """The result of the relaxation: no plan of the space has a period below `bound_s`. `tried`: periods asked with
+    stages within them, the shortest last."""
 
     bound_s: float
     tried: tuple[tuple[float, Stages], ...]

@@ -51,7 +51,7 @@ def _ends(stage: StageDraft) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What a frame takes of every resource, the most first; `by_device`: of its own ones the most."""
+    """Seconds that a frame takes of every resource, the most first; `by_device`: the most among a device's own."""
 
     bound_s: float
     sorted_s: tuple[float, ...]

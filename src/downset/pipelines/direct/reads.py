@@ -34,10 +34,14 @@ class Reads:
                     self.by.setdefault(tensor, []).append((place, rows))
 
     def made(self, op: int) -> Mask:
-        """Which rows an operator must make; known when its readers are."""
+        """Which rows an operator must make; known when its readers are. If it is computed whole: those of its first
+        output, all or none."""
         described = self.problem.ops[op]
-        rows: Mask = np.logical_or.reduce([self.rows[tensor] for tensor in described.outputs])
-        return np.full_like(rows, True) if described.whole and rows.any() else rows
+        read = [self.rows[tensor] for tensor in described.outputs]
+        if described.whole:  # its outputs may differ in height
+            return np.full(len(read[0]), any(rows.any() for rows in read))
+        rows: Mask = np.logical_or.reduce(read)
+        return rows
 
     def read_by(self, op: int, position: int) -> Mask:
         """Which rows of an input it reads for them."""
@@ -49,14 +53,17 @@ class Reads:
             found[low:high] = True
         return found
 
+    def moved(self, op: int) -> list[tuple[int, float]]:
+        """(tensor, share of its rows) of what an operator writes, then of what it reads, for them."""
+        described, made = self.problem.ops[op], float(self.made(op).mean())
+        written = [(tensor, made) for tensor in described.outputs]
+        return written + [
+            (tensor, float(self.read_by(op, position).mean())) for position, tensor in enumerate(described.inputs)
+        ]
+
     def moved_bytes(self, op: int) -> int:
-        """What it reads and writes for them."""
-        tensors, described = self.problem.tensors, self.problem.ops[op]
-        written = int(self.made(op).sum()) * sum(tensors[tensor].row_bytes for tensor in described.outputs)
-        return written + sum(
-            int(self.read_by(op, position).sum()) * tensors[tensor].row_bytes
-            for position, tensor in enumerate(described.inputs)
-        )
+        """Bytes that the operator reads and writes for these rows."""
+        return round(sum(share * self.problem.tensors[tensor].nbytes for tensor, share in self.moved(op)))
 
     def came(self, start: int, stop: int, *, left_out: Collection[int] = ()) -> int:
         """Bytes of rows made before units [start, stop), or given, that these read."""

@@ -32,7 +32,7 @@ _CLOSE = 1e-9
 _NEAR = 1e-4
 """Bounds are this close at first, and closer where a plan is."""
 _SHARE = 1 / 3
-"""Of the time that is left one descent has."""
+"""The share of the remaining time that one descent has."""
 _VAIN = 3
 """After more beginnings in a row without a better plan than this the rest, of higher loads, is left."""
 _STRIPS = "stages of consecutive units on devices apart, row strips from the fastest device down, "
@@ -113,7 +113,7 @@ def _beginnings(
 
 @dataclass
 class _Bounds:
-    """What is known of the least period, by the plans it speaks of."""
+    """Known bounds of the least period, by the plans that they speak of."""
 
     space: DirectSpace
     total_s: float

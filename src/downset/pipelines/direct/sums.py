@@ -1,4 +1,4 @@
-"""What the devices of a stage compute and move together: at least, in any blocks, and as equal strips of one block.
+"""Work and bytes of all devices of a stage together: at least, in any blocks, and as equal strips of one block.
 
 Names: n strips → upper, lower and final tables of a segment summed over n strips, one behind the other.
 """

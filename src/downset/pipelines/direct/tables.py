@@ -1,4 +1,4 @@
-"""What a strip costs its device at least where stages hand over directly, as tables over the rows of every segment.
+"""Lower bounds of a strip's cost where stages hand over directly, as tables over the rows of every segment.
 
 Names: limit → a constraint `upper[hi] - lower[lo] <= P` on a strip [lo, hi) in seconds, `final[lo]` where the strip is
 the last; out → bytes of rows that this strip alone makes and that somebody else reads: they are sent at least once.
@@ -132,7 +132,7 @@ class Limit:
 
 
 def limits_of(cluster: Cluster, kind: DeviceType, tables: SegmentBytes, role: int) -> list[Limit]:
-    """What must each be at most P of a strip on such a device, in its `role`: 0, ENTRY, EXIT or both."""
+    """The quantities of a strip on such a device that must each be at most P, in its `role`: 0, ENTRY, EXIT or both."""
     network = cluster.network
     fetched, sent = tables.fetched, tables.sent
     computing = _sum((1 / kind.mac_per_s, tables.macs), (1 / kind.moved_per_s, tables.moved))

@@ -1,4 +1,4 @@
-"""What Algorithm 1 sees of a network, vertices and what they read, and what it makes: a chain of pieces."""
+"""The input of Algorithm 1, vertices and the rows that they read, and its result: a chain of pieces."""
 
 from __future__ import annotations
 

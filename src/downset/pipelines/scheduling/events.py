@@ -98,7 +98,8 @@ class EventGraph:
 def event_graph(
     tasks: Sequence[TimedTask], schedule: Schedule, buffers: Iterable[Buffer] = (), *, window: bool = True
 ) -> EventGraph:
-    """What each start waits for: its frame's earlier tasks, its resources' turn before, a slot, and the window."""
+    """The graph of what each start waits for: its frame's earlier tasks, its resources' turn before, a slot, and the
+    window."""
     begin, end = len(tasks), len(tasks) + 1
     arcs: list[Arc] = []
     for index, task in enumerate(tasks):

@@ -1,4 +1,4 @@
-"""What no cyclic schedule of the same tasks can be faster than: the busiest resource, and odd sets of ends.
+"""Lower bounds of the period of cyclic schedules: the busiest resource, and odd sets of ends.
 
 Source: the bounds of weighted edge colouring (Edmonds' matching polytope). Of an odd set S of ends at most
 (|S| - 1) / 2 transfers between its members run at once, so that their sum over that number bounds the period.
@@ -30,7 +30,7 @@ def loads_s(tasks: Sequence[TimedTask], resources: int) -> list[float]:
 
 
 def load_bound_s(tasks: Sequence[TimedTask], resources: int) -> float:
-    """No schedule has a shorter period."""
+    """A lower bound of the period of every schedule of these tasks."""
     return max([0.0, odd_set_bound_s(tasks), *loads_s(tasks, resources)])
 
 

@@ -281,7 +281,7 @@ class _Walk:
         self.placed: dict[int, float] = {}
 
     def phases(self, root: int) -> list[float] | None:
-        """Of all tasks; None where one found no room."""
+        """The phases of all tasks; None where one found no room."""
         seen: set[int] = set()
         for first in (root, *self.partners):
             stack = [(first, 0.0)]

@@ -21,7 +21,7 @@ from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.plan import plan_order
 from downset.plans import Order, Rewrite
-from downset.rewrites.concat.partition import Accumulate, Partitioned, Split, partition, partition_sites
+from downset.rewrites.concat.partition import Accumulate, Partitioned, PartitionedReader, partition, partition_sites
 from downset.rewrites.concat.rules import moves_behind
 
 __all__ = ["Chosen", "accumulation", "choose_rewrites"]
@@ -29,6 +29,9 @@ __all__ = ["Chosen", "accumulation", "choose_rewrites"]
 _FEW = 4
 """Up to so many sites every set of them is tried."""
 
+
+_SET_STATES = 2**16
+"""States of one order search under a work limit. Searches that finish take hundreds or thousands."""
 
 _MANY = 24
 """Up to so many sites all at once are tried in any case."""
@@ -53,13 +56,20 @@ def accumulation(memory: MemoryName | MemoryModel) -> Accumulate:
 
 
 def choose_rewrites(
-    graph: Graph, *, memory: MemoryName | MemoryModel, inexact: bool = False, time_limit_s: float = 10.0
+    graph: Graph,
+    *,
+    memory: MemoryName | MemoryModel,
+    inexact: bool = False,
+    time_limit_s: float = 10.0,
+    work_limit: int | None = None,
 ) -> Chosen:
     """The set of sites whose rewriting gives the least peak found under the memory model, and no site more than needed.
 
     Deterministic unless the time runs out; then the best so far. Never a higher peak than the original's best order.
+    `work_limit`: states of all order searches; each set of sites gets so many of them at most that it gets the same
+    under any larger limit, so that a larger one never gives a higher peak.
     """
-    search = _Search(graph, memory_model(memory), inexact, time.perf_counter() + time_limit_s, time_limit_s)
+    search = _Search(graph, memory_model(memory), inexact, time.perf_counter() + time_limit_s, time_limit_s, work_limit)
     sites = partition_sites(graph, inexact=inexact)
     nothing: frozenset[int] = frozenset()
     if sites:
@@ -80,7 +90,7 @@ def choose_rewrites(
     )
 
 
-def _rewrite(graph: Graph, site: int, splits: tuple[Split, ...], bytes_gained: int) -> Rewrite:
+def _rewrite(graph: Graph, site: int, splits: tuple[PartitionedReader, ...], bytes_gained: int) -> Rewrite:
     name = graph.ops[site].name
     ours = [split for split in splits if split.site == name]
     kind = "channel-wise" if any(split.kind == "channel-wise" for split in ours) else "kernel-wise"
@@ -95,7 +105,7 @@ def _batches(items: list[int], count: int) -> list[list[int]]:
 class _Tried:
     graph: Graph
     order: Order
-    splits: tuple[Split, ...]
+    splits: tuple[PartitionedReader, ...]
 
     @property
     def peak_bytes(self) -> int:
@@ -109,6 +119,8 @@ class _Search:
     inexact: bool
     deadline: float
     time_limit_s: float
+    work_limit: int | None
+    states: int = 0
     readers: tuple[tuple[int, ...], ...] = field(init=False)
     tried: dict[frozenset[int], _Tried] = field(default_factory=dict)
     regions: dict[int, frozenset[str]] = field(default_factory=dict)
@@ -117,7 +129,8 @@ class _Search:
         self.readers = self.graph.consumers()
 
     def over(self) -> bool:
-        return time.perf_counter() > self.deadline
+        spent = self.work_limit is not None and self.states >= self.work_limit
+        return spent or time.perf_counter() > self.deadline
 
     def made(self, sites: frozenset[int]) -> Partitioned:
         """The graph with these sites taken apart."""
@@ -128,7 +141,12 @@ class _Search:
         if sites not in self.tried:
             made = self.made(sites)
             left = max(min(self.deadline - time.perf_counter(), 0.25 * self.time_limit_s), 0.01)
-            order = plan_order(made.graph, memory=self.model, time_limit_s=left)
+            allowed = None
+            if self.work_limit is not None:
+                left = max(self.deadline - time.perf_counter(), 0.01)
+                allowed = min(_SET_STATES, max(self.work_limit - self.states, 0))
+            order = plan_order(made.graph, memory=self.model, time_limit_s=left, work_limit=allowed)
+            self.states += max(order.evidence.states, 1)
             self.tried[sites] = _Tried(made.graph, order, made.splits)
         return self.tried[sites]
 

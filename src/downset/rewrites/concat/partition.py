@@ -26,11 +26,11 @@ from downset.rewrites.concat.edits import Accumulate
 from downset.rewrites.concat.operands import concat_axis
 from downset.rewrites.concat.rules import Kind, rule_for
 
-__all__ = ["Accumulate", "Partitioned", "Split", "concat_partition", "partition", "partition_sites"]
+__all__ = ["Accumulate", "Partitioned", "PartitionedReader", "concat_partition", "partition", "partition_sites"]
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class PartitionedReader:
     """A reader that was split. `site`: the name of the concatenation at which it began, `reader`: the operator's,
     `result`: of the tensor it makes."""
 
@@ -43,7 +43,7 @@ class Split:
 @dataclass(frozen=True, slots=True)
 class Partitioned:
     graph: Graph
-    splits: tuple[Split, ...]
+    splits: tuple[PartitionedReader, ...]
 
 
 def partition_sites(graph: Graph, *, inexact: bool = False) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ def partition(
     equal up to the association of the sums; what is split kernel-wise alone computes every element as before.
     """
     origin = {graph.tensors[graph.ops[site].outputs[0]].name: graph.ops[site].name for site in sites}
-    splits: list[Split] = []
+    splits: list[PartitionedReader] = []
     while True:
         edited, found = _pass(graph, origin, accumulate, inexact)
         if not found:
@@ -110,12 +110,14 @@ def partition(
         graph = edited
 
 
-def _pass(graph: Graph, origin: dict[str, str], accumulate: Accumulate, inexact: bool) -> tuple[Graph, list[Split]]:
+def _pass(
+    graph: Graph, origin: dict[str, str], accumulate: Accumulate, inexact: bool
+) -> tuple[Graph, list[PartitionedReader]]:
     """Split the readers of every site that `origin` names, except where one split would change what another reads.
     `origin` learns the names of the concatenations that moved."""
     edit, readers, waited_for = Edit(graph), graph.consumers(), _waited_for(graph)
     touched: set[int] = set()
-    splits: list[Split] = []
+    splits: list[PartitionedReader] = []
     sites = [at for at in _named(graph, origin) if _is_site(graph, readers, waited_for, at, inexact)]
     inner = {graph.ops[site].outputs[0] for site in sites}
     for site in sites:
@@ -129,7 +131,7 @@ def _pass(graph: Graph, origin: dict[str, str], accumulate: Accumulate, inexact:
                 continue
             touched |= {site, reader}
             made = graph.tensors[graph.ops[reader].outputs[0]].name
-            splits.append(Split(origin[joined], graph.ops[reader].name, made, rule.kind))
+            splits.append(PartitionedReader(origin[joined], graph.ops[reader].name, made, rule.kind))
             # Where the concatenation moved behind its reader, the reader's result is the next one to look at; another
             # concatenation that it was flattened into is not ours to take apart.
             if rule.kind == "kernel-wise" and graph.ops[reader].kind != "Concat":

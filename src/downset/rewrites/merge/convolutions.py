@@ -136,6 +136,6 @@ def _named(graph: Graph, ops: Sequence[int]) -> str:
 
 
 def other_attrs(op: Op) -> tuple[tuple[str, str], ...]:
-    """What is left of a convolution's attributes without its window: the fused activation, above all."""
+    """A convolution's attributes without its window, above all the fused activation."""
     given = ((key, value) for key, value in op.attrs.items() if key not in GEOMETRY and value not in (None, "", [], ()))
     return tuple(sorted((key, repr(list(value) if isinstance(value, tuple) else value)) for key, value in given))

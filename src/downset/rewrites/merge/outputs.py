@@ -1,4 +1,4 @@
-"""What reads the results of merged operators: activations merged too, concatenations read the merged result, and
+"""Readers of the results of merged operators: activations merged too, concatenations read the merged result, and
 Splits give everybody else their part."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _activation_key(graph: Graph, index: int) -> tuple[Any, ...] | None:
 
 
 def _final(graph: Graph, index: int) -> int:
-    """What the rest of the network reads: the result, or that of the activation behind."""
+    """The tensor that the rest of the network reads: the result, or that of the activation behind."""
     reader = _activation_behind(graph, index)
     return graph.ops[index if reader is None else reader].outputs[0]
 

@@ -16,7 +16,7 @@ _END = "\N{SYMBOL FOR UNIT SEPARATOR}"
 
 
 def numbered(graph: Graph) -> Graph:
-    """With each operator's index in front of its name."""
+    """The graph with each operator's index in front of its name."""
     return replace(graph, ops=tuple(replace(op, name=f"{at}{_END}{op.name}") for at, op in enumerate(graph.ops)))
 
 
@@ -30,6 +30,6 @@ def origins(graph: Graph) -> tuple[int, ...]:
 
 
 def without_numbers(graph: Graph) -> Graph:
-    """With the operators' own names again."""
+    """The graph with the operators' own names again."""
     ops = (replace(op, name=op.name.partition(_END)[2]) if _END in op.name else op for op in graph.ops)
     return replace(graph, ops=tuple(ops))

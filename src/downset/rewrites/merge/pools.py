@@ -24,7 +24,7 @@ from downset.graph.kinds import kind_of
 from downset.rewrites.merge.convolutions import merge_convs, mergeable, not_plain
 from downset.rewrites.merge.outputs import CHANNELS, ordered_by_hand, private_reader
 from downset.rewrites.merge.places import numbered, origins, without_numbers
-from downset.rewrites.merge.window import Window, common_window, windows
+from downset.rewrites.merge.window import ConvolutionAxis, common_window, windows
 
 __all__ = ["macs_through_pools", "merge_through_pools", "mergeable_through_pools", "pool_swappable", "swap_pool"]
 
@@ -134,7 +134,7 @@ def macs_through_pools(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
         result, weights = graph.tensors[op.outputs[0]].shape, graph.tensors[op.inputs[1]].shape
         before += math.prod(result) * math.prod(weights[1:])
         channels += weights[0]
-        point = tuple(Window(extent, 1, 1, 1, 0, 0, extent) for extent in size[2:])
+        point = tuple(ConvolutionAxis(extent, 1, 1, 1, 0, 0, extent) for extent in size[2:])
         each.append(windows(graph, index) if op.inputs[0] == root else point)
     taps = math.prod(window.taps for window in common_window(each))
     return before, size[0] * math.prod(size[2:]) * channels * size[CHANNELS] * taps

@@ -1,4 +1,4 @@
-"""What of a network can be merged, and the merges by kind."""
+"""The operators of a network that can be merged, and the merges by kind."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ import numpy.typing as npt
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.edit import Edit
 
-__all__ = ["GEOMETRY", "Window", "common_window", "joined_conv", "windows"]
+__all__ = ["GEOMETRY", "ConvolutionAxis", "common_window", "joined_conv", "windows"]
 
 GEOMETRY = frozenset({"kernel_shape", "strides", "dilations", "pads", "auto_pad", "group"})
 """Attributes of a convolution that its window speaks of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ConvolutionAxis:
     """A convolution along one axis of `size` values, with `before` zeros ahead and `after` behind: `result` positions,
     `stride` apart, each read `taps` values `dilation` apart."""
 
@@ -37,7 +37,7 @@ class Window:
         return (self.taps - 1) * self.dilation + 1
 
 
-def windows(graph: Graph, index: int) -> tuple[Window, ...]:
+def windows(graph: Graph, index: int) -> tuple[ConvolutionAxis, ...]:
     """A convolution's window along each axis in space; ONNX's auto_pad resolved."""
     op = graph.ops[index]
     size, taps = graph.tensors[op.inputs[0]].shape[2:], graph.tensors[op.inputs[1]].shape[2:]
@@ -55,12 +55,14 @@ def windows(graph: Graph, index: int) -> tuple[Window, ...]:
     elif mode == "VALID":
         pads = [0] * (2 * rank)
     return tuple(
-        Window(size[axis], taps[axis], strides[axis], dilations[axis], pads[axis], pads[axis + rank], results[axis])
+        ConvolutionAxis(
+            size[axis], taps[axis], strides[axis], dilations[axis], pads[axis], pads[axis + rank], results[axis]
+        )
         for axis in range(rank)
     )
 
 
-def common_window(each: Sequence[tuple[Window, ...]]) -> tuple[Window, ...]:
+def common_window(each: Sequence[tuple[ConvolutionAxis, ...]]) -> tuple[ConvolutionAxis, ...]:
     """By axis: the smallest window that has every tap of all these, whose sizes, strides and results are equal."""
     found = []
     for along in zip(*each, strict=True):
@@ -75,7 +77,7 @@ def common_window(each: Sequence[tuple[Window, ...]]) -> tuple[Window, ...]:
         # Up to a stride more is never read: equal pads on both sides where they can be, for kernels ask for that.
         largest = max((result - 1) * stride + extent - size - before + stride - 1, 0)
         after = before if least <= before <= largest else least
-        found.append(Window(size, (extent - 1) // dilation + 1, stride, dilation, before, after, result))
+        found.append(ConvolutionAxis(size, (extent - 1) // dilation + 1, stride, dilation, before, after, result))
     return tuple(found)
 
 
@@ -129,7 +131,7 @@ def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, made:
     return Op(f"{first.name}/merged", first.kind, tuple(inputs), (made,), attrs)
 
 
-def _place(one: tuple[Window, ...], joined: tuple[Window, ...]) -> list[slice]:
+def _place(one: tuple[ConvolutionAxis, ...], joined: tuple[ConvolutionAxis, ...]) -> list[slice]:
     """Where the taps of one kernel lie in the joined one, by axis."""
     places = []
     for window, whole in zip(one, joined, strict=True):

@@ -1,0 +1,153 @@
+"""The pages of the site that come from the code: options, public names, JSON schemas, exit codes, decisions.
+
+mkdocs calls these functions as hooks (mkdocs.yml).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+import downset
+from downset import cli, errors
+from downset.commands.examples import EXAMPLES, UNITS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """The generated pages, added to those that are written by hand. Files that are no pages stay out."""
+    from mkdocs.structure.files import File
+
+    generated = {
+        "reference/cli.md": options_page(),
+        "reference/api.md": names_page(),
+        "reference/json.md": schemas_page(),
+        "reference/exit-codes.md": exit_codes_page(),
+        "decisions/index.md": decisions_page(),
+    }
+    for path, text in generated.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_nav(nav: Any, config: Any, files: Any) -> Any:
+    """Decisions are reached from their list."""
+    for file in files.documentation_pages():
+        if file.src_uri.startswith("decisions/"):
+            file.inclusion = type(file.inclusion).NOT_IN_NAV if file.src_uri != "decisions/index.md" else file.inclusion
+    return nav
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Links to files of the repository that are no pages of the site become their names."""
+    folder = (Path(config["docs_dir"]) / page.file.src_uri).parent
+    docs = Path(config["docs_dir"]).resolve()
+
+    def rewritten(match: re.Match[str]) -> str:
+        words, target = match[1], match[2]
+        path = (folder / target.partition("#")[0]).resolve()
+        if target.startswith(("http", "#", "mailto")) or (path.is_relative_to(docs) and not path.is_dir()):
+            return match[0]
+        if path == ROOT / "docs" / "schemas":
+            return f"[{words}]({'../' * page.file.src_uri.count('/')}reference/json.md)"
+        return f"{words} (`{path.relative_to(ROOT)}`)" if path.is_relative_to(ROOT) else words
+
+    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", rewritten, markdown)
+
+
+def leaves() -> list[tuple[str, click.Command]]:
+    """Every command by its full name, subcommands instead of their groups."""
+    found: list[tuple[str, click.Command]] = []
+    for name, module in cli._COMMANDS.items():
+        command = getattr(importlib.import_module(f"downset.commands.{module}"), name.replace("-", "_"))
+        if isinstance(command, click.Group):
+            found += [(f"{name} {sub}", one) for sub, one in sorted(command.commands.items())]
+        else:
+            found.append((name, command))
+    return found
+
+
+def options_page() -> str:
+    """Every option of every command."""
+    parts = ["# Every option", "", f"Generated from the code of downset {downset.__version__}. {UNITS}", ""]
+    for name, command in leaves():
+        arguments = " ".join(
+            parameter.make_metavar(click.Context(command)) for parameter in command.params
+            if isinstance(parameter, click.Argument)
+        )  # fmt: skip
+        parts += [f"## downset {name}", "", (command.help or "").strip(), "", "```console",
+                  f"$ downset {name} {arguments} [OPTIONS]".replace("  ", " "), "```", "", "| option | what it does |",
+                  "|---|---|"]  # fmt: skip
+        parts += [_option_row(command, one) for one in command.params if isinstance(one, click.Option)]
+        examples = EXAMPLES.get(name.split()[0], ())
+        parts += ["", "```console", *(f"$ {example}" for example in examples), "```", ""]
+    return "\n".join(parts)
+
+
+def _option_row(command: click.Command, option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    shown = "" if option.is_flag else f" `{option.make_metavar(click.Context(command))}`"
+    default = ""
+    if option.show_default and not option.is_flag and option.default is not None:
+        default = f" Default: `{option.default}`."
+    return f"| {names}{shown.replace('|', '&#124;')} | {(option.help or '').replace('|', '&#124;')}{default} |"
+
+
+def names_page() -> str:
+    """Every public name, with its docstring."""
+    parts = ["# Every public name", "", "`import downset as ds`; [From Python](../python.md) shows them at work.", ""]
+    for heading, wanted in (("Functions", str.islower), ("Types", lambda name: not name.islower())):
+        parts += [f"## {heading}", ""]
+        for name in downset.__all__:
+            home = downset._HOME[name]
+            if wanted(name):
+                parts += [f"::: downset.{home}" + ("" if home.rpartition(".")[2] == name and _is_module(home, name) else
+                                                    f".{name}"), ""]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _is_module(home: str, name: str) -> bool:
+    """Whether the public name is the module itself."""
+    return getattr(downset, name).__class__.__name__ == "module" and home.endswith(name)
+
+
+def schemas_page() -> str:
+    """Every schema, in words and as JSON."""
+    parts = ["# JSON", "", "With `--json` a command prints one document. Keys are added, never renamed.", ""]
+    for path in sorted((ROOT / "docs" / "schemas").glob("*.json")):
+        schema = json.loads(path.read_text())
+        parts += [f"## {path.stem}", "", str(schema.get("title", "")), "", str(schema.get("description", "")), "",
+                  "| key | type | what it is |", "|---|---|---|"]  # fmt: skip
+        for key, value in schema.get("properties", {}).items():
+            kind = value.get("type", "enum" if "enum" in value else "")
+            kind = " or ".join(kind) if isinstance(kind, list) else kind
+            parts.append(f"| `{key}` | {kind} | {str(value.get('description', '')).replace('|', '&#124;')} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def exit_codes_page() -> str:
+    """Every exit code, and the errors that have it."""
+    parts = ["# Exit codes", "", "| code | JSON `code` | error | what it says |", "|---|---|---|---|"]
+    parts.append("| 0 | | | done |")
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        said = " ".join((kind.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+        parts.append(f"| {kind.exit_code} | `{kind.code}` | `{name}` | {said} |")
+    parts += ["| 128 and a signal's number | `stopped` | | stopped by that signal; 130 by Ctrl-C |", ""]
+    return "\n".join(parts)
+
+
+def decisions_page() -> str:
+    """The decisions, by number."""
+    parts = ["# Decisions", ""]
+    for path in sorted((ROOT / "docs" / "decisions").glob("0*.md")):
+        title = path.read_text().splitlines()[0].removeprefix("# ")
+        parts += [f"- {path.name[:4]}: [{title}]({path.name})"]
+    return "\n".join([*parts, ""])

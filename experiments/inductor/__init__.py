@@ -1,0 +1,1 @@
+"""Training steps compiled by PyTorch, without and with our order."""

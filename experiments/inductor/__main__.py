@@ -1,0 +1,99 @@
+"""A training step in eager PyTorch, compiled by Inductor, and compiled whole, in Inductor's order and in ours.
+
+    python -m experiments.inductor [--quick] [--networks gpt,dlrm] [--again]
+
+Peak bytes are the profiler's allocations during a step, on this CPU, beside what is there before it (parameters and the
+optimiser's state). Every way runs in a process of its own, with caches of its own under build/inductor: compile time is
+the CPU seconds of a first step with empty caches. `--again` measures only the seconds of a step anew, with what is
+compiled there, as a quiet machine should.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from experiments.frame import Experiment, fields, run
+from experiments.inductor.measure import WAYS
+from experiments.inductor.networks import NETWORKS
+from experiments.rows import Row, load_rows
+
+NAME = "inductor"
+CACHES = Path(__file__).resolve().parents[2] / "build" / "inductor"
+
+
+def row_of(network: str, way: str, *, again: bool) -> Row:
+    caches = CACHES / network / way
+    if not again:
+        shutil.rmtree(caches, ignore_errors=True)
+    # One compile thread, so that compilers are children of the process that is measured.
+    settings = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(caches)}
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.inductor.measure", network, way],
+        capture_output=True, text=True, check=False, env={**os.environ, **settings},
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{network}, {way}: {done.stderr[-2000:]}")
+    row: Row = json.loads(done.stdout.splitlines()[-1])
+    if again:
+        (known,) = (old for old in load_rows(NAME) if (old["network"], old["way"]) == (network, way))
+        return {**known, "step_s": row["step_s"]}
+    return row
+
+
+def rows(options: Namespace) -> Iterator[Row]:
+    every = [name for name in NETWORKS if name != "gpt_tiny"]
+    names = ["gpt_tiny"] if options.quick else options.networks.split(",") if options.networks else every
+    for network in names:
+        eager: Row = {}
+        for way in WAYS:
+            row = row_of(network, way, again=options.again)
+            eager = eager or row
+            if any(abs(a - b) > 1e-3 * abs(b) for a, b in zip(row["losses"], eager["losses"], strict=True)):
+                raise SystemExit(f"{network}: losses differ: {way} {row['losses']}, eager {eager['losses']}")
+            yield row
+
+
+def proof(row: Row) -> str | None:
+    if "proven" not in row:
+        return None
+    return "proven" if row["proven"] else f"bound {row['bound']:,}"
+
+
+def of_eager(rows: Sequence[Row]) -> None:
+    """The peaks of the other ways over that of eager PyTorch."""
+    eager = {row["network"]: row["peak_bytes"] for row in rows if row["way"] == "eager"}
+    for network, peak_bytes in eager.items():
+        others = (row for row in rows if row["network"] == network and row["way"] != "eager")
+        print(f"{network}: of eager, " + ", ".join(f"{r['way']} {r['peak_bytes'] / peak_bytes:.2f}" for r in others))
+
+
+EXPERIMENT = Experiment(
+    NAME,
+    rows,
+    (
+        *fields("network", "way"),
+        *fields("peak_bytes", spec=","),
+        ("ms a step", "{step_s!m:.1f}"),
+        ("CPU s of first step", "{first_step_cpu_s:.1f}"),
+        *fields("nodes"),
+        ("order", proof),
+        ("planning s", "{planning_s}"),
+    ),
+    key=("network", "way"),
+    quick="a tiny GPT, nothing written",
+    options={
+        "--networks": {"help": "some of them, between commas"},
+        "--again": {"action": "store_true", "help": "seconds of a step only, with what is compiled"},
+    },
+    after=of_eager,
+)
+
+if __name__ == "__main__":
+    run(EXPERIMENT)

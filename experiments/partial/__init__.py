@@ -1,0 +1,1 @@
+"""Segments in strips of rows: what they save, and what they cost, measured."""

@@ -1,0 +1,222 @@
+"""Partial execution: bytes against arithmetic, persistent bytes, file size and milliseconds.
+
+    python -m experiments.partial [--quick] [--only TEXT] [--time-limit SECONDS]
+
+For every `.tflite` model the front of segments in strips is searched once, with at most 10 % more multiply-adds. Rows
+are the file as it is, and the plans of least total and least head for each limit on arithmetic, written with offsets
+and run in stock TFLite Micro: head, tail and total are its own report on this host (x86-64; the tail is about half as
+large on a Cortex-M), `differs` counts elements of the outputs that differ from the original's, milliseconds are medians
+of interleaved runs. Where TFLite Micro refuses a model, figures are planned and the reason is told. `.onnx` models
+run in ONNX Runtime (bytes in use and held by its arena). Without the models the committed rows are printed,
+marked recorded.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+
+from downset import DownsetError, Graph, export, load
+from downset.arenas.plan import plan_arena
+from downset.formats.tflite.write import export_tflite
+from downset.graph.cost import macs, row_form
+from downset.partial.front import PartialPlan
+from downset.partial.persistent import tflm_persistent
+from downset.partial.rewrite import in_strips
+from downset.partial.search import PartialLimits, partial_front
+from downset.plans import Evidence, Order
+from downset.rewrites.tflite_form import tflite_form, writable_rows
+from downset.runtimes import ort, tflm
+from downset.runtimes.compare import compare_outputs
+from downset.sessions import DEFAULT, FILE_ORDER
+from experiments.frame import Column, Experiment, fields, run
+from experiments.rows import Row
+from zoo import ZOO
+
+MODELS = Path(__file__).resolve().parents[3] / "shared" / "models"
+FILES = {
+    "MobileNet v2 1.0 224, int8": "mobilenet_v2_1.0_224_rand_int8.tflite",
+    "MobileNet v2 0.35 160, int8": "mobilenet_v2_0.35_160_rand_int8.tflite",
+    "vww 96, int8": "vww_96_int8.tflite",
+    "BlazeFace, float": "face_detection_front_pinto_f32.tflite",
+    "DeepLab v3, float": "deeplabv3_257_mv_gpu.tflite",
+    "SwiftNet HPD, uint8": "swiftnet_hpd_vwwc224_uint8.tflite",
+}
+NETWORKS = {"MobileNet v2, float .onnx": "mobilenet_v2"}
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which plan of a front: the one of least `key` among those with at most `share` more multiply-adds."""
+
+    plan: str
+    share: float
+    key: Callable[[PartialPlan], int]
+
+
+def _total(plan: PartialPlan) -> int:
+    return plan.price.peak_bytes + plan.price.persistent_bytes
+
+
+def _head(plan: PartialPlan) -> int:
+    return plan.price.peak_bytes
+
+
+WANTED = (
+    Wanted("least total, nothing recomputed", 0.0, _total),
+    Wanted("least total, at most 1 % recomputed", 0.01, _total),
+    Wanted("least head, nothing recomputed", 0.0, _head),
+    Wanted("least head, at most 10 % recomputed", 0.1, _head),
+)
+
+
+def tflite_rows(name: str, path: Path, folder: Path, time_limit_s: float) -> Iterator[dict[str, Any]]:
+    graph = load(path)
+    form = writable_rows(graph, row_form(graph, strict=False))
+    limits = PartialLimits(0.1, time_limit_s=time_limit_s)
+    front = partial_front(graph, memory="tflm", limits=limits, form=form, persistent=tflm_persistent(graph))
+    found = {"model": name, "macs": macs(graph), "bound_bytes": front.bound_bytes, "priced": front.priced}
+    original = plan_arena(graph, range(len(graph.ops)), method="tflm_greedy", memory="tflm").arena_bytes
+    yield {**found, "plan": "the file as it is", "arena_bytes": original, **_ran(path, path)}
+    for wanted in WANTED:
+        plans = [plan for plan in front.plans if plan.price.extra_macs <= wanted.share * macs(graph)]
+        best = min(plans, key=lambda plan: (wanted.key(plan), plan.cost))
+        if best.segments:
+            striped = tflite_form(in_strips(graph, best.segments, form=form))
+            yield {**found, "plan": wanted.plan, **_planned(graph, striped, best), **_written(path, striped, folder)}
+
+
+def _planned(graph: Graph, striped: Graph, plan: PartialPlan) -> dict[str, Any]:
+    return {
+        "segments": [[part.first, part.stop, part.strips, len(part.recomputed)] for part in plan.segments],
+        "operators": [len(graph.ops), len(striped.ops)],
+        "extra_macs": macs(striped) - macs(graph),
+        "copied_bytes": plan.price.copied_bytes,
+        "planned_bytes": plan.price.peak_bytes,
+        "persistent_estimated_bytes": plan.price.persistent_bytes,
+    }
+
+
+def _written(path: Path, striped: Graph, folder: Path) -> dict[str, Any]:
+    steps = range(len(striped.ops))
+    arena = plan_arena(striped, steps, method="best", memory="tflm", time_limit_s=3)
+    written = folder / "strips.tflite"
+    export_tflite(written, striped, steps, offsets=arena.tensor_offsets)
+    return {"arena_bytes": arena.arena_bytes, **_ran(path, written)}
+
+
+def _ran(original: Path, path: Path) -> dict[str, Any]:
+    size = {"file_bytes": path.stat().st_size}
+    try:
+        before, after = tflm.measure(original), tflm.measure(path)
+    except DownsetError as error:
+        return {**size, "not_run": str(error).replace(str(path.parent), "")[:160]}
+    differs = sum(int(np.sum(one != other)) for one, other in zip(before.outputs, after.outputs, strict=True))
+    taken = {"head_bytes": after.head_bytes, "tail_bytes": after.tail_bytes, "total_bytes": after.total_bytes}
+    return {**size, **taken, "differs": differs, "ms": _milliseconds(original, path)}
+
+
+def _milliseconds(original: Path, path: Path) -> list[float]:
+    """Milliseconds of the original and of the file, medians of interleaved runs in TFLite Micro."""
+    from tflite_micro import runtime
+
+    interpreters = [runtime.Interpreter.from_file(str(file), arena_size=tflm.ARENA_BYTES) for file in (original, path)]
+    taken: list[list[float]] = [[], []]
+    for _ in range(ROUNDS):
+        for interpreter, found in zip(interpreters, taken, strict=True):
+            begin = time.perf_counter()
+            interpreter.invoke()
+            found.append(1000 * (time.perf_counter() - begin))
+    return [round(median(found), 2) for found in taken]
+
+
+def onnx_rows(name: str, path: Path, folder: Path, time_limit_s: float) -> Iterator[dict[str, Any]]:
+    """Rows of the file as ONNX Runtime optimises it: nodes in their order, one thread, measured in its arena."""
+    optimised, written = folder / "optimised.onnx", folder / "strips.onnx"
+    ort.optimise_offline(path, optimised)
+    graph = load(optimised)
+    limits = PartialLimits(0.0, time_limit_s=time_limit_s)
+    front = partial_front(graph, memory="ort", limits=limits)
+    plans = {
+        "the file as it is": front.plans[0],
+        "below 1,000,000 B, nothing recomputed": next(p for p in front.plans if p.price.peak_bytes < 1_000_000),
+        "least arena, nothing recomputed": front.least,
+    }
+    for label, plan in plans.items():
+        striped = in_strips(graph, plan.segments) if plan.segments else graph
+        order = Order(tuple(range(len(striped.ops))), "ort", Evidence("strips", plan.price.peak_bytes, 0, False))
+        export(written, striped, order)
+        (taken,) = ort.measure_sessions(written, [FILE_ORDER])
+        _, latency = ort.time_sessions([(path, DEFAULT), (written, FILE_ORDER)], budget_s=4)
+        yield {
+            "model": name, "plan": label, "segments": [[p.first, p.stop, p.strips] for p in plan.segments],
+            "operators": [len(graph.ops), len(striped.ops)], "extra_macs": macs(striped) - macs(graph),
+            "macs": macs(graph), "planned_bytes": plan.price.peak_bytes, "in_use_bytes": taken.peak_bytes,
+            "held_bytes": taken.held_bytes, "file_bytes": written.stat().st_size,
+            "ms": round(1000 * latency.median_s, 2),
+            "ratio": [round(value, 2) for value in (latency.ratio, latency.ratio_low, latency.ratio_high)],
+            "differs": difference(path, written),
+        }  # fmt: skip
+
+
+def difference(before: Path, after: Path) -> float:
+    """The largest difference of any output, relative to the largest output."""
+    found = compare_outputs(before, after, runtime="ort")
+    return found.max_abs_error or 0.0
+
+
+def _cells(row: Row) -> list[str]:
+    if "held_bytes" in row:
+        sizes = (f"{row[name]:,}" for name in ("planned_bytes", "in_use_bytes"))
+        more = f"{100 * row['extra_macs'] / row['macs']:.2f} %"
+        return [row["plan"], *sizes, "", f"{row['held_bytes']:,}", f"{row['file_bytes']:,}", more, str(row["ms"])]
+    more = f"{100 * row.get('extra_macs', 0) / row['macs']:.2f} %"
+    if "not_run" in row:
+        return [row["plan"], f"{row['arena_bytes']:,}", row["not_run"], "", "", f"{row['file_bytes']:,}", more, ""]
+    sizes = (f"{row[name]:,}" for name in ("arena_bytes", "head_bytes", "tail_bytes", "total_bytes", "file_bytes"))
+    return [row["plan"], *sizes, more, " -> ".join(map(str, row["ms"]))]
+
+
+def rows(options: Namespace) -> Iterator[Row]:
+    if options.quick:
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for label, file in FILES.items():
+            if options.only in label and (MODELS / file).exists():
+                yield from tflite_rows(label, MODELS / file, folder, options.time_limit)
+        for label, network in NETWORKS.items():
+            if options.only in label:
+                onnx.save(ZOO[network](), str(folder / f"{network}.onnx"))
+                yield from onnx_rows(label, folder / f"{network}.onnx", folder, options.time_limit)
+
+
+def column(at: int, title: str) -> Column:
+    return title, lambda row: _cells(row)[at]
+
+
+TITLES = ("plan", "arena", "head, or in use", "tail", "total, or held", "file", "more MACs", "ms")
+EXPERIMENT = Experiment(
+    "partial",
+    rows,
+    (*fields("model"), *(column(at, title) for at, title in enumerate(TITLES))),
+    key=("model", "plan"),
+    quick="print the committed rows",
+    options={
+        "--only": {"default": "", "help": "only models whose name contains this"},
+        "--time-limit": {"type": float, "default": 10.0},
+    },
+)
+
+if __name__ == "__main__":
+    run(EXPERIMENT)

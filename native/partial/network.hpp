@@ -1,0 +1,93 @@
+// What pricing segments in strips asks of a network, beside its row form. Made by downset/partial/native_form.py.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "check.hpp"
+#include "pieces/row_form.hpp"
+
+namespace downset {
+
+// How an operator is computed for some rows, as `rewrites.strips.given_rows` says it.
+struct StripOp {
+    enum class Given { exact, window, transposed, factor, pad };
+    Given given = Given::exact;
+    std::int64_t stride, reach, begin, end, factor;
+    bool adds;                // more rows than wanted cannot be made
+    std::int64_t first_read;  // the position of the first input among those with rows, or -1
+    // Pads that the file cannot state are an operator of their own: bits of a padded row (0: never), columns' pads.
+    std::int64_t padded_row_bits, left, right;
+    bool same_columns;
+    bool apart;                             // what it makes of a graph output is never made in place
+    std::int64_t persistent_bytes;          // what the runtime keeps for each copy of it
+    std::vector<std::int64_t> overwritten;  // positions of inputs that it may make its result in
+};
+
+struct StripNetwork {
+    using Lists = std::vector<std::vector<std::int64_t>>;
+    RowForm form;
+    std::vector<StripOp> ops;
+    std::vector<std::int64_t> row_bits;
+    std::int64_t alignment, moving_persistent_bytes;  // of a slice, a join or a pad
+    bool only_reader;
+
+    StripNetwork(RowForm network, const Lists& numbers, const Lists& overwritten, std::vector<std::int64_t> bits,
+                 std::int64_t align, std::int64_t moving_persistent, bool in_place_only_reader)
+        : form(std::move(network)), row_bits(std::move(bits)), alignment(align),
+          moving_persistent_bytes(moving_persistent), only_reader(in_place_only_reader) {
+        require_size("numbers of operators", numbers.size(), form.ops.size());
+        require_size("overwritten inputs", overwritten.size(), form.ops.size());
+        require_size("bits of rows", row_bits.size(), form.rows.size());
+        require_at_least<std::int64_t>("bits of rows", row_bits, 0);
+        require(alignment >= 1, "alignment: ", alignment, " is not at least 1");
+        for (std::size_t i = 0; i < numbers.size(); ++i) {
+            const auto& n = numbers[i];
+            require_size("numbers of an operator", n.size(), 14);
+            require(n[0] >= 0 && n[0] <= 4, "numbers of an operator: ", n[0], " is no way to make rows");
+            const auto reads = static_cast<std::int64_t>(form.ops[i].inputs.size());
+            require(n[1] >= 1 && n[2] >= 1, "numbers of an operator: a window without a stride or a reach");
+            require(n[7] >= -1 && n[7] < reads, "numbers of an operator: input ", n[7], " does not exist");
+            require_indices("overwritten inputs", overwritten[i], form.ops[i].inputs.size());
+            ops.push_back({static_cast<StripOp::Given>(n[0]), n[1], n[2], n[3], n[4], n[5], n[6] != 0, n[7], n[8], n[9],
+                           n[10], n[11] != 0, n[12] != 0, n[13], overwritten[i]});
+        }
+    }
+
+    std::int64_t aligned_bytes(std::int64_t bits) const {
+        return ((bits + 7) / 8 + alignment - 1) / alignment * alignment;
+    }
+    std::int64_t nbytes(std::int64_t tensor, Rows rows) const { return aligned_bytes(row_bits[tensor] * rows.size()); }
+};
+
+// A segment, and what is live around it.
+struct StripSegment {
+    std::int64_t first, stop;
+    std::vector<std::int64_t> inputs, input_bytes, results;
+    std::vector<bool> inputs_kept, inputs_apart, results_counted;  // apart: nothing is made in their bytes
+    std::int64_t live_beside;
+
+    void check(const StripNetwork& network) const {
+        const auto count = static_cast<std::int64_t>(network.ops.size());
+        require(0 <= first && first < stop && stop <= count, "segment: ", first, " to ", stop, " does not exist");
+        require_indices("inputs of a segment", inputs, network.row_bits.size());
+        require_indices("results of a segment", results, network.row_bits.size());
+        require_size("bytes of inputs", input_bytes.size(), inputs.size());
+        require_size("inputs that are kept", inputs_kept.size(), inputs.size());
+        require_size("inputs apart", inputs_apart.size(), inputs.size());
+        require_size("results that count", results_counted.size(), results.size());
+        require(!results.empty(), "segment: it has no results");
+        std::vector<bool> there(network.row_bits.size(), false);
+        for (const auto tensor : inputs) there[tensor] = true;
+        for (auto at = first; at < stop; ++at) {
+            const auto& op = network.form.ops[at];
+            for (const auto& input : op.inputs)
+                require(there[input.tensor], "segment: operator ", at, " reads what is not there");
+            for (const auto tensor : op.outputs) there[tensor] = true;
+        }
+        for (const auto tensor : results) require(there[tensor], "segment: result ", tensor, " is made by nobody");
+    }
+};
+
+}  // namespace downset

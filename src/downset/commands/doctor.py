@@ -1,0 +1,121 @@
+"""`downset doctor`: what is installed here, and what each extra would add; a block to paste into a bug report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import rich_click as click
+
+from downset import __version__
+from downset.commands.envelope import json_option, print_json
+from downset.commands.options import console
+from downset.commands.versions import package_version
+from downset.text import format_size
+
+__all__ = ["doctor"]
+
+_EXTRAS = (
+    ("onnx", ("onnx", "onnx-ir"), "reading and writing .onnx"),
+    ("ort", ("onnxruntime",), "measuring in ONNX Runtime, fit of .onnx"),
+    ("tflite", ("ai-edge-litert",), "reading and writing .tflite, comparing in LiteRT"),
+    ("tflm", ("tflite-micro",), "measuring in TFLite Micro"),
+    ("torch", ("torch",), "exported programs, stages, the executor"),
+    ("report", ("jinja2",), "reports as pages (--report)"),
+    ("cluster", ("ray", "cryptography"), "serve on devices"),
+    ("executorch", ("executorch",), "plans for ExecuTorch"),
+)
+"""Extra, the packages that it brings, and what it adds."""
+_CORE = ("numpy", "msgspec", "rich-click", "rich", "click")
+
+
+@click.command()
+@json_option("doctor")
+def doctor(as_json: bool) -> None:
+    """Versions of everything, runtimes, compilers and GPU, and what each extra adds: paste it into a bug report."""
+    found = _found()
+    if as_json:
+        print_json("doctor", found)
+        return
+    out = console()
+    for line in _lines(found):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _found() -> dict[str, Any]:
+    from downset.isolation import machine_bytes
+
+    return {
+        "downset": __version__,
+        "native": _native(),
+        "python": f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})",
+        "system": f"{platform.platform()}, {platform.machine()}",
+        "processor": f"{_processor()}, {os.cpu_count()} threads",
+        "memory_bytes": machine_bytes(),
+        "packages": {name: package_version(name) for name in _CORE},
+        "extras": [
+            {"extra": extra, "adds": adds, "packages": {name: package_version(name) for name in packages}}
+            for extra, packages, adds in _EXTRAS
+        ],
+        "compilers": {name: _first_line(name, "--version") for name in ("c++", "g++", "clang++", "cmake")},
+        "gpu": _first_line("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"),
+        "browser": _first_line("chromium", "--version"),
+    }
+
+
+def _native() -> str:
+    """Whether the compiled searches are there; without them planners run in Python."""
+    from downset.errors import UnsupportedError
+
+    try:
+        from downset.native import compiled
+    except UnsupportedError as error:
+        return f"missing: {error}"
+    return "there" if compiled else "missing"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123  a file of the kernel
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+        return names[0] if names else platform.processor() or "unknown"
+    except OSError:
+        return platform.processor() or "unknown"
+
+
+def _first_line(program: str, *arguments: str) -> str | None:
+    """The first line that a program says; None where it is not there or does not answer within five seconds."""
+    path = shutil.which(program)
+    if path is None:
+        return None
+    try:
+        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not answer"
+    return done.stdout.strip().split("\n")[0] or None
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"downset    {found['downset']}, compiled searches: {found['native']}",
+        f"python     {found['python']}",
+        f"system     {found['system']}",
+        f"processor  {found['processor']}",
+        f"memory     {format_size(found['memory_bytes'])}",
+        f"gpu        {found['gpu'] or 'none found'}",
+        "packages   " + ", ".join(f"{name} {version or 'missing'}" for name, version in found["packages"].items()),
+        "compilers  " + ", ".join(f"{name}: {said or 'none'}" for name, said in found["compilers"].items()),
+        f"browser    {found['browser'] or 'none'}",
+        "",
+        "extras, pip install 'downset[NAME]':",
+    ]
+    for row in found["extras"]:
+        missing = [name for name, version in row["packages"].items() if version is None]
+        there = ", ".join(f"{name} {version}" for name, version in row["packages"].items() if version is not None)
+        state = f"needs {', '.join(missing)}" if missing else there
+        lines.append(f"  {row['extra']:11} {state:44} {row['adds']}")
+    return lines

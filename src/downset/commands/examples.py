@@ -1,0 +1,43 @@
+"""The end of every `--help`: examples that run as they stand, and the units of options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["EXAMPLES", "UNITS", "epilog"]
+
+UNITS = (
+    "Sizes: 256KB, 1.5MB or 262144 (KB = 1024 bytes). Times: 10s, 500ms, 2min. Exit codes: 0 done, 2 usage, 3 proven "
+    "not to fit, 4 verification failed, 5 cannot load, 6 not known."
+)
+
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "fit": (
+        "downset fit model.tflite -o fitted.tflite --ram 256KB --report report.html",
+        "downset fit model.tflite -o fitted.tflite --header model.h",
+        "downset fit model.onnx -o fitted.onnx --session open.py --slower 1.1x",
+    ),
+    "inspect": ("downset inspect model.onnx", "downset inspect model.onnx --shape input=1,3,224,224 --json"),
+    "verify": ("downset verify model.tflite fitted.tflite", "downset verify a.onnx b.onnx --input x.npy"),
+    "order": ("downset order graph.json --report order.html", "downset order model.onnx --memory ort --json"),
+    "arena": (
+        "downset arena records.csv --capacity 64KB --align 64 -o placed.csv",
+        "downset arena - -o - < records.csv",
+    ),
+    "stage": ("downset stage model.onnx --device cpu --report stages.html -o stages.json",),
+    "run": ("downset run model.onnx --plan stages.json --input x.npy --check",),
+    "profiles": ("downset profiles list", "downset profiles clear"),
+    "split": ("downset split model.onnx --cluster pico_1mac --report split.html -o plan.json",),
+    "simulate": ("downset simulate plan.json --frames 1000 --fail rpi_3@10s --report simulated.html",),
+    "serve": ("downset serve model.onnx --cluster cluster.toml --input frames.npy -o out.npy",),
+    "worker": ("downset worker --head 10.0.0.1:6379 --name d3 --keys keys",),
+    "profile-cluster": ("downset profile-cluster --devices d0,d1 --local -o cluster.toml",),
+    "keys": ("downset keys init", "downset keys issue d3 --host 10.0.0.3"),
+    "doctor": ("downset doctor", "downset doctor --json"),
+}
+"""By command."""
+
+
+def epilog(command: str) -> str:
+    """The end of a command's help."""
+    return "\n\n".join([*(f"$ {example}" for example in EXAMPLES[command]), UNITS])

@@ -1,0 +1,63 @@
+"""The options --report, --map and --trace, and writing what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+if TYPE_CHECKING:
+    from downset.reports.page.parts import Page
+
+__all__ = ["check_pictures", "map_option", "report_option", "trace_option", "write_page", "write_picture"]
+
+report_option = click.option(
+    "--report", "report_path", type=click.Path(),
+    help="Also write a page to show: one HTML file, which opens offline (extra: report).",
+)  # fmt: skip
+map_option = click.option(
+    "--map", "map_path", type=click.Path(), help="Also draw the arenas before and after into this SVG file."
+)
+trace_option = click.option(
+    "--trace", "trace_path", type=click.Path(),
+    help="Also write a trace for chrome://tracing and Perfetto (JSON).",
+)  # fmt: skip
+
+
+def check_pictures(
+    pictures: Mapping[str, str | None], *, others: Mapping[str, str | None], source: str | Path | Sequence[str | Path]
+) -> None:
+    """Raise where a picture cannot be written, before anything is planned. `pictures` and `others`: paths by option;
+    each file of `pictures` has a name of its own. Raises UsageError, or UnsupportedError where a page needs Jinja2."""
+    from downset.errors import UsageError
+    from downset.formats.whole_files import check_output
+    from downset.reports.page.render import check_renderable
+
+    seen = {Path(path).resolve(): option for option, path in others.items() if path is not None}
+    for option, path in pictures.items():
+        if path is None:
+            continue
+        check_output(path, source=source)
+        other = seen.setdefault(Path(path).resolve(), option)
+        if other != option:
+            raise UsageError(f"{other} and {option} both name {path}; give each a file of its own")
+    if pictures.get("--report") is not None:
+        check_renderable()
+
+
+def write_page(path: str | None, page: Page, *, source: str | Path) -> None:
+    """The page, whole or not at all; nothing without a path."""
+    from downset.reports.page.render import render
+
+    if path is not None:
+        write_picture(path, render(page), source=source)
+
+
+def write_picture(path: str | None, text: str, *, source: str | Path) -> None:
+    """A picture's text, whole or not at all; nothing without a path."""
+    from downset.formats.whole_files import write_whole
+
+    if path is not None:
+        write_whole(path, text.encode(), source=Path(source))

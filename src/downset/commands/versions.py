@@ -1,0 +1,32 @@
+"""Versions of what took part in a result."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+from downset import __version__
+
+__all__ = ["package_version", "versions_of_target"]
+
+_PACKAGES = {
+    "tflm": ("ai-edge-litert", "tflite-micro"),
+    "litert": ("ai-edge-litert",),
+    "ort": ("onnx", "onnxruntime"),
+    "torch": ("torch",),
+}
+
+
+def package_version(name: str) -> str | None:
+    """The version of an installed package; None where it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions_of_target(target: str) -> dict[str, str]:
+    """downset, Python, and what reads and runs the files of a target, by name."""
+    found = {name: package_version(name) for name in ("numpy", *_PACKAGES.get(target, ()))}
+    known = {name: version for name, version in found.items() if version is not None}
+    return {"downset": __version__, "python": platform.python_version(), **known}

@@ -1,0 +1,98 @@
+"""The shards on a device's disk: named by the hash of their content, in a folder that does not grow beyond a limit.
+
+What the program in use needs, and what came for the next one, stays whatever the limit. All else goes when room is
+needed, first what was not used for longest. Shards for plans that may come take no room from each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Collection
+from pathlib import Path
+
+from downset.errors import UnsupportedError
+from downset.text import format_bytes
+
+__all__ = ["LIMIT_BYTES", "KeptShards"]
+
+LIMIT_BYTES = 4 << 30
+_FREE_DISK_BYTES = 64 << 20
+
+
+class KeptShards:
+    """Shards kept on disk, for use by several threads. Files of an earlier process count; beyond the limit they are
+    removed."""
+
+    def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._folder, self._limit_bytes = folder, limit_bytes
+        self._needed: set[str] = set()
+        self._ahead: set[str] = set()
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._make_room(0, self._needed)
+
+    def names(self) -> list[str]:
+        return sorted(path.stem for path in self._folder.glob("*.onnx"))
+
+    def path(self, shard: str) -> Path:
+        return self._folder / f"{shard}.onnx"
+
+    def use(self, shards: Collection[str]) -> None:
+        """A program begins that needs these, and no others."""
+        with self._lock:
+            self._needed, self._ahead = set(shards), set()
+            for shard in shards:
+                with contextlib.suppress(OSError):
+                    os.utime(self.path(shard))
+
+    def keep(self, shard: str, data: bytes, *, ahead: bool = False) -> list[str]:
+        """Write a shard; those that were removed for it. `ahead`: for a plan that may come.
+
+        Raises UnsupportedError where its content is another one, the disk is full, or a shard that is kept ahead has
+        no room within the limit."""
+        if hashlib.sha256(data).hexdigest() != shard:
+            raise UnsupportedError("a shard arrived damaged")
+        with self._lock:
+            stays = self._needed | (self._ahead if ahead else set())
+            removed = [] if self.path(shard).exists() else self._make_room(len(data), stays)
+            if not self.path(shard).exists():
+                if ahead and self._taken() + len(data) > self._limit_bytes:
+                    raise UnsupportedError(f"no room for another shard within {format_bytes(self._limit_bytes)} bytes")
+                self._write(shard, data)
+            (self._ahead if ahead else self._needed).add(shard)
+            return removed
+
+    def _taken(self) -> int:
+        return sum(path.stat().st_size for path in self._folder.glob("*.onnx"))
+
+    def _make_room(self, nbytes: int, stays: Collection[str]) -> list[str]:
+        """Remove what was not used for longest, until so many bytes fit or nothing else may go; what was removed."""
+        others = (path for path in self._folder.glob("*.onnx") if path.stem not in stays)
+        taken, removed = self._taken(), []
+        for path in sorted(others, key=lambda path: (path.stat().st_mtime_ns, path.stem)):
+            if taken + nbytes <= self._limit_bytes:
+                break
+            taken -= path.stat().st_size
+            path.unlink()
+            removed.append(path.stem)
+        return removed
+
+    def _write(self, shard: str, data: bytes) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if free < len(data) + _FREE_DISK_BYTES:
+            raise UnsupportedError(
+                f"the disk of {self._folder} is full: a shard takes {format_bytes(len(data))} bytes and "
+                f"{format_bytes(free)} are left"
+            )
+        part = self.path(shard).with_suffix(f".part{os.getpid()}")
+        try:
+            part.write_bytes(data)
+            part.replace(self.path(shard))
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise UnsupportedError(f"cannot keep a shard: {error.strerror or error}") from None

@@ -1,0 +1,86 @@
+"""The identities of strips in TFLite's operators: rows cut out, and the padding of a window stated by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from downset.equivalence.claims import Box, Claim, Padding, Unproven, array_of, whole
+from downset.equivalence.identities import Place, integers_of, pads_of, said
+from downset.equivalence.meaning import others
+from downset.equivalence.network import Node
+
+__all__ = ["cut_out", "resized", "surrounded"]
+
+
+def cut_out(place: Place, out: Claim) -> Claim:
+    """A SLICE of TFLite, of what is known of its input."""
+    begins, sizes = integers_of(place, 1), integers_of(place, 2)
+    claim = place.claims.get(place.node.inputs[0])
+    if begins is None or sizes is None or claim is None or len(begins) != len(sizes):
+        raise Unproven("its box is not stated, or nothing is known of its input")
+    known: list[tuple[Box, Padding]] = [(box, "") for box in place.boxes(0, out.of)]
+    if claim.of == out.of and claim.terms is None:
+        known.append((claim.box, claim.padding))
+    for box, padding in known:
+        if len(box) != len(begins) or any(begin < 0 or size < 0 for begin, size in zip(begins, sizes, strict=True)):
+            raise Unproven("it counts from the end")
+        found = tuple((low + at, low + at + size) for (low, _), at, size in zip(box, begins, sizes, strict=True))
+        if found == out.box and _within(found, box) and (claim.known is None or _within(found, claim.known)):
+            return Claim(out.of, out.box, padding="" if _within(found, whole(place.first.values[out.of])) else padding)
+    raise Unproven(f"it does not cut {said(out.box)} out of what is known")
+
+
+def _within(inner: Box, outer: Box) -> bool:
+    return all(low <= start and stop <= high for (start, stop), (low, high) in zip(inner, outer, strict=True))
+
+
+def surrounded(place: Place, out: Claim) -> Claim:
+    """A PAD around a tensor of the original, or a part at its edge: what a window's kernel takes for padding."""
+    full = whole(place.first.values[out.of])
+    pads = pads_of(place.node, place.second, len(out.box))
+    inner = tuple((max(low, 0), min(high, extent)) for (low, high), (_, extent) in zip(out.box, full, strict=True))
+    stated = tuple((low + begin, high - end) for (low, high), (begin, end) in zip(out.box, pads, strict=True))
+    if stated != inner or inner not in place.boxes(0, out.of):
+        raise Unproven("it pads where the original has values, or reads something else")
+    if place.node.kind == "PAD":
+        return Claim(out.of, out.box, padding="zero")
+    value = place.value(2)
+    filled = None if value is None else array_of(value)
+    if value is None or filled is None or filled.size != 1 or filled.dtype.kind not in "fi":
+        raise Unproven("it pads with what is not known")
+    lowest = np.finfo(value.dtype).min if filled.dtype.kind == "f" else np.iinfo(value.dtype).min
+    if filled.reshape(-1)[0] != lowest:
+        raise Unproven("it pads with another value than the lowest")
+    return Claim(out.of, out.box, padding="lowest")
+
+
+def resized(place: Place, node: Node, out: Box) -> Box:
+    """A resize of rows by a power of two, for which the fixed-point scale is exact. Returns the rows that are right:
+    those next to a cut may need the row behind it."""
+    source, full = (whole(place.first.values[value]) for value in (node.inputs[0], node.outputs[0]))
+    factor, rest = divmod(full[1][1], source[1][1])
+    if others(place.node, without=frozenset()) != others(node, without=frozenset()) or len(out) != 4:
+        raise Unproven("it has other settings")
+    if rest or factor & (factor - 1) or node.settings.get("alignCorners"):
+        raise Unproven("its factor is no power of two")
+    sizes = integers_of(place, 1)
+    reasons = "its input holds nothing of what the original reads"
+    for given in place.boxes(0, node.inputs[0]):
+        rows = (given[1][0] * factor, given[1][1] * factor)
+        if (out[0], out[1], out[2], out[3]) != (given[0], rows, full[2], given[3]) or given[2] != source[2]:
+            reasons = "it makes other rows"
+        elif sizes != [rows[1] - rows[0], full[2][1]]:
+            reasons = "it makes another size"
+        else:
+            low, high = rows
+            near = node.kind == "RESIZE_NEAREST_NEIGHBOR"
+            shift = factor - 1 if node.settings.get("halfPixelCenters") and not near else 0
+            while low < high and max((2 * low - shift) // (2 * factor), 0) < given[1][0]:
+                low += 1
+            last = source[1][1] - 1
+            while low < high and min((2 * (high - 1) - shift) // (2 * factor) + (not near), last) >= given[1][1]:
+                high -= 1
+            if low < high:
+                return out[0], (low, high), out[2], out[3]
+            reasons = "it needs rows that it does not read"
+    raise Unproven(reasons)

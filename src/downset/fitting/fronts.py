@@ -1,0 +1,72 @@
+"""The front of partial execution, written and measured: a few plans of it, from the cheapest to the least memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from downset.errors import DownsetError
+from downset.fitting.candidates import Candidate, Job
+from downset.fitting.measuring import measure
+from downset.fitting.strips import StripSearch, files_of
+from downset.fronts import FrontRow
+from downset.graph.cost import macs
+from downset.partial.front import PartialPlan
+from downset.runtimes import tflm
+
+__all__ = ["measured_front"]
+
+_ROWS = 8
+"""Plans that are written and measured."""
+
+
+def measured_front(job: Job, search: StripSearch, original: Candidate) -> tuple[tuple[FrontRow, ...], list[str]]:
+    """(rows, notes). The plans are spread over the front, the most and the least memory always among them."""
+    rows: list[FrontRow] = []
+    notes: list[str] = []
+    for plan in _spread([plan for plan in search.front.plans if plan.segments]):
+        files = files_of(job, search, plan, "front")
+        measured, said = measure(job, files, original=original)
+        notes += [note for note in said if note not in notes]
+        best = min(measured or files, key=Candidate.cost)
+        rows.append(_timed(job, original, best, _row(search, plan, best)))
+    return tuple(rows), notes
+
+
+def _spread(plans: list[PartialPlan]) -> list[PartialPlan]:
+    by_bytes = sorted(plans, key=lambda plan: (-plan.price.peak_bytes, plan.cost))
+    if len(by_bytes) <= _ROWS:
+        return by_bytes
+    steps = [number * (len(by_bytes) - 1) // (_ROWS - 1) for number in range(_ROWS)]
+    return [by_bytes[step] for step in steps]
+
+
+def _row(search: StripSearch, plan: PartialPlan, file: Candidate) -> FrontRow:
+    assert file.plan is not None
+    graph = file.plan.graph
+    extra = macs(graph) - macs(search.graph)
+    return FrontRow(
+        tuple(rewrite.name for rewrite in file.rewrites),
+        plan.price.peak_bytes,
+        file.arena_bytes,
+        extra,
+        extra / max(macs(search.graph), 1),
+        len(graph.ops),
+        file.path.stat().st_size,
+        dict(file.measured or {}),
+    )
+
+
+def _timed(job: Job, original: Candidate, file: Candidate, row: FrontRow) -> FrontRow:
+    """The row with seconds of both files in the target's runtime, where it runs them."""
+    try:
+        if job.target.name == "tflm":
+            before, after = tflm.time_runs([original.path, file.path], seed=job.seed)
+        elif job.target.sessions is not None and file.measured is not None:
+            pairs = [(item.path, item.settings) for item in (original, file)]
+            latencies = job.target.sessions.time(pairs, shapes=job.shapes, seed=job.seed, budget_s=1.0)
+            before, after = (latency.median_s for latency in latencies)
+        else:
+            return row
+    except DownsetError:
+        return row
+    return replace(row, before_s=before, after_s=after)

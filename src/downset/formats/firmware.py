@@ -1,0 +1,205 @@
+"""A fitted model as C++ for firmware: the model as an aligned array, its arena's size, and its operators.
+
+*Source* of the names of operators: `MicroMutableOpResolver` of TFLite Micro; of CMSIS-NN's scratch:
+`arm_*_get_buffer_size` of CMSIS-NN (kernels with DSP instructions, int8), as of July 2026.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from downset import __version__
+from downset.errors import UnsupportedError, UsageError
+from downset.formats.tflite.read import builtin_operators
+from downset.graph.core import Graph, Op
+from downset.results import Fit
+from downset.text import abridged, format_bytes, printable
+
+__all__ = ["Firmware", "cmsis_nn_scratch_bytes", "firmware", "resolver_method"]
+
+_ALIGNMENT = 16
+"""Bytes to which TFLite Micro asks the model and the arena to be aligned."""
+_PER_LINE = 20
+_SPELLED = {
+    "CUMSUM": "CumSum", "PADV2": "PadV2", "BATCH_MATMUL": "BatchMatMul",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
+}  # fmt: skip
+"""Where the resolver's name is not that of the schema with capitals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firmware:
+    """`header`: all of it where `source` is empty, else what declares the array that `source` defines."""
+
+    header: str
+    source: str = ""
+
+    __repr__ = abridged
+
+
+def firmware(fit: Fit, *, include: str = "") -> Firmware:
+    """The model that a fit for TFLite Micro wrote, as C++11. `include`: the name by which the source includes the
+    header; empty for one header that holds everything.
+
+    Raises UsageError where the fit wrote no file or is for another target, UnsupportedError where TFLite Micro did not
+    run it: its arena's size is not known then.
+    """
+    if fit.target != "tflm":
+        raise UsageError(f"a header is for TFLite Micro (target tflm), not for {fit.target}")
+    if fit.output_path is None:
+        raise UsageError("a header holds the model that is written: give an output, too")
+    if fit.measured is None:
+        raise UnsupportedError(f"no header: the size of the arena is not known, {fit.not_measured or 'not measured'}")
+    path = Path(fit.output_path)
+    prefix = _identifier(path.stem)
+    array = _array(path.read_bytes())
+    guard = f"DOWNSET_{prefix.upper()}_H_"
+    declared = f"alignas({_ALIGNMENT}) extern const unsigned char {prefix}_model[];"
+    defined = f"alignas({_ALIGNMENT}) {'' if include else 'static '}const unsigned char {prefix}_model[] = {{"
+    body = [
+        *_comment(fit, path),
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        "#include <stddef.h>",
+        "",
+        *([declared] if include else [defined, *array, "};"]),
+        *_constants(fit, prefix, path.stat().st_size),
+        *_operators(path, prefix),
+        f"#endif  // {guard}",
+        "",
+    ]
+    if not include:
+        return Firmware("\n".join(body))
+    source = [f"// {_safe(path.name)}, written by downset {__version__}.", f'#include "{include}"', "", defined, *array,
+              "};", ""]  # fmt: skip
+    return Firmware("\n".join(body), "\n".join(source))
+
+
+def _comment(fit: Fit, path: Path) -> list[str]:
+    graph = fit.graph
+    return [
+        f"// {_safe(path.name)}: {len(graph.ops)} operators, written by downset {__version__} from "
+        f"{_safe(Path(fit.model).name)} ({fit.shipped}).",
+        "//",
+        "// The arena was measured in TFLite Micro on a 64-bit host with its reference kernels. On a 32-bit target the",
+        "// tail is smaller, for pointers are; other kernels may take more scratch. Not checked: your target, its",
+        "// compiler, and its kernels. MicroInterpreter::arena_used_bytes() tells what is taken there.",
+        "//",
+        "// A sketch of its use:",
+        "//   alignas(16) static unsigned char arena[kArenaBytes];",
+        "//   static tflite::MicroMutableOpResolver<kOperatorKinds> resolver;",
+        "//   RegisterOperators(resolver);",
+        "//   static tflite::MicroInterpreter interpreter(tflite::GetModel(model), resolver, arena, kArenaBytes);",
+        "//   interpreter.AllocateTensors();",
+        "// with the names below, in their namespace.",
+    ]
+
+
+def _constants(fit: Fit, prefix: str, model_bytes: int) -> list[str]:
+    assert fit.measured is not None
+    parts = fit.measured.details[fit.shipped]
+    arena = fit.arena.after
+    scratch = cmsis_nn_scratch_bytes(fit.graph)
+    total = parts["head_bytes"] + parts["tail_bytes"]
+    rounded = -(-total // _ALIGNMENT) * _ALIGNMENT
+    known = "proven least" if fit.arena.proven else f"bound {format_bytes(fit.arena.bound)}"
+    return [
+        "",
+        f"namespace downset_{prefix} {{",
+        "",
+        f"static const unsigned char* const model = {prefix}_model;",
+        f"constexpr size_t kModelBytes = {model_bytes};",
+        "",
+        f"constexpr size_t kTensorBytes = {arena};  // the plan's arena ({known})",
+        f"constexpr size_t kScratchBytes = {max(0, parts['head_bytes'] - arena)};  // of the reference kernels",
+        f"constexpr size_t kTailBytes = {parts['tail_bytes']};  // what stays from one run to the next",
+        f"constexpr size_t kMarginBytes = {rounded - total};  // to a multiple of {_ALIGNMENT}",
+        "constexpr size_t kArenaBytes = kTensorBytes + kScratchBytes + kTailBytes + kMarginBytes;",
+        "// CMSIS-NN's int8 kernels for DSP instructions ask for at most so much scratch in one operator, by its",
+        "// own formulas (analytic, not run): add it where you link them.",
+        f"constexpr size_t kCmsisNnScratchBytes = {scratch};",
+        "",
+    ]
+
+
+def _operators(path: Path, prefix: str) -> list[str]:
+    names = builtin_operators(path)
+    methods = [(name, resolver_method(name)) for name in names]
+    calls = [
+        f"  ok = resolver.{method}() == 0 && ok;"
+        if method
+        else f"  // custom operator {_safe(name)}: resolver.AddCustom(...)"
+        for name, method in methods
+    ]
+    return [
+        f"constexpr unsigned kOperatorKinds = {max(1, len(names))};",
+        "",
+        "// Registers what the model needs and nothing else, with a tflite::MicroMutableOpResolver<kOperatorKinds>.",
+        "template <class Resolver>",
+        "bool RegisterOperators(Resolver& resolver) {",
+        "  bool ok = true;",
+        *([] if calls else ["  (void)resolver;"]),
+        *calls,
+        "  return ok;",
+        "}",
+        "",
+        f"}}  // namespace downset_{prefix}",
+        "",
+    ]
+
+
+def resolver_method(name: str) -> str | None:
+    """The resolver's method for a builtin operator of TFLite's schema: CONV_2D -> AddConv2D. None for custom ones."""
+    if name.startswith("custom."):
+        return None
+    if name in _SPELLED:
+        return f"Add{_SPELLED[name]}"
+    return "Add" + "".join(part if part[0].isdigit() else part.capitalize() for part in name.split("_"))
+
+
+def cmsis_nn_scratch_bytes(graph: Graph) -> int:
+    """The most scratch that an int8 kernel of CMSIS-NN with DSP instructions asks for in one operator; an upper bound
+    where that depends on the compiler."""
+    return max((_scratch_bytes(graph, op) for op in graph.ops), default=0)
+
+
+def _scratch_bytes(graph: Graph, op: Op) -> int:
+    read = graph.tensors[op.inputs[0]] if op.inputs and op.inputs[0] >= 0 else None
+    if read is None or read.dtype != "int8" or len(read.shape) != 4 or op.attrs.get("layout") != "NHWC":
+        return 0
+    channels = read.shape[-1]
+    if op.kind == "AveragePool":
+        return 4 * channels  # arm_avgpool_s8: a row of int32
+    if op.kind != "Conv":
+        return 0
+    rows, columns = (int(extent) for extent in op.attrs["kernel_shape"])
+    made, group = graph.tensors[op.outputs[0]].shape[-1], int(op.attrs.get("group", 1))
+    if group > 1 and group == channels:
+        dilated = any(step != 1 for step in op.attrs.get("dilations", (1, 1)))
+        # A 3x3 kernel with little padding needs none; how much there is depends on the size, so it is not looked at.
+        return 0 if made != channels or dilated else 2 * channels * rows * columns
+    if rows == columns == 1:
+        return 4 * channels  # arm_convolve_1x1_s8_fast, with Arm's compiler; none with others
+    length = -(-rows * columns * (channels // group) // 4) * 4
+    return 2 * 2 * length  # two columns of int16
+
+
+def _array(data: bytes) -> list[str]:
+    return [
+        "    " + ", ".join(f"0x{byte:02x}" for byte in data[start : start + _PER_LINE]) + ","
+        for start in range(0, len(data), _PER_LINE)
+    ]
+
+
+def _identifier(name: str) -> str:
+    found = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower() or "model"
+    return found if not found[0].isdigit() else f"m_{found}"
+
+
+def _safe(name: str) -> str:
+    """A name as a line comment may hold it: one line, and no backslash that would join the next."""
+    return printable(os.fspath(name).replace("\\", "/"))[:80]

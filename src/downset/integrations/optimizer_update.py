@@ -1,0 +1,127 @@
+"""The update of an optimiser as a function of tensors, which a compiler can take into the graph of a whole step.
+
+State lies where torch.optim keeps it and has its names, so checkpoints are PyTorch's own. The learning rate is a tensor
+beside the groups: a schedule that changes it compiles nothing anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from downset.errors import UnsupportedError
+
+__all__ = ["Settings", "Update", "update_of"]
+
+
+Settings = tuple[tuple[tuple[str, Any], ...], ...]
+"""By group: the options that an update depends on, apart from the learning rate."""
+
+_READ = (
+    *("amsgrad", "betas", "capturable", "decoupled_weight_decay", "eps", "fused", "maximize", "momentum", "nesterov"),
+    "weight_decay",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """How an optimiser changes parameters. `parameters` are those that it trains, group after group."""
+
+    parameters: tuple[Any, ...]
+    prepare: Callable[[], Settings]
+    """Makes what state there is not yet, takes over the groups' learning rates, and returns their other options."""
+    apply: Callable[[Sequence[Any], Settings], None]
+    """Given a gradient for each parameter, or None for one that the loss does not depend on: changes the parameters and
+    the optimiser's state where they are."""
+
+
+def update_of(optimizer: Any) -> Update:
+    """The update of a `torch.optim.SGD`, `Adam` or `AdamW`. Raises UnsupportedError for other optimisers, and for
+    options under which an update is no function of tensors alone."""
+    import torch
+
+    kind = type(optimizer)
+    if kind not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+        raise UnsupportedError(f"{kind.__name__} is not SGD, Adam or AdamW")
+    groups = [[p for p in group["params"] if p.requires_grad] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        if group.get("differentiable"):
+            raise UnsupportedError("the optimiser is differentiable")
+        if group.get("dampening"):
+            raise UnsupportedError("SGD with dampening has a first step of its own")
+    if any(torch.is_complex(parameter) for group in groups for parameter in group):
+        raise UnsupportedError("a parameter is complex")
+    rates = [torch.tensor(0.0, device=group["params"][0].device) for group in optimizer.param_groups]
+    sgd = kind is torch.optim.SGD
+
+    def prepare() -> Settings:
+        for parameters, group, rate in zip(groups, optimizer.param_groups, rates, strict=True):
+            rate.fill_(float(group["lr"]))
+            for parameter in parameters:
+                _make_state(sgd, optimizer.state[parameter], parameter, group)
+        return tuple(tuple((key, group[key]) for key in _READ if key in group) for group in optimizer.param_groups)
+
+    def apply(gradients: Sequence[Any], settings: Settings) -> None:
+        at = 0
+        for parameters, rate, options in zip(groups, rates, settings, strict=True):
+            of_group = zip(parameters, gradients[at : at + len(parameters)], strict=True)
+            pairs = [(parameter, gradient) for parameter, gradient in of_group if gradient is not None]
+            at += len(parameters)
+            (_sgd if sgd else _adam)(pairs, optimizer.state, dict(options), rate)
+
+    return Update(tuple(parameter for group in groups for parameter in group), prepare, apply)
+
+
+def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping[str, Any]) -> None:
+    """Make the state that torch.optim makes at a first step: momentum of zeros takes the first gradient whole."""
+    import torch
+
+    names = ["momentum_buffer"] if sgd and group["momentum"] else []
+    if not sgd:
+        names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else [])]
+        if "step" not in state:
+            device = parameter.device if group["capturable"] or group["fused"] else "cpu"
+            state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+    for name in names:
+        if state.get(name) is None:
+            state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+
+
+def _sgd(pairs: Sequence[tuple[Any, Any]], state: Mapping[Any, Any], group: Mapping[str, Any], rate: Any) -> None:
+    for parameter, gradient in pairs:
+        gradient = -gradient if group["maximize"] else gradient
+        if group["weight_decay"]:
+            gradient = gradient.add(parameter, alpha=group["weight_decay"])
+        if group["momentum"]:
+            buffer = state[parameter]["momentum_buffer"]
+            buffer.mul_(group["momentum"]).add_(gradient)
+            gradient = gradient.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
+        parameter.sub_(rate * gradient)
+
+
+def _adam(pairs: Sequence[tuple[Any, Any]], state: Mapping[Any, Any], group: Mapping[str, Any], rate: Any) -> None:
+    """torch.optim's own function, told to leave its counter of steps in a tensor (`capturable`)."""
+    from torch.optim.adam import adam
+
+    parameters = [parameter for parameter, _ in pairs]
+    held = [state[parameter] for parameter in parameters]
+    adam(
+        parameters,
+        [gradient for _, gradient in pairs],
+        [of["exp_avg"] for of in held],
+        [of["exp_avg_sq"] for of in held],
+        [of["max_exp_avg_sq"] for of in held] if group["amsgrad"] else [],
+        [of["step"] for of in held],
+        foreach=False,
+        fused=False,
+        capturable=True,
+        decoupled_weight_decay=group["decoupled_weight_decay"],
+        amsgrad=group["amsgrad"],
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        lr=rate,
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        maximize=group["maximize"],
+    )

@@ -1,0 +1,212 @@
+"""Our order as a pass of Inductor's scheduler, run after fusion and before Inductor's own pass for memory.
+
+Inductor's own pass keeps the first of equals, so ours stays unless one of its heuristics is better by its estimate.
+Everything that is used of Inductor is named in this file; where another torch has it otherwise, the pass warns once and
+hands the nodes back as they came.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from downset import native
+from downset.errors import UnsupportedError
+from downset.extras import torch_library
+from downset.integrations.scheduler_order import LiveBuffer, OrderReport, least_peak_order, live_at
+from downset.integrations.scheduler_problem import names_of_storages, problem_of
+from downset.memory.liveness import OrderProblem
+
+__all__ = ["Report", "order_pass", "scheduler_passes"]
+
+Report = Callable[[OrderReport], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """The problem of a scheduler before it is ordered."""
+
+    nodes: Sequence[Any]
+    inputs: Mapping[str, Any]
+    outputs: Any
+    problem: OrderProblem
+    orders: dict[str, list[Any]]
+    """Inductor's own: the given one and its three heuristics."""
+    given_bytes: int
+
+
+def scheduler_passes() -> bool:
+    """Whether this torch lets others order its scheduler's nodes, with a cache."""
+    torch_library("ordering what Inductor compiles")
+    try:
+        from torch._inductor import config
+        from torch._inductor.custom_graph_pass import CustomSchedulerPass
+    except ImportError:
+        return False
+    return hasattr(config, "_post_fusion_custom_pass") and CustomSchedulerPass is not None
+
+
+def order_pass(*, work_limit: int, report: Report | None) -> Any:
+    """A `CustomSchedulerPass`. Call only where `scheduler_passes()`."""
+    return _pass_class()(work_limit, report)
+
+
+@cache
+def _pass_class() -> Any:
+    from torch._inductor.custom_graph_pass import CustomSchedulerPass
+
+    class OrderPass(CustomSchedulerPass):  # type: ignore[misc, unused-ignore]
+        """Orders nodes for least peak memory. Equal wherever Inductor asks, so that its caches stay valid."""
+
+        def __init__(self, work_limit: int, report: Report | None) -> None:
+            self._work_limit, self._report = work_limit, report
+            self._told: set[str] = set()
+
+        def uuid(self) -> str:
+            return f"downset {_fingerprint()} {self._work_limit}"
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            """The settings that caches see: neither the receiver of reports nor its past reports."""
+            return _again, (self.uuid(), self._work_limit)
+
+        def __call__(self, nodes: list[Any]) -> list[Any]:
+            try:
+                ordered, told = _ordered(nodes, self._work_limit)
+            except Exception as error:  # a compile that works without us must work with us
+                self._warn(f"{type(error).__name__}: {error}")
+                return nodes
+            if self._report is not None and told is not None:
+                self._report(told)
+            return ordered
+
+        def _warn(self, why: str) -> None:
+            if why not in self._told:
+                self._told.add(why)
+                warnings.warn(f"downset leaves a graph in Inductor's own order: {why}", stacklevel=3)
+
+    return OrderPass
+
+
+def _again(uuid: str, work_limit: int) -> Any:
+    del uuid
+    return order_pass(work_limit=work_limit, report=None)
+
+
+@cache
+def _fingerprint() -> str:
+    """A hash of the version and of all that decides an order: a change of either invalidates caches."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256(version("downset").encode())
+    for path in [*sorted(Path(__file__).parent.glob("*order*.py")), *sorted((package / "orders").glob("*.py"))]:
+        digest.update(path.read_bytes())
+    digest.update(Path(native.compiled.__file__).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport | None]:
+    """The nodes in the order that they run in, and what is told of it; nothing where there is nothing to order."""
+    if len(nodes) < 2:
+        return nodes, None
+    known = _planned(nodes)
+    peaks = {name: _inductor_peak(known, order) for name, order in known.orders.items()}
+    steps = tuple(range(len(nodes)))
+    counted = known.problem
+    order = least_peak_order(counted, work_limit=work_limit)
+    ours = [nodes[step] for step in order.steps]
+    if (estimated := _inductor_peak(known, ours)) != order.peak_bytes:
+        raise UnsupportedError(f"Inductor counts {estimated} bytes where downset counts {order.peak_bytes}")
+    best = min(peaks, key=lambda name: peaks[name])
+    chosen = order.peak_bytes < peaks[best]
+    at = {node: step for step, node in enumerate(nodes)}
+    runs = order.steps if chosen else tuple(at[node] for node in known.orders[best])
+    peak, live = live_at(counted, runs or steps)
+    told = OrderReport(
+        _graph_name(),
+        len(nodes),
+        known.given_bytes,
+        peaks[best],
+        order,
+        chosen,
+        f"{nodes[peak].get_name()} {_source(nodes[peak])}".strip(),
+        tuple(_live_buffers(known, live)),
+    )
+    return (ours if chosen else nodes), told
+
+
+def _planned(nodes: list[Any]) -> _Planned:
+    from torch._inductor import memory
+    from torch._inductor.virtualized import V
+    from torch.utils._ordered_set import OrderedSet
+
+    scheduler = V.graph.scheduler
+    if getattr(scheduler, "_multi_stream_nodes", False):
+        raise UnsupportedError("the model places its operators on several streams")
+    outputs = OrderedSet(V.graph.get_output_names())
+    peak, inputs = memory.prepare_planning_info(
+        nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, OrderedSet(V.graph.graph_inputs.keys()), outputs
+    )
+    orders = {
+        "given": nodes,
+        "lpmf": memory.topological_sort_lpmf(nodes, inputs, scheduler.name_to_buf, outputs),
+        "bfs": memory.topological_sort_bfs(nodes),
+        "dfs": memory.topological_sort_dfs(nodes),
+    }
+    problem = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence)
+    return _Planned(nodes, inputs, outputs, problem, orders, peak)
+
+
+def _inductor_peak(known: _Planned, order: list[Any]) -> int:
+    from torch._inductor import memory
+
+    return int(memory.estimate_peak_memory(order, known.inputs, known.outputs)[0])
+
+
+def _in_sequence(node: Any) -> bool:
+    """Whether its place among its like must stay: ranks meet in collectives, and generators draw one after another."""
+    from torch import Tag
+    from torch._inductor.utils import is_collective, is_wait
+
+    for part in node.get_nodes():
+        if is_collective(part.node) or is_wait(part.node):
+            return True
+        if Tag.nondeterministic_seeded in getattr(getattr(part.node, "op_overload", None), "tags", ()):
+            return True
+    return False
+
+
+def _graph_name() -> str:
+    from torch._inductor.virtualized import V
+
+    kind = "backward" if V.graph.is_backward else "inference" if V.graph.is_inference else "forward"
+    return f"{V.graph.name or 'graph'} {V.graph.graph_id} ({kind})"
+
+
+def _source(node: Any) -> str:
+    """The innermost line of the model (path:line) that a scheduler's node comes from, or ""."""
+    for part in node.get_nodes():
+        traces: Iterable[str] = part.node.get_stack_traces() if hasattr(part.node, "get_stack_traces") else ()
+        for line in reversed([line.strip() for trace in traces for line in trace.splitlines()]):
+            found = re.match(r'File "(.+)", line (\d+)', line)
+            if found and Path(found[1]).parent != Path(__file__).parent:
+                return f"{found[1]}:{found[2]}"
+    return ""
+
+
+def _live_buffers(known: _Planned, live: Sequence[int]) -> list[LiveBuffer]:
+    made_by = {name: node for node in known.nodes for name in node.get_buffer_names()}
+    names = names_of_storages(known.nodes, known.inputs, known.outputs)
+    return [
+        LiveBuffer(
+            names[index],
+            known.problem.storages[index].nbytes,
+            _source(made_by[names[index]]) if names[index] in made_by else "",
+        )
+        for index in live
+    ]

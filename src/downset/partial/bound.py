@@ -1,0 +1,46 @@
+"""A bound on the peak of every plan that computes segments of a network in strips, whatever is kept or recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from downset.graph.row_form import RowForm, RowOp
+from downset.partial.memory_form import takes_over
+from downset.partial.price import Pricing
+from downset.partial.segments import Segment
+
+__all__ = ["least_peak"]
+
+
+def least_peak(form: RowForm, pricing: Pricing, segments: Sequence[Segment]) -> int:
+    """The bound: no sequence of these segments in strips, in the graph's order, has a lower peak. It is a shortest path
+    over cuts, in which each segment needs what `_least` says. O(operators + edges of all segments)."""
+    ending: dict[int, list[tuple[int, int]]] = {}
+    for segment in segments:
+        ending.setdefault(segment.stop, []).append((segment.first, _least(form, pricing, segment)))
+    at = [0]
+    for stop, whole in enumerate(pricing.around.transient, start=1):
+        ways = [max(at[stop - 1], whole), *(max(at[first], needed) for first, needed in ending.get(stop, ()))]
+        at.append(min(ways))
+    return at[-1]
+
+
+def _least(form: RowForm, pricing: Pricing, segment: Segment) -> int:
+    """Bytes that every way to compute a segment in two or more strips needs: its inputs with a row of what is made of
+    them first; and its highest result twice, joined and in parts, where no operator inside makes it ahead of time."""
+    nbytes, beside = pricing.inputs(segment)
+    outside = set(segment.inputs)
+    begins = [
+        0 if takes_over(pricing.graph.ops[index], pricing.model) else _row(pricing, form.ops[index])
+        for index in segment.operators
+        if {item.tensor for item in form.ops[index].inputs} <= outside
+    ]
+    highest = max(segment.results, key=lambda tensor: form.rows[tensor])
+    read = any(item.tensor == highest for index in segment.operators for item in form.ops[index].inputs)
+    made = pricing.piece_bytes(highest, (0, form.rows[highest])) if pricing.counts(highest) else 0
+    stay = sum(size for size, tensor in zip(nbytes, segment.inputs, strict=True) if pricing.stays(tensor, segment))
+    return max(beside + sum(nbytes) + min(begins, default=0), beside + stay + made * (1 if read else 2))
+
+
+def _row(pricing: Pricing, op: RowOp) -> int:
+    return sum(pricing.piece_bytes(tensor, (0, 1)) for tensor in op.outputs if pricing.counts(tensor))

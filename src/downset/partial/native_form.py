@@ -1,0 +1,86 @@
+"""A network and its segments as the native pricing reads them: integers only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from downset import native
+from downset.graph.core import Graph
+from downset.graph.halo_maps import pad_sides
+from downset.graph.halos import spatial_axis, window
+from downset.graph.kinds import kind_of
+from downset.graph.row_form import RowForm
+from downset.memory.models import MemoryModel
+from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, same_pads, takes_over
+
+if TYPE_CHECKING:
+    from downset import _native
+
+__all__ = ["native_network"]
+
+_EXACT, _WINDOW, _TRANSPOSED, _FACTOR, _PAD = range(5)
+
+
+def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: Persistent) -> _native.StripNetwork:
+    """O(edges)."""
+    inputs = [
+        [number for item in op.inputs for number in (item.tensor, *(item.map or (0, 0, 0, 0)))] for op in form.ops
+    ]
+    rows = native.compiled.RowForm(
+        inputs,
+        [op.outputs for op in form.ops],
+        [[op.rows, op.macs_per_row, int(op.whole)] for op in form.ops],
+        form.rows,
+        form.outputs,
+    )
+    return native.compiled.StripNetwork(
+        rows,
+        [[*_numbers(graph, form, index, model), persistent.operator_bytes[index]] for index in range(len(graph.ops))],
+        [_overwritten(graph, form, index, model) for index in range(len(graph.ops))],
+        [row_bits(graph, tensor, rows) for tensor, rows in enumerate(form.rows)],
+        alignment=model.alignment,
+        moving_persistent_bytes=persistent.moving_bytes,
+        only_reader=model.in_place_only_reader,
+    )
+
+
+def _numbers(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[int]:
+    op, row_op = graph.ops[index], form.ops[index]
+    how, stride, reach, begin, end, factor = _given(graph, form, index)
+    adds = how == _WINDOW and any(tensor >= 0 for tensor in op.inputs[3:])
+    read = [item.tensor for item in row_op.inputs]
+    first = read.index(op.inputs[0]) if op.inputs and op.inputs[0] in read else -1
+    padded, left, right, same = 0, 0, 0, False
+    if how == _WINDOW and graph.source.format == "tflite" and first == 0:
+        columns = window(graph, op, 1)
+        left, right = columns.pad_begin, columns.pad_end
+        wide = graph.tensors[op.inputs[0]].shape[2]
+        same = (left, right) == same_pads(columns, wide)
+        padded = padded_row_bits(graph, op.inputs[0], form.rows[op.inputs[0]], left + right)
+    apart = model.outputs_apart and any(tensor in graph.outputs for tensor in op.outputs[:1])
+    return [how, stride, reach, begin, end, factor, adds, first, padded, left, right, same, apart]
+
+
+def _given(graph: Graph, form: RowForm, index: int) -> tuple[int, int, int, int, int, int]:
+    """(how, stride, reach, begin, end, factor) of `rewrites.strips.given_rows`."""
+    op, row_op = graph.ops[index], form.ops[index]
+    if row_op.whole or not op.inputs or not op.outputs or spatial_axis(graph, op.outputs[0], form.axis) is None:
+        return _EXACT, 1, 1, 0, 0, 1
+    match kind_of(op.kind).rows:
+        case "window" | "transposed window" as kind:
+            found = window(graph, op, form.axis)
+            how = _WINDOW if kind == "window" else _TRANSPOSED
+            return how, found.stride, found.reach, found.pad_begin, found.pad_end, 1
+        case "resize" | "depth to space":
+            return _FACTOR, 1, 1, 0, 0, row_op.rows // form.rows[op.inputs[0]]
+        case "pad":
+            dimension = spatial_axis(graph, op.inputs[0], form.axis)
+            assert dimension is not None
+            return _PAD, 1, 1, pad_sides(graph, op)[dimension][0], 0, 1
+        case _:
+            return _EXACT, 1, 1, 0, 0, 1
+
+
+def _overwritten(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[int]:
+    over = takes_over(graph.ops[index], model)
+    return [position for position, item in enumerate(form.ops[index].inputs) if item.tensor in over]

@@ -1,0 +1,272 @@
+"""The price of a segment in strips: bytes live while it runs, arithmetic, copies and operators.
+
+Bytes are those of `memory.liveness` for the rewritten network in the sequence of the program's steps, without making
+that network: equal for models in which tensors share bytes only in place, never below for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from downset import native
+from downset.errors import UnsupportedError
+from downset.graph.core import Graph
+from downset.graph.cost import whole_macs
+from downset.graph.halos import window
+from downset.graph.kinds import kind_of
+from downset.graph.row_form import Interval, RowForm
+from downset.memory.liveness import order_problem, profile
+from downset.memory.models import MemoryModel
+from downset.memory.records import align_up
+from downset.memory.storages import share
+from downset.methods import EngineName
+from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, same_pads, takes_over
+from downset.partial.native_form import native_network
+from downset.partial.program import Program, Step, check_strips, strip_program
+from downset.partial.segments import Segment
+from downset.rewrites.strips import strip_pads
+
+__all__ = ["Price", "Pricing", "Surroundings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """`peak_bytes`: live at most while this part runs, with what lies beside it. `extra_macs`: beyond computing
+    everything once; negative where rows are left out that nobody reads. `copied_bytes`: written by operators that
+    only move values. `extra_operators`: beyond those of the network. `persistent_bytes`: what the runtime keeps for
+    those, estimated."""
+
+    peak_bytes: int
+    extra_macs: int = 0
+    copied_bytes: int = 0
+    extra_operators: int = 0
+    persistent_bytes: int = 0
+
+    def beside(self, other: Price) -> Price:
+        """The price of two parts that run one after the other."""
+        return Price(
+            max(self.peak_bytes, other.peak_bytes),
+            self.extra_macs + other.extra_macs,
+            self.copied_bytes + other.copied_bytes,
+            self.extra_operators + other.extra_operators,
+            self.persistent_bytes + other.persistent_bytes,
+        )
+
+
+class _Run(NamedTuple):
+    """One operator as memory sees it: buffers that it reads and makes, and those that it may make in place."""
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    in_place: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Live bytes of a graph in its own order: `live[i]` bytes before operator i, `transient[i]` while it runs."""
+
+    live: tuple[int, ...]
+    transient: tuple[int, ...]
+    needed_until: tuple[int, ...]
+    """By tensor: the last operator that reads its bytes; the number of operators where they are kept to the end."""
+    held_by: tuple[tuple[int, ...], ...]
+    """By tensor: its storages."""
+
+
+def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
+    """O(operators + storages). Raises UnsupportedError for models in which a concatenation is a view."""
+    if model.concat_is_view or model.accumulates:
+        raise UnsupportedError(f"strips are not priced in the memory model {model.name!r}, where joins cost no bytes")
+    sharing, count = share(graph, model), len(graph.ops)
+    changes, until = [0] * (count + 1), []
+    for nbytes, producers, consumers, kept in zip(
+        sharing.nbytes, sharing.producers, sharing.consumers, sharing.kept, strict=True
+    ):
+        last = count if kept else max((*consumers, *producers), default=-1)
+        until.append(last)
+        if last >= 0 or kept:
+            changes[producers[0] + 1 if producers else 0] += nbytes
+            if last < count:
+                changes[last + 1] -= nbytes
+    needed = tuple(max((until[storage] for storage in held), default=-1) for held in sharing.storages_of)
+    transient = profile(order_problem(graph, model), range(count))
+    return Surroundings(tuple(accumulate(changes)), tuple(transient), needed, tuple(sharing.storages_of))
+
+
+class Pricing:
+    """Prices of segments of one graph, in its order, under one memory model.
+
+    With `engine` "native" they are counted by the compiled twin of `strip_program` and `of_program`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        form: RowForm,
+        model: MemoryModel,
+        *,
+        persistent: Persistent | None = None,
+        engine: EngineName = "native",
+    ) -> None:
+        self.graph, self.form, self.model = graph, form, model
+        self.persistent = persistent or Persistent((0,) * len(graph.ops), 0)
+        self.around = surroundings(graph, model)
+        self._padded = graph.source.format == "tflite"
+        self._native = native_network(graph, form, model, self.persistent) if engine == "native" else None
+        self._segments: dict[Segment, Any] = {}
+
+    def whole(self, first: int, stop: int) -> Price:
+        """Operators [first, stop) as they are."""
+        return Price(max(self.around.transient[first:stop], default=0))
+
+    def strips(self, segment: Segment, strips: int, *, recomputed: Collection[int] = (), even: bool = False) -> Price:
+        """A segment in strips. Raises UnsupportedError as `strip_program` does."""
+        if self._native is None:
+            program = strip_program(self.graph, self.form, segment, strips, recomputed=recomputed, even=even)
+            return self.of_program(program)
+        check_strips(self.graph, self.form, segment, strips, even=even)
+        if segment not in self._segments:
+            self._segments[segment] = self._native_segment(segment)
+        found = native.compiled.strips_price(self._native, self._segments[segment], strips, list(recomputed), even)
+        possible, peak, macs, copied, operators, persistent = found
+        if not possible:
+            raise UnsupportedError(f"{self.graph.name}: a strip is padding alone, and rows are added to it")
+        extra = macs - whole_macs(self.form, segment.operators)
+        return Price(peak, extra, copied, operators - len(segment.operators), persistent - self._persistent(segment))
+
+    def _native_segment(self, segment: Segment) -> Any:
+        nbytes, beside = self.inputs(segment)
+        assert self._native is not None
+        return native.compiled.StripSegment(
+            self._native,
+            segment.first,
+            segment.stop,
+            inputs=segment.inputs,
+            input_bytes=nbytes,
+            inputs_kept=[self.stays(tensor, segment) for tensor in segment.inputs],
+            inputs_apart=[tensor in self.graph.inputs for tensor in segment.inputs],
+            results=segment.results,
+            results_counted=[self.counts(tensor) for tensor in segment.results],
+            live_beside=beside,
+        )
+
+    def inputs(self, segment: Segment) -> tuple[list[int], int]:
+        """(bytes of the segment's inputs, bytes that are live beside them before it runs). Inputs that share bytes
+        count once."""
+        nbytes: list[int] = []
+        seen: set[tuple[int, ...]] = set()
+        for tensor in segment.inputs:
+            held = self.around.held_by[tensor]
+            nbytes.append(0 if held in seen or not held else self.piece_bytes(tensor, (0, self.form.rows[tensor])))
+            seen.add(held)
+        return nbytes, self.around.live[segment.first] - sum(nbytes)
+
+    def counts(self, tensor: int) -> bool:
+        """Whether the model counts a tensor that an operator makes."""
+        return self.model.outputs_counted or tensor not in self.graph.outputs
+
+    def _persistent(self, segment: Segment) -> int:
+        return sum(self.persistent.operator_bytes[segment.first : segment.stop])
+
+    def stays(self, tensor: int, segment: Segment) -> bool:
+        """Whether the bytes of an input are needed after the segment."""
+        return self.around.needed_until[tensor] >= segment.stop
+
+    def of_program(self, program: Program) -> Price:
+        """The price of these steps. O(steps)."""
+        graph, segment = self.graph, program.segment
+        nbytes = [self.piece_bytes(piece.tensor, piece.rows) for piece in program.pieces]
+        for piece, tensor in zip(program.results, segment.results, strict=True):
+            if not self.counts(tensor):
+                nbytes[piece] = 0
+        runs = [run for step in program.steps for run in self._runs(program, step, nbytes)]
+        given, beside = self.inputs(segment)
+        nbytes[: len(given)] = given
+        kept = {*program.results, *(at for at, tensor in enumerate(segment.inputs) if self.stays(tensor, segment))}
+        apart = {at for at, tensor in enumerate(segment.inputs) if tensor in graph.inputs}
+        peak = _peak(runs, nbytes, beside + sum(given), kept, apart, self.model)
+        computed = [step for step in program.steps if step.kind == "compute"]
+        macs = sum(self.form.ops[step.op].macs_per_row * _made(program, step) for step in computed)
+        written = sum(nbytes[piece] for run in runs for piece in run.writes)
+        copied = written - sum(nbytes[piece] for step in computed for piece in step.writes)
+        extra = macs - whole_macs(self.form, segment.operators)
+        moved = (len(runs) - len(computed)) * self.persistent.moving_bytes
+        persistent = moved + sum(self.persistent.operator_bytes[step.op] for step in computed)
+        more = len(runs) - len(segment.operators), persistent - self._persistent(segment)
+        return Price(peak, extra, copied, *more)
+
+    def piece_bytes(self, tensor: int, rows: Interval) -> int:
+        """Aligned bytes of some rows."""
+        bits = row_bits(self.graph, tensor, self.form.rows[tensor]) * (rows[1] - rows[0])
+        return align_up((bits + 7) // 8, self.model.alignment)
+
+    def _runs(self, program: Program, step: Step, nbytes: list[int]) -> Iterator[_Run]:
+        """The operators of one step; where a .tflite file cannot state a window's pads, an operator that pads too."""
+        reads = step.reads
+        if step.kind != "compute":
+            yield _Run(reads, step.writes)
+            return
+        op = self.graph.ops[step.op]
+        padded = self._pad_bytes(program, step) if self._padded and kind_of(op.kind).rows == "window" else 0
+        if padded:
+            nbytes.append(padded)
+            yield _Run(reads[:1], (len(nbytes) - 1,))
+            reads = (len(nbytes) - 1, *reads[1:])
+        over = takes_over(op, self.model)
+        if self.model.outputs_apart and op.outputs[0] in self.graph.outputs and step.writes[0] in program.results:
+            over = frozenset()
+        yield _Run(reads, step.writes, tuple(piece for piece in step.reads if program.pieces[piece].tensor in over))
+
+    def _pad_bytes(self, program: Program, step: Step) -> int:
+        """Bytes of the padded input, or 0 where the pads are SAME's or none."""
+        op = self.graph.ops[step.op]
+        source, made = program.pieces[step.reads[0]], program.pieces[step.writes[0]]
+        rows, columns = window(self.graph, op, 0), window(self.graph, op, 1)
+        count, height = self.form.rows[source.tensor], source.rows[1] - source.rows[0]
+        pads = strip_pads(rows, count, made.rows, source.rows)
+        if (made.rows, source.rows) == ((0, self.form.rows[made.tensor]), (0, count)):
+            pads = rows.pad_begin, rows.pad_end
+        sides = (*pads, columns.pad_begin, columns.pad_end)
+        wide = self.graph.tensors[source.tensor].shape[2]
+        if not any(sides) or sides == (*same_pads(rows, height), *same_pads(columns, wide)):
+            return 0
+        bits = padded_row_bits(self.graph, source.tensor, count, sides[2] + sides[3]) * (height + sum(pads))
+        return align_up((bits + 7) // 8, self.model.alignment)
+
+
+def _made(program: Program, step: Step) -> int:
+    start, stop = program.pieces[step.writes[0]].rows
+    return stop - start
+
+
+def _peak(
+    runs: Sequence[_Run], nbytes: Sequence[int], live: int, kept: set[int], apart: set[int], model: MemoryModel
+) -> int:
+    last: dict[int, int] = {}
+    readers: dict[int, int] = {}
+    for at, run in enumerate(runs):
+        for piece in run.writes:
+            last[piece] = at
+        for piece in set(run.reads):
+            last[piece] = at
+            readers[piece] = readers.get(piece, 0) + 1
+    peak = 0
+    for at, run in enumerate(runs):
+        live += sum(nbytes[piece] for piece in run.writes)
+        over = (
+            piece
+            for piece in run.in_place
+            if last[piece] == at
+            and piece not in kept
+            and piece not in apart
+            and nbytes[piece] == nbytes[run.writes[0]]
+            and not (model.in_place_only_reader and readers[piece] > 1)
+        )
+        peak = max(peak, live - (nbytes[taken] if (taken := next(over, None)) is not None else 0))
+        for piece in {*run.reads, *run.writes}:
+            if last[piece] == at and piece not in kept:
+                live -= nbytes[piece]
+    return peak

@@ -1,0 +1,339 @@
+"""A segment in strips, as steps on pieces of tensors: what is computed, cut out, joined and kept, and when.
+
+This is the one description of a segment in strips: `price` counts its bytes and `rewrite` makes operators of it, a step
+an operator. Each strip makes the rows of the results that are its own, and before them the rows of every tensor inside
+that it needs. An operator is *kept* (it computes each row once; rows that later strips read again stay) or *recomputed*
+(each strip computes all rows that it reads, and nothing stays).
+
+    strip 0   input rows 0-4 ─ conv ─ rows 0-3 ─ conv ─ result rows 0-2
+                                      rows 2-3 stay
+    strip 1   input rows 4-7 ─ conv ─ rows 4-6 ─ joined: rows 2-6 ─ conv ─ result rows 3-5
+
+Source: ours; keeping rows between patches is StreamNet's (NeurIPS 2023), recomputing them MCUNetV2's (NeurIPS 2021).
+Complexity: O(strips · edges of the segment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from downset.errors import UnsupportedError
+from downset.graph.core import Graph
+from downset.graph.row_form import Interval, RowForm, equal_strips, hull
+from downset.partial.segments import Segment
+from downset.rewrites.strips import given_rows
+
+__all__ = ["MOST_JOINED", "Piece", "Program", "Step", "check_strips", "most_strips", "strip_program"]
+
+MOST_JOINED = 10
+"""Parts that one concatenation joins; more are joined in several. TFLite Micro's takes no more inputs."""
+
+_NONE: Interval = (0, 0)
+
+
+class Piece(NamedTuple):
+    """Some rows of a tensor of the network, in a tensor of their own."""
+
+    tensor: int
+    rows: Interval
+
+
+class Step(NamedTuple):
+    """`compute`: operator `op` makes the rows `made`; `reads` and `writes` are pieces, in the operator's sequence of
+    different activations and of results. `slice`: rows cut out of one piece. `concat`: pieces joined along rows."""
+
+    kind: Literal["compute", "slice", "concat"]
+    strip: int
+    op: int
+    made: Interval
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The steps that compute a segment in strips. The first pieces are the segment's inputs, whole; `results[i]` is the
+    piece that holds all of `segment.results[i]`."""
+
+    segment: Segment
+    pieces: tuple[Piece, ...]
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
+
+
+def strip_program(
+    graph: Graph,
+    form: RowForm,
+    segment: Segment,
+    strips: int,
+    *,
+    recomputed: Collection[int] = (),
+    even: bool = False,
+) -> Program:
+    """The steps of a segment in so many strips, where the operators `recomputed` keep no rows.
+
+    Each strip makes equally many rows of the results. Before its first rows of the result a segment needs more rows of
+    what lies before than for later ones, so that its first strip is the largest; with `even` all tensors advance at the
+    pace of the results: some strips come before those, and there may be more strips than rows of the results, up to
+    `most_strips`. Operators that make a result always keep its rows. Raises UnsupportedError for more strips, and where
+    a strip would be padding alone.
+    """
+    check_strips(graph, form, segment, strips, even=even)
+    held = {index for index in segment.operators if not set(form.ops[index].outputs).isdisjoint(segment.results)}
+    free = frozenset(recomputed) - held
+    paces = _paces(form, segment, strips) if even else [{} for _ in range(strips)]
+    return _Writer(graph, form, segment, _new_rows(form, segment, strips, free, paces), free).program()
+
+
+def check_strips(graph: Graph, form: RowForm, segment: Segment, strips: int, *, even: bool) -> None:
+    """Raise UnsupportedError where there are fewer rows than strips."""
+    most = most_strips(form, segment, even=even)
+    if not 1 <= strips <= most:
+        named = max(_paced(form, segment, even=even), key=lambda tensor: form.rows[tensor])
+        raise UnsupportedError(f"{graph.tensors[named].name!r} has {most} rows: not enough for {strips} strips")
+
+
+def most_strips(form: RowForm, segment: Segment, *, even: bool) -> int:
+    """The number of rows of the highest result, or (`even`) of the highest tensor made inside."""
+    return max((form.rows[tensor] for tensor in _paced(form, segment, even=even)), default=0)
+
+
+def _paced(form: RowForm, segment: Segment, *, even: bool) -> Sequence[int]:
+    made = [tensor for index in segment.operators for tensor in form.ops[index].outputs]
+    return made if even else segment.results
+
+
+def _paces(form: RowForm, segment: Segment, strips: int) -> list[dict[int, int]]:
+    """By strip, by tensor: up to which row it is computed where all tensors advance at the pace of the results. Strips
+    before the first one advance only what lies before the results."""
+    found: list[dict[int, int]] = []
+    number = strips
+    # Rows that are read in no order that goes on would never end before the first strip.
+    while number > 0 or (number > -strips and any(stop > 0 for stop in found[-1].values())):
+        found.append(_pace(form, segment, strips, number))
+        number -= 1
+    return found[-2::-1] if not any(found[-1].values()) else found[::-1]
+
+
+def _pace(form: RowForm, segment: Segment, strips: int, number: int) -> dict[int, int]:
+    """Rows are counted in fractions, 1 / strips, and from before the first one."""
+    ends = {tensor: number * form.rows[tensor] for tensor in segment.results}
+    for index in reversed(segment.operators):
+        op = form.ops[index]
+        end = max((ends[tensor] for tensor in op.outputs if tensor in ends), default=None)
+        for item in op.inputs if end is not None else ():
+            if item.map is None:
+                behind = form.rows[item.tensor] * strips if end is not None and end > 0 else 0
+            else:
+                scale, per, _, high = item.map
+                behind = (scale * ((end or 0) - strips) + high * strips) // per + strips
+                if scale <= 0 and (end or 0) <= 0:  # rows are read in no order that goes on
+                    behind = 0
+            ends[item.tensor] = max(ends.get(item.tensor, behind), behind)
+    return {tensor: min(max(end // strips, 0), form.rows[tensor]) for tensor, end in ends.items()}
+
+
+def _new_rows(
+    form: RowForm, segment: Segment, strips: int, recomputed: frozenset[int], paces: Sequence[Mapping[int, int]]
+) -> tuple[dict[int, Interval], ...]:
+    """By strip, by operator: the rows that it computes there. Operators that compute nothing there are left out.
+    `paces`: how far kept operators go at least."""
+    parts = {tensor: equal_strips(form.rows[tensor], strips) for tensor in segment.results}
+    made_before = dict.fromkeys(segment.operators, 0)
+    found = []
+    for number, pace in enumerate(paces):
+        strip = number - len(paces) + strips
+        wanted = {tensor: rows[strip] for tensor, rows in parts.items()} if strip >= 0 else {}
+        new: dict[int, Interval] = {}
+        for index in reversed(segment.operators):
+            op = form.ops[index]
+            made = _NONE
+            for tensor in op.outputs:
+                made = hull(made, wanted.get(tensor, _NONE))
+            if index not in recomputed:
+                stop = max(made[1], *(pace.get(tensor, 0) for tensor in op.outputs), 0)
+                made = made_before[index], stop  # the rows before are kept
+                made_before[index] = max(made)
+            if made[0] >= made[1]:
+                continue
+            new[index] = made
+            for tensor, rows in _read(form, index, made).items():
+                wanted[tensor] = hull(wanted.get(tensor, _NONE), rows)
+        found.append(new)
+    return tuple(found)
+
+
+def _read(form: RowForm, index: int, made: Interval) -> dict[int, Interval]:
+    """By activation: the rows that an operator reads to make these."""
+    return {
+        item.tensor: (0, form.rows[item.tensor]) if item.map is None else item.map(made, form.rows[item.tensor])
+        for item in form.ops[index].inputs
+    }
+
+
+def _first_read_later(form: RowForm, new: Sequence[Mapping[int, Interval]]) -> list[dict[int, int]]:
+    """By strip: the first row of each tensor that later strips read; tensors that none reads are left out."""
+    later: list[dict[int, int]] = [{}]
+    for strip in reversed(new[1:]):
+        found = dict(later[-1])
+        for index, made in strip.items():
+            for tensor, rows in _read(form, index, made).items():
+                found[tensor] = min(found.get(tensor, rows[0]), rows[0])
+        later.append(found)
+    return later[::-1]
+
+
+@dataclass(slots=True)
+class _Writer:
+    graph: Graph
+    form: RowForm
+    segment: Segment
+    new: Sequence[Mapping[int, Interval]]
+    recomputed: frozenset[int]
+    pieces: list[Piece] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    held: dict[int, list[int]] = field(default_factory=dict)
+    """By tensor: the pieces that can be read, in the sequence in which they were made."""
+    strip: int = 0
+
+    def program(self) -> Program:
+        for tensor in self.segment.inputs:
+            self.held[tensor] = [self._piece(tensor, (0, self.form.rows[tensor]))]
+        whole = {tensor: list(pieces) for tensor, pieces in self.held.items()}
+        joins = {tensor: _Join(self, tensor) for tensor in self.segment.results}
+        later = _first_read_later(self.form, self.new)
+        for strip, new in enumerate(self.new):
+            self.strip = strip
+            last = {tensor: index for index in sorted(new) for tensor in _read(self.form, index, new[index])}
+            for index in sorted(new):
+                read = _read(self.form, index, new[index])
+                reads = tuple(self._rows(tensor, rows) for tensor, rows in read.items())
+                # What stays is cut out first: then what it is cut out of is free while the operator runs from a copy.
+                for tensor in read:
+                    if last[tensor] == index:
+                        self._keep(tensor, later[strip].get(tensor), whole.get(tensor))
+                for tensor, piece in self._compute(index, new[index], reads):
+                    if tensor in joins:
+                        joins[tensor].add(piece, is_last=self.pieces[piece].rows[1] == self.form.rows[tensor])
+                    if tensor not in last:
+                        self._keep(tensor, later[strip].get(tensor), None)
+        results = tuple(joins[tensor].finish() for tensor in self.segment.results)
+        return Program(self.segment, tuple(self.pieces), tuple(self.steps), results)
+
+    def _piece(self, tensor: int, rows: Interval) -> int:
+        self.pieces.append(Piece(tensor, rows))
+        return len(self.pieces) - 1
+
+    def _step(self, kind: Literal["slice", "concat"], tensor: int, rows: Interval, reads: tuple[int, ...]) -> int:
+        piece = self._piece(tensor, rows)
+        self.steps.append(Step(kind, self.strip, -1, rows, reads, (piece,)))
+        return piece
+
+    def _compute(self, index: int, made: Interval, reads: tuple[int, ...]) -> list[tuple[int, int]]:
+        """(tensor, piece) of each result."""
+        op = self.form.ops[index]
+        given = given_rows(self.graph, self.form, index, made, _read(self.form, index, made))
+        writes = tuple(self._piece(tensor, given) for tensor in op.outputs)
+        self.steps.append(Step("compute", self.strip, index, made, reads, writes))
+        found = []
+        for tensor, piece in zip(op.outputs, writes, strict=True):
+            exact = piece if given == made else self._step("slice", tensor, made, (piece,))
+            self.held[tensor] = [*self.held.get(tensor, []), exact]
+            found.append((tensor, exact))
+        return found
+
+    def _rows(self, tensor: int, rows: Interval) -> int:
+        """The piece that holds exactly these rows, made where there is none."""
+        held = self.held[tensor]
+        found = self._within(tensor, rows)
+        if found is None:
+            parts = [self._rows(tensor, part) for part in self._chain(tensor, rows)]
+            found = self._step("concat", tensor, rows, tuple(parts))
+            held.append(found)
+        return found
+
+    def _within(self, tensor: int, rows: Interval) -> int | None:
+        """The piece with these rows, cut out of the smallest piece that has them; None where no piece has all."""
+        held = self.held[tensor]
+        around = [piece for piece in held if _covers(self.pieces[piece].rows, rows)]
+        if not around:
+            return None
+        least = min(around, key=lambda piece: _length(self.pieces[piece].rows))
+        if self.pieces[least].rows != rows:
+            least = self._step("slice", tensor, rows, (least,))
+            held.append(least)
+        return least
+
+    def _chain(self, tensor: int, rows: Interval) -> list[Interval]:
+        """The rows as parts, one behind the other, each within one piece; as few as possible."""
+        parts, at = [], rows[0]
+        while at < rows[1]:
+            ends = [self.pieces[piece].rows for piece in self.held[tensor]]
+            stop = min(max(stop for start, stop in ends if start <= at < stop), rows[1])
+            parts.append((at, stop))
+            at = stop
+        return parts
+
+    def _keep(self, tensor: int, first: int | None, whole: list[int] | None) -> None:
+        """Behind the last read in a strip: only the rows from `first` on stay (None: none), cut out where that frees
+        some. A tensor from outside the segment stays `whole`."""
+        if whole is not None:
+            self.held[tensor] = list(whole)
+            return
+        held = self.held[tensor]
+        stop = max(self.pieces[piece].rows[1] for piece in held)
+        if first is None or first >= stop or self._recomputes(tensor):
+            self.held[tensor] = []
+        elif (found := self._within(tensor, (first, stop))) is not None:
+            self.held[tensor] = [found]
+        else:
+            chain = self._chain(tensor, (first, stop))
+            self.held[tensor] = [self._rows(tensor, part) for part in chain]
+
+    def _recomputes(self, tensor: int) -> bool:
+        return any(tensor in self.form.ops[index].outputs for index in self.recomputed)
+
+
+@dataclass(slots=True)
+class _Join:
+    """The parts of a result, joined as soon as there are as many as one concatenation takes."""
+
+    writer: _Writer
+    tensor: int
+    levels: list[list[int]] = field(default_factory=lambda: [[]])
+
+    def add(self, piece: int, *, is_last: bool) -> None:
+        self.levels[0].append(piece)
+        for level, pieces in enumerate(self.levels):
+            if len(pieces) < MOST_JOINED or is_last:
+                break
+            if level + 1 == len(self.levels):
+                self.levels.append([])
+            self.levels[level + 1].append(self._joined(pieces))
+            self.levels[level] = []
+
+    def finish(self) -> int:
+        """The piece that holds the whole tensor."""
+        for level, pieces in enumerate(self.levels):
+            left = sum(map(len, self.levels))
+            if left > MOST_JOINED and len(pieces) > 1 and level + 1 < len(self.levels):
+                self.levels[level + 1].append(self._joined(pieces))
+                self.levels[level] = []
+        return self._joined([piece for pieces in reversed(self.levels) for piece in pieces])
+
+    def _joined(self, pieces: Sequence[int]) -> int:
+        held = self.writer.pieces
+        rows = held[pieces[0]].rows[0], held[pieces[-1]].rows[1]
+        if len(pieces) == 1:
+            return pieces[0]
+        return self.writer._step("concat", self.tensor, rows, tuple(pieces))
+
+
+def _covers(outer: Interval, inner: Interval) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _length(rows: Interval) -> int:
+    return rows[1] - rows[0]

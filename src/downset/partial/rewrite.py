@@ -1,0 +1,134 @@
+"""Segments in strips as a network: `Graph -> Graph`, with a Slice or a Concat along rows wherever rows are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from downset.errors import UsageError
+from downset.graph.core import Graph, Op
+from downset.graph.cost import row_form
+from downset.graph.edit import Edit
+from downset.graph.halos import channels_last, spatial_axis
+from downset.graph.parts import along
+from downset.graph.row_form import RowForm
+from downset.partial.program import Program, Step, strip_program
+from downset.partial.segments import computed_whole, find_segment
+from downset.rewrites.strips import StripOps
+
+__all__ = ["InStrips", "in_strips", "reordered"]
+
+
+@dataclass(frozen=True, slots=True)
+class InStrips:
+    """Operators [first, stop) of a graph, in so many strips of equally many rows of their results, which differ by one
+    at most. The operators `recomputed` compute what strips share in each; the others keep it. `even`: all tensors
+    advance at the pace of the results (see `strip_program`)."""
+
+    first: int
+    stop: int
+    strips: int
+    recomputed: frozenset[int] = frozenset()
+    even: bool = False
+
+
+def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | None = None) -> Graph:
+    """The network with these segments computed in strips, its operators in the sequence in which they shall run.
+
+    It computes the same, convolutions row by row exactly as before. Layouts and kinds stay; what is new are `Slice`
+    operators (starts, ends and axes as constants) and `Concat` operators of at most `MOST_JOINED` inputs, both along
+    rows, and the tensors' names with a suffix. Strips of one row may still have their operators' padding along columns.
+    Raises UsageError where segments overlap or hold an operator that is computed whole, and UnsupportedError where a
+    segment has fewer rows than strips.
+    """
+    form = form or row_form(graph, strict=False)
+    whole = computed_whole(graph, form)
+    edit = Edit(graph)
+    done = 0
+    for part in sorted(segments, key=lambda item: item.first):
+        if not done <= part.first < part.stop <= len(graph.ops):
+            raise UsageError(f"operators {part.first} to {part.stop} overlap another segment, or do not exist")
+        named = next((index for index in range(part.first, part.stop) if index in whole), None)
+        if named is not None:
+            raise UsageError(f"operator {graph.ops[named].name!r} is computed whole: {whole[named]}")
+        done = part.stop
+        segment = find_segment(graph, part.first, part.stop)
+        program = strip_program(graph, form, segment, part.strips, recomputed=part.recomputed, even=part.even)
+        ops, settings = _operators(graph, form, edit, program)
+        for index in range(part.first, part.stop - 1):
+            edit.replace(index, [])
+        edit.replace(part.stop - 1, ops, settings_of=settings)
+    return edit.finish(as_placed=True)
+
+
+def _operators(graph: Graph, form: RowForm, edit: Edit, program: Program) -> tuple[list[Op], list[int]]:
+    """(operators, by operator: the one of the graph whose settings it keeps, or -1)."""
+    place = dict(enumerate(program.segment.inputs))
+    place |= dict(zip(program.results, program.segment.results, strict=True))
+    ops: list[Op] = []
+    settings: list[int] = []
+    for step in program.steps:
+        strip = StripOps(graph, form, edit.add_tensor, f"/strip{step.strip}", {})
+        if step.kind == "compute":
+            _computed(graph, strip, program, step, place)
+        elif step.kind == "slice":
+            _cut(graph, strip, program, step, place)
+        else:
+            strip.ops.append(_joined(graph, edit, program, step, place))
+        ops += strip.ops
+        settings += [step.op if op.kind == graph.ops[step.op].kind else -1 for op in strip.ops]
+    return ops, settings
+
+
+def _computed(graph: Graph, strip: StripOps, program: Program, step: Step, place: dict[int, int]) -> None:
+    pieces = [program.pieces[piece] for piece in step.reads]
+    held = {piece.tensor: place[at] for at, piece in zip(step.reads, pieces, strict=True)}
+    read = {piece.tensor: piece.rows for piece in pieces}
+    op = graph.ops[step.op]
+    made, _ = strip.apply(step.op, step.made, tuple(held.get(tensor, tensor) for tensor in op.inputs), read)
+    results = [tensor for tensor in op.outputs if tensor >= 0]
+    for tensor, piece in zip([tensor for tensor in made if tensor >= 0], step.writes, strict=True):
+        if piece in place:  # a segment of one strip: the result itself
+            strip.ops[-1] = _writing(strip.ops[-1], tensor, place[piece])
+        else:
+            place[piece] = tensor
+    assert len(results) == len(step.writes)
+
+
+def _writing(op: Op, old: int, new: int) -> Op:
+    return replace(op, outputs=tuple(new if tensor == old else tensor for tensor in op.outputs))
+
+
+def _cut(graph: Graph, strip: StripOps, program: Program, step: Step, place: dict[int, int]) -> None:
+    (source,), (result,) = step.reads, step.writes
+    tensor, rows = program.pieces[result]
+    name = f"{graph.tensors[tensor].name}/strip{step.strip}/rows{rows[0]}to{rows[1]}"
+    made = strip.crop(place[source], tensor, program.pieces[source].rows[0], rows, name)
+    if result in place:
+        strip.ops[-1] = _writing(strip.ops[-1], made, place[result])
+    else:
+        place[result] = made
+
+
+def _joined(graph: Graph, edit: Edit, program: Program, step: Step, place: dict[int, int]) -> Op:
+    (result,) = step.writes
+    tensor, rows = program.pieces[result]
+    meta = graph.tensors[tensor]
+    dimension = spatial_axis(graph, tensor, 0)
+    assert dimension is not None
+    name = f"{meta.name}/strip{step.strip}/rows{rows[0]}to{rows[1]}"
+    if result not in place:
+        shape = (*meta.shape[:dimension], rows[1] - rows[0], *meta.shape[dimension + 1 :])
+        place[result] = edit.add_tensor(name, shape, meta, part=along(meta.name, dimension, *rows))
+    attrs = {"axis": dimension, "layout": "NHWC"} if channels_last(graph) else {"axis": dimension}
+    return Op(name, "Concat", tuple(place[piece] for piece in step.reads), (place[result],), attrs)
+
+
+def reordered(graph: Graph, steps: Sequence[int]) -> Graph:
+    """The same network with its operators in another order."""
+    number = {old: new for new, old in enumerate(steps)}
+    ops = tuple(replace(graph.ops[old], after=tuple(number[a] for a in graph.ops[old].after)) for old in steps)
+    source = graph.source
+    op_index = tuple(source.op_index[old] for old in steps) if source.op_index else ()
+    settings = tuple(source.settings_of[old] for old in steps) if source.settings_of else ()
+    return replace(graph, ops=ops, source=replace(source, op_index=op_index, settings_of=settings)).check()

@@ -1,0 +1,224 @@
+"""The front of partial execution: which segments, in how many strips, with which rows kept and which recomputed.
+
+Source: ours.
+Names: a *choice* is a segment, a number of strips, whether they advance evenly, and the operators that recompute.
+    A *unit* of recomputing is an operator with the pointwise ones behind it that only it feeds.
+Complexity: choices are priced one by one, in the same sequence whatever the limits are; more work prices more of them.
+    Then `compose` finds the front over all that were priced.
+Deviations: numbers of strips are those whose highest strip is lower than with one strip fewer. Where a segment has at
+    most `EVERY_SUBSET` units, every set of recomputing units is a choice; elsewhere the sets are all, none, each alone,
+    and those that recompute what frees most bytes for a multiply-add. The bound holds for every plan with these
+    segments in this order of operators, those with other sets and numbers of strips included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations
+
+from downset.errors import UnsupportedError
+from downset.graph.core import Graph
+from downset.graph.cost import row_form
+from downset.graph.row_form import SAME, RowForm
+from downset.memory.models import MemoryModel, MemoryName, memory_model
+from downset.methods import EngineName, check_time_limit, check_work_limit
+from downset.partial.bound import least_peak
+from downset.partial.front import Option, PartialPlan, compose, front_of
+from downset.partial.memory_form import Persistent
+from downset.partial.price import Price, Pricing
+from downset.partial.program import most_strips
+from downset.partial.rewrite import InStrips
+from downset.partial.segments import Segment, computed_whole, find_segments
+
+__all__ = ["EVERY_SUBSET", "PartialFront", "PartialLimits", "partial_front"]
+
+EVERY_SUBSET = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PartialLimits:
+    """`max_recompute`: extra multiply-adds as a share of the network's (None: any); `max_strips`: of one segment
+    (None: any); `work_limit`: choices that are priced at most (None: any); after `time_limit_s` no more are priced."""
+
+    max_recompute: float | None = None
+    max_strips: int | None = None
+    work_limit: int | None = None
+    time_limit_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartialFront:
+    """`plans`: no other found is as good in peak, multiply-adds and persistent bytes; the cheapest first, which is the
+    network as it is. `bound_bytes`: no plan of this order in the space has a lower peak. `complete`: every choice of
+    the space was priced, so that the front is that of the space. `computed_whole`: operators that no strip computes,
+    by index, with reasons."""
+
+    plans: tuple[PartialPlan, ...]
+    bound_bytes: int
+    complete: bool
+    priced: int
+    computed_whole: Mapping[int, str]
+
+    @property
+    def least(self) -> PartialPlan:
+        """The plan of least peak."""
+        return min(self.plans, key=lambda plan: (plan.price.peak_bytes, plan.cost))
+
+
+def partial_front(
+    graph: Graph,
+    *,
+    memory: MemoryName | MemoryModel,
+    limits: PartialLimits | None = None,
+    form: RowForm | None = None,
+    persistent: Persistent | None = None,
+    engine: EngineName = "native",
+) -> PartialFront:
+    """The front of partial execution of a network in its own order. A larger limit never gives a worse plan.
+
+    `form`: the network's rows, where operators are marked as computed whole that a runtime cannot compute in strips.
+    `persistent`: what a runtime keeps for each operator. Raises UnsupportedError for memory models in which joins cost
+    nothing.
+    """
+    limits = limits or PartialLimits()
+    check_time_limit(limits.time_limit_s)
+    check_work_limit(limits.work_limit)
+    deadline = time.perf_counter() + limits.time_limit_s
+    form = form or row_form(graph, strict=False)
+    pricing = Pricing(graph, form, memory_model(memory), persistent=persistent, engine=engine)
+    search = _Search(graph, form, pricing, limits, deadline)
+    segments = tuple(find_segments(graph, form))
+    bound = least_peak(form, pricing, segments)
+    search.price(search.useful(segments, bound))
+    whole = pricing.around.transient
+    total = sum(op.macs for op in form.ops)
+    most = None if limits.max_recompute is None else int(total * limits.max_recompute)
+    plans = compose(whole, search.kept_options(), most_macs=most)
+    return PartialFront(tuple(plans), bound, search.complete, search.priced, computed_whole(graph, form))
+
+
+@dataclass(slots=True)
+class _Search:
+    graph: Graph
+    form: RowForm
+    pricing: Pricing
+    limits: PartialLimits
+    deadline: float
+    options: dict[Segment, list[Option]] | None = None
+    priced: int = 0
+    complete: bool = True
+
+    def kept_options(self) -> Iterator[Option]:
+        return chain.from_iterable((self.options or {}).values())
+
+    def useful(self, segments: Sequence[Segment], bound: int) -> list[Segment]:
+        """Strips help only where the network as it is needs more than the bound."""
+        whole = self.pricing.around.transient
+        return [segment for segment in segments if max(whole[segment.first : segment.stop]) > bound]
+
+    def price(self, segments: Sequence[Segment]) -> None:
+        """Price choices until a limit is met: first the finest strips of every segment, then the others of the segments
+        that promise most, then what recomputes."""
+        self.options = {}
+        finest = {segment: least for segment in segments if (least := self._finest(segment)) is not None}
+        ranked = sorted(finest, key=lambda segment: (finest[segment], segment.first, segment.stop))
+        for segment in ranked:
+            for even, strips in self._strips(segment):
+                self._try(segment, strips, even, frozenset())
+        for segment in ranked:
+            self._recompute(segment)
+
+    def _spent(self) -> bool:
+        worked = self.limits.work_limit is not None and self.priced >= self.limits.work_limit
+        spent = worked or time.perf_counter() > self.deadline
+        self.complete = self.complete and not spent
+        return spent
+
+    def _finest(self, segment: Segment) -> int | None:
+        prices = []
+        for even in (False, True):
+            strips = max((count for one, count in self._strips(segment) if one == even), default=0)
+            price = self._try(segment, strips, even, frozenset()) if strips else None
+            prices += [] if price is None else [price.peak_bytes]
+        return min(prices, default=None)
+
+    def _strips(self, segment: Segment) -> list[tuple[bool, int]]:
+        """(even, strips), from few strips to many."""
+        found = []
+        for even in (False, True):
+            rows = most_strips(self.form, segment, even=even)
+            counts = {-(-rows // height) for height in range(1, rows)}
+            most = self.limits.max_strips or rows
+            found += [(count, even) for count in counts if count <= most]
+        return [(even, count) for count, even in sorted(found)]
+
+    def _try(self, segment: Segment, strips: int, even: bool, recomputed: frozenset[int]) -> Price | None:
+        if self._spent():
+            return None
+        assert self.options is not None
+        self.priced += 1
+        try:
+            price = self.pricing.strips(segment, strips, recomputed=recomputed, even=even)
+        except UnsupportedError:
+            return None
+        part = InStrips(segment.first, segment.stop, strips, recomputed, even)
+        known = self.options.setdefault(segment, [])
+        known.append(Option(part, price))
+        if len(known) > 64:
+            known[:] = front_of(known)
+        return price
+
+    def _recompute(self, segment: Segment) -> None:
+        units = self._units(segment)
+        if len(units) <= EVERY_SUBSET:
+            sets = [frozenset().union(*chosen) for chosen in _subsets(units) if chosen]
+            for even, strips in self._strips(segment):
+                for recomputed in sets:
+                    self._try(segment, strips, even, recomputed)
+            return
+        self.complete = False  # other sets may be better
+        assert self.options is not None
+        for option in front_of(option for option in self.options.get(segment, []) if not option.part.recomputed):
+            self._recompute_by_gain(segment, option, units)
+
+    def _recompute_by_gain(self, segment: Segment, option: Option, units: Sequence[frozenset[int]]) -> None:
+        strips, even, price = option.part.strips, option.part.even, option.price
+        self._try(segment, strips, even, frozenset(segment.operators))
+        gains = []
+        for unit in units:
+            alone = self._try(segment, strips, even, unit)
+            if alone is not None and alone.peak_bytes < price.peak_bytes:
+                gain = (price.peak_bytes - alone.peak_bytes) / max(alone.extra_macs - price.extra_macs, 1)
+                gains.append((-gain, min(unit), unit))
+        together: frozenset[int] = frozenset()
+        for _, _, unit in sorted(gains, key=lambda item: item[:2]):
+            together |= unit
+            self._try(segment, strips, even, together)
+
+    def _units(self, segment: Segment) -> list[frozenset[int]]:
+        """Operators that recompute together: one that computes or moves rows, and what only follows it point by point.
+        Those that make a result always keep it."""
+        made_by, read_by = self.graph.producers(), self.graph.consumers()
+        unit_of: dict[int, int] = {}
+        for index in segment.operators:
+            op = self.form.ops[index]
+            source = made_by[op.inputs[0].tensor] if op.inputs else -1
+            follows = (
+                source in unit_of
+                and len(op.inputs) == 1
+                and op.inputs[0].map == SAME
+                and not op.macs_per_row
+                and len(read_by[op.inputs[0].tensor]) == 1
+            )
+            unit_of[index] = unit_of[source] if follows else index
+        units: dict[int, set[int]] = {}
+        for index, unit in unit_of.items():
+            units.setdefault(unit, set()).add(index)
+        results = {made_by[tensor] for tensor in segment.results}
+        return [frozenset(unit) for unit in units.values() if unit.isdisjoint(results)]
+
+
+def _subsets(units: Sequence[frozenset[int]]) -> Iterator[tuple[frozenset[int], ...]]:
+    return chain.from_iterable(combinations(units, size) for size in range(len(units) + 1))

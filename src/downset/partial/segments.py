@@ -1,0 +1,102 @@
+"""Segments: the parts of a network, between two cuts of its order, that can be computed in strips of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from downset.graph.core import ABSENT, Graph
+from downset.graph.halos import broadcast_axis
+from downset.graph.kinds import kind_of
+from downset.graph.row_form import RowForm
+
+__all__ = ["Segment", "computed_whole", "crossing", "find_segment", "find_segments"]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Operators [first, stop) in the graph's order. `inputs`: the tensors that they read and do not make; `results`:
+    those that they make and that are read later, or are outputs of the graph. Both ascending; no constants."""
+
+    first: int
+    stop: int
+    inputs: tuple[int, ...]
+    results: tuple[int, ...]
+
+    @property
+    def operators(self) -> range:
+        return range(self.first, self.stop)
+
+
+def crossing(graph: Graph) -> tuple[tuple[int, ...], ...]:
+    """By position 0 to the number of operators: the tensors that are there before the operator at that position and
+    needed from it on, ascending. O(operators · tensors that cross)."""
+    last = {tensor: len(graph.ops) for tensor in graph.outputs}
+    for index, op in enumerate(graph.ops):
+        for tensor in op.inputs:
+            last[tensor] = max(last.get(tensor, -1), index)
+    there = {t for t in graph.inputs if graph.tensors[t].role == "activation"}
+    found = []
+    for position in range(len(graph.ops) + 1):
+        there = {tensor for tensor in there if last.get(tensor, -1) >= position}
+        found.append(tuple(sorted(there)))
+        if position < len(graph.ops):
+            made = (tensor for tensor in graph.ops[position].outputs if tensor != ABSENT)
+            there |= {tensor for tensor in made if graph.tensors[tensor].role == "activation"}
+    return tuple(found)
+
+
+def computed_whole(graph: Graph, form: RowForm) -> dict[int, str]:
+    """The operators that are not computed in strips, each with the reason in words."""
+    waited_for = {earlier for op in graph.ops for earlier in op.after}
+    found: dict[int, str] = {}
+    for index, op in enumerate(graph.ops):
+        tensors = [graph.tensors[tensor] for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]
+        cut = (
+            position
+            for position, tensor in enumerate(op.inputs)
+            if tensor != ABSENT and graph.tensors[tensor].role == "activation"
+            if broadcast_axis(graph, op, position, form.axis) is not None
+        )
+        if op.after or index in waited_for:
+            found[index] = "it waits for others, or others for it"
+        elif kind_of(op.kind).category == "control flow":
+            found[index] = "it runs graphs of its own"
+        elif any(tensor.role == "state" for tensor in tensors):
+            found[index] = "it reads or writes a state"
+        elif form.ops[index].whole:
+            found[index] = "it needs all rows for each"
+        elif next(cut, None) is not None:
+            found[index] = "it spreads a tensor of lower rank over rows"
+    return found
+
+
+def find_segment(graph: Graph, first: int, stop: int) -> Segment:
+    """The segment of operators [first, stop), with what it reads and makes. O(operators)."""
+    made = {tensor for op in graph.ops[first:stop] for tensor in op.outputs if tensor != ABSENT}
+    read = {tensor for op in graph.ops[first:stop] for tensor in op.inputs if tensor != ABSENT}
+    later = {tensor for op in graph.ops[stop:] for tensor in op.inputs} | set(graph.outputs)
+    activations = {tensor for tensor in made | read if graph.tensors[tensor].role == "activation"}
+    return Segment(first, stop, tuple(sorted((read - made) & activations)), tuple(sorted(made & later & activations)))
+
+
+def find_segments(graph: Graph, form: RowForm, *, most_crossing: int = 1) -> Iterator[Segment]:
+    """The segments between positions at which at most so many tensors cross, shorter ones first.
+
+    No operator inside is computed whole, and some result has more than one row. O(segments · operators).
+    """
+    crosses = crossing(graph)
+    whole = computed_whole(graph, form)
+    before = (0, *accumulate(int(index in whole) for index in range(len(graph.ops))))
+    cuts = [position for position, tensors in enumerate(crosses) if 0 < len(tensors) <= most_crossing]
+    for first, stop in _pairs(cuts):
+        if before[first] == before[stop]:
+            segment = find_segment(graph, first, stop)
+            if any(form.rows[tensor] > 1 for tensor in segment.results):
+                yield segment
+
+
+def _pairs(cuts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    for apart in range(1, len(cuts)):
+        yield from zip(cuts, cuts[apart:], strict=False)

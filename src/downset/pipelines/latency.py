@@ -1,0 +1,92 @@
+"""Plans for a limit on latency: searched by the sums of their rounds, judged by how long a frame takes alone.
+
+By resources the sums of a stage's rounds only guide: a plan is within a limit if a frame alone is by the plan's own
+orders, which is what the simulator's lone frame takes.
+Complexity: one search for each latency asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+
+from downset.pipelines.accounting import latency_s
+from downset.pipelines.baselines import EVERY_DEVICE, baseline_plans, fewer_devices, without_relays
+from downset.pipelines.device_order import sub_cluster
+from downset.pipelines.drafts import Drafted, on_cuts, on_devices
+from downset.pipelines.exact_search import Searched, search
+from downset.pipelines.floors import total_bound_s
+from downset.pipelines.incumbents import PlanRequest
+
+__all__ = ["least_latency", "plans_by_latency"]
+
+_STEPS = 4
+"""Latencies asked for from one power of two to the next."""
+_ABOVE, _BELOW = 1, 10
+"""How many times the searched limit doubles above the asked one, where orders may make a lone frame quicker, and
+halves below it."""
+_SHARE = 0.25
+"""The share of the remaining time that one search has."""
+
+
+def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterator[Drafted]:
+    """The plan of least sum of rounds in all, and those of least period by latencies, down from the limit as long as
+    there are plans, then up from it. `left_s`: the seconds that are left.
+
+    The latencies are the same for every limit, so that of a larger limit all plans of a smaller one are plans."""
+    limit = asked.max_latency_s
+    assert limit is not None
+
+    def searched(latency: float, *, least: bool = False) -> Searched | None:
+        seconds = left_s() * _SHARE
+        if seconds <= 0:
+            return None
+        return search(
+            asked.problem, asked.cluster, max_latency_s=latency, time_limit_s=seconds, engine=asked.engine,
+            several_blocks=asked.several_blocks, forbidden=asked.forbidden, least_latency=least,
+        )  # fmt: skip
+
+    top = math.floor(math.log2(limit) * _STEPS)
+    down, up = range(top, top - _BELOW * _STEPS, -1), range(top + 1, top + _STEPS * _ABOVE + 1)
+    if (found := searched(math.inf, least=True)) and found.stages:
+        yield found.stages
+    for steps in (down, up):
+        for step in steps:
+            found = searched(2.0 ** (step / _STEPS))
+            if found is not None and found.stages:
+                yield found.stages
+            elif found is None or (found.finished and steps is down):
+                break
+
+
+def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
+    """The least latency of any pipeline of the space or a baseline, on fewer devices too (or what is known in the
+    time), and its stages."""
+    problem, cluster, comm = asked.problem, asked.cluster, asked.accounting.comm
+    begin = time.monotonic()
+    best: tuple[float, Drafted] = (math.inf, ())
+
+    def offer(plan: Drafted) -> None:
+        nonlocal best
+        if plan:
+            seconds = latency_s(problem, cluster, plan, asked.accounting)
+            best = min(best, (seconds, plan), key=lambda one: one[0])
+
+    for plan in baseline_plans(problem, cluster, comm=comm, strict=asked.strict):
+        offer(plan)
+    found = search(
+        problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=asked.time_limit_s, engine=asked.engine,
+        least_latency=True,
+    )  # fmt: skip
+    offer(found.stages)
+    coarse, cuts = without_relays(problem, asked.strict)
+    for devices in fewer_devices(cluster, (asked.accounting.source, asked.accounting.sink)):
+        some = sub_cluster(cluster, devices)
+        if time.monotonic() - begin > asked.time_limit_s:
+            break
+        if total_bound_s(problem, some, comm=comm) < best[0]:
+            for planner in EVERY_DEVICE:
+                stages = planner(coarse, some, **planner.taken(comm=comm)).stages
+                offer(on_devices(on_cuts(stages, cuts), devices))
+    return best

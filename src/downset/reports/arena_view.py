@@ -1,0 +1,133 @@
+"""The content of a picture of an arena: its records with what is known of their tensors, and what is live at every
+step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from downset.graph.core import Graph
+from downset.memory.liveness import lifetimes, order_problem, profile
+from downset.memory.models import MemoryModel
+from downset.plans import Arena
+from downset.reports.naming import kind_name
+
+__all__ = ["KINDS_SHOWN", "ArenaView", "Operator", "arena_view", "kind_styles", "record_view"]
+
+KINDS_SHOWN = 7
+"""Kinds of operators with a colour of their own; the rest shares one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator as a picture names it; `live_bytes` while it runs."""
+
+    name: str
+    kind: str
+    live_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """`kind`: of the operator that makes the tensor, or "input"."""
+
+    shape: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaView:
+    """An arena with a heading. `operators` by step and `tensors` by name of record are empty where only records are
+    known. `scratch_bytes` and `tail_bytes` lie above the arena, as the runtime reports them."""
+
+    heading: str
+    arena: Arena
+    operators: tuple[Operator, ...] = ()
+    tensors: Mapping[str, TensorFacts] = field(default_factory=dict)
+    scratch_bytes: int = 0
+    tail_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.arena.arena_bytes + self.scratch_bytes + self.tail_bytes
+
+    @property
+    def start(self) -> int:
+        return min([0, *(record.start for record in self.arena.records)])
+
+    @property
+    def stop(self) -> int:
+        return max([1, len(self.operators), *(record.stop for record in self.arena.records)])
+
+    @property
+    def live_bytes(self) -> tuple[int, ...]:
+        """By step from `start`: what operators need, or the records that live where no operators are known."""
+        if self.operators:
+            return (0,) * (0 - self.start) + tuple(operator.live_bytes for operator in self.operators)
+        change = Counter[int]()
+        for record in self.arena.records:
+            for start, stop in record.active():
+                change[start] += record.nbytes
+                change[stop] -= record.nbytes
+        live, found = 0, []
+        for step in range(self.start, self.stop):
+            live += change[step]
+            found.append(live)
+        return tuple(found)
+
+    @property
+    def peak_step(self) -> int:
+        """The first step of the most live bytes."""
+        live = self.live_bytes
+        return self.start + max(range(len(live)), key=live.__getitem__, default=0)
+
+
+def arena_view(
+    heading: str, graph: Graph, steps: Sequence[int], arena: Arena, *, memory: str | MemoryModel = "live",
+    beside: tuple[int, int] = (0, 0),
+) -> ArenaView:  # fmt: skip
+    """The view of an arena of a graph whose operators run in this order. `beside`: scratch and tail bytes."""
+    operators = order_operators(graph, steps, memory)
+    producers = graph.producers()
+    facts: dict[str, TensorFacts] = {}
+    found = lifetimes(graph, steps, memory)
+    for tensor, record in enumerate(found.record_of):
+        if record < 0:
+            continue
+        made_by = producers[tensor]
+        item = graph.tensors[tensor]
+        shape = "x".join(map(str, item.shape))
+        kind = "input" if made_by < 0 else kind_name(graph, graph.ops[made_by])
+        facts.setdefault(found.records[record].id, TensorFacts(f"{shape} {item.dtype}".strip(), kind))
+    return ArenaView(heading, arena, operators, facts, *beside)
+
+
+def order_operators(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> tuple[Operator, ...]:
+    """By step: the operator, and what lives while it runs."""
+    needs = profile(order_problem(graph, memory), steps)
+    return tuple(
+        Operator(graph.ops[operator].name or f"operator {operator}", kind_name(graph, graph.ops[operator]), need)
+        for operator, need in zip(steps, needs, strict=True)
+    )
+
+
+def record_view(heading: str, arena: Arena) -> ArenaView:
+    """The view of an arena of which only the records are known."""
+    return ArenaView(heading, arena)
+
+
+def kind_styles(views: Sequence[ArenaView]) -> dict[str, str]:
+    """By kind of operator: the style of its colour. The kinds that make the most bytes have colours of their own, and
+    the same one in every view."""
+    weight: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    for view in views:
+        for record in view.arena.records:
+            facts = view.tensors.get(record.id)
+            if facts is not None:
+                weight[facts.kind] += record.nbytes
+        for operator in view.operators:
+            count[operator.kind] += 1
+    ranked = sorted({*weight, *count}, key=lambda kind: (-weight[kind], -count[kind], kind))
+    return {kind: f"c{min(place, KINDS_SHOWN)}" if place < KINDS_SHOWN else "c8" for place, kind in enumerate(ranked)}

@@ -1,0 +1,309 @@
+"""Charts as SVG text: rectangles, curves and levels in data units on two labelled axes.
+
+A chart is drawn for a fixed width. The page's script redraws axes and labels for the width that there is and for the
+part that is zoomed into; what lies in the plot is in data units and is drawn once. Names are escaped here: text from a
+file is never markup.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Literal
+
+from downset.text import format_size, printable, shortened
+
+__all__ = ["STYLE", "Axis", "Chart", "Curve", "Label", "Level", "Mark", "Moment", "chart_svg", "stacked"]
+
+LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 86, 14, 8, 36
+_CHARACTER_PX = 6.4
+"""The mean width of a character of 11 px: how much text fits into a rectangle."""
+
+Unit = Literal["bytes", "steps", "s", "lanes", "share", "count"]
+
+STYLE = """
+.sheet{--ink:#1b1f24;--soft:#5c6670;--grid:#dfe3e8;--surface:#fff}
+.chart{font:12px system-ui,sans-serif;color:var(--ink)}
+.chart text{fill:var(--soft);font-size:11.5px}.chart .frame{fill:var(--plot,#f6f8fa)}.chart .grid{stroke:var(--grid)}
+.chart .marks rect{stroke:var(--surface,#fff);stroke-width:.6;vector-effect:non-scaling-stroke}
+.chart .label{fill:#111;font-size:11px;pointer-events:none;paint-order:stroke;stroke:#fffc;stroke-width:2.5px}
+.chart .note{fill:var(--ink);font-weight:600;font-size:11px;paint-order:stroke;stroke:var(--surface);stroke-width:3px}
+.chart .level,.chart .moment,.chart .curve{fill:none;stroke-width:1.5;vector-effect:non-scaling-stroke}
+.level.limit{stroke:#d55e00;stroke-width:2}.level.bound{stroke:#0072b2;stroke-dasharray:6 4}
+.level.total{stroke:var(--soft);stroke-dasharray:2 3}.moment{stroke:var(--ink);stroke-dasharray:3 3}
+.curve.before{stroke:#8a939c;stroke-dasharray:5 3}.curve.after{stroke:#0072b2;stroke-width:2}
+.c0{fill:#56b4e9}.c1{fill:#e69f00}.c2{fill:#009e73}.c3{fill:#cc79a7}.c4{fill:#f0e442}.c5{fill:#0072b2}
+.c6{fill:#d55e00}.c7{fill:#b5a08a}.c8{fill:#999}.idle{fill:#0000}.moved{fill:var(--ink)}
+.scratch{fill:#9993}.tail{fill:#7a5fa266}
+"""
+"""Okabe and Ito's colours, which colour-blind people tell apart; the same in light and dark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis from `start` to `stop` in data units. `names`: of lanes, for the unit "lanes"."""
+
+    start: float
+    stop: float
+    label: str
+    unit: Unit
+    names: tuple[str, ...] = ()
+
+    @property
+    def extent(self) -> float:
+        return max(self.stop - self.start, 1e-12)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A rectangle in data units; `y` is its lower edge, or its upper one where lanes run downwards. `row`: the id of
+    the row of the table behind the chart that describes it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    style: str
+    row: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Text in the middle of a rectangle, shortened to what fits into it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A polyline through `points`."""
+
+    points: tuple[tuple[float, float], ...]
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A line across at `y`, named at its right end."""
+
+    y: float
+    text: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A line upwards at `x`, named at its top."""
+
+    x: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """`height_px`: of the plot without the axes. `x` is drawn with ticks unless `bare`. `title` names the chart for
+    those who hear it. `titles`: every mark carries its text, for a picture without a table."""
+
+    title: str
+    x: Axis
+    y: Axis
+    marks: tuple[Mark, ...] = ()
+    labels: tuple[Label, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    levels: tuple[Level, ...] = ()
+    moments: tuple[Moment, ...] = ()
+    height_px: int = 260
+    bare: bool = False
+
+    @property
+    def full_height_px(self) -> int:
+        return self.height_px + TOP_PX + (6 if self.bare else BOTTOM_PX)
+
+
+def chart_svg(chart: Chart, *, width_px: int = 960, top_px: float | None = None, height_px: int | None = None) -> str:
+    """The chart as one `<svg>` element. `top_px`: where it lies in an enclosing SVG."""
+    view = _View(chart, width_px)
+    height = chart.full_height_px if height_px is None else height_px
+    place = "" if top_px is None else f' y="{_n(top_px)}" width="{width_px}" height="{height}"'
+    geometry = {
+        "x": [chart.x.start, chart.x.start + chart.x.extent, chart.x.unit, chart.x.label],
+        "y": [chart.y.start, chart.y.start + chart.y.extent, chart.y.unit, chart.y.label],
+        "names": [printable(name) for name in chart.y.names],
+        "height": chart.height_px,
+        "top": view.top,
+        "bare": chart.bare,
+    }
+    return "".join(
+        [
+            f'<svg class="chart" viewBox="0 0 {width_px} {height}"{place} role="img" tabindex="0" '
+            f'aria-label="{_text(chart.title)}" data-chart="{escape(json.dumps(geometry))}">',
+            f'<rect class="frame" x="{LEFT_PX}" y="{view.top}" width="{view.width}" height="{chart.height_px}"/>',
+            f'<g class="axes">{_axes(chart, view)}</g>',
+            f'<svg class="plot" x="{LEFT_PX}" y="{view.top}" width="{view.width}" height="{chart.height_px}" '
+            f'viewBox="{_n(chart.x.start)} 0 {_n(chart.x.extent)} {_n(chart.y.extent)}" preserveAspectRatio="none">',
+            '<g class="marks">',
+            *(_mark(chart, mark) for mark in chart.marks),
+            "</g>",
+            *(_curve(chart, curve) for curve in chart.curves),
+            *(
+                f'<path class="level {level.style}" d="M{_n(chart.x.start)} {_n(_down(chart, level.y))}'
+                f'H{_n(chart.x.start + chart.x.extent)}"/>'
+                for level in chart.levels
+            ),
+            *(f'<path class="moment" d="M{_n(moment.x)} 0V{_n(chart.y.extent)}"/>' for moment in chart.moments),
+            "</svg>",
+            f'<g class="overlay">{_overlay(chart, view)}</g>',
+            "</svg>",
+        ]
+    )
+
+
+class _View:
+    """Where data units lie in pixels."""
+
+    def __init__(self, chart: Chart, width_px: int) -> None:
+        self.chart = chart
+        self.top = TOP_PX
+        self.width = width_px - LEFT_PX - RIGHT_PX
+
+    def x(self, value: float) -> float:
+        return LEFT_PX + (value - self.chart.x.start) / self.chart.x.extent * self.width
+
+    def y(self, value: float) -> float:
+        return self.top + _down(self.chart, value) / self.chart.y.extent * self.chart.height_px
+
+
+def _down(chart: Chart, y: float) -> float:
+    """Data units from the top of the plot. Lanes run downwards, everything else upwards."""
+    return y - chart.y.start if chart.y.unit == "lanes" else chart.y.start + chart.y.extent - y
+
+
+def _mark(chart: Chart, mark: Mark) -> str:
+    top = _down(chart, mark.y if chart.y.unit == "lanes" else mark.y + mark.height)
+    row = f' data-r="{mark.row}"' if mark.row else ""
+    start = (
+        f'<rect x="{_n(mark.x)}" y="{_n(top)}" width="{_n(mark.width)}" height="{_n(mark.height)}" '
+        f'class="{mark.style}"{row}'
+    )
+    return f"{start}><title>{_text(mark.title)}</title></rect>" if mark.title else f"{start}/>"
+
+
+def _curve(chart: Chart, curve: Curve) -> str:
+    points = " ".join(f"{_n(x)},{_n(_down(chart, y))}" for x, y in curve.points)
+    return f'<polyline class="curve {curve.style}" points="{points}"/>'
+
+
+def _axes(chart: Chart, view: _View) -> str:
+    parts = []
+    floor = view.top + chart.height_px
+    for tick in [] if chart.bare else ticks(chart.x):
+        at = _n(view.x(tick))
+        parts.append(f'<path class="grid" d="M{at} {view.top}V{floor}"/>')
+        parts.append(f'<text x="{at}" y="{floor + 14}" text-anchor="middle">{tick_text(tick, chart.x)}</text>')
+    if chart.y.unit == "lanes":
+        for lane, name in enumerate(chart.y.names):
+            shown = _text(shortened(name, 12))
+            parts.append(f'<text x="{LEFT_PX - 6}" y="{_n(view.y(lane + 0.5) + 4)}" text-anchor="end">{shown}</text>')
+    else:
+        for tick in ticks(chart.y):
+            at = _n(view.y(tick))
+            parts.append(f'<path class="grid" d="M{LEFT_PX} {at}H{LEFT_PX + view.width}"/>')
+            parts.append(
+                f'<text x="{LEFT_PX - 6}" y="{_n(view.y(tick) + 4)}" text-anchor="end">'
+                f"{tick_text(tick, chart.y)}</text>"
+            )
+        middle = _n(view.top + chart.height_px / 2)
+        parts.append(
+            f'<text transform="translate(13 {middle}) rotate(-90)" text-anchor="middle">{_text(chart.y.label)}</text>'
+        )
+    if not chart.bare:
+        parts.append(
+            f'<text x="{_n(LEFT_PX + view.width / 2)}" y="{floor + 30}" text-anchor="middle">'
+            f"{_text(chart.x.label)}</text>"
+        )
+    return "".join(parts)
+
+
+def _overlay(chart: Chart, view: _View) -> str:
+    parts = []
+    for label in chart.labels:
+        room = int(label.width / chart.x.extent * view.width / _CHARACTER_PX)
+        high = label.height / chart.y.extent * chart.height_px
+        shown = shortened(label.text, room) if room >= 6 and high >= 12 else ""
+        parts.append(
+            f'<text class="label" x="{_n(view.x(label.x))}" y="{_n(view.y(label.y) + 4)}" text-anchor="middle" '
+            f'data-at="{_n(label.x)} {_n(label.y)} {_n(label.width)} {_n(label.height)}" '
+            f'data-text="{_text(label.text)}">{_text(shown)}</text>'
+        )
+    taken: list[tuple[float, float]] = []
+    for level in chart.levels:
+        at, right = view.y(level.y), LEFT_PX + view.width - 4.0
+        for other, left in taken:
+            right = min(right, left - 8) if abs(other - at) < 13 else right
+        taken.append((at, right - 7 * len(level.text)))
+        parts.append(
+            f'<text class="note" x="{_n(right)}" y="{_n(at - 4)}" text-anchor="end" '
+            f'data-y="{_n(level.y)}">{_text(level.text)}</text>'
+        )
+    for moment in chart.moments:
+        late = moment.x > chart.x.start + 0.6 * chart.x.extent
+        parts.append(
+            f'<text class="note" x="{_n(view.x(moment.x) + (-5 if late else 5))}" y="{view.top + 12}" '
+            f'text-anchor="{"end" if late else "start"}" data-x="{_n(moment.x)}">{_text(moment.text)}</text>'
+        )
+    return "".join(parts)
+
+
+def ticks(axis: Axis) -> list[float]:
+    """About six round values inside the axis: multiples of 1, 2 or 5 of a power of ten, of bytes of 1024."""
+    scale = 1024.0 ** max(0, int(math.log(max(axis.extent / 4, 1), 1024))) if axis.unit == "bytes" else 1.0
+    extent = axis.extent / scale
+    rough = extent / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough) * scale
+    if axis.unit in ("steps", "count"):
+        step = max(1.0, step)
+    first = math.ceil(axis.start / step - 1e-9)
+    last = math.floor((axis.start + axis.extent) / step + 1e-9)
+    return [place * step for place in range(first, last + 1)]
+
+
+def tick_text(value: float, axis: Axis) -> str:
+    """A tick with its unit."""
+    if axis.unit == "bytes":
+        return format_size(value)
+    if axis.unit == "s":
+        factor, unit = (1, "s") if axis.extent >= 1 else (1e3, "ms") if axis.extent >= 1e-3 else (1e6, "µs")
+        return f"{value * factor:.6g} {unit}"
+    if axis.unit == "share":
+        return f"{value:.0%}"
+    return f"{value:,.6g}"
+
+
+def _n(value: float) -> str:
+    """A number in as few characters as tell its pixel."""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
+
+def stacked(charts: Sequence[tuple[str, Chart]], *, width_px: int, top_px: float) -> tuple[str, float]:
+    """Charts below each other, each under its heading, for an enclosing SVG; and where they end."""
+    parts = []
+    for heading, chart in charts:
+        if heading:
+            parts.append(f'<text class="heading" x="{LEFT_PX}" y="{_n(top_px + 16)}">{_text(heading)}</text>')
+            top_px += 24
+        parts.append(chart_svg(chart, width_px=width_px, top_px=top_px))
+        top_px += chart.full_height_px + 4
+    return "".join(parts), top_px

@@ -1,0 +1,44 @@
+"""The result of `report`: text that is also a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from downset.text import shortened
+
+__all__ = ["Report"]
+
+
+class Report(str):
+    """One screen of plain text, and the same as a self-contained HTML page: `page()` gives its markup, `save` writes
+    it, and a notebook shows it by itself. Pages need Jinja2 (extra `report`), the text does not."""
+
+    _markup: Callable[[], str]
+
+    def __new__(cls, text: str, markup: Callable[[], str]) -> Report:
+        found = super().__new__(cls, text)
+        found._markup = markup
+        return found
+
+    def __repr__(self) -> str:
+        return f"Report({shortened(self.partition(chr(10))[0], 60)!r}, {len(self.splitlines())} lines)"
+
+    def page(self) -> str:
+        """The HTML text of the page. Raises UnsupportedError where Jinja2 is not installed."""
+        return self._markup()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file."""
+        Path(path).write_text(self.page(), encoding="utf-8")
+
+    def _repr_html_(self) -> str | None:
+        """The page for a notebook; None where Jinja2 is not installed, so that the notebook shows the text."""
+        from downset.errors import UnsupportedError
+        from downset.reports.page.render import embedded
+
+        try:
+            return embedded(self.page())
+        except UnsupportedError:
+            return None

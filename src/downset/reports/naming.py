@@ -1,0 +1,19 @@
+"""Common names of operators."""
+
+from __future__ import annotations
+
+from downset.graph.core import Graph, Op
+
+__all__ = ["kind_name"]
+
+_CHANNELS = {"NHWC": -1, "NCHW": 1}
+
+
+def kind_name(graph: Graph, op: Op) -> str:
+    """The operator's kind; a convolution of as many groups as its input has channels is "depthwise Conv"."""
+    group = op.attrs.get("group", 1)
+    if op.kind.rpartition("::")[2].rpartition(".")[2] not in ("Conv", "FusedConv") or group <= 1:
+        return op.kind
+    shape = graph.tensors[op.inputs[0]].shape
+    axis = _CHANNELS.get(str(op.attrs.get("layout", "NCHW")), 1)
+    return f"depthwise {op.kind}" if len(shape) > 1 and shape[axis] == group else op.kind

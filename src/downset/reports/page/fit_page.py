@@ -1,0 +1,227 @@
+"""A fit as a page: whether it fits, what it gained and how far that is proven, and its memory map."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from downset.reports.arena_view import ArenaView, arena_view
+from downset.reports.charts import Axis, Chart, Curve, Mark
+from downset.reports.fit import fit_lines, gain_line, session_cells
+from downset.reports.next_steps import next_steps
+from downset.reports.page.memory_figure import memory_figure, moved_steps
+from downset.reports.page.parts import Choice, Code, Facts, Figure, Page, Section, Table, Verdict
+from downset.results import Fit
+from downset.text import format_bytes, format_seconds, format_size
+
+__all__ = ["fit_page", "fit_views", "page_title"]
+
+_TARGETS = {"tflm": "TFLite Micro", "litert": "LiteRT", "ort": "ONNX Runtime", "torch": "PyTorch"}
+
+
+def fit_page(fit: Fit) -> Page:
+    """The page of `downset fit --report`."""
+    target = _TARGETS.get(fit.target, fit.target)
+    views = fit_views(fit)
+    limit = None if fit.ram is None else fit.ram.limit_bytes
+    sections = [
+        Section("Memory", (memory_figure(views, limit_bytes=limit, note=_already(fit)),)),
+        Section("Figures", (_figures(fit), *_sessions(fit))),
+        Section("What was done", (Facts(tuple(_done(fit, views))),)),
+        Section("What could be done next", _next(fit)),
+        *_traffic(fit),
+        Section("How to run it", _run(fit)),
+    ]
+    facts = (("model", fit.model), ("target", target), ("operators", f"{len(fit.graph.ops):,}"),
+             ("memory model", fit.target), ("shipped", fit.shipped))  # fmt: skip
+    return Page(page_title(fit), _subtitle(fit), _verdict(fit), tuple(sections), facts)
+
+
+def page_title(fit: Fit) -> str:
+    """The model's file and its target, as pages and pictures are headed."""
+    return f"{PurePath(fit.model).name} on {_TARGETS.get(fit.target, fit.target)}"
+
+
+def fit_views(fit: Fit) -> list[ArenaView]:
+    """The arena before and the one that ships; only one where both are the same."""
+    graph = fit.original or fit.graph
+    before = arena_view("before", graph, range(len(graph.ops)), fit.before, memory=fit.target,
+                        beside=_beside(fit, "original", fit.before.arena_bytes))  # fmt: skip
+    if not fit.ships_plan:
+        return [ArenaView("as the file is", before.arena, before.operators, before.tensors, before.scratch_bytes,
+                          before.tail_bytes)]  # fmt: skip
+    plan = fit.together
+    after = arena_view("after", fit.graph, plan.order.steps, plan.arena, memory=fit.target,
+                       beside=_beside(fit, fit.shipped, plan.arena.arena_bytes))  # fmt: skip
+    return [before, after]
+
+
+def _beside(fit: Fit, name: str, arena_bytes: int) -> tuple[int, int]:
+    """Scratch and tail of a candidate, as TFLite Micro reports them; 0 where it was not asked."""
+    taken = fit.measured.details.get(name, {}) if fit.measured is not None else {}
+    if "head_bytes" not in taken:
+        return 0, 0
+    return max(0, taken["head_bytes"] - arena_bytes), taken["tail_bytes"]
+
+
+def _subtitle(fit: Fit) -> str:
+    inputs = ", ".join("x".join(map(str, fit.graph.tensors[at].shape)) for at in fit.graph.inputs[:3])
+    return f"downset fit: {len(fit.graph.ops):,} operators, inputs {inputs or 'none'}"
+
+
+def _verdict(fit: Fit) -> Verdict:
+    numbers = [
+        _number("peak of live bytes", fit.peak.before, fit.peak.after, fit.peak.bound, proven=fit.peak.proven),
+        _number("arena", fit.arena.before, fit.arena.after, fit.arena.bound, proven=fit.arena.proven),
+    ]
+    measured = fit.measured
+    if measured is not None:
+        how = "held" if measured.rows else "measured"
+        name = f"{how} in {_TARGETS.get(measured.runtime, measured.runtime)}"
+        remark = f"by the settings {fit.session.name!r}" if fit.session is not None else "head, scratch and tail"
+        numbers.append((name, _arrow(measured.before, measured.after), remark))
+    if fit.taken is not None and fit.taken.latency is not None:
+        latency = fit.taken.latency
+        first = measured.rows[0].latency if measured is not None and measured.rows else None
+        before = f"{format_seconds(first.median_s)} → " if first is not None else ""
+        numbers.append(("one run, measured", f"{before}{format_seconds(latency.median_s)}",
+                        f"{latency.ratio:.2f}x ({latency.ratio_low:.2f} to {latency.ratio_high:.2f})"))  # fmt: skip
+    gained = gain_line(fit)
+    if fit.ram is None:
+        return Verdict("good" if fit.arena.after < fit.arena.before or fit.arena.proven else "plain", gained,
+                       fit.not_measured and f"Not measured: {fit.not_measured}", tuple(numbers))  # fmt: skip
+    ram = fit.ram
+    if ram.state == "fits":
+        head = (
+            f"Fits {format_size(ram.limit_bytes)}: {format_bytes(ram.needed_bytes)} B needed, "
+            f"{format_bytes(ram.free_bytes)} B free"
+        )
+        return Verdict("good", head, gained, tuple(numbers))
+    proven = ram.state == "does not fit"
+    head = (
+        f"Does not fit {format_size(ram.limit_bytes)}: every order needs at least {format_bytes(ram.least_bytes)} B"
+        if proven
+        else f"Not known whether it fits {format_size(ram.limit_bytes)}"
+    )
+    return Verdict("bad" if proven else "unknown", head, ram.reason, tuple(numbers))
+
+
+def _number(name: str, before: int, after: int, bound: int, *, proven: bool) -> tuple[str, str, str]:
+    remark = "proven least" if proven else f"bound {format_bytes(bound)} B"
+    return name, _arrow(before, after), remark
+
+
+def _arrow(before: int, after: int) -> str:
+    if before == after:
+        return f"{format_bytes(after)} B"
+    return f"{format_bytes(before)} → {format_bytes(after)} B"
+
+
+def _already(fit: Fit) -> str:
+    if not fit.ships_plan and fit.arena.proven:
+        return "Already optimal (proven): no order and no placement of this network needs less."
+    if fit.ships_plan and fit.peak.before == fit.peak.after and fit.peak.proven:
+        return "The file's order is already optimal (proven): what changes is where tensors lie."
+    return ""
+
+
+def _figures(fit: Fit) -> Table:
+    rows = [
+        (name, format_bytes(figure.before), format_bytes(figure.after), format_bytes(figure.bound),
+         f"{(figure.after - figure.bound) / figure.bound if figure.bound else 0.0:.1%}",
+         "yes" if figure.proven else "no", "analytic, by the memory model")
+        for name, figure in (("peak of live bytes", fit.peak), ("arena", fit.arena))
+    ]  # fmt: skip
+    if fit.measured is not None:
+        what = "held" if fit.measured.rows else "measured"
+        rows.append((f"{what} in {fit.measured.runtime}", format_bytes(fit.measured.before),
+                     format_bytes(fit.measured.after), "", "", "", "measured"))  # fmt: skip
+    columns = ("bytes", "before", "after", "lower bound", "gap", "proven", "how it is known")
+    return Table(columns, tuple(rows), numeric=frozenset({1, 2, 3, 4}))
+
+
+def _sessions(fit: Fit) -> list[Choice]:
+    if fit.measured is None or not fit.measured.rows:
+        return []
+    columns = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
+    numeric = frozenset(range(1, 6))
+    found: list[Choice] = [
+        Table(columns, tuple(session_cells(row) for row in fit.measured.rows), numeric=numeric,
+              caption="What the file gains, and what its session's settings gain (bytes; measured, one thread)"),
+    ]  # fmt: skip
+    if len(fit.measured.front) > 1:
+        found.append(_front(fit))
+    return found
+
+
+def _front(fit: Fit) -> Figure:
+    """Memory against time of what no other candidate beats in both; the one that ships is the dark point."""
+    assert fit.measured is not None
+    front = [row for row in fit.measured.front if row.latency is not None]
+    chosen = frozenset(
+        place for place, row in enumerate(front) if (row.file, row.settings) == (fit.shipped, fit.session)
+    )
+    cells = tuple(session_cells(row) for row in front)
+    points = [(row.latency.median_s, float(row.in_use_bytes)) for row in front if row.latency is not None]
+    table = Table(
+        ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default"), cells,
+        tuple(f"f{place}" for place in range(len(front))), frozenset(range(1, 6)), chosen, "Candidates",
+    )  # fmt: skip
+    name = "Memory against time: candidates that no other beats in both (measured)."
+    return front_figure(points, chosen, table, name=name, time_label="one run")
+
+
+def front_figure(
+    points: list[tuple[float, float]], chosen: frozenset[int], table: Table, *, name: str, time_label: str
+) -> Figure:
+    """Points of (seconds, bytes), a row of the table each, with the chosen ones marked. The front of any trade of time
+    for memory."""
+    right, top = 1.15 * max(x for x, _ in points), 1.15 * max(y for _, y in points)
+    marks = tuple(
+        Mark(x - 0.007 * right, y - 0.025 * top, 0.014 * right, 0.05 * top, "c6" if place in chosen else "c5",
+             table.ids[place])
+        for place, (x, y) in enumerate(points)
+    )  # fmt: skip
+    chart = Chart(name, Axis(0.0, right, time_label, "s"), Axis(0.0, top, "bytes in use", "bytes"), marks,
+                  curves=(Curve(tuple(sorted(points)), "after"),), height_px=220)  # fmt: skip
+    return Figure(name, (("", chart),), (("c6", "chosen"), ("c5", "other candidates")), (table,))
+
+
+def _done(fit: Fit, views: list[ArenaView]) -> list[str]:
+    lines: list[str] = []
+    for line in fit_lines(fit):
+        if line.startswith("  ") and lines:  # a tensor at the peak
+            lines[-1] += (": " if lines[-1].endswith("live are") else ", ") + " ".join(line.split())
+        elif not line.startswith(("constexpr", "open it by")):
+            lines.append(line)
+    if len(views) > 1:
+        moved = len(moved_steps(views[0].operators, views[1].operators))
+        placed = f"{moved} of {len(views[1].operators)} operators are new or run at another place in the order"
+        lines.insert(1, placed if moved else "the order is the file's")
+    return lines + [f"note: {note}" for note in fit.notes]
+
+
+def _next(fit: Fit) -> tuple[Choice, ...]:
+    found = next_steps(fit)
+    if not found:
+        return (Facts(("Nothing is known that would lower the peak of this network as it is.",)),)
+    return (Facts(tuple(step.text for step in found), ranked=True),)
+
+
+def _traffic(fit: Fit) -> list[Section]:
+    if not fit.traffic:
+        return []
+    rows = tuple(
+        (format_bytes(row.on_chip_bytes), format_bytes(row.before.total_bytes), format_bytes(row.after.total_bytes))
+        for row in fit.traffic
+    )
+    table = Table(("on chip, bytes", "moved before", "moved after"), rows, numeric=frozenset({0, 1, 2}),
+                  caption="Bytes that move between the chip and the memory beside it (simulated)")  # fmt: skip
+    return [Section("Off-chip traffic", (table,))]
+
+
+def _run(fit: Fit) -> tuple[Choice, ...]:
+    lines = [line for line in fit_lines(fit) if line.startswith(("constexpr", "open it by", "opened as measured"))]
+    written = [f"written: {fit.output_path}" if fit.output_path else "No file was written: give -o to write it."]
+    if lines:
+        return (Facts(tuple(written)), Code("As it was measured:", "\n".join(lines)))
+    return (Facts(tuple(written)),)

@@ -1,0 +1,132 @@
+"""The memory map as a figure of a page: arenas before and after on one scale, operators in their order, live bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+from downset.reports.arena_view import ArenaView, Operator, kind_styles
+from downset.reports.memory_map import arena_chart, live_chart, scale_bytes, strip_chart
+from downset.reports.page.parts import Figure, Table
+from downset.text import format_bytes
+
+__all__ = ["legend_of", "memory_figure", "moved_steps", "order_figure"]
+
+
+def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None, note: str = "") -> Figure:
+    """The arenas of these views, the first of which is the one before where there are two."""
+    styles = kind_styles(views)
+    tensors, tensor_rows = _tensor_table(views)
+    operators, operator_rows = _operator_table([view.operators for view in views])
+    tallest = scale_bytes(views, limit_bytes)
+    charts = []
+    for place, view in enumerate(views):
+        rows = {record.id: tensor_rows[record.id] for record in view.arena.records}
+        chart = arena_chart(view, styles, tallest_bytes=tallest, limit_bytes=limit_bytes, rows=rows)
+        charts.append((f"Memory {view.heading}", chart))
+        if view.operators:
+            moved = moved_steps(views[0].operators, view.operators) if place else frozenset[int]()
+            names = [operator_rows[operator.name, operator.kind] for operator in view.operators]
+            charts.append(("", strip_chart(view, styles, rows=names, moved=moved)))
+    charts.append(("Live bytes", live_chart(views)))
+    tables = (tensors, operators) if operator_rows else (tensors,)
+    legend = legend_of(styles) if operator_rows else ()
+    if len(views) > 1 and operator_rows:
+        legend = (*legend, ("moved", "moved operator (bar above the strip)"))
+    return Figure("Memory map: each rectangle is a tensor, as wide as its lifetime and as high as its bytes.",
+                  tuple(charts), legend, tables, note)  # fmt: skip
+
+
+def order_figure(views: Sequence[ArenaView]) -> Figure:
+    """Orders without offsets: operators as strips, and live bytes."""
+    styles = kind_styles(views)
+    operators, operator_rows = _operator_table([view.operators for view in views])
+    charts = []
+    for place, view in enumerate(views):
+        moved = moved_steps(views[0].operators, view.operators) if place else frozenset[int]()
+        names = [operator_rows[operator.name, operator.kind] for operator in view.operators]
+        charts.append((f"Operators {view.heading}".strip(), strip_chart(view, styles, rows=names, moved=moved)))
+    charts.append(("Live bytes (dashed: the file's order)" if len(views) > 1 else "Live bytes", live_chart(views)))
+    legend = (*legend_of(styles), ("moved", "moved operator (bar above the strip)"))
+    return Figure("Operators in their order, and the bytes that live while each runs.", tuple(charts), legend,
+                  (operators,))  # fmt: skip
+
+
+def legend_of(styles: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The colours and the kinds of operators that have them."""
+    shown: dict[str, str] = {}
+    for kind, style in styles.items():
+        shown.setdefault(style, "other kinds" if style == "c8" else kind)
+    return tuple(shown.items())
+
+
+def moved_steps(before: Sequence[Operator], after: Sequence[Operator]) -> frozenset[int]:
+    """Steps of the new order whose operators do not keep their place among the others: those outside a longest
+    sequence that both orders run in the same order, new operators included. O(n log n)."""
+    place = {(operator.name, operator.kind): step for step, operator in enumerate(before)}
+    ends: list[int] = []
+    last: list[int] = []
+    previous: dict[int, int] = {}
+    for step, operator in enumerate(after):
+        old = place.get((operator.name, operator.kind))
+        if old is None:
+            continue
+        at = bisect_left(ends, old)
+        if at:
+            previous[step] = last[at - 1]
+        if at == len(ends):
+            ends.append(old)
+            last.append(step)
+        else:
+            ends[at], last[at] = old, step
+    kept = set()
+    step = last[-1] if last else -1
+    while step >= 0:
+        kept.add(step)
+        step = previous.get(step, -1)
+    return frozenset(range(len(after))) - kept
+
+
+def _tensor_table(views: Sequence[ArenaView]) -> tuple[Table, dict[str, str]]:
+    """A row a tensor with where and when each view holds it, and the row's id by its name."""
+    names = list(dict.fromkeys(record.id for view in views for record in view.arena.records))
+    ids = {name: f"t{place}" for place, name in enumerate(names)}
+    held: list[dict[str, tuple[str, str, int]]] = [
+        {
+            record.id: (format_bytes(offset), f"{record.start}-{record.stop}", record.nbytes)
+            for record, offset in zip(view.arena.records, view.arena.offsets, strict=True)
+        }
+        for view in views
+    ]
+    known = any(view.tensors for view in views)
+    rows = []
+    for name in names:
+        facts = next((view.tensors[name] for view in views if name in view.tensors), None)
+        nbytes = next(item[name][2] for item in held if name in item)
+        described = (facts.shape, facts.kind) if facts is not None else ("", "")
+        places = [item.get(name, ("", "", 0))[:2] for item in held]
+        rows.append(
+            (name, *(described if known else ()), format_bytes(nbytes), *(part for two in places for part in two))
+        )
+    headings = [f" {view.heading}" if len(views) > 1 else "" for view in views]
+    columns = ("tensor", *(("shape", "made by") if known else ()), "bytes",
+               *(part for heading in headings for part in (f"offset{heading}", f"steps{heading}")))  # fmt: skip
+    first = 3 if known else 1
+    numeric = frozenset(range(first, len(columns)))
+    return Table(columns, tuple(rows), tuple(ids.values()), numeric, caption="Tensors"), ids
+
+
+def _operator_table(orders: Sequence[Sequence[Operator]]) -> tuple[Table, dict[tuple[str, str], str]]:
+    """A row an operator with its step and the live bytes in each order, and the row's id by name and kind."""
+    keys = list(dict.fromkeys((operator.name, operator.kind) for order in orders for operator in order))
+    ids = {key: f"o{place}" for place, key in enumerate(keys)}
+    found = [
+        {(operator.name, operator.kind): (str(step), format_bytes(operator.live_bytes)) for step, operator in
+         enumerate(order)}
+        for order in orders
+    ]  # fmt: skip
+    rows = tuple((*key, *(part for order in found for part in order.get(key, ("", "")))) for key in keys)
+    headings = ("",) if len(orders) == 1 else (" before", " after")
+    columns = ("operator", "kind", *(part for heading in headings for part in (f"step{heading}", f"live{heading}")))
+    numeric = frozenset(range(2, len(columns)))
+    return Table(columns, rows, tuple(ids.values()), numeric, caption="Operators"), ids

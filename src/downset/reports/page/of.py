@@ -1,0 +1,34 @@
+"""Which page shows what: from a plan, and its graph where there is one."""
+
+from __future__ import annotations
+
+from downset.graph.core import Graph
+from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.reports.page.fit_page import fit_page
+from downset.reports.page.parts import Facts, Page, Section, Verdict
+from downset.reports.page.pipeline_page import pipeline_page
+from downset.reports.page.plan_pages import arena_page, objects_page, order_page, stage_page
+from downset.results import Fit, StageResult
+from downset.text import printable
+
+__all__ = ["page_of"]
+
+
+def page_of(graph: Graph | None, plan: object, arena: Arena | None, text: str) -> Page:
+    """The page of a plan. An order without its graph has no picture: its page shows the text."""
+    if isinstance(plan, Fit):
+        return fit_page(plan)
+    if isinstance(plan, Together):
+        return arena_page(plan.arena) if graph is None else order_page(graph, plan.order, plan.arena)
+    if isinstance(plan, Order) and graph is not None:
+        return order_page(graph, plan, arena)
+    if isinstance(plan, Arena):
+        return arena_page(plan)
+    if isinstance(plan, SharedObjects):
+        return objects_page(plan)
+    if isinstance(plan, (StageResult, StagePlan)):
+        return stage_page(plan, title=printable(graph.name) if graph is not None else "Stages")
+    if isinstance(plan, Pipeline):
+        return pipeline_page(plan, model=printable(graph.name) if graph is not None else "")
+    head, *rest = text.split("\n")
+    return Page("Report", "", Verdict("plain", head), (Section("In words", (Facts(tuple(rest)),)),))

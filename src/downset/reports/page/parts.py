@@ -1,0 +1,95 @@
+"""Parts of a report as data: a verdict, and sections of facts, tables and pictures. `render` draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from downset.reports.charts import Chart
+
+__all__ = ["Choice", "Code", "Facts", "Figure", "Page", "Section", "Table", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`state`: good (it fits, or something was gained), bad (it does not fit), unknown, or plain. `numbers`: (name,
+    value, remark) of the figures that matter most."""
+
+    state: Literal["good", "bad", "unknown", "plain"]
+    headline: str
+    detail: str = ""
+    numbers: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`rows` of as many cells as there are `columns`; `ids`: by row, by which marks of pictures name it. `numeric`:
+    the columns that are aligned right. `marked`: rows that stand out."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    ids: tuple[str, ...] = ()
+    numeric: frozenset[int] = frozenset()
+    marked: frozenset[int] = frozenset()
+    caption: str = ""
+
+    def cells(self) -> list[tuple[str, bool, Sequence[tuple[str, bool]]]]:
+        """By row: its id, whether it stands out, and its cells with whether each is a number."""
+        return [
+            (
+                self.ids[place] if self.ids else "",
+                place in self.marked,
+                [(cell, column in self.numeric) for column, cell in enumerate(row)],
+            )
+            for place, row in enumerate(self.rows)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Sentences, as a list; `ranked`: numbered."""
+
+    lines: tuple[str, ...]
+    ranked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text to paste, with what it is."""
+
+    caption: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Charts with headings on one axis of time, the colours' legend as (style, meaning), and the tables behind them."""
+
+    name: str
+    charts: tuple[tuple[str, Chart], ...]
+    legend: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] = ()
+    note: str = ""
+
+
+Choice = Table | Facts | Code | Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and what stands under it."""
+
+    heading: str
+    parts: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`facts`: (name, value) about model, target and versions, at the head of the page."""
+
+    title: str
+    subtitle: str
+    verdict: Verdict
+    sections: tuple[Section, ...]
+    facts: tuple[tuple[str, str], ...] = ()

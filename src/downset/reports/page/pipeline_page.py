@@ -1,0 +1,136 @@
+"""A pipeline as a page: its period and the resource that sets it, what every device does when, and on which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from downset.plans import Pipeline
+from downset.reports.page.parts import Choice, Facts, Page, Section, Table, Verdict
+from downset.reports.page.timeline_figure import gantt_figure, rows_figure
+from downset.reports.pipelines import compared_lines, device_loads, period_line, sent_bytes
+from downset.reports.serving import served_lines
+from downset.reports.simulations import simulation_lines
+from downset.reports.timeline import Timeline, busiest_resource, planned_timeline
+from downset.results import Served, Simulation
+from downset.text import format_bytes, format_seconds, format_size, printable
+
+__all__ = ["pipeline_page"]
+
+
+def pipeline_page(
+    plan: Pipeline,
+    *,
+    model: str = "",
+    compared: Mapping[str, Pipeline | None] | None = None,
+    simulation: Simulation | None = None,
+    simulated: Timeline | None = None,
+    served: Served | None = None,
+) -> Page:
+    """The page of a plan, with what a simulation or a run of it found beside what is planned."""
+    timelines = [planned_timeline(plan), *([simulated] if simulated is not None else [])]
+    busiest = busiest_resource(plan)
+    sections = [
+        Section("Time", (*_busiest(plan, busiest), gantt_figure("What each device does when", timelines))),
+        Section("Rows", (rows_figure(plan),)),
+        Section("Devices", (_devices(plan, simulation, served),)),
+        Section("Planned, simulated, measured", (_figures(plan, simulation, served),)),
+        Section("Stages", (_stages(plan),)),
+    ]
+    lines = [] if plan.note == "" else [f"note: {plan.note}"]
+    lines += [" ".join(line.split()) for line in compared_lines(plan, compared or {})]
+    lines += simulation_lines(simulation, plan) if simulation is not None else []
+    lines += served_lines(served, local=False) if served is not None else []
+    if lines:
+        sections.append(Section("In words", (Facts(tuple(lines)),)))
+    title = f"{printable(model)} on {len(plan.cluster.devices)} devices" if model else "Pipeline"
+    facts = (("method", plan.evidence.method), ("hand-over", plan.topology), ("times by", plan.comm),
+             ("source", plan.source), ("sink", plan.sink), ("proven among", plan.space))  # fmt: skip
+    subtitle = f"{len(plan.stages)} stages over {len({d for stage in plan.stages for d in stage.devices})} devices"
+    return Page(title, subtitle, _verdict(plan, simulation, served), tuple(sections), facts)
+
+
+def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Verdict:
+    evidence = plan.evidence
+    gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
+    known = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, gap {gap:.1%}"
+    numbers = [("period, planned (analytic)", format_seconds(plan.period_s), known),
+               ("latency, one frame alone (analytic)", format_seconds(plan.latency_s), "")]  # fmt: skip
+    state = "good"
+    head = f"A frame every {format_seconds(plan.period_s)}, {plan.throughput_per_s:.3g} frames a second"
+    if simulation is not None:
+        numbers.append(("period, simulated", _seconds(simulation.period_s), f"{simulation.completed} frames"))
+        if simulation.stalled_at_s is not None:
+            state, head = "bad", f"Stalls at {format_seconds(simulation.stalled_at_s)}: a dead device is needed"
+    if served is not None:
+        numbers.append(("period, measured", _seconds(served.period_s), f"{served.completed} of {served.frames} frames"))
+        head = f"{served.completed} of {served.frames} frames; planned: {head[0].lower()}{head[1:]}"
+        state = "good" if served.completed == served.frames else "bad"
+    return Verdict("good" if state == "good" else "bad", head, period_line(plan), tuple(numbers))
+
+
+def _busiest(plan: Pipeline, busiest: tuple[str, float] | None) -> tuple[Choice, ...]:
+    if busiest is None:
+        return ()
+    name, seconds = busiest
+    share = seconds / plan.period_s if plan.period_s else 0.0
+    return (Facts((f"Busiest resource: {name}, {format_seconds(seconds)} of every period of "
+                   f"{format_seconds(plan.period_s)} ({share:.0%}).",)),)  # fmt: skip
+
+
+def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Table:
+    """A row a device: shares of a period by what it does; planned, simulated and measured beside each other."""
+    loads, held = device_loads(plan), {item.device: item for item in plan.memory}
+    measured = {use.name: use for use in served.devices} if served is not None else {}
+    columns = ["device", "computes", "sends", "gets", "memory", "limit"]
+    columns += ["computes, simulated"] if simulation is not None else []
+    columns += ["computes, measured", "process memory"] if served is not None else []
+    rows = []
+    for place, (device, load) in enumerate(zip(plan.cluster.devices, loads, strict=True)):
+        shares = (load.compute_s, load.send_s, load.receive_s)
+        row = [printable(device.name), *(_share(one, plan.period_s) for one in shares)]
+        row.append(format_size(held[place].total_bytes) if place in held else "-")
+        row.append("-" if device.memory_bytes is None else format_size(device.memory_bytes))
+        row += [f"{simulation.utilisation[place]:.0%}"] if simulation is not None else []
+        if served is not None:
+            use = measured.get(device.name)
+            row += [f"{use.computing:.0%}", format_size(use.rss_bytes)] if use is not None else ["-", "-"]
+        rows.append(tuple(row))
+    return Table(tuple(columns), tuple(rows), numeric=frozenset(range(1, len(columns))),
+                 caption="Shares of a period (planned: analytic) and memory")  # fmt: skip
+
+
+def _figures(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Table:
+    """Period and latency by how they are known."""
+    rows: list[tuple[str, ...]] = [
+        ("planned (analytic)", format_seconds(plan.period_s), format_seconds(plan.latency_s), "", "")
+    ]
+    for name, found in (("simulated", simulation), ("measured", served)):
+        if found is not None:
+            latency = found.latency_s
+            rows.append((name, _seconds(found.period_s), *([format_seconds(latency[0]), format_seconds(latency[2]),
+                         format_seconds(latency[3])] if latency else ["-", "-", "-"])))  # fmt: skip
+    columns = ("how it is known", "period", "latency (p50)", "p99", "longest")
+    return Table(columns, tuple(rows), numeric=frozenset({1, 2, 3, 4}))
+
+
+def _stages(plan: Pipeline) -> Table:
+    rows = tuple(
+        (str(place), str(len(stage.ops)), _names(plan, stage.devices), str(len(stage.blocks)),
+         f"{stage.macs / 1e6:,.4g}", f"{stage.redundant_macs / max(stage.macs, 1):.1%}",
+         format_bytes(sent_bytes(plan, place)))
+        for place, stage in enumerate(plan.stages)
+    )  # fmt: skip
+    columns = ("stage", "operators", "devices", "blocks", "MMACs", "redundant", "bytes sent a frame")
+    return Table(columns, rows, numeric=frozenset({0, 1, 3, 4, 5, 6}))
+
+
+def _names(plan: Pipeline, devices: Sequence[int]) -> str:
+    return ", ".join(printable(plan.cluster.devices[device].name) for device in devices)
+
+
+def _share(seconds: float, period_s: float) -> str:
+    return f"{seconds / period_s:.0%}" if period_s else "-"
+
+
+def _seconds(value: float | None) -> str:
+    return "too few frames" if value is None else format_seconds(value)

@@ -1,0 +1,152 @@
+"""Pages of orders, arenas, shared objects and stages."""
+
+from __future__ import annotations
+
+from downset.graph.core import Graph
+from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
+from downset.reports.arena_view import ArenaView, arena_view, order_operators, record_view
+from downset.reports.charts import Axis, Chart, Mark
+from downset.reports.page.memory_figure import memory_figure, order_figure
+from downset.reports.page.parts import Facts, Figure, Page, Section, Table, Verdict
+from downset.reports.page.timeline_figure import gantt_figure
+from downset.reports.stages import choice_lines, stage_plan_lines
+from downset.reports.timeline import stage_timeline
+from downset.results import StageResult
+from downset.text import format_bytes, format_seconds, format_size, printable
+
+__all__ = ["arena_page", "objects_page", "order_page", "stage_page"]
+
+
+def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
+    """An order beside that of the file, and its arena where there is one."""
+    steps = tuple(range(len(graph.ops)))
+    file_operators = order_operators(graph, steps, order.memory)
+    planned = order_operators(graph, order.steps, order.memory)
+    before = max((operator.live_bytes for operator in file_operators), default=0)
+    after = order.peak_bytes
+    if arena is not None:
+        figure = memory_figure([arena_view("of this order", graph, order.steps, arena, memory=order.memory)])
+    else:
+        # An arena of no records: there are no offsets, only operators and live bytes.
+        none = Arena((), (), Evidence("none", 0, 0, False))
+        views = [ArenaView("before", none, file_operators), ArenaView("after", none, planned)]
+        figure = order_figure(views if steps != order.steps else [ArenaView("", none, planned)])
+    head = (
+        f"Peak {format_bytes(before)} → {format_bytes(after)} B" if after != before else f"Peak {format_bytes(after)} B"
+    )
+    known = _known(order.evidence)
+    if order.evidence.proven and before == after:
+        head = f"Already optimal (proven): the file's order peaks at {format_bytes(after)} B"
+    numbers = [("peak of live bytes", f"{format_bytes(after)} B", known)]
+    if arena is not None:
+        numbers.append(("arena", f"{format_bytes(arena.arena_bytes)} B", _known(arena.evidence)))
+    sections = (Section("Order" if arena is None else "Memory", (figure,)),)
+    facts = (
+        ("method", order.evidence.method),
+        ("memory model", order.memory),
+        ("states", f"{order.evidence.states:,}"),
+    )
+    verdict = Verdict("good" if order.evidence.proven else "plain", head, known, tuple(numbers))
+    return Page(printable(graph.name) or "Order", f"An order of {len(graph.ops):,} operators", verdict, sections, facts)
+
+
+def arena_page(arena: Arena, *, capacity_bytes: int | None = None, title: str = "Arena") -> Page:
+    """Offsets of bare records, with the capacity where one is given."""
+    view = record_view("of the records", arena)
+    head = f"{format_bytes(arena.arena_bytes)} B for {len(arena.records):,} records"
+    if capacity_bytes is not None:
+        free = format_bytes(capacity_bytes - arena.arena_bytes)
+        head = f"Fits {format_size(capacity_bytes)}: {format_bytes(arena.arena_bytes)} B needed, {free} B free"
+    verdict = Verdict("good" if arena.evidence.proven or capacity_bytes is not None else "plain", head,
+                      _known(arena.evidence))  # fmt: skip
+    facts = (("method", arena.evidence.method), ("records", f"{len(arena.records):,}"))
+    note = "The colours only tell neighbours apart: nothing is known of what makes these records."
+    section = Section("Memory", (memory_figure([view], limit_bytes=capacity_bytes, note=note),))
+    return Page(printable(title), f"Offsets for {len(arena.records):,} records", verdict, (section,), facts)
+
+
+def objects_page(shared: SharedObjects, *, title: str = "Shared objects") -> Page:
+    """Which record lives in which shared object when: a lane an object."""
+    marks, rows = [], []
+    for place, (record, held) in enumerate(zip(shared.records, shared.object_of, strict=True)):
+        for start, stop in record.active():
+            marks.append(Mark(start, held + 0.1, stop - start, 0.8, f"c{place % 9}", f"s{place}"))
+        rows.append((record.id, format_bytes(record.nbytes), str(held), f"{record.start}-{record.stop}"))
+    first = min([0, *(record.start for record in shared.records)])
+    last = max([1, *(record.stop for record in shared.records)])
+    names = tuple(f"{place}: {format_size(nbytes)}" for place, nbytes in enumerate(shared.object_bytes))
+    chart = Chart("Shared objects", Axis(first, last, "step", "steps"), Axis(0, max(1, len(names)), "", "lanes", names),
+                  tuple(marks), height_px=max(40, 20 * len(names)))  # fmt: skip
+    table = Table(("record", "bytes", "object", "steps"), tuple(rows), tuple(f"s{i}" for i in range(len(rows))),
+                  frozenset({1, 2, 3}), caption="Records")  # fmt: skip
+    figure = Figure("Shared objects: each rectangle is a record in its object.", (("", chart),), (), (table,))
+    head = f"{format_bytes(shared.total_bytes)} B in {len(names)} objects"
+    verdict = Verdict("good" if shared.evidence.proven else "plain", head, _known(shared.evidence))
+    facts = (("method", shared.evidence.method), ("records", f"{len(shared.records):,}"))
+    return Page(printable(title), f"Objects for {len(shared.records):,} records", verdict,
+                (Section("Objects", (figure,)),), facts)  # fmt: skip
+
+
+def stage_page(found: StageResult | StagePlan, *, title: str = "Stages") -> Page:
+    """Stages as lanes over time; of a search also its candidates, as they were measured."""
+    plan = found.plan if isinstance(found, StageResult) else found
+    unit_s = found.unit_s if isinstance(found, StageResult) else ()
+    lanes = gantt_figure("Stages: groups side by side, a stage after the one before it", [stage_timeline(plan, unit_s)],
+                         unit="stage", known=bool(unit_s))  # fmt: skip
+    sections = [Section("Stages", (lanes, Facts(tuple(stage_plan_lines(plan)[1:2]))))]
+    numbers = [("latency", format_seconds(plan.evidence.value), "measured, median" if plan.device else "from prices")]
+    head = f"{len(plan.units)} units in {len(plan.stages)} stages: {format_seconds(plan.evidence.value)}"
+    detail = ""
+    if isinstance(found, StageResult):
+        first = found.candidates[0].percentile(0.5)
+        head = f"{plan.evidence.method} chosen: {found.speedup:.2f}x against one after another"
+        numbers = [("latency, measured", f"{format_seconds(first)} → {format_seconds(plan.evidence.value)}", "medians"),
+                   ("bound", "not known" if found.bound_s is None else format_seconds(found.bound_s), "")]  # fmt: skip
+        detail = found.why
+        sections.append(Section("Candidates", (_candidates(found),)))
+        sections.append(Section("In words", (Facts((*choice_lines(found), *(f"note: {n}" for n in found.notes))),)))
+    state = "good" if isinstance(found, StageResult) else "plain"
+    facts = (
+        ("device", plan.device_name),
+        ("type", plan.dtype),
+        ("batch", str(plan.batch)),
+        ("versions", plan.versions),
+    )
+    shown = tuple(item for item in facts if item[1])
+    return Page(printable(title), f"{len(plan.units)} units on {plan.device_name or 'no device'}",
+                Verdict("good" if state == "good" else "plain", head, detail, tuple(numbers)), tuple(sections),
+                shown)  # fmt: skip
+
+
+def _candidates(found: StageResult) -> Figure:
+    """A chart from the 10th to the 90th percentile of each candidate, its median marked."""
+    marks, rows, chosen = [], [], set()
+    for place, candidate in enumerate(found.candidates):
+        low, middle, high = (candidate.percentile(share) for share in (0.1, 0.5, 0.9))
+        best = candidate.name == found.plan.evidence.method
+        chosen |= {place} if best else set()
+        marks.append(Mark(low, place + 0.25, max(high - low, 1e-9), 0.5, "c1" if best else "c0", f"k{place}"))
+        marks.append(Mark(middle - 0.0015 * high, place + 0.1, 0.003 * high, 0.8, "moved", f"k{place}"))
+        rows.append(
+            (
+                candidate.name,
+                format_seconds(low),
+                format_seconds(middle),
+                format_seconds(high),
+                str(len(candidate.stages)),
+                format_bytes(candidate.live_bytes),
+            )
+        )
+    last = max((candidate.percentile(0.9) for candidate in found.candidates), default=1.0)
+    names = tuple(candidate.name for candidate in found.candidates)
+    chart = Chart("Candidates", Axis(0.0, 1.1 * last, "one run", "s"), Axis(0, max(1, len(names)), "", "lanes", names),
+                  tuple(marks), height_px=max(40, 24 * len(names)))  # fmt: skip
+    columns = ("candidate", "p10", "p50", "p90", "stages", "live bytes (analytic)")
+    table = Table(columns, tuple(rows), tuple(f"k{i}" for i in range(len(rows))), frozenset(range(1, 6)),
+                  frozenset(chosen), "Candidates")  # fmt: skip
+    return Figure("Candidates, measured in interleaved rounds: bars from p10 to p90, the median marked.",
+                  (("", chart),), (("c1", "chosen"), ("c0", "other candidates")), (table,))  # fmt: skip
+
+
+def _known(evidence: Evidence) -> str:
+    return "proven least" if evidence.proven else f"bound {format_bytes(evidence.bound)} B"

@@ -1,0 +1,77 @@
+"""A page as HTML text: one file that opens from disk and asks for nothing else."""
+
+from __future__ import annotations
+
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from downset.extras import optional_library
+from downset.reports.charts import STYLE, chart_svg
+from downset.reports.page.parts import Code, Facts, Figure, Page, Section, Table
+from downset.text import printable
+
+__all__ = ["check_renderable", "embedded", "render"]
+
+_KINDS = {Table: "table", Facts: "facts", Code: "code", Figure: "figure"}
+
+
+def render(page: Page) -> str:
+    """The page with its style, script and pictures inside. Every name is text: markup in it is escaped.
+
+    Raises UnsupportedError where Jinja2 is not installed (extra `report`)."""
+    markup: str = _template().render(page=page, number=_numbers())
+    return markup
+
+
+def check_renderable() -> None:
+    """Raise UnsupportedError where Jinja2 is not installed: before anything is planned for a page."""
+    _template()
+
+
+def embedded(markup: str, *, height_px: int = 780) -> str:
+    """The page inside another one, as a notebook shows it: its styles and scripts stay its own."""
+    return (
+        f'<iframe srcdoc="{escape(markup)}" sandbox="allow-scripts" title="downset report" '
+        f'style="width:100%;height:{height_px}px;border:0"></iframe>'
+    )
+
+
+@cache
+def _template() -> Any:
+    jinja2 = optional_library("jinja2", what="a report as a page", extra="report")
+    markup = jinja2.utils.markupsafe.Markup
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, finalize=_shown,
+    )  # fmt: skip
+    environment.filters["svg"] = lambda chart: markup(chart_svg(chart))  # its names are escaped there
+    environment.filters["kind"] = lambda part: _KINDS[type(part)]
+    environment.filters["anchor"] = _anchor
+    for name, text in (("style", STYLE + _asset("page.css")), ("script", _asset("page.js"))):
+        environment.globals[name] = markup(text)  # our own files
+    return environment.get_template("page.html.j2")
+
+
+def _asset(name: str) -> str:
+    return files("downset.reports.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _shown(value: Any) -> Any:
+    """Text from a file on one line, without control characters; markup of our own as it is."""
+    return value if hasattr(value, "__html__") or not isinstance(value, str) else _lines(value)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def _anchor(section: Section) -> str:
+    return "".join(character if character.isalnum() else "-" for character in section.heading.lower())
+
+
+def _numbers() -> Any:
+    """1, 2, 3, …, one at every call: the figures of a page are numbered."""
+    count = iter(range(1, 1_000_000))
+    return lambda: next(count)

@@ -1,0 +1,226 @@
+"""Timelines of devices and lanes: pipelines and stages as slices of time, which pages and traces draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from downset.plans import Pipeline, PipelineSchedule, Resource, StagePlan, Task
+from downset.reports.pipelines import task_seconds
+from downset.text import format_bytes, printable
+
+__all__ = [
+    "Slice",
+    "Timeline",
+    "busiest_resource",
+    "planned_timeline",
+    "resource_name",
+    "simulated_timeline",
+    "stage_timeline",
+    "task_name",
+]
+
+PERIODS_SHOWN = 3
+_DOING = ("computing", "sending", "receiving")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Something a lane does from `start_s` to `stop_s`. `frame`: of a pipeline, or the number of a stage. `task`: its
+    place in the plan, or the unit's number."""
+
+    lane: int
+    start_s: float
+    stop_s: float
+    name: str
+    frame: int
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Slices of `lanes` from 0 to `end_s`. `note`: how the times are known."""
+
+    heading: str
+    lanes: tuple[str, ...]
+    slices: tuple[Slice, ...]
+    end_s: float
+    note: str = ""
+
+
+def planned_timeline(plan: Pipeline) -> Timeline:
+    """The plan's cyclic order of work in its steady state, over a few periods; a frame alone where it has none."""
+    lanes = _lanes(plan)
+    seconds = [task_seconds(plan, task) for task in plan.tasks]
+    if plan.schedule is None or plan.period_s <= 0:
+        starts = _alone(plan, seconds)
+        end = max((start + took for start, took in zip(starts, seconds, strict=True)), default=0.0)
+        found = [
+            piece
+            for index, start in enumerate(starts)
+            for piece in _pieces(plan, lanes, index, 0, start, start + seconds[index])
+        ]
+        return _timeline("planned", plan, lanes, found, end, "one frame alone, by the paper's equations (analytic)")
+    starts = _steady_starts(plan, plan.schedule, seconds)
+    end = PERIODS_SHOWN * plan.period_s
+    shift = max(starts, default=0.0)  # so that the first frame shown has others ahead of it
+    found = []
+    for index, start in enumerate(starts):
+        behind = math.floor((start - shift) / plan.period_s)
+        for frame in range(-behind - 1, PERIODS_SHOWN + 1 - behind):
+            begin = start - shift + frame * plan.period_s
+            found += _pieces(plan, lanes, index, frame, max(begin, 0.0), min(begin + seconds[index], end))
+    first = min((piece.frame for piece in found), default=0)
+    found = [replace(piece, frame=piece.frame - first) for piece in found]
+    return _timeline("planned", plan, lanes, found, end, f"{PERIODS_SHOWN} periods of its steady state (analytic)")
+
+
+def simulated_timeline(plan: Pipeline, ran: Iterable[tuple[int, int, float, float]]) -> Timeline:
+    """The timeline of what a simulation observed, as (frame, task, begin, end), over a few periods in its middle."""
+    observed = sorted(ran, key=lambda item: item[2])
+    last = max((end for _, _, _, end in observed), default=0.0)
+    period = plan.period_s or last or 1.0
+    begin = max(0.0, min(0.5 * last, last - PERIODS_SHOWN * period))
+    end = begin + PERIODS_SHOWN * period
+    lanes = _lanes(plan)
+    found = []
+    for frame, index, start, stop in observed:
+        if stop > begin and start < end:
+            found += _pieces(plan, lanes, index, frame, max(start, begin) - begin, min(stop, end) - begin)
+    note = f"{PERIODS_SHOWN} periods from {begin:.4g} s on (simulated)"
+    return _timeline("simulated", plan, lanes, found, end - begin, note)
+
+
+def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = ()) -> Timeline:
+    """Lanes of the stages: the groups of a stage side by side, a stage after the one before it. Units are as long as
+    they took alone where that was measured, else all of one length."""
+    known = len(unit_s) == len(plan.units)
+    took = list(unit_s) if known else [1.0] * len(plan.units)
+    lanes = max((1 if stage.merged else len(stage.groups) for stage in plan.stages), default=1)
+    found, now = [], 0.0
+    for number, stage in enumerate(plan.stages):
+        if stage.merged:
+            length = max((took[unit] for unit in stage.units), default=0.0)
+            name = f"stage {number}: units {' '.join(map(str, stage.units))} merged"
+            found.append(Slice(0, now, now + length, name, number, stage.units[0]))
+            now += length
+            continue
+        longest = now
+        for lane, group in enumerate(stage.groups):
+            at = now
+            for unit in group:
+                found.append(Slice(lane, at, at + took[unit], f"stage {number}: unit {unit}", number, unit))
+                at += took[unit]
+            longest = max(longest, at)
+        now = longest
+    note = (
+        "Lengths: each unit timed alone (measured); units side by side may take longer."
+        if known
+        else "Lengths are not known: every unit is drawn as long as every other."
+    )
+    return Timeline("stages", tuple(f"lane {lane}" for lane in range(lanes)), tuple(found), now, note)
+
+
+def busiest_resource(plan: Pipeline) -> tuple[str, float] | None:
+    """The resource with the most work for a frame, and its seconds; None without a schedule."""
+    if plan.schedule is None or not plan.schedule.orders:
+        return None
+    loads = [
+        (sum(task_seconds(plan, plan.tasks[turn.task]) for turn in order.turns), order.resource)
+        for order in plan.schedule.orders
+    ]
+    seconds, resource = max(loads, key=lambda item: item[0])
+    return resource_name(plan, resource), seconds
+
+
+def resource_name(plan: Pipeline, resource: Resource) -> str:
+    """A resource in words: "processor of rpi_3", "the medium"."""
+    if resource.device < 0:
+        return "the medium"
+    device = printable(plan.cluster.devices[resource.device].name)
+    return device if resource.kind == "device" else f"{resource.kind} of {device}"
+
+
+def task_name(plan: Pipeline, task: Task) -> str:
+    """A task in words."""
+    where = f"stage {task.stage}, block {task.block}"
+    names = plan.cluster.devices
+    if task.transfer is not None:
+        ends = f"{printable(names[task.transfer.source].name)} to {printable(names[task.transfer.target].name)}"
+        return f"{where}: {ends}, {format_bytes(task.transfer.nbytes)} B"
+    strip = plan.stages[task.stage].blocks[task.block].strips[task.strip]
+    return f"{where}: rows {strip.start}-{strip.stop}, {strip.macs / 1e6:,.3g} MMACs"
+
+
+Lanes = dict[tuple[int, str], int]
+
+
+def _lanes(plan: Pipeline) -> Lanes:
+    """The lanes that are used: by device what it does, computing first."""
+    used: set[tuple[int, str]] = set()
+    for task in plan.tasks:
+        if task.transfer is None:
+            used.add((task.device, "computing"))
+        else:
+            used |= {(task.transfer.source, "sending"), (task.transfer.target, "receiving")}
+    ordered = sorted(used, key=lambda item: (item[0], _DOING.index(item[1])))
+    return {key: lane for lane, key in enumerate(ordered)}
+
+
+def _pieces(plan: Pipeline, lanes: Lanes, index: int, frame: int, start: float, stop: float) -> list[Slice]:
+    if stop <= start:
+        return []
+    task = plan.tasks[index]
+    name = task_name(plan, task)
+    if task.transfer is None:
+        return [Slice(lanes[task.device, "computing"], start, stop, name, frame, index)]
+    ends = ((task.transfer.source, "sending"), (task.transfer.target, "receiving"))
+    return [Slice(lanes[end], start, stop, name, frame, index) for end in ends]
+
+
+def _timeline(heading: str, plan: Pipeline, lanes: Lanes, found: list[Slice], end: float, note: str) -> Timeline:
+    words = {"computing": "", "sending": " sends", "receiving": " gets"}
+    names = tuple(f"{printable(plan.cluster.devices[device].name)}{words[doing]}" for device, doing in lanes)
+    return Timeline(heading, names, tuple(sorted(found, key=lambda one: (one.lane, one.start_s))), end, note)
+
+
+def _alone(plan: Pipeline, seconds: Sequence[float]) -> list[float]:
+    """When each task of a single frame starts, its device and transfers one at a time in the order of the tasks."""
+    starts, free = [0.0] * len(seconds), dict[int, float]()
+    for index, task in enumerate(plan.tasks):
+        ends = (task.device,) if task.transfer is None else (task.transfer.source, task.transfer.target)
+        ready = [starts[other] + seconds[other] for other in task.after] + [free.get(end, 0.0) for end in ends]
+        starts[index] = max(ready, default=0.0)
+        free |= dict.fromkeys(ends, starts[index] + seconds[index])
+    return starts
+
+
+def _steady_starts(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) -> list[float]:
+    """The least starts of frame 0 that keep every order, buffer and window at the plan's period: longest paths by
+    relaxation, which end as no circle of them is positive. O(tasks · arcs) at worst."""
+    arcs: list[tuple[int, int, float]] = []
+    period = plan.period_s * (1 + 1e-9)
+    for number, task in enumerate(plan.tasks):
+        arcs += [(other, number, seconds[other]) for other in task.after]
+    for order in schedule.orders:
+        for one, two in pairwise(order.turns):
+            arcs.append((one.task, two.task, seconds[one.task] - (one.behind - two.behind) * period))
+        if order.turns:
+            last, first = order.turns[-1], order.turns[0]
+            arcs.append((last.task, first.task, seconds[last.task] - (1 + last.behind - first.behind) * period))
+    for buffer in schedule.buffers:
+        arcs += [(one, two, seconds[one] - buffer.slots * period) for one in buffer.readers for two in buffer.writers]
+    entries = [number for number, task in enumerate(plan.tasks) if not task.after]
+    for number, took in enumerate(seconds):  # a frame is let in when the one so many before it has left
+        arcs += [(number, entry, took - schedule.window * period) for entry in entries]
+    starts = [0.0] * len(seconds)
+    for _ in range(len(seconds) + 1):
+        changed = False
+        for tail, head, length in arcs:
+            if starts[tail] + length > starts[head] + 1e-12:
+                starts[head], changed = starts[tail] + length, True
+        if not changed:
+            break
+    return starts

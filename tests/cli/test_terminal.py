@@ -1,0 +1,177 @@
+"""What the terminal says: verdicts with their bytes, suggestions, examples that parse, figures that are never cut."""
+
+import importlib
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from downset.cli import _COMMANDS
+from downset.commands.examples import EXAMPLES
+from downset.commands.options import print_table
+from downset.text import format_size, shortened
+from tests.models import branchy_model, installed_model
+
+RECORDS = "id,lower,upper,size\na,0,2,100\nb,1,3,50\nc,2,4,100\n"
+
+
+@contextmanager
+def standard_input(monkeypatch, text):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    yield
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(("fti", "x.onnx"), "fit"), (("simulat",), "simulate"), (("fit", "x.onnx", "--rm", "1"), "--ram")],
+)
+def test_what_is_misspelt_is_answered_with_what_is_close(fails, typed, meant):
+    fails(2, *typed, says=meant)
+
+
+def test_a_command_that_is_close_to_none_gets_the_list(fails):
+    fails(2, "xyzzy", says="there are fit, inspect")
+
+
+def leaf(command):
+    return getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command.replace("-", "_"))
+
+
+def test_every_command_has_examples():
+    assert set(EXAMPLES) == set(_COMMANDS)
+
+
+@pytest.mark.parametrize("example", [example for examples in EXAMPLES.values() for example in examples])
+def test_examples_parse(example):
+    """With the command's own parser: every option is there, and every value is of its kind."""
+    program, command, *arguments = shlex.split(example.split(" < ")[0])
+    assert program == "downset"
+    made = leaf(command)
+    if hasattr(made, "commands"):
+        made, arguments = made.commands[arguments[0]], arguments[1:]
+    with made.make_context(command, arguments):
+        pass
+
+
+@pytest.mark.parametrize("command", list(_COMMANDS))
+def test_every_help_has_its_examples_and_the_units(run, command):
+    status, out, _ = run(command, "--help")
+    said = " ".join(out.replace("│", " ").split())
+    assert status == 0 and "KB = 1024" in said
+    assert all(example in said for example in EXAMPLES[command])
+
+
+def test_records_come_from_stdin(run, monkeypatch, tmp_path):
+    (tmp_path / "records.csv").write_text(RECORDS)
+    expected = run("arena", tmp_path / "records.csv", "-o", "-")
+    with standard_input(monkeypatch, RECORDS):
+        found = run("arena", "-", "-o", "-")
+    assert found[:2] == expected[:2] and "a,0,2,100" in found[1]
+
+
+@pytest.mark.parametrize("command", ["fit", "inspect", "order"])
+@pytest.mark.parametrize("suffix", [".pt", ".pth"])
+def test_a_pickled_model_is_told_how_to_be_exported(fails, tmp_path, command, suffix):
+    (tmp_path / f"m{suffix}").write_bytes(b"PK\x03\x04 and more")
+    fails(2 if command == "fit" else 5, command, tmp_path / f"m{suffix}", says="torch.export.save(")
+
+
+def test_inputs_of_another_precision_are_refused(fails, run, tmp_path):
+    import numpy as np
+
+    branchy_model(tmp_path / "m.onnx")
+    options = ("--threads", "1", "--budget-timings", "1", "--no-profiles", "-q")
+    assert run("stage", tmp_path / "m.onnx", *options, "-o", tmp_path / "plan.json")[0] == 0
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8)))
+    arguments = ("run", tmp_path / "m.onnx", "--plan", tmp_path / "plan.json", "--input", tmp_path / "x.npy")
+    fails(2, *arguments, says="it would be cast")
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8), np.float32))
+    assert run(*arguments, "--runs", "1")[0] == 0
+
+
+@pytest.fixture(scope="module")
+def wake_word():
+    return installed_model("pymicro-wakeword", "okay_nabu.tflite")
+
+
+def test_a_limit_that_is_kept_says_how_many_bytes_are_free(run, wake_word):
+    status, out, _ = run("fit", wake_word, "--ram", "64KB", "--time-limit", "2s", "-q")
+    needed, free = (int(number.replace(",", "")) for number in re.findall(r"([\d,]+) B (?:needed|free)", out)[:2] or
+                    re.findall(r": ([\d,]+) B needed .*?([\d,]+) B free", out)[0])  # fmt: skip
+    assert status == 0 and needed + free == 65_536
+    assert f"kTensorArenaSize = {needed}" in out  # tail included
+
+
+def test_the_json_of_what_does_not_fit_has_all_that_was_found_and_pictures_are_written(run, wake_word, tmp_path):
+    pictures = ("--report", tmp_path / "r.html", "--map", tmp_path / "m.svg", "--trace", tmp_path / "t.json")
+    status, out, _ = run("fit", wake_word, "--ram", "1KB", "--time-limit", "2s", "-o", tmp_path / "o.tflite", *pictures,
+                         "--json", "-q")  # fmt: skip
+    found = json.loads(out)
+    assert status == 3 and found["ok"] is False and not (tmp_path / "o.tflite").exists()
+    assert found["ram"]["state"] == "does not fit" and found["ram"]["limit_bytes"] == 1024
+    assert found["ram"]["free_bytes"] == 1024 - found["ram"]["needed_bytes"] < 0
+    parts = found["parts"]
+    assert parts["head_bytes"] + parts["tail_bytes"] == found["measured"]["after"]
+    assert max(row["offset"] + row["bytes"] for row in found["offsets"]) + parts["scratch_bytes"] == parts["head_bytes"]
+    assert sum(row["bytes"] for row in found["peak"]["tensors"]) >= found["peak"]["bytes"]
+    assert (
+        len(found["order"]) > found["peak"]["step"]
+        and found["order"][found["peak"]["step"]] == found["peak"]["operator"]
+    )
+    assert {"downset", "python", "tflite-micro"} <= set(found["versions"])
+    page = (tmp_path / "r.html").read_text()
+    assert "Does not fit 1 KB" in page and "limit 1,024 B" in page
+    assert "<svg" in (tmp_path / "m.svg").read_text() and json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
+def test_pictures_have_names_of_their_own(fails, wake_word, tmp_path):
+    fails(2, "fit", wake_word, "--map", tmp_path / "x", "--report", tmp_path / "x", says="both name")
+    fails(2, "fit", wake_word, "--report", wake_word, says="model")
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+def test_no_digit_is_cut_however_narrow_the_terminal(width):
+    out = Console(width=width, file=io.StringIO())
+    table = Table(title="figures")
+    for column in ("bytes", "before", "after", "lower bound"):
+        table.add_column(column, no_wrap=True)
+    table.add_row("peak", "1,234,567,890", "987,654,321", "987,654,320")
+    print_table(out, table)
+    said = out.file.getvalue()
+    assert all(figure in said for figure in ("1,234,567,890", "987,654,321", "987,654,320")) and "…" not in said
+
+
+def test_long_names_keep_both_ends():
+    assert shortened("model/block_1/conv", 9) == "mode…conv"
+    assert [shortened("abcdef", most) for most in (0, 1, 2, 6)] == ["", "a", "ab", "abcdef"]
+    assert all(len(shortened("x" * 50, most)) <= most for most in range(60) if most < 50)
+
+
+def test_sizes_have_the_unit_that_they_reach():
+    assert [format_size(n) for n in (0, 1023, 1024, 1536, 200 * 1024, 3 << 20, 5 << 30)] == [
+        "0 B", "1023 B", "1 KB", "1.5 KB", "200 KB", "3 MB", "5 GB",
+    ]  # fmt: skip
+
+
+def test_doctor_names_what_is_installed_and_what_extras_add(run):
+    import onnxruntime
+
+    status, out, _ = run("doctor")
+    assert status == 0 and f"onnxruntime {onnxruntime.__version__}" in out
+    assert "compiled searches: there" in out and "executorch" in out
+
+
+def test_the_shell_completes_commands():
+    done = subprocess.run(
+        [sys.executable, "-m", "downset"], capture_output=True, text=True, check=False,
+        env={**os.environ, "_DOWNSET_COMPLETE": "bash_complete", "COMP_WORDS": "downset sim", "COMP_CWORD": "1"},
+    )  # fmt: skip
+    assert "plain,simulate" in done.stdout, done.stderr

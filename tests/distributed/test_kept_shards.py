@@ -1,0 +1,103 @@
+"""Shards on a device's disk: within the limit, the longest unused ones go, and what is needed stays."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from downset.distributed.serving.kept_shards import KeptShards
+from downset.errors import UnsupportedError
+
+
+def shard(number, nbytes=10):
+    data = f"{number:0{nbytes}d}".encode()
+    return hashlib.sha256(data).hexdigest(), data
+
+
+def aged(folder, names):
+    """The files of these as if used one after another, a second between two."""
+    for age, name in enumerate(names):
+        os.utime(folder / f"{name}.onnx", (1e9 + age, 1e9 + age))
+
+
+def test_the_longest_unused_goes_first(tmp_path):
+    kept = KeptShards(tmp_path, 30)
+    names = [shard(number)[0] for number in range(4)]
+    for number in range(3):
+        assert kept.keep(*shard(number)) == []
+    kept.use([])
+    aged(tmp_path, [names[1], names[2], names[0]])
+    assert kept.keep(*shard(3)) == [names[1]]
+    assert kept.names() == sorted([names[0], names[2], names[3]])
+
+
+def test_what_a_program_needs_stays_whatever_the_limit(tmp_path):
+    kept = KeptShards(tmp_path, 25)
+    names = [shard(number)[0] for number in range(4)]
+    for number in range(4):  # brought for the next program
+        assert kept.keep(*shard(number)) == []
+    kept.use(names[:3])
+    assert kept.keep(*shard(4)) == [names[3]]
+    assert set(names[:3]) <= set(kept.names())
+
+
+def test_what_is_kept_ahead_takes_no_room_from_what_is_needed_nor_from_each_other(tmp_path):
+    kept = KeptShards(tmp_path, 25)
+    first, second, third = (shard(number)[0] for number in range(3))
+    kept.keep(*shard(0))
+    kept.use([first])
+    assert kept.keep(*shard(1), ahead=True) == []
+    with pytest.raises(UnsupportedError, match="no room for another shard within 25"):
+        kept.keep(*shard(2), ahead=True)
+    assert kept.names() == sorted([first, second])
+    assert kept.keep(*shard(2)) == [second]  # the next program needs it
+    assert kept.names() == sorted([first, third])
+
+
+def test_what_an_earlier_process_left_is_cut_to_the_limit(tmp_path):
+    names = [shard(number)[0] for number in range(4)]
+    before = KeptShards(tmp_path)
+    for number in range(4):
+        before.keep(*shard(number))
+    aged(tmp_path, names)
+    assert KeptShards(tmp_path, 20).names() == sorted(names[2:])
+    assert KeptShards(tmp_path, 20).names() == sorted(names[2:])
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=25), st.integers(0, 60), st.data())
+def test_the_folder_holds_the_needed_and_no_more_than_the_limit(tmp_path_factory, steps, limit, data):
+    folder = tmp_path_factory.mktemp("kept")
+    kept, needed, all_names = KeptShards(folder, limit), set(), [shard(number)[0] for number in range(8)]
+    for number, ahead in steps:
+        if data.draw(st.booleans()):
+            needed = set(data.draw(st.sets(st.sampled_from(kept.names())))) if kept.names() else set()
+            kept.use(needed)
+        before = set(kept.names())
+        try:
+            removed = kept.keep(*shard(number), ahead=ahead)
+        except UnsupportedError:
+            assert ahead
+            continue
+        if not ahead:
+            needed.add(all_names[number])
+        now = set(kept.names())
+        assert now == (before - set(removed)) | {all_names[number]}
+        assert not needed & set(removed)
+        assert 10 * len(now) <= max(limit, 10 * len(needed), 10 * len(before))
+
+
+@given(st.lists(st.integers(0, 80), min_size=2, max_size=5))
+def test_a_larger_limit_keeps_no_fewer(tmp_path_factory, limits):
+    counts = []
+    for limit in sorted(limits):
+        kept = KeptShards(tmp_path_factory.mktemp("kept"), limit)
+        for number in range(6):
+            kept.keep(*shard(number))
+            kept.use([])
+        counts.append(len(kept.names()))
+    assert all(one <= other for one, other in pairwise(counts))

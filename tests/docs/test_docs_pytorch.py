@@ -1,0 +1,35 @@
+"""docs/pytorch.md: its table is the recorded rows, and its examples compile."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.inductor.measure import WAYS
+from experiments.rows import load_rows
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pytorch.md").read_text()
+
+
+def test_training_steps():
+    rows = {(row["network"], row["way"]): row for row in load_rows("inductor")}
+    lines = [line for line in PAGE.splitlines() if line.startswith("| `")]
+    assert {line.split("`")[1] for line in lines} == {network for network, _ in rows}
+    for line in lines:
+        network = line.split("`")[1]
+        cells = [cell.strip() for cell in line.split("|")[2:-1]]
+        of = [rows[network, way] for way in WAYS]
+        assert cells[:4] == [f"{row['peak_bytes']:,}" for row in of]
+        assert cells[4] == ("yes" if of[3]["proven"] else "no")
+        assert cells[5] == " / ".join(f"{1000 * row['step_s']:.1f}" for row in of)
+        assert cells[6] == f"{of[2]['first_step_cpu_s']:.0f} / {of[3]['first_step_cpu_s']:.0f}"
+
+
+def test_the_examples():
+    torch = pytest.importorskip("torch")
+    names = {}
+    with torch._inductor.config.patch(force_disable_caches=True):
+        for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+            exec(example, names)
+    assert torch.isfinite(names["loss"])
+    assert names["step"].fallback == ""

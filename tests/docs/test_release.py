@@ -1,0 +1,65 @@
+"""What a release is made of: workflows and forms that their schemas accept, one version, lowest versions that exist."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import downset
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "folder"), [("vendor.github-workflows", "workflows"), ("vendor.github-issue-forms", "ISSUE_TEMPLATE")]
+)
+def test_what_github_reads_keeps_its_schema(schema, folder):
+    files = sorted((ROOT / ".github" / folder).glob("*.yml"))
+    assert len(files) == 2
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, files)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_workflow_that_is_wrong_is_found(tmp_path):
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text("on: push\njobs: {a: {steps: 3}}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", wrong],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+
+
+def test_workflows_call_what_there_is():
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for target in re.findall(r"run: make (\w+)", path.read_text()):
+            assert f"\n{target}:" in (ROOT / "Makefile").read_text()
+        assert "twine" not in path.read_text() and "gh-action-pypi-publish" not in path.read_text()
+
+
+def test_the_citation_is_of_this_version():
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert found["version"] == downset.__version__ and found["license"] == PROJECT["license"]
+    assert {"cff-version", "title", "message", "authors"} <= set(found)
+
+
+def test_changes_have_the_form_of_keep_a_changelog():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (unreleased|\d{4}-\d{2}-\d{2})$", text, re.MULTILINE)
+    assert versions and versions[0][0] == downset.__version__
+    headings = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    assert headings and headings <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_package_brings_its_page_and_clusters():
+    """What is not Python in the package lies in it, as a wheel packs the folder."""
+    package = ROOT / "src" / "downset"
+    assert {"page.css", "page.js", "page.html.j2"} <= {path.name for path in (package / "reports" / "page").iterdir()}

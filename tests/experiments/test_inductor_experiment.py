@@ -1,0 +1,68 @@
+"""What the measurement of training steps claims: how a peak is read, and what the committed rows and the page say."""
+
+from pathlib import Path
+
+import torch
+
+from downset import OrderProblem
+from downset.orders.check import verify_steps
+from experiments.inductor.measure import WAYS, peak_bytes
+from experiments.inductor.networks import NETWORKS
+from experiments.rows import load_rows
+from experiments.speed.steps import load_steps, save_step
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_peak_is_what_is_held_at_once_beside_what_was_there():
+    kept = [torch.ones(1 << 20)]
+
+    def step():
+        one = torch.ones(1 << 18)
+        del one
+        two = torch.ones(3 << 18)
+        three = torch.ones(1 << 18)
+        del two, three
+        kept[0] = torch.ones(1 << 18)
+        return kept[0]
+
+    assert peak_bytes(step) == 4 << 20
+
+
+def test_every_network_takes_a_step():
+    for name, make in NETWORKS.items():
+        torch.manual_seed(0)
+        case = make()
+        inputs = case.inputs if isinstance(case.inputs, tuple) else (case.inputs,)
+        loss = case.loss_fn(case.model(*inputs), case.targets)
+        assert torch.isfinite(loss), name
+        if name == "gpt_tiny":
+            loss.backward()
+            assert all(parameter.grad is not None for parameter in case.model.parameters())
+
+
+def test_the_committed_rows_agree_with_one_another():
+    rows = {(row["network"], row["way"]): row for row in load_rows("inductor")}
+    networks = {network for network, _ in rows}
+    assert networks >= {"gpt", "dlrm", "unet", "randwire", "moe"}
+    for network in networks:
+        of = {way: rows[network, way] for way in WAYS}
+        for row in of.values():
+            for loss, eager in zip(row["losses"], of["eager"]["losses"], strict=True):
+                assert abs(loss - eager) <= 1e-3 * abs(eager)
+        ordered = of["ordered"]
+        assert ordered["bound"] <= ordered["our_estimate"] <= ordered["inductor_estimate"]
+        assert ordered["proven"] == (ordered["bound"] == ordered["our_estimate"])
+        assert ordered["planning_s"] <= 0.05 * ordered["first_step_cpu_s"]
+
+
+def test_committed_steps_are_problems_and_are_written_alike(tmp_path, monkeypatch):
+    steps = load_steps()
+    assert steps
+    committed = ROOT / "experiments" / "speed" / "steps"
+    monkeypatch.setattr("experiments.speed.steps.FOLDER", tmp_path)
+    for name, problem in steps:
+        assert isinstance(problem, OrderProblem)
+        verify_steps(problem.predecessors, tuple(range(len(problem.predecessors))))
+        written = save_step(name.removeprefix("step_"), problem)
+        assert written.read_bytes() == (committed / written.name).read_bytes()

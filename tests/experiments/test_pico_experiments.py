@@ -1,0 +1,38 @@
+"""Experiments on PICO's evaluation: quick runs write nothing, and what is recorded is whole and in order."""
+
+from itertools import product
+
+import pytest
+
+from downset.pipelines.paper_timing import COMM
+from experiments import rows as committed
+from experiments.frame import run
+from experiments.pico import hand_over, tables6_7
+
+pytestmark = pytest.mark.native
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "said"),
+    [(tables6_7, ["--limit", "0.2"], "Figures 17 and 18"), (hand_over, ["--seconds", "2"], "recorded")],
+    ids=lambda one: one.EXPERIMENT.name if hasattr(one, "EXPERIMENT") else "",
+)
+def test_quick_runs_print_the_recorded_rows_and_write_nothing(module, arguments, said, capsys):
+    before = committed.load_rows(module.EXPERIMENT.name)
+    run(module.EXPERIMENT, ["--quick", *arguments])
+    assert said in capsys.readouterr().out
+    assert committed.load_rows(module.EXPERIMENT.name) == before
+
+
+def test_direct_hand_over_is_never_recorded_above_leaders_or_those_above_a_baseline():
+    for row in committed.load_rows(hand_over.EXPERIMENT.name):
+        assert row["direct_bound_s"] <= row["direct_s"] <= row["leader_s"] * (1 + 1e-9), row
+        assert row["leader_s"] <= row["least_baseline_s"] * (1 + 1e-9), row
+
+
+def test_tables_6_and_7_have_a_row_for_every_case_and_model_of_time():
+    rows = committed.load_rows("pico_tables6_7")
+    cases = [paper["case"] for paper in (*tables6_7.GRAPHS.rows, *tables6_7.CHAINS.rows)]
+    assert {(row["case"], row["comm"]) for row in rows} == set(product(cases, COMM))
+    for row in rows:
+        assert row["exact"]["period_s"] <= min(row["pico"]["period_s"], row["exhaustive"]["period_s"]) * (1 + 1e-9), row

@@ -1,0 +1,98 @@
+"""`fit` computes segments in strips where nothing else fits, and never without being asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from downset.errors import InfeasibleError, LimitReached, UsageError
+from downset.fitting.fit import fit
+from downset.runtimes import tflm
+from tests.strip_networks import SAME, StripNet
+
+
+class _Net(StripNet):
+    def conv(self, x, out, kernel, stride=1):
+        sizes = self._window(x, (kernel, kernel), (stride, stride), (1, 1), SAME)
+        weights = self._weights(x, (out, kernel, kernel, self.channels(x)), 0)
+        return self.add_op(
+            "CONV_2D", (x, *weights), (1, *sizes, out), "Conv2DOptions", strideH=stride, strideW=stride, padding=SAME,
+            dilationHFactor=1, dilationWFactor=1, fusedActivationFunction=0,
+        )  # fmt: skip
+
+
+def network(path):
+    """Early maps that are large, and a result that is small: no order or placement helps."""
+    net = _Net(6, dtype="int8")
+    x = net.conv(net.start(48, 48, 2), 12, 3)
+    x = net.conv(net.conv(x, 12, 3, 2), 8, 3, 2)
+    return net.save(path, [net.conv(x, 2, 1)])
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    path = network(tmp_path_factory.mktemp("net") / "m.tflite")
+    return path, fit(path, time_limit_s=5)
+
+
+def strips(result):
+    return [rewrite for rewrite in result.rewrites if rewrite.kind == "row-wise"]
+
+
+def test_strips_are_never_made_by_default(plain):
+    path, result = plain
+    assert not strips(result)
+    roomy = fit(path, ram_bytes=result.measured.after, time_limit_s=5)
+    assert not strips(roomy)
+    assert roomy.ram.state == "fits"
+
+
+def test_what_fits_by_strips_alone_is_computed_in_strips(plain, tmp_path):
+    path, result = plain
+    limit = result.measured.after - 2000
+    fitted = fit(path, output=tmp_path / "f.tflite", ram_bytes=limit, time_limit_s=10)
+    assert strips(fitted)
+    assert fitted.outputs.equal
+    assert tflm.measure(tmp_path / "f.tflite").total_bytes == fitted.measured.after <= limit
+
+
+def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
+    path, result = plain
+    with pytest.raises(LimitReached) as caught:
+        fit(path, output=tmp_path / "f.tflite", ram_bytes=result.measured.after // 2, time_limit_s=5)
+    message = str(caught.value)
+    assert "the least found takes" in message
+    assert "in strips of rows has fewer than" in message
+    assert "to make it fit: (1)" in message
+    assert "\n" not in message
+    with pytest.raises(InfeasibleError, match="inputs or outputs alone"):
+        fit(path, output=tmp_path / "f.tflite", ram_bytes=100, time_limit_s=5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_limits_without_a_memory_limit_ask_for_the_least(plain, tmp_path):
+    path, result = plain
+    kept = fit(path, max_recompute=0.0, time_limit_s=10)
+    assert strips(kept)
+    assert kept.measured.after < result.measured.after
+    few = fit(path, strips=2, time_limit_s=5)
+    assert all(" in 2 strips" in rewrite.name for rewrite in strips(few))
+
+
+def test_a_tenth_of_a_second_and_more_strips_than_rows_are_no_error(plain):
+    path, result = plain
+    quick = fit(path, strips=1000, time_limit_s=0.1)
+    assert quick.measured.after <= result.measured.before
+    with pytest.raises(UsageError, match="2 strips or more"):
+        fit(path, strips=1)
+
+
+def test_the_front_is_measured(plain):
+    path, result = plain
+    rows = fit(path, front=True, time_limit_s=5).front
+    assert rows
+    assert [row.peak_bytes for row in rows] == sorted((row.peak_bytes for row in rows), reverse=True)
+    for row in rows:
+        assert row.measured["total_bytes"] == row.measured["head_bytes"] + row.measured["tail_bytes"]
+        assert row.file_bytes > path.stat().st_size
+        assert row.before_s > 0 and row.after_s > 0
+    assert min(row.measured["head_bytes"] for row in rows) < result.measured.details["original"]["head_bytes"]

@@ -1,0 +1,218 @@
+"""`ds.inductor.options()` in real compiles: orders, results, caches; and what fails leaves a compile as it was."""
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._inductor import memory
+from torch._inductor.custom_graph_pass import CustomSchedulerPass
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import downset as ds
+
+pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
+
+
+class Scheduled(Exception):
+    """Ends a compile after its scheduler: nothing is generated, so a test takes a second and not twenty."""
+
+
+class Watched(CustomSchedulerPass):
+    """Our pass, and what it was given and gave."""
+
+    def __init__(self, ours, *, stop=True):
+        self.ours, self.stop, self.seen = ours, stop, []
+
+    def uuid(self):
+        return None
+
+    def __call__(self, nodes):
+        ordered = self.ours(list(nodes))
+        self.seen.append((list(nodes), ordered))
+        if self.stop:
+            raise Scheduled
+        return ordered
+
+
+def scheduled(function, *inputs, **settings):
+    """(nodes as Inductor had them, as we order them, reports) of the one graph of a function."""
+    reports = []
+    (option,) = ds.inductor.options(report=reports.append).items()
+    watched = Watched(option[1])
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="Scheduled"), torch._inductor.config.patch(force_disable_caches=True):
+        torch.compile(function, fullgraph=True, options={option[0]: watched, **settings})(*inputs)
+    ((before, after),) = watched.seen
+    return before, after, reports
+
+
+def wide_first(x):
+    """Both branches widen and narrow again; Inductor's given order widens both first."""
+    one = torch.mm(x, torch.ones(8, 512))
+    two = torch.mm(x + 1, torch.ones(8, 512))
+    three = torch.mm(x + 2, torch.ones(8, 512))
+    narrow = torch.ones(512, 8)
+    return torch.mm(two, narrow) + torch.mm(one, narrow) + torch.mm(three, narrow)
+
+
+def assert_keeps_dependencies(before, after):
+    assert sorted(map(id, before)) == sorted(map(id, after))
+    at = {node: step for step, node in enumerate(after)}
+    made_by = {name: node for node in after for name in node.get_buffer_names()}
+    for node in after:
+        for dep in node.unmet_dependencies:
+            maker = made_by.get(dep.name)
+            assert maker is None or maker is node or at[maker] < at[node]
+
+
+def test_a_report_of_a_real_graph():
+    before, after, (report,) = scheduled(wide_first, torch.ones(64, 8))
+    assert_keeps_dependencies(before, after)
+    assert report.nodes == len(before)
+    assert report.order.evidence.proven
+    assert report.order.peak_bytes <= report.inductor_bytes <= report.given_bytes
+    assert sum(buffer.nbytes for buffer in report.peak_live) == min(report.order.peak_bytes, report.inductor_bytes)
+    here = re.escape(__file__)
+    assert any(re.fullmatch(rf"{here}:\d+", buffer.source) for buffer in report.peak_live)
+    said = str(report)
+    assert f"{report.nodes} nodes" in said
+    assert "proven" in said
+
+
+def random_network(seed):
+    """A function of random matrix products and sums over eight inputs, some of them changed in place."""
+    import random
+
+    generator = random.Random(seed)
+    plan = [(generator.choice("maiw"), generator.randint(0, 99), generator.randint(0, 99)) for _ in range(14)]
+
+    def run(x):
+        held = [x, x + 1]
+        for kind, one, two in plan:
+            a, b = held[one % len(held)], held[two % len(held)]
+            if kind == "m":
+                held.append(torch.mm(a, b))
+            elif kind == "a":
+                held.append(torch.addmm(a, b, a))
+            elif kind == "w":
+                held.append(torch.mm(torch.mm(a, torch.ones(16, 64)), torch.ones(64, 16)))
+            else:
+                held.append(torch.mm(held.pop(), b).add_(1))
+        return held[-1].sum(), held[-2]
+
+    return run
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_orders_of_real_graphs_respect_every_dependency(seed):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="downset")
+        before, after, (report,) = scheduled(random_network(seed), torch.eye(16))
+    assert_keeps_dependencies(before, after)
+    assert report.order.peak_bytes <= report.inductor_bytes
+
+
+def test_collectives_keep_their_order():
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+
+        def gathers(x):
+            from torch.distributed._functional_collectives import all_reduce
+
+            group = dist.group.WORLD
+            made = [all_reduce(torch.mm(x + at, x), "sum", group) for at in range(4)]
+            return torch.mm(made[3], made[0]) + torch.mm(made[1], made[2])
+
+        before, after, (report,) = scheduled(gathers, torch.ones(32, 32))
+    finally:
+        dist.destroy_process_group()
+    from torch._inductor.utils import is_collective, is_wait
+
+    def meetings(nodes):
+        return [node for node in nodes if is_collective(node.node) or is_wait(node.node)]
+
+    assert len(meetings(before)) == 8
+    assert meetings(before) == meetings(after)
+    assert_keeps_dependencies(before, after)
+    assert report.nodes == len(before)
+
+
+def test_generators_draw_in_their_order():
+    def draws(x):
+        held = [torch.bernoulli(x).mm(x) for _ in range(3)]
+        return held[2].mm(held[0]) + held[1]
+
+    before, after, _ = scheduled(draws, torch.full((16, 16), 0.5), fallback_random=True)
+
+    def generators(nodes):
+        return [node for node in nodes if "aten.rand" in str(getattr(node.node, "op_overload", ""))]
+
+    assert len(generators(before)) == 3
+    assert generators(before) == generators(after)
+
+
+@pytest.mark.parametrize("broken", ["prepare_planning_info", "estimate_peak_memory", "topological_sort_lpmf"])
+def test_where_a_contract_is_missing_the_graph_compiles_in_inductors_order(broken, monkeypatch):
+    """Told once and in one line, however many graphs meet it."""
+    (option,) = ds.inductor.options().items()
+    watched = Watched(lambda nodes: option[1](option[1](nodes)))  # as if two graphs met it
+
+    def missing(*arguments):
+        raise AttributeError("missing")
+
+    monkeypatch.setattr(memory, broken, missing)
+    torch._dynamo.reset()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.filterwarnings("always", message="downset")
+        with pytest.raises(Exception, match="Scheduled"), torch._inductor.config.patch(force_disable_caches=True):
+            torch.compile(wide_first, fullgraph=True, options={option[0]: watched})(torch.ones(16, 8))
+    ((before, after),) = watched.seen
+    assert before == after
+    ours = [str(warning.message) for warning in told if "downset" in str(warning.message)]
+    assert ours == ["downset leaves a graph in Inductor's own order: AttributeError: missing"]
+
+
+def test_a_torch_without_passes_compiles_as_ever(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._inductor.custom_graph_pass", None)
+    with pytest.warns(UserWarning, match="this torch takes no pass"):
+        assert ds.inductor.options() == {}
+
+
+PROGRAM = """
+import sys, torch, warnings
+warnings.filterwarnings("error", message="downset")
+import downset as ds
+from tests.integrations.test_inductor_options import wide_first
+from torch._dynamo.utils import counters
+reports = []
+x = torch.arange(64.0).reshape(8, 8) / 64
+out = torch.compile(wide_first, fullgraph=True, options=ds.inductor.options(report=reports.append))(x)
+assert torch.allclose(out, wide_first(x), rtol=1e-5)
+print(counters["inductor"]["fxgraph_cache_hit"], counters["aot_autograd"]["autograd_cache_hit"], len(reports))
+"""
+
+
+def test_the_second_process_finds_the_graph_in_the_cache(tmp_path):
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert said[0] == ["0", "0", "1"]
+    assert said[1] in (["1", "0", "0"], ["0", "1", "0"], ["1", "1", "0"])
+
+
+def test_settings_that_change_orders_change_the_key_of_the_cache():
+    def key(**settings):
+        (value,) = ds.inductor.options(**settings).values()
+        return value.uuid()
+
+    assert key() == key(report=print)
+    assert key() != key(work_limit=3)

@@ -1,0 +1,266 @@
+"""A training step as one graph is the step that plain PyTorch takes, and leaves everything where PyTorch has it."""
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+from torch.nn import functional
+
+import downset as ds
+
+pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 16, bias=False)
+        self.norm = torch.nn.BatchNorm1d(16)  # has buffers that change
+        self.last = torch.nn.Linear(16, 4)
+        self.idle = torch.nn.Linear(3, 3)  # the loss does not depend on it
+        self.frozen = torch.nn.Parameter(torch.ones(4), requires_grad=False)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.norm(self.first(x)))) * self.frozen
+
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    "sgd_nesterov": lambda parameters: torch.optim.SGD(
+        parameters, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1
+    ),
+    "sgd_up": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.5, maximize=True),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.02, weight_decay=0.1),
+    "amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.02, amsgrad=True, betas=(0.8, 0.95)),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.2),
+    "groups": lambda parameters: torch.optim.AdamW(
+        [{"params": list(parameters)[:2], "weight_decay": 0.0}, {"params": list(parameters)[2:], "lr": 0.05}]
+    ),
+}
+
+
+def pair(optimizer, seed=0):
+    """The same model twice, each with its optimiser."""
+    torch.manual_seed(seed)
+    one = Net()
+    two = copy.deepcopy(one)
+    make = OPTIMIZERS[optimizer]
+    return (one, make(list(one.parameters()))), (two, make(list(two.parameters())))
+
+
+def batches(count, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return [(torch.randn(6, 8, generator=generator), torch.randn(6, 4, generator=generator)) for _ in range(count)]
+
+
+def plain_step(model, optimizer, x, y, *, autocast=None, update=True):
+    with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+        loss = functional.mse_loss(model(x), y)
+    loss.backward()
+    if update:
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.detach()
+
+
+def assert_same(one, two, rtol=1e-4):
+    (model, optimizer), (other, other_optimizer) = one, two
+    torch.testing.assert_close(dict(model.state_dict()), dict(other.state_dict()), rtol=rtol, atol=1e-5)
+    mine, theirs = optimizer.state_dict()["state"], other_optimizer.state_dict()["state"]
+    for index, state in theirs.items():
+        held = {name: value for name, value in state.items() if value is not None}
+        torch.testing.assert_close({name: mine[index][name] for name in held}, held, rtol=rtol, atol=1e-5)
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Compiles without Inductor, which takes seconds a graph: what is captured is run as it is. Lists the graphs."""
+    captured = []
+    compiles = torch.compile
+
+    def backend(graph, inputs):
+        captured.append(graph)
+        return torch._dynamo.backends.debugging.aot_eager(graph, inputs)
+
+    def compile_(function, *, fullgraph, options):
+        assert fullgraph
+        assert list(options) == ["_post_fusion_custom_pass"]
+        return compiles(function, fullgraph=True, backend=backend)
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    return captured
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_it_is_the_plain_step(optimizer, accumulate, graphs):
+    """With a learning rate that changes at every update, in no more graphs than there are kinds of calls."""
+    mine, plain = pair(optimizer)
+    step = ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1], accumulate=accumulate)
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(of, 0.8) for of in (mine[1], plain[1])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for at, (x, y) in enumerate(batches(9), 1):
+            update = at % accumulate == 0
+            torch.testing.assert_close(step(x, y), plain_step(*plain, x, y, update=update), rtol=1e-4, atol=1e-5)
+            for schedule in schedules if update else ():
+                schedule.step()
+    assert_same(mine, plain)
+    assert len(graphs) == (1 if accumulate == 1 else 3)  # the first part finds no gradients that are used yet
+    assert step.fallback == ""
+
+
+def test_mixed_precision(graphs):
+    mine, plain = pair("adamw")
+    step = ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1], autocast=torch.bfloat16)
+    full = []
+    for x, y in batches(4):
+        loss = step(x, y)
+        torch.testing.assert_close(loss, plain_step(*plain, x, y, autocast=torch.bfloat16), rtol=1e-3, atol=1e-3)
+        full.append(loss)
+    assert_same(mine, plain, rtol=1e-2)
+    other, _ = pair("adamw")
+    assert [plain_step(*other, x, y) for x, y in batches(4)] != full  # it was not in full precision
+
+
+def test_everything_stays_in_the_users_objects(graphs):
+    mine, _ = pair("adamw")
+    model, optimizer = mine
+    addresses = [parameter.data_ptr() for parameter in model.parameters()]
+    before = copy.deepcopy(model.state_dict())
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer)
+    step(*batches(1)[0])
+    state = optimizer.state[model.first.weight]["exp_avg"]
+    kept = state.clone()
+    step(*batches(2)[1])
+    assert [parameter.data_ptr() for parameter in model.parameters()] == addresses
+    assert optimizer.state[model.first.weight]["exp_avg"] is state
+    assert not torch.equal(state, kept)
+    assert not torch.equal(model.first.weight, before["first.weight"])
+    assert torch.equal(model.idle.weight, before["idle.weight"])
+    assert model.first.weight.grad is None
+
+
+def test_a_checkpoint_goes_on_in_plain_pytorch_and_back(graphs):
+    mine, plain = pair("adam")
+    data = batches(6)
+    step = ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1])
+    for x, y in data[:2]:
+        step(x, y)
+        plain_step(*plain, x, y)
+    file = io.BytesIO()
+    torch.save(step.state_dict(), file)
+    file.seek(0)
+    checkpoint = torch.load(file, weights_only=True)
+    other, _ = pair("adam", seed=5)
+    other[0].load_state_dict(checkpoint["model"])
+    other[1].load_state_dict(checkpoint["optimizer"])
+    for x, y in data[2:4]:
+        torch.testing.assert_close(plain_step(*other, x, y), plain_step(*plain, x, y), rtol=1e-4, atol=1e-5)
+    step.load_state_dict({"model": other[0].state_dict(), "optimizer": other[1].state_dict()})
+    for x, y in data[4:]:
+        torch.testing.assert_close(step(x, y), plain_step(*plain, x, y), rtol=1e-4, atol=1e-5)
+    assert_same(mine, plain)
+
+
+def test_between_parts_of_a_batch_there_is_no_checkpoint(graphs):
+    mine, _ = pair("sgd")
+    step = ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1], accumulate=2)
+    (x, y), (x2, y2) = batches(2)
+    step(x, y)
+    with pytest.raises(ds.UsageError, match="after part 2"):
+        step.state_dict()
+    step(x2, y2)
+    assert set(step.state_dict()) == {"model", "optimizer"}
+    with pytest.raises(ds.UsageError, match="at least 1"):
+        ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1], accumulate=0)
+
+
+def test_inputs_and_targets_of_every_shape(graphs):
+    class Pair(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, one, two=0.0):
+            return self.scale * one + two
+
+    for inputs in (torch.ones(3), (torch.ones(3), torch.ones(3)), {"one": torch.ones(3), "two": torch.ones(3)}):
+        model = Pair()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        step = ds.inductor.compile_step(model, torch.sum, optimizer)
+        assert float(step(inputs)) == (3.0 if isinstance(inputs, torch.Tensor) else 6.0)
+        assert model.scale.tolist() == [0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda p: torch.optim.RMSprop(p, lr=0.1), "RMSprop is not SGD, Adam or AdamW"),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5), "dampening"),
+    ],
+)
+def test_an_optimiser_that_is_no_graph_runs_plainly_and_says_so(make, why, graphs):
+    (model, _), (other, _) = pair("sgd")
+    with pytest.warns(UserWarning, match=f"as plain PyTorch, not as one graph: .*{why}") as told:
+        step = ds.inductor.compile_step(model, functional.mse_loss, make(list(model.parameters())))
+    optimizer = make(list(other.parameters()))
+    for x, y in batches(3):
+        assert torch.equal(step(x, y), plain_step(other, optimizer, x, y))
+    assert len(told) == 1
+    assert why in step.fallback
+    assert graphs == []
+
+
+def test_a_model_that_decides_by_its_data_runs_plainly_and_says_so(graphs):
+    class Deciding(Net):
+        def forward(self, x):
+            return super().forward(x if float(x.sum()) > 0 else -x)
+
+    torch.manual_seed(0)
+    model = Deciding()
+    other = copy.deepcopy(model)
+    optimizers = [torch.optim.AdamW(of.parameters()) for of in (model, other)]
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizers[0])
+    x, y = batches(1)[0]
+    with pytest.warns(UserWarning, match="not as one graph") as told:
+        losses = [step(x, y), step(-x, y)]
+    assert "\n" not in str(next(w for w in told if "downset" in str(w.message)).message)
+    assert losses == [plain_step(other, optimizers[1], x, y), plain_step(other, optimizers[1], -x, y)]
+
+
+def test_momentum_that_changes_at_every_step_is_not_compiled_for_ever(graphs):
+    mine, plain = pair("sgd_nesterov")
+    step = ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1])
+    with pytest.warns(UserWarning, match="change again and again"):
+        for at, (x, y) in enumerate(batches(10)):
+            for _, optimizer in (mine, plain):
+                optimizer.param_groups[0]["momentum"] = 0.9 - at / 100
+            torch.testing.assert_close(step(x, y), plain_step(*plain, x, y), rtol=1e-4, atol=1e-5)
+    assert len(graphs) == 8
+    assert_same(mine, plain)
+
+
+def test_many_steps_in_one_process_do_not_share_a_limit(graphs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(10):
+            (model, optimizer), _ = pair("sgd")
+            ds.inductor.compile_step(model, functional.mse_loss, optimizer)(*batches(1)[0])
+    assert len(graphs) == 10
+
+
+def test_compiled_by_inductor_in_our_order():
+    """The real compiler: the same losses, one graph, and a report that names the model's lines."""
+    mine, plain = pair("adamw")
+    reports = []
+    step = ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1], report=reports.append)
+    with torch._inductor.config.patch(force_disable_caches=True):
+        for x, y in batches(3):
+            torch.testing.assert_close(step(x, y), plain_step(*plain, x, y), rtol=1e-4, atol=1e-5)
+    assert_same(mine, plain)
+    (report,) = reports
+    assert report.order.peak_bytes <= report.inductor_bytes
+    assert any(buffer.source.startswith(__file__) for buffer in report.peak_live)

@@ -1,0 +1,170 @@
+"""The front of segments in strips: held to brute force on small networks, and never worse with more of anything."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from downset.errors import UnsupportedError
+from downset.graph.core import Graph
+from downset.graph.cost import macs, row_form
+from downset.memory.liveness import order_problem, peak_bytes, profile
+from downset.partial.memory_form import Persistent
+from downset.partial.rewrite import InStrips, in_strips
+from downset.partial.search import PartialLimits, partial_front
+from tests.spatial import Builder, spatial_graphs
+from zoo import graph as zoo
+
+NO_TIME_LIMIT = PartialLimits(time_limit_s=math.inf)
+
+
+@st.composite
+def small_networks(draw, most=3):
+    """A chain of convolutions, and sometimes a shortcut around the last."""
+    build = Builder(draw(st.booleans()), draw(st.integers(0, 99)))
+    x = first = build.tensor((draw(st.integers(1, 2)), draw(st.integers(4, 6)), 3))
+    for _ in range(draw(st.integers(1, most - 1))):
+        channels, *size = build.sizes[x]
+        kernel, stride, out = draw(st.sampled_from([1, 3])), draw(st.integers(1, 2)), draw(st.integers(1, 4))
+        pad, shape = kernel // 2, (kernel, kernel)
+        weights = build.weights(*((out, *shape, channels) if build.last else (out, channels, *shape)))
+        made = tuple((extent + 2 * pad - kernel) // stride + 1 for extent in size)
+        before, x = x, build.op("Conv", [x, weights], (out, *made), strides=[stride, stride], pads=[pad] * 4)
+    if build.sizes[before] == build.sizes[x]:
+        build.op("Add", [before, x], build.sizes[x])
+    return build.graph((first,))
+
+
+def brute_force(graph: Graph):
+    """(peak, MACs, operators) of every sequence of segments in strips, each priced by what `in_strips` makes of it."""
+    live = profile(order_problem(graph, "live"), range(len(graph.ops)))
+    options: dict[int, list[tuple[int, tuple[int, int, int]]]] = {}
+    for first in range(len(graph.ops)):
+        for stop in range(first + 1, len(graph.ops) + 1):
+            for price in every_price(graph, first, stop):
+                options.setdefault(first, []).append((stop, price))
+
+    def after(at):
+        if at == len(graph.ops):
+            return {(0, 0, 0)}
+        found = {(max(live[at], peak), extra, more) for peak, extra, more in after(at + 1)}
+        for stop, (peak, extra, more) in options.get(at, ()):
+            found |= {(max(peak, one), extra + two, more + three) for one, two, three in after(stop)}
+        return found
+
+    return after(0)
+
+
+def crosses_once(graph: Graph, position: int) -> bool:
+    made = {*graph.inputs, *(t for op in graph.ops[:position] for t in op.outputs)}
+    read = {*graph.outputs, *(t for op in graph.ops[position:] for t in op.inputs)}
+    return len(made & read) == 1
+
+
+def every_price(graph: Graph, first: int, stop: int):
+    if not (crosses_once(graph, first) and crosses_once(graph, stop)):
+        return
+    rows = 1 if graph.tensors[0].shape[-1] != 3 else 2
+    highest = [max(graph.tensors[op.outputs[0]].shape[rows] for op in graph.ops[at:stop]) for at in (first, stop - 1)]
+    inner = range(first, stop - 1)
+    for even, most in ((True, highest[0]), (False, graph.tensors[graph.ops[stop - 1].outputs[0]].shape[rows])):
+        for strips in {math.ceil(most / height) for height in range(1, most)}:
+            for chosen in range(1 << len(inner)):
+                recomputed = frozenset(index for place, index in enumerate(inner) if chosen >> place & 1)
+                try:
+                    striped = in_strips(graph, [InStrips(first, stop, strips, recomputed, even)])
+                except UnsupportedError:
+                    continue
+                more = len(striped.ops) - len(graph.ops)
+                inside = profile(order_problem(striped, "live"), range(len(striped.ops)))[first : stop + more]
+                yield max(inside), macs(striped) - macs(graph), more
+
+
+@given(small_networks())
+@settings(max_examples=25)
+def test_the_front_is_that_of_brute_force(graph):
+    every = Persistent((1,) * len(graph.ops), 1)
+    front = partial_front(graph, memory="live", limits=NO_TIME_LIMIT, persistent=every)
+    assert front.complete
+    found = {(plan.price.peak_bytes, plan.price.extra_macs, plan.price.persistent_bytes) for plan in front.plans}
+    tried = brute_force(graph)
+    assert found <= tried
+    for one in tried:
+        assert one[0] >= front.bound_bytes
+        assert any(all(mine <= its for mine, its in zip(plan, one, strict=True)) for plan in found), one
+    assert not any(one != other and all(map(int.__le__, one, other)) for one in found for other in found)
+
+
+@given(spatial_graphs(), st.sampled_from(["live", "tflm", "ort"]))
+@settings(max_examples=30)
+def test_plans_are_what_the_rewritten_network_takes(graph, memory):
+    form = row_form(graph)
+    front = partial_front(graph, memory=memory, limits=PartialLimits(work_limit=300), form=form)
+    assert front.plans[0].segments == () or front.plans[0].price.extra_macs < 0
+    for plan in front.plans[-3:]:
+        striped = in_strips(graph, plan.segments, form=form)
+        assert plan.price.peak_bytes == max(profile(order_problem(striped, memory), range(len(striped.ops))))
+        assert plan.price.extra_macs == macs(striped) - macs(graph)
+        assert front.bound_bytes <= plan.price.peak_bytes
+
+
+@given(spatial_graphs(), st.lists(st.integers(0, 400), min_size=2, max_size=2).map(sorted))
+@settings(max_examples=30)
+def test_more_work_never_gives_a_worse_front(graph, limits):
+    less, again, more = (
+        partial_front(graph, memory="live", limits=PartialLimits(time_limit_s=math.inf, work_limit=limit))
+        for limit in (limits[0], *limits)
+    )
+    assert less.plans == again.plans
+    for plan in less.plans:
+        assert any(
+            other.price.peak_bytes <= plan.price.peak_bytes and other.price.extra_macs <= plan.price.extra_macs
+            for other in more.plans
+        )
+
+
+@given(spatial_graphs())
+@settings(max_examples=30)
+def test_more_recomputing_strips_or_memory_never_give_a_worse_plan(graph):
+    def least(**limits):
+        found = partial_front(graph, memory="live", limits=PartialLimits(time_limit_s=math.inf, **limits))
+        return found.least.price.peak_bytes
+
+    shares = [least(max_recompute=share) for share in (0.0, 0.1, 0.5, None)]
+    assert shares == sorted(shares, reverse=True)
+    counts = [least(max_strips=count) for count in (2, 3, 5, None)]
+    assert counts == sorted(counts, reverse=True)
+    plans = partial_front(graph, memory="live", limits=NO_TIME_LIMIT).plans
+    costs = [
+        next((plan.cost for plan in plans if plan.price.peak_bytes <= ram), (math.inf,))
+        for ram in sorted({plan.price.peak_bytes for plan in plans})
+    ]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_several_segments_with_nothing_recomputed():
+    graph = zoo("mobilenet_v2", weights=False, image=96)
+    limits = PartialLimits(0.0, time_limit_s=math.inf, work_limit=3000)
+    front = partial_front(graph, memory="live", limits=limits)
+    before = peak_bytes(order_problem(graph, "live"), range(len(graph.ops)))
+    assert front.least.price.extra_macs <= 0
+    assert 4 * front.least.price.peak_bytes < before
+    assert max(len(plan.segments) for plan in front.plans) > 1
+    striped = in_strips(graph, front.least.segments)
+    assert peak_bytes(order_problem(striped, "live"), range(len(striped.ops))) == front.least.price.peak_bytes
+
+
+def test_a_tenth_of_a_second_gives_what_is_known_by_then():
+    graph = zoo("mobilenet_v2", weights=False, image=96)
+    front = partial_front(graph, memory="tflm", limits=PartialLimits(time_limit_s=0.1))
+    assert not front.complete
+    assert front.plans
+    assert front.bound_bytes <= front.least.price.peak_bytes
+
+
+def test_models_in_which_joins_cost_nothing_are_refused():
+    with pytest.raises(UnsupportedError, match="serenity"):
+        partial_front(zoo("mobilenet_v2", weights=False, image=32), memory="serenity")

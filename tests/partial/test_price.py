@@ -1,0 +1,48 @@
+"""Prices of segments in strips are those of the rewritten network."""
+
+from __future__ import annotations
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from downset.errors import UnsupportedError
+from downset.graph.cost import macs, row_form
+from downset.memory.liveness import order_problem, profile
+from downset.memory.models import MEMORY_MODELS
+from downset.partial.memory_form import Persistent
+from downset.partial.price import Pricing
+from downset.partial.program import most_strips, strip_program
+from downset.partial.rewrite import InStrips, in_strips
+from downset.partial.segments import find_segments
+from tests.spatial import spatial_graphs
+
+MODELS = [model for model in MEMORY_MODELS.values() if not model.concat_is_view]
+
+
+@given(spatial_graphs(), st.data())
+@settings(max_examples=80)
+def test_prices_are_those_of_the_rewritten_network(graph, data):
+    form = row_form(graph)
+    found = list(find_segments(graph, form, most_crossing=data.draw(st.integers(1, 3))))
+    assume(found)
+    segment = data.draw(st.sampled_from(found))
+    even = data.draw(st.booleans())
+    strips = data.draw(st.integers(1, most_strips(form, segment, even=even)))
+    recomputed = frozenset(data.draw(st.sets(st.sampled_from(list(segment.operators)))))
+    try:
+        program = strip_program(graph, form, segment, strips, recomputed=recomputed, even=even)
+        striped = in_strips(graph, [InStrips(segment.first, segment.stop, strips, recomputed, even)])
+    except UnsupportedError:
+        return
+    persistent = Persistent(tuple(range(100, 100 + len(graph.ops))), 7)
+    for model in MODELS:
+        price = Pricing(graph, form, model, persistent=persistent, engine="python").of_program(program)
+        compiled = Pricing(graph, form, model, persistent=persistent).strips(
+            segment, strips, recomputed=recomputed, even=even
+        )
+        assert compiled == price
+        live = profile(order_problem(striped, model), range(len(striped.ops)))
+        inside = live[segment.first : segment.first + price.extra_operators + len(segment.operators)]
+        assert len(striped.ops) == len(graph.ops) + price.extra_operators
+        assert price.peak_bytes == max(inside), model.name
+        assert price.extra_macs == macs(striped) - macs(graph)

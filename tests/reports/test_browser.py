@@ -1,0 +1,200 @@
+"""A page in a real browser: it loads, zooms, answers the pointer and the keyboard, asks for nothing, fits its window.
+
+The browser is Debian's (`apt-get install chromium`), or the one that CHROMIUM names; Playwright drives it and brings
+none of its own.
+"""
+
+import os
+import random
+import shutil
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+import downset as ds
+from downset.clusters.model import Cluster, Device, Network
+from downset.reports.page.pipeline_page import pipeline_page
+from downset.reports.page.render import embedded, render
+from tests.models import branchy_model
+from tests.plain_graphs import random_graph
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    assert program, "no browser: apt-get install chromium, or name one in CHROMIUM"
+    with sync_playwright() as playwright:
+        # Tests may run as root and in containers, where Chromium's own sandbox and GPU process do not start.
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        running = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Files by name: a fit with long and hostile names, and a pipeline."""
+    folder = tmp_path_factory.mktemp("pages")
+    graph = random_graph(random.Random(11), 40)
+    from dataclasses import replace
+
+    names = ["<script>document.title='owned'</script>", "a" * 300]
+    tensors = tuple(
+        replace(tensor, name=f"{names[index]}{index}" if index < 2 else tensor.name)
+        for index, tensor in enumerate(graph.tensors)
+    )
+    graph = replace(graph, tensors=tensors)
+    order = ds.plan_order(graph)
+    ds.report(graph, order, ds.plan_arena(graph, order)).save(folder / "memory.html")
+    network = ds.load(branchy_model(folder / "net.onnx"))
+    cluster = Cluster((Device("one", 2e6), Device("two", 1e6)), Network("links", 1e6, 1e-4))
+    plan = ds.plan_pipeline(network, cluster, time_limit_s=2)
+    (folder / "pipeline.html").write_text(render(pipeline_page(plan, model="net.onnx")))
+    return folder
+
+
+@pytest.fixture
+def opened(browser, pages):
+    """`opened(name, width)` -> the page in a window of that width, held to errors and requests when the test ends."""
+    contexts, wrong = [], []
+
+    def call(name, width=1280, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+        contexts.append(context)
+        page = context.new_page()
+        address = (pages / name).as_uri()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: wrong.append(request.url) if request.url.split("#")[0] != address else None)
+        page.goto(address)
+        return page
+
+    yield call
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["memory.html", "pipeline.html"])
+@pytest.mark.parametrize("width", [400, 1600])
+def test_nothing_is_wider_than_the_window(opened, name, width):
+    page = opened(name, width)
+    for details in page.query_selector_all("summary"):
+        details.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    too_wide = page.evaluate(
+        "[...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, svg, pre') && "
+        "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert too_wide == []
+    # Text of axes stays readable: a picture is drawn for the width that it has.
+    assert page.evaluate("document.querySelector('svg.chart text').getBoundingClientRect().height") >= 9
+
+
+def view_box(page, chart=0):
+    box = page.evaluate(f"document.querySelectorAll('figure .plot')[{chart}].getAttribute('viewBox')")
+    return [float(number) for number in box.split()]
+
+
+def test_zoom_by_buttons_pointer_and_keyboard(opened):
+    page = opened("memory.html")
+    first, _, steps, _ = view_box(page)
+    page.click("[data-zoom=in]")
+    assert view_box(page)[2] == pytest.approx(steps / 2)
+    assert view_box(page, 1)[2] == pytest.approx(steps / 2)  # the strip of operators below goes along
+    page.focus("figure svg.chart")
+    page.keyboard.press("+")
+    assert view_box(page)[2] == pytest.approx(steps / 4)
+    page.keyboard.press("Shift+ArrowLeft")
+    assert view_box(page)[0] < first + steps * 3 / 8
+    page.keyboard.press("0")
+    assert view_box(page)[:1] + view_box(page)[2:3] == [first, steps]
+    page.dblclick("figure svg.chart .frame", position={"x": 30, "y": 30}, force=True)
+    assert view_box(page)[2] == pytest.approx(steps / 2)
+    page.click("[data-zoom=all]")
+    assert view_box(page)[2] == steps
+
+
+def test_the_pointer_over_a_tensor_tells_what_its_row_says(opened):
+    page = opened("memory.html")
+    mark = page.query_selector("figure svg.chart [data-r]")
+    cells = page.evaluate(
+        "r => [...document.getElementById(r).cells].map(c => c.textContent.trim())", mark.get_attribute("data-r")
+    )
+    assert page.is_hidden("#tip")
+    mark.hover(force=True)
+    told = page.inner_text("#tip")
+    assert page.is_visible("#tip")
+    assert [cell for cell in cells if cell not in told] == []
+    page.mouse.move(1, 1)
+    assert page.is_hidden("#tip")
+    assert page.title() != "owned"
+
+
+def test_a_click_marks_the_tensor_everywhere_and_enter_opens_its_row(opened):
+    page = opened("memory.html")
+    mark = page.query_selector("figure svg.chart [data-r]")
+    row = mark.get_attribute("data-r")
+    mark.click(force=True)
+    assert page.eval_on_selector_all(".marks .on", "marks => new Set(marks.map(m => m.dataset.r)).size") == 1
+    assert page.inner_text(".detail")
+    page.focus("figure svg.chart")
+    page.keyboard.press("Enter")
+    assert page.is_visible(f"#{row}")
+    page.keyboard.press("ArrowRight")
+    assert page.eval_on_selector(".marks .on", "mark => mark.dataset.r") != row
+    page.keyboard.press("Escape")
+    assert page.query_selector(".marks .on") is None and page.inner_text(".detail") == ""
+
+
+def test_dark_and_light_have_other_colours_and_enough_contrast(opened):
+    """At least 4.5 to 1 between text and what is behind it, as the accessibility guidelines ask."""
+    surfaces = set()
+    for scheme in ("light", "dark"):
+        page = opened("memory.html", scheme=scheme)
+        colours = page.evaluate(
+            "[...document.querySelectorAll('h1, .subtitle, .verdict h2, figcaption, a, summary, th')].map(e => {"
+            "let at = e; while (getComputedStyle(at).backgroundColor === 'rgba(0, 0, 0, 0)') at = at.parentElement;"
+            "return [getComputedStyle(e).color, getComputedStyle(at).backgroundColor]})"
+        )
+        surfaces.add(colours[0][1])
+        for ink, surface in colours:
+            lighter, darker = sorted((luminance(ink), luminance(surface)), reverse=True)
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (scheme, ink, surface)
+    assert len(surfaces) == 2
+
+
+def luminance(colour):
+    parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_a_notebook_shows_the_page_in_a_frame_of_its_own(browser, pages, tmp_path):
+    (tmp_path / "notebook.html").write_text(embedded((pages / "memory.html").read_text()))
+    page = browser.new_page()
+    page.goto((tmp_path / "notebook.html").as_uri())
+    frame = page.frames[1]
+    frame.wait_for_selector("figure svg.chart")
+    frame.click("[data-zoom=in]")
+    assert frame.evaluate("document.querySelector('svg.chart').classList.contains('zoomed')")
+    page.close()
+
+
+def test_without_scripts_the_pictures_are_there(browser, pages):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((pages / "memory.html").as_uri())
+    assert page.locator("figure svg.chart .axes text").count() > 5
+    context.close()
+
+
+def test_it_prints(browser, pages):
+    page = browser.new_page()
+    page.goto((pages / "memory.html").as_uri())
+    page.emulate_media(media="print")
+    assert page.is_hidden(".tools") and page.is_visible("figure svg.chart")
+    assert page.pdf().startswith(b"%PDF")
+    page.close()

@@ -1,0 +1,191 @@
+"""Reports as pages: what is drawn is what was planned, names are text, and nothing is loaded from elsewhere."""
+
+import random
+import re
+from html.parser import HTMLParser
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import downset as ds
+from downset.graph.core import Graph, Op, Tensor
+from downset.plans import Arena, Evidence
+from downset.reports.arena_view import Operator, arena_view
+from downset.reports.charts import Axis, chart_svg, tick_text, ticks
+from downset.reports.memory_map import arena_chart, kind_styles
+from downset.reports.page.memory_figure import moved_steps
+from downset.reports.page.plan_pages import arena_page, objects_page, order_page
+from downset.reports.page.render import embedded, render
+from tests.plain_graphs import random_graph
+
+HOSTILE = '<script>alert("x")</script><img src=http://a.example/x onerror=alert(1)>&"\'\x1b[31m\u202e'
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the text outside of scripts and styles."""
+
+    def __init__(self, markup):
+        super().__init__()
+        self.found, self.text, self.inside = [], [], []
+        self.feed(markup)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        self.inside.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.inside and self.inside.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if not {"script", "style"} & set(self.inside[-1:]):
+            self.text.append(data)
+
+
+def hostile_graph():
+    """Names of tensors, operators and the graph that would be markup."""
+    tensors = tuple(Tensor(f"{HOSTILE}{index}", (4, 4), "float32", 64) for index in range(4))
+    ops = tuple(Op(f"{HOSTILE} {index}", f"a::{HOSTILE}", (index,), (index + 1,)) for index in range(3))
+    return Graph(HOSTILE, tensors, ops, (0,), (3,)).check()
+
+
+def pages(graph):
+    order = ds.plan_order(graph)
+    arena = ds.plan_arena(graph, order)
+    shared = ds.plan_shared(arena.records)
+    yield render(order_page(graph, order))
+    yield render(order_page(graph, order, arena))
+    yield render(arena_page(arena, capacity_bytes=10_000, title=HOSTILE))
+    yield render(objects_page(shared, title=HOSTILE))
+
+
+def test_names_from_a_model_are_text_and_never_markup():
+    plain = {tag for page in pages(random_graph(random.Random(1), 3)) for tag, _ in Elements(page).found}
+    for page in pages(hostile_graph()):
+        elements = Elements(page)
+        assert {tag for tag, _ in elements.found} <= plain
+        assert sum(tag == "script" for tag, _ in elements.found) == 1
+        assert not any(name.startswith("on") for _, attributes in elements.found for name in attributes)
+        assert '<script>alert("x")</script>' in "".join(elements.text)
+        assert "\x1b" not in page and "\u202e" not in page
+
+
+def test_a_page_names_nothing_outside_itself():
+    for page in pages(random_graph(random.Random(2), 12)):
+        elements = Elements(page)
+        for tag, attributes in elements.found:
+            for name in ("src", "href", "action", "data", "poster", "srcset"):
+                target = attributes.get(name)
+                assert target is None or target.startswith("#") or (tag, target) == ("link", "data:,")
+        assert "default-src 'none'" in page
+        assert "url(" not in page and "@import" not in page
+
+
+def test_marks_name_rows_that_are_there():
+    for page in pages(random_graph(random.Random(3), 20)):
+        elements = Elements(page)
+        ids = [attributes["id"] for tag, attributes in elements.found if tag == "tr" and "id" in attributes]
+        named = {attributes["data-r"] for tag, attributes in elements.found if "data-r" in attributes}
+        assert len(ids) == len(set(ids)) and named and named <= set(ids)
+
+
+def test_a_thousand_operators_make_less_than_a_megabyte():
+    graph = random_graph(random.Random(4), 1000)
+    order = ds.plan_order(graph, method="greedy")
+    arena = ds.plan_arena(graph, order, method="greedy_by_size")
+    before = arena_view("before", graph, range(1000), ds.plan_arena(graph, range(1000), method="greedy_by_size"))
+    after = arena_view("after", graph, order.steps, arena)
+    from downset.reports.page.memory_figure import memory_figure
+    from downset.reports.page.parts import Page, Section, Verdict
+
+    page = Page("t", "", Verdict("plain", "h"), (Section("Memory", (memory_figure([before, after]),)),))
+    assert 200_000 < len(render(page).encode()) < 1_000_000
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 12))
+def test_what_a_map_draws_is_the_arena(rng, operators):
+    graph = random_graph(rng, operators)
+    order = ds.plan_order(graph, method="greedy")
+    arena = ds.plan_arena(graph, order, method="greedy_by_size")
+    view = arena_view("", graph, order.steps, arena)
+    chart = arena_chart(view, kind_styles([view]), tallest_bytes=arena.arena_bytes)
+    drawn = [(mark.x, mark.y, mark.x + mark.width, mark.y + mark.height) for mark in chart.marks]
+    wanted = [
+        (start, offset, stop, offset + record.nbytes)
+        for record, offset in zip(arena.records, arena.offsets, strict=True)
+        for start, stop in record.active()
+    ]
+    assert drawn == wanted
+    for one, other in combinations(drawn, 2):
+        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+    assert max(top for *_, top in drawn) == arena.arena_bytes
+    # Upside down in the picture: the first byte of the arena is at the floor of the plot.
+    boxes = [
+        [float(number) for number in found]
+        for found in re.findall(r'<rect x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)" class="c', chart_svg(chart))
+    ]
+    assert [round(chart.y.extent - y - h, 3) for _, y, _, h in boxes] == [round(low, 3) for _, low, _, _ in wanted]
+
+
+@given(st.permutations(range(7)))
+def test_moved_operators_are_the_fewest_that_explain_the_order(steps):
+    before = [Operator(f"op {index}", "Any", 0) for index in range(7)]
+    after = [before[index] for index in steps]
+    moved = moved_steps(before, after)
+    left = [steps[step] for step in range(7) if step not in moved]
+    assert left == sorted(left)
+    longest = max(
+        size for size in range(8) for kept in combinations(steps, size) if list(kept) == sorted(kept)
+    )  # every sub-sequence
+    assert len(moved) == 7 - longest
+
+
+def test_new_operators_count_as_moved():
+    one, two, new = (Operator(name, "Any", 0) for name in ("one", "two", "new"))
+    assert moved_steps([one, two], [one, new, two]) == {1}
+
+
+@given(st.floats(0, 1e9), st.floats(1, 1e12), st.sampled_from(["bytes", "steps", "s", "count"]))
+def test_ticks_lie_inside_their_axis_and_rise(start, extent, unit):
+    axis = Axis(start, start + extent, "", unit)
+    found = ticks(axis)
+    assert found == sorted(set(found)) and 1 <= len(found) <= 13
+    slack = 1e-6 * max(extent, abs(start))
+    assert all(start - slack <= tick <= start + extent + slack for tick in found)
+    assert all(tick_text(tick, axis) for tick in found)
+
+
+@pytest.mark.parametrize("title", ["memory", 'a "quoted" & <marked> one'])
+def test_a_map_is_well_formed_and_captioned(title):
+    from xml.etree import ElementTree
+
+    graph = hostile_graph()
+    order = ds.plan_order(graph)
+    arena = ds.plan_arena(graph, order)
+    views = [arena_view("before", graph, order.steps, arena, beside=(32, 48))]
+    root = ElementTree.fromstring(ds.memory_map(views, caption=title, limit_bytes=200))
+    said = "".join(root.itertext())
+    assert title in said and "in all" in said and "limit 200 B" in said and "peak" in said
+    assert root.find(".//{*}script") is None
+    assert f"tail: {48} B" in said
+
+
+def test_a_report_is_text_and_a_page():
+    graph = random_graph(random.Random(5), 6)
+    order = ds.plan_order(graph)
+    report = ds.report(graph, order)
+    assert isinstance(report, str) and report.startswith("random: 6 operators")
+    assert report.page().startswith("<!doctype html>")
+    shown = report._repr_html_()
+    assert shown == embedded(report.page()) and shown.startswith("<iframe srcdoc=")
+    (tag, attributes), *rest = Elements(shown).found
+    assert tag == "iframe" and not rest and attributes["srcdoc"] == report.page()
+    assert attributes["sandbox"] == "allow-scripts"
+
+
+def test_a_report_saves_its_page(tmp_path):
+    arena = Arena((ds.Record("a", 0, 1, 8),), (0,), Evidence("naive", 8, 8, True))
+    ds.report(arena).save(tmp_path / "out.html")
+    assert "proven least" in (tmp_path / "out.html").read_text()

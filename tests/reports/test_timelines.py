@@ -1,0 +1,148 @@
+"""Timelines and traces: what a lane does at a time is one thing, and adds up to what the plan says."""
+
+import json
+import random
+from itertools import pairwise
+
+import pytest
+
+import downset as ds
+from downset.clusters.model import Cluster, Device, Network
+from downset.reports.arena_view import arena_view
+from downset.reports.next_steps import next_steps
+from downset.reports.page.pipeline_page import pipeline_page
+from downset.reports.page.render import render
+from downset.reports.pipelines import device_loads
+from downset.reports.timeline import busiest_resource, planned_timeline, simulated_timeline, stage_timeline
+from downset.reports.trace import arena_trace, timeline_trace
+from tests.models import branchy_model
+from tests.plain_graphs import random_graph
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    graph = ds.load(branchy_model(tmp_path_factory.mktemp("net") / "net.onnx"))
+    found = []
+    for overlap in (False, True):
+        devices = (Device("fast", 2e6), Device("<slow>", 1e6), Device("third", 5e5))
+        cluster = Cluster(devices, Network("links", 1e6, 1e-4, overlap=overlap))
+        found += [ds.plan_pipeline(graph, cluster, method=method, time_limit_s=2) for method in ("exact", "pico")]
+        found.append(ds.plan_pipeline(graph, cluster, method="pico", comm="paper"))
+    return found
+
+
+def by_lane(timeline):
+    lanes = [[] for _ in timeline.lanes]
+    for item in timeline.slices:
+        assert 0 <= item.start_s < item.stop_s <= timeline.end_s * (1 + 1e-9)
+        lanes[item.lane].append((item.start_s, item.stop_s))
+    return [sorted(lane) for lane in lanes]
+
+
+def test_a_lane_does_one_thing_at_a_time_and_every_period_the_plans_work(plans):
+    for plan in plans:
+        timeline = planned_timeline(plan)
+        busy = {}
+        for name, lane in zip(timeline.lanes, by_lane(timeline), strict=True):
+            assert all(one[1] <= two[0] + 1e-9 * timeline.end_s for one, two in pairwise(lane))
+            busy[name] = sum(stop - start for start, stop in lane)
+        periods = timeline.end_s / plan.period_s if plan.schedule is not None else 1
+        for device, load in zip(plan.cluster.devices, device_loads(plan), strict=True):
+            wanted = (("", load.compute_s), (" sends", load.send_s), (" gets", load.receive_s))
+            for what, seconds in wanted:
+                assert busy.get(f"{device.name}{what}", 0.0) == pytest.approx(periods * seconds, rel=1e-6, abs=1e-9)
+
+
+def test_devices_that_do_one_thing_at_a_time_do_so_in_the_picture(plans):
+    """Without overlap a device computes, sends or receives."""
+    plan = plans[0]
+    assert not plan.cluster.network.overlap and plan.schedule is not None
+    timeline = planned_timeline(plan)
+    for device in plan.cluster.devices:
+        lanes = {lane for lane, name in enumerate(timeline.lanes) if name.removesuffix(" sends").removesuffix(" gets")
+                 == device.name}  # fmt: skip
+        slices = sorted((item.start_s, item.stop_s) for item in timeline.slices if item.lane in lanes)
+        assert all(one[1] <= two[0] + 1e-9 * timeline.end_s for one, two in pairwise(slices))
+
+
+def test_the_busiest_resource_sets_the_load_bound(plans):
+    for plan in plans:
+        found = busiest_resource(plan)
+        assert (found is None) == (plan.schedule is None)
+        if found is not None:
+            assert found[1] <= plan.period_s * (1 + 1e-9)
+            assert found[1] <= plan.schedule.load_bound_s * (1 + 1e-9)
+
+
+def test_a_simulation_observed_is_drawn_as_it_ran(plans):
+    plan = plans[0]
+    ran = []
+    ds.simulate(plan, frames=40, observe=lambda *item: ran.append(item))
+    assert {task for _, task, _, _ in ran} == set(range(len(plan.tasks)))
+    assert sorted(frame for frame, task, _, _ in ran if task == 0) == list(range(40))
+    timeline = simulated_timeline(plan, ran)
+    for lane in by_lane(timeline):
+        assert all(one[1] <= two[0] + 1e-9 * timeline.end_s for one, two in pairwise(lane))
+    found = ds.simulate(plan, frames=40)
+    page = render(pipeline_page(plan, model="<b>", simulation=found, simulated=timeline))
+    assert "&lt;slow&gt;" in page and "<slow>" not in page
+    assert "Busiest resource" in page
+
+
+def test_stages_follow_each_other_and_groups_run_side_by_side():
+    from downset.plans import Evidence, Stage, StagePlan
+
+    stages = (Stage(((0,), (1, 2))), Stage(((3,), (4,)), merged=True), Stage(((5,),)))
+    plan = StagePlan(
+        tuple((unit,) for unit in range(6)), stages, True, "", "", "", "", 1, 0, "", Evidence("m", 1, 1, True)
+    )
+    seconds = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+    timeline = stage_timeline(plan, seconds)
+    where = {item.task: (item.lane, item.start_s, item.stop_s) for item in timeline.slices}
+    assert where == {0: (0, 0, 1), 1: (1, 0, 2), 2: (1, 2, 5), 3: (0, 5, 10), 5: (0, 10, 16)}
+    assert timeline.end_s == 16 and stage_timeline(plan).end_s == 4
+
+
+def test_a_trace_of_an_arena_has_every_tensor_once_and_the_live_bytes():
+    graph = random_graph(random.Random(7), 9)
+    order = ds.plan_order(graph)
+    arena = ds.plan_arena(graph, order)
+    events = json.loads(arena_trace([arena_view("x", graph, order.steps, arena)]))["traceEvents"]
+    slices = {event["name"]: event for event in events if event["ph"] == "X" and event["tid"] > 0}
+    assert len(slices) == len(arena.records)
+    for record, offset in zip(arena.records, arena.offsets, strict=True):
+        event = slices[record.id]
+        assert (event["dur"], event["args"]["bytes"]) == (record.stop - record.start, record.nbytes)
+        assert event["args"]["offset"] == offset and event["ts"] >= 0
+    counted = [event["args"]["bytes"] for event in events if event["ph"] == "C"]
+    assert max(counted) == order.peak_bytes and counted[-1] == 0
+    operators = [event["name"] for event in events if event["ph"] == "X" and event["tid"] == 0]
+    assert operators == [graph.ops[step].name for step in order.steps]
+
+
+def test_a_trace_of_a_pipeline_has_a_track_a_lane(plans):
+    timeline = planned_timeline(plans[0])
+    events = json.loads(timeline_trace([timeline]))["traceEvents"]
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert tracks == dict(enumerate(timeline.lanes))
+    assert sum(event["ph"] == "X" for event in events) == len(timeline.slices)
+
+
+def test_halving_a_tensor_leaves_the_peak_that_is_told(tmp_path):
+    """Against liveness of the network with that tensor halved."""
+    from dataclasses import replace
+
+    fitted = ds.fit(branchy_model(tmp_path / "net.onnx"), target="torch", rewrite="off", time_limit_s=1)
+    told = [step for step in next_steps(fitted) if step.text.startswith("Halve tensor ")]
+    assert told
+    for step in told:
+        name = step.text.removeprefix("Halve tensor ").split(" (")[0]
+        graph = fitted.graph
+        smaller = tuple(
+            replace(tensor, nbytes=tensor.nbytes // 2) if tensor.name == name else tensor for tensor in graph.tensors
+        )
+        steps = fitted.together.order.steps if fitted.ships_plan else tuple(range(len(graph.ops)))
+        before, after = (
+            ds.peak_bytes(ds.order_problem(one, "torch"), steps) for one in (graph, replace(graph, tensors=smaller))
+        )
+        assert before - after == step.gained_bytes > 0

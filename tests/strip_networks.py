@@ -1,0 +1,159 @@
+"""Random .tflite networks for strips: odd sizes, strides, pads, dilations, branches and residuals."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tests.tflite_net import TfliteNet
+
+SAME, VALID = 0, 1
+
+
+class StripNet(TfliteNet):
+    """Images of any size, channels last; int8 activations have a scale and a zero point of their own."""
+
+    def shape(self, tensor):
+        return tuple(int(extent) for extent in self.main.tensors[tensor].shape)
+
+    def activation(self, shape, like=None):
+        """`like`: the tensor whose quantisation it has."""
+        made = self.tensor(shape, scale=self.random.uniform(0.05, 0.2))
+        if self.dtype == "int8":
+            self.main.tensors[made].quantization.zeroPoint[0] = self.random.integers(-20, 21)
+            if like is not None:
+                self.main.tensors[made].quantization = self.main.tensors[like].quantization
+        return made
+
+    def start(self, height, width, channels):
+        self.main.inputs.append(self.activation((1, height, width, channels)))
+        return self.main.inputs[-1]
+
+    def add_op(self, name, inputs, shape, options, *, like=None, **settings):
+        made = self.op(name, inputs, shape[-1], options, **settings)
+        self.main.tensors.pop()
+        assert self.activation(shape, like) == made
+        return made
+
+    def constant(self, values, dtype="int32"):
+        made = self.tensor(np.shape(values), dtype, values)
+        self.main.tensors[made].quantization = None
+        return made
+
+    def _window(self, x, kernel, stride, dilation, padding):
+        sizes = []
+        for size, k, s, d in zip(self.shape(x)[1:3], kernel, stride, dilation, strict=True):
+            sizes.append(-(-size // s) if padding == SAME else (size - (k - 1) * d - 1) // s + 1)
+        return sizes
+
+    def _weights(self, x, shape, axis):
+        scale = self.random.uniform(0.02, 0.05, shape[axis])
+        weights, bias = self.random.integers(-90, 91, shape), self.random.integers(-300, 301, shape[axis])
+        if self.dtype == "float32":
+            return self.tensor(shape, value=weights / 64), self.tensor(shape[axis : axis + 1], value=bias / 64)
+        entry = self.main.tensors[x].quantization
+        return (
+            self.tensor(shape, value=weights, scale=scale, axis=axis),
+            self.tensor((shape[axis],), "int32", bias, scale * float(entry.scale[0])),
+        )
+
+    def window(self, x, draw, *, channels=None):
+        """A convolution, dense or (without `channels`) depthwise."""
+        kernel = draw(st.sampled_from([(1, 1), (3, 3), (2, 2), (3, 1), (1, 3), (5, 3), (2, 3)]))
+        stride = draw(st.sampled_from([1, 1, 2, 3]))
+        dilation = draw(st.sampled_from([1, 1, 2])) if stride == 1 else 1
+        padding = draw(st.sampled_from([SAME, SAME, VALID]))
+        sizes = self._window(x, kernel, (stride,) * 2, (dilation,) * 2, padding)
+        if min(sizes) < 1:
+            return x
+        settings = {
+            "strideH": stride, "strideW": stride, "padding": padding,
+            "dilationHFactor": dilation, "dilationWFactor": dilation,
+            "fusedActivationFunction": draw(st.sampled_from([0, 1, 3])),
+        }  # fmt: skip
+        depth = self.channels(x)
+        if channels is not None:
+            weights = self._weights(x, (channels, *kernel, depth), 0)
+            return self.add_op("CONV_2D", (x, *weights), (1, *sizes, channels), "Conv2DOptions", **settings)
+        multiplier = draw(st.sampled_from([1, 1, 2]))
+        weights = self._weights(x, (1, *kernel, depth * multiplier), 3)
+        settings["depthMultiplier"] = multiplier
+        shape = (1, *sizes, depth * multiplier)
+        return self.add_op("DEPTHWISE_CONV_2D", (x, *weights), shape, "DepthwiseConv2DOptions", **settings)
+
+    def pool(self, x, draw):
+        kernel = draw(st.sampled_from([(2, 2), (3, 3), (3, 2)]))
+        stride = draw(st.sampled_from([1, 2]))
+        padding = draw(st.sampled_from([SAME, VALID]))
+        sizes = self._window(x, kernel, (stride,) * 2, (1, 1), padding)
+        if min(sizes) < 1:
+            return x
+        name = draw(st.sampled_from(["MAX_POOL_2D", "AVERAGE_POOL_2D"]))
+        return self.add_op(
+            name, (x,), (1, *sizes, self.channels(x)), "Pool2DOptions", like=x, strideH=stride, strideW=stride,
+            filterHeight=kernel[0], filterWidth=kernel[1], padding=padding,
+            fusedActivationFunction=draw(st.sampled_from([0, 1])),
+        )  # fmt: skip
+
+    def residual(self, x, y):
+        return self.add_op("ADD", (x, y), self.shape(x), "AddOptions")
+
+    def branches(self, x, draw):
+        parts = [self.window(x, draw, channels=2) for _ in range(2)]
+        parts = [part for part in parts if self.shape(part)[:3] == self.shape(x)[:3] and part != x]
+        if len(parts) < 2:
+            return x
+        if self.dtype == "int8":  # a concatenation does not rescale in TFLite Micro
+            self.main.tensors[parts[1]].quantization = self.main.tensors[parts[0]].quantization
+        shape = (*self.shape(x)[:3], 4)
+        return self.add_op("CONCATENATION", parts, shape, "ConcatenationOptions", like=parts[0], axis=3)
+
+    def padded(self, x, draw):
+        pairs = [[0, 0], *([draw(st.integers(0, 2)), draw(st.integers(0, 2))] for _ in range(2)), [0, 0]]
+        shape = [size + sum(pair) for size, pair in zip(self.shape(x), pairs, strict=True)]
+        return self.add_op("PAD", (x, self.constant(pairs)), shape, "PadOptions", like=x)
+
+    def resized(self, x, draw):
+        """By 2, 3 or 4; the format's fixed-point scale is exact for powers of two only."""
+        batch, height, width, depth = self.shape(x)
+        factor = draw(st.sampled_from([2, 3, 4]))
+        kind = draw(st.sampled_from(["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"]))
+        options = "ResizeBilinearOptions" if kind == "RESIZE_BILINEAR" else "ResizeNearestNeighborOptions"
+        shape = (batch, height * factor, width * factor, depth)
+        half = draw(st.booleans())
+        return self.add_op(
+            kind, (x, self.constant(shape[1:3])), shape, options, like=x, halfPixelCenters=half, alignCorners=False
+        )
+
+
+@st.composite
+def strip_networks(draw, dtype):
+    """(network, its outputs)."""
+    net = StripNet(draw(st.integers(0, 999)), dtype=dtype)
+    current = net.start(draw(st.integers(6, 14)), draw(st.integers(3, 9)), draw(st.integers(1, 4)))
+    outputs = []
+    for _ in range(draw(st.integers(2, 7))):
+        kind = draw(
+            st.sampled_from(["conv", "conv", "depthwise", "depthwise", "pool", "block", "branches", "pad", "up"])
+        )
+        before = current
+        if kind == "conv":
+            current = net.window(current, draw, channels=draw(st.integers(1, 5)))
+        elif kind == "depthwise":
+            current = net.window(current, draw)
+        elif kind == "pool":
+            current = net.pool(current, draw)
+        elif kind == "block":
+            inner = net.window(net.window(current, draw), draw, channels=net.channels(current))
+            current = net.residual(current, inner) if net.shape(inner) == net.shape(current) != inner else inner
+        elif kind == "branches":
+            current = net.branches(current, draw)
+        elif kind == "pad":
+            current = net.padded(current, draw)
+        elif net.shape(current)[1] < 16:
+            current = net.resized(current, draw)
+        if current != before and draw(st.integers(0, 4)) == 0:
+            outputs.append(current)
+    if current in net.main.inputs:
+        current = net.window(current, draw, channels=2)
+    if current in net.main.inputs:
+        current = net.residual(current, current)
+    return net, list(dict.fromkeys([current, *outputs]))
