@@ -76,6 +76,7 @@ from downset.sessions import SessionSettings as SessionSettings
 from downset.sessions import SessionTaken as SessionTaken
 from downset.stages.plan import plan_stages as plan_stages
 from downset.stages.problem import StageProblem as StageProblem
+from downset.tuning.module import stage_module as stage_module
 from downset.tuning.profiles import Profiles as Profiles
 from downset.tuning.search import StageLimits as StageLimits
 from downset.tuning.tune import tune_stages as tune_stages
@@ -157,6 +158,7 @@ __all__ = [
     "run_stages",
     "serve",
     "simulate",
+    "stage_module",
     "tune_stages",
     "verify",
     "write_plan",
