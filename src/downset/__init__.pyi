@@ -33,6 +33,7 @@ from downset.graph.core import Graph as Graph
 from downset.graph.core import Op as Op
 from downset.graph.core import Tensor as Tensor
 from downset.integrations import inductor as inductor
+from downset.integrations.stage_module import stage_module as stage_module
 from downset.joint.check import verify as verify
 from downset.joint.order_and_arena import plan_together as plan_together
 from downset.memory.liveness import OrderProblem as OrderProblem
@@ -76,7 +77,6 @@ from downset.sessions import SessionSettings as SessionSettings
 from downset.sessions import SessionTaken as SessionTaken
 from downset.stages.plan import plan_stages as plan_stages
 from downset.stages.problem import StageProblem as StageProblem
-from downset.tuning.module import stage_module as stage_module
 from downset.tuning.profiles import Profiles as Profiles
 from downset.tuning.search import StageLimits as StageLimits
 from downset.tuning.tune import tune_stages as tune_stages
