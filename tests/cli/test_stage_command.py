@@ -17,7 +17,7 @@ from downset.formats.plan_json import decode_plan
 from downset.formats.reading import load
 from downset.runtimes import ort
 from downset.stages.prepared import prepare
-from tests.cli.test_cli import SCHEMAS, downset, fails
+from tests.cli.test_cli import SCHEMAS, downset
 from tests.command import output_of
 from tests.networks import branchy, random_network
 
@@ -80,7 +80,7 @@ def test_a_batch_of_its_own(staged, tmp_path):
     assert downset("run", model, "--plan", tmp_path / "p3.json", "--check").returncode == 0
 
 
-def test_mistakes_are_one_line(staged, tmp_path):
+def test_mistakes_are_one_line(staged, tmp_path, fails):
     model, plan, *_ = staged
     other = random_network(tmp_path / "other.onnx", seed=1)
     fails(4, "run", other, "--plan", plan, says="model")
@@ -181,7 +181,7 @@ def test_what_another_library_says_is_cut_between_words(tmp_path):
     assert last.strip("(){}[],'") in {*names, "Required", "inputs", "are", "missing", "from", "input", "feed"}
 
 
-def test_numbers_that_are_none_of_the_options(staged):
+def test_numbers_that_are_none_of_the_options(staged, fails):
     model, plan, *_ = staged
     refused(2, "run", model, "--plan", plan, "--seed", "-1", says="--seed")
     refused(2, "run", model, "--plan", plan, "--runs", "0", says="--runs")
@@ -238,7 +238,7 @@ def test_advice_names_options_that_there_are(staged, tmp_path, monkeypatch):
     refused(5, "profiles", "list", says="`downset stage` --no-profiles")
 
 
-def test_a_tampered_plan_is_refused(staged, tmp_path):
+def test_a_tampered_plan_is_refused(staged, tmp_path, fails):
     model, plan, *_ = staged
     whole = json.loads(plan.read_text())
     cases = {

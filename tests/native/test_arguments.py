@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downset import _native as native
+from tests.effort import cases
 
 pytestmark = pytest.mark.native
 
@@ -447,7 +448,7 @@ def draw_loads(given):
 
 
 @pytest.mark.parametrize("family", [draw_orders, draw_arenas, draw_stages, draw_pieces, draw_pipelines, draw_loads])
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(data=st.data())
 def test_anything_is_refused_or_answered(family, data):
     """With sanitizers this is where reading outside a list would show; without, where it would crash."""

@@ -15,6 +15,7 @@ from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.partial.memory_form import Persistent
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.search import PartialLimits, partial_front
+from tests.effort import cases
 from tests.spatial import Builder, spatial_graphs
 from zoo import graph as zoo
 
@@ -99,7 +100,7 @@ def test_the_front_is_that_of_brute_force(graph):
 
 
 @given(spatial_graphs(), st.sampled_from(["live", "tflm", "ort"]))
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 def test_plans_are_what_the_rewritten_network_takes(graph, memory):
     form = row_form(graph)
     front = partial_front(graph, memory=memory, limits=PartialLimits(work_limit=300), form=form)
@@ -112,7 +113,7 @@ def test_plans_are_what_the_rewritten_network_takes(graph, memory):
 
 
 @given(spatial_graphs(), st.lists(st.integers(0, 400), min_size=2, max_size=2).map(sorted))
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 def test_more_work_never_gives_a_worse_front(graph, limits):
     less, again, more = (
         partial_front(graph, memory="live", limits=PartialLimits(time_limit_s=math.inf, work_limit=limit))
@@ -127,7 +128,7 @@ def test_more_work_never_gives_a_worse_front(graph, limits):
 
 
 @given(spatial_graphs())
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 def test_more_recomputing_strips_or_memory_never_give_a_worse_plan(graph):
     def least(**limits):
         found = partial_front(graph, memory="live", limits=PartialLimits(time_limit_s=math.inf, **limits))

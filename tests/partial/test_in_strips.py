@@ -14,6 +14,7 @@ from downset.graph.cost import macs, row_form
 from downset.partial.program import MOST_JOINED, most_strips
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import computed_whole, find_segment, find_segments
+from tests.effort import cases
 from tests.spatial import execute, spatial_graphs
 from zoo import graph as zoo
 
@@ -28,7 +29,7 @@ def same(graph, other):
 
 
 @given(spatial_graphs(), st.data())
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 def test_any_segments_in_strips_compute_the_same(graph, data):
     form = row_form(graph)
     found = list(find_segments(graph, form, most_crossing=data.draw(st.integers(1, 3))))
@@ -55,7 +56,7 @@ def test_any_segments_in_strips_compute_the_same(graph, data):
 
 
 @given(spatial_graphs(), st.data())
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_kept_rows_are_computed_once(graph, data):
     """Nothing recomputed: no operator makes more rows than in the network."""
     form = row_form(graph)
