@@ -58,7 +58,7 @@ class StripSearch:
     @property
     def found(self) -> bool:
         """Whether any plan but the network as it is was found."""
-        return len(self.front.plans) > 1
+        return any(plan.segments for plan in self.front.plans)
 
 
 def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch:

@@ -84,13 +84,18 @@ def front_of(options: Iterable[Option]) -> list[Option]:
 
 
 def compose(whole: Sequence[int], options: Iterable[Option], *, most_macs: int | None = None) -> list[PartialPlan]:
-    """The front of sequences, the least work first; the first is the network as it is. `whole[i]`: bytes live while
-    operator i runs as it is. `most_macs`: at most so many are added, with no option taken that alone adds more."""
+    """The front of sequences, the least work first: the network as it is, unless strips leave something out.
+
+    `most_macs`: at most so many are added, with no option taken that alone adds more. `whole[i]`: bytes live while
+    operator i runs as it is.
+    """
     ending: dict[int, list[Option]] = {}
+    limit = max(whole, default=0)
     for option in options:
         ending.setdefault(option.part.stop, []).append(option)
+        if option.price.extra_macs < 0 or option.price.persistent_bytes < 0:  # worth more bytes than the network needs
+            limit = max(limit, option.price.peak_bytes)
     found: dict[tuple[int, int, int], PartialPlan] = {}
-    limit = max(whole, default=0)
     while True:
         labels = _paths(whole, ending, limit, most_macs)
         if not labels:
