@@ -190,6 +190,7 @@ FAULTS = [
     (lambda: row_form(numbers=[[4, -2, 0]]), "numbers of an operator: -2 is not at least 0"),
     (lambda: row_form(rows=[4, 2**31]), "rows: 2147483648 is out of range"),
     (lambda: row_form(op_inputs=[[0, 1, 2**40, 0, 0]]), "map of an input: 1099511627776 is out of range"),
+    (lambda: row_form(op_inputs=[[0, 0, 1, 0, 0]]), "map of an input: it does not go on"),
     (lambda: row_form(outputs=[2]), "outputs: 2 is not an index below 2"),
     (lambda: piece_search(vertices=[[1]]), "vertices: 1 is not an index below 1"),
     (lambda: piece_search(vertices=[[0], [0]], layers=[1, 1]), "vertices: operator 0 is in two of them"),
@@ -377,7 +378,7 @@ def draw_stages(given):
 def draw_pieces(given):
     ops, tensors = given.size(), given.size(1)
     inputs = [
-        [(v - 1, given.number(), given.number(), given.number(-2), given.number())] if v else [] for v in range(ops)
+        [(v - 1, given.number(1), given.number(), given.number(-2), given.number())] if v else [] for v in range(ops)
     ]
     form = native.RowForm(
         [[number for item in items for number in item] for items in inputs],

@@ -99,6 +99,20 @@ def test_the_front_is_that_of_brute_force(graph):
     assert not any(one != other and all(map(int.__le__, one, other)) for one in found for other in found)
 
 
+def test_rows_that_nobody_reads_are_left_out_where_strips_save_no_bytes():
+    """The second convolution reads rows 0, 2 and 4 of five; the third needs the most bytes, however it is cut."""
+    build = Builder(False, 0)
+    first = build.tensor((2, 5, 3))
+    x = build.op("Conv", [first, build.weights(4, 2, 1, 1)], (4, 5, 3), strides=[1, 1], pads=[0] * 4)
+    x = build.op("Conv", [x, build.weights(1, 4, 1, 1)], (1, 3, 2), strides=[2, 2], pads=[0] * 4)
+    build.op("Conv", [x, build.weights(40, 1, 1, 1)], (40, 3, 2), strides=[1, 1], pads=[0] * 4)
+    graph = build.graph((first,))
+    front = partial_front(graph, memory="live", limits=NO_TIME_LIMIT)
+    assert front.least.price.peak_bytes == peak_bytes(order_problem(graph, "live"), range(3))
+    assert front.least.price.extra_macs == -2 * 3 * 2 * 4
+    assert front.plans[0] == front.least
+
+
 @given(spatial_graphs(), st.sampled_from(["live", "tflm", "ort"]))
 @settings(max_examples=cases(30))
 def test_plans_are_what_the_rewritten_network_takes(graph, memory):

@@ -15,7 +15,7 @@ from downset.partial.program import MOST_JOINED, most_strips
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import computed_whole, find_segment, find_segments
 from tests.effort import cases
-from tests.spatial import execute, spatial_graphs
+from tests.spatial import Builder, execute, spatial_graphs
 from zoo import graph as zoo
 
 
@@ -70,6 +70,25 @@ def test_kept_rows_are_computed_once(graph, data):
     except UnsupportedError:
         return
     assert macs(striped) <= macs(graph)
+
+
+@pytest.mark.parametrize("kind", ["flipped", "pooled"])
+def test_what_is_read_whole_is_there_before_any_row_is_made_of_it(kind):
+    """A flipped slice of one row and a global pool read all rows of a convolution with halos of its own. Strips that
+    advance evenly come to their first row."""
+    build = Builder(False, 0)
+    first = build.tensor((2, 6, 3))
+    x = build.op("Conv", [first, build.weights(2, 2, 3, 3)], (2, 6, 3), strides=[1, 1], pads=[1] * 4)
+    if kind == "flipped":
+        parts = [build.constant(np.array([value], np.int64)) for value in (3, 2, 2, -1)]
+        x = build.op("Slice", [x, *parts], (2, 1, 3))
+    else:
+        x = build.op("GlobalAveragePool", [x], (2, 1, 1))
+    graph = build.graph((first,))
+    for strips in range(1, 7):
+        striped = in_strips(graph, [InStrips(0, 2, strips, even=True)])
+        assert sum(op.kind == "Conv" for op in striped.ops) <= 2 * strips
+        same(graph, striped)
 
 
 def test_many_strips_are_joined_a_few_at_a_time():
