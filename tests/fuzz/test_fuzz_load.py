@@ -9,8 +9,9 @@ from downset.errors import DownsetError
 from downset.formats.reading import load
 from downset.orders.plan import plan_order
 from tests.models import branchy_model, installed_model
+from tests.sweeps import LONG
 
-CASES = 1500
+CASES = 1500 if LONG else 500
 
 
 def mutated(data, generator):
