@@ -65,11 +65,11 @@ def plan_pipeline(
     name, can = planner.name, planner.method
     cluster = fastest_first(cluster)  # plans do not depend on the order of a file
     accounting = accounting_of(cluster, comm=comm, topology=topology, source=source, sink=sink, window=window)
-    problem, strict, notes = _problem(network, units, time_limit_s, chain=can.chain)
+    problem, baseline_cuts, notes = _problem(network, units, time_limit_s, chain=can.chain)
     check_floors(problem, cluster, accounting, network if isinstance(network, Graph) else None, time_limit_s)
     begin, deadline = time.perf_counter(), time.monotonic() + time_limit_s
     search = PlanSearch(
-        problem, network if isinstance(network, Graph) else None, cluster, accounting, planner, engine, strict,
+        problem, network if isinstance(network, Graph) else None, cluster, accounting, planner, engine, baseline_cuts,
         max_latency_s, time_limit_s, deadline,
     )  # fmt: skip
     found, counted = search.best()
@@ -119,10 +119,10 @@ def _problem(
     notes = []
     if not network.ops:
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
-    strict = None
+    baseline_cuts = None
     if units is None and chain == "relays":
         refined = pipeline_chain(network, seconds=seconds)
-        units, strict = refined.units, refined.strict
+        units, baseline_cuts = refined.units, refined.baseline_cuts
     elif units is None and chain == "blocks":
         units = block_units(network)
     elif units is None:
@@ -134,4 +134,4 @@ def _problem(
         problem = split_problem(network, units, strict=False)
     if all(problem.tensors[tensor].rows <= 1 for op in problem.ops for tensor in op.outputs):
         notes.append(f"{network.name} has no rows to split: whole operators only")
-    return problem, strict, notes
+    return problem, baseline_cuts, notes
