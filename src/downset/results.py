@@ -9,20 +9,21 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from downset.fronts import FrontRow
 from downset.graph.core import Graph, Tensor
 from downset.memory.traffic import Traffic
 from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
-from downset.verdicts import RamVerdict
 
 __all__ = [
-    "ROUNDING", "Comparison", "DeviceUse", "Figure", "Fit", "Inspection", "Measured", "OnChip", "Proof", "ServeEvent",
-    "Served", "Simulation", "StageCandidate", "StageResult", "StageRun", "StepNeed",
+    "ROUNDING", "Comparison", "DeviceUse", "Figure", "Fit", "FrontRow", "Inspection", "Measured", "OnChip", "Proof",
+    "RamVerdict", "RanTask", "ServeEvent", "Served", "Simulation", "StageCandidate", "StageResult", "StageRun",
+    "StepNeed",
 ]  # fmt: skip
 
 
+RanTask = tuple[int, int, float, float]
+"""A task that ran: its frame, its place in the plan, and when it began and ended, in seconds since the start."""
 ROUNDING = 1e-4
 """Floats that are computed in another order may differ by so much of the largest value."""
 
@@ -135,6 +136,48 @@ class OnChip:
     on_chip_bytes: int
     before: Traffic
     after: Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class FrontRow:
+    """A plan that computes `segments` in strips.
+
+    `peak_bytes` and `arena_bytes` are planned; `extra_macs` is also given as a share of the network's. `measured`: what
+    the runtime took, by part; empty where it was not asked. `before_s` and `after_s`: a run of the original and of this
+    file, medians of interleaved rounds on this host; None where it was not timed."""
+
+    segments: tuple[str, ...]
+    peak_bytes: int
+    arena_bytes: int
+    extra_macs: int
+    extra_share: float
+    operators: int
+    file_bytes: int
+    measured: Mapping[str, int] = field(default_factory=dict)
+    before_s: float | None = None
+    after_s: float | None = None
+
+    __repr__ = abridged
+
+
+@dataclass(frozen=True, slots=True)
+class RamVerdict:
+    """Whether a network fits a memory limit.
+
+    `needed_bytes`: what ships takes, measured where its runtime was asked, and what the runtime keeps beside the arena
+    included then. `least_bytes`: what every order of the network takes, by the same measure. "does not fit" is
+    proven: `least_bytes` is above the limit."""
+
+    state: Literal["fits", "does not fit", "not known"]
+    limit_bytes: int
+    needed_bytes: int
+    least_bytes: int
+    reason: str = ""
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that the limit leaves; negative where it is too low."""
+        return self.limit_bytes - self.needed_bytes
 
 
 @dataclass(frozen=True, slots=True)

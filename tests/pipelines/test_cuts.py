@@ -49,19 +49,19 @@ def test_carried_bytes_and_the_least_order(graph):
 
 @given(spatial_graphs(most_ops=10))
 @settings(max_examples=cases(40))
-def test_strict_cuts_stay(graph):
+def test_cuts_of_the_chain_of_pieces_stay(graph):
     problem = piece_problem(graph)
     try:
-        strict = pieces(problem)
+        of_pieces = pieces(problem)
     except InfeasibleError:
         return
     for limit in (50_000, 1):  # proven, and greedy
-        chain = refined_cuts(problem, strict, state_limit=limit)
+        chain = refined_cuts(problem, of_pieces, state_limit=limit)
         before, expected = 0, {0}
-        for piece in strict.pieces:
+        for piece in of_pieces.pieces:
             before |= sum(1 << v for v in piece)
             expected.add(before)
-        assert {cut for cut, kept in zip(chain.cuts, chain.strict, strict=True) if kept} == expected
+        assert {cut for cut, kept in zip(chain.cuts, chain.of_pieces, strict=True) if kept} == expected
         assert all(cut & ~after == 0 for cut, after in zip(chain.cuts[:-1], chain.cuts[1:], strict=True))
         assert sorted(op for unit in chain.units(problem) for op in unit) == list(range(len(graph.ops)))
         few = thinned(problem, chain, 2)

@@ -16,11 +16,10 @@ from downset.memory.traffic import off_chip_traffic
 from downset.plans import Arena
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
-from downset.results import Comparison, Figure, Fit, Measured, OnChip
+from downset.results import Comparison, Figure, Fit, Measured, OnChip, RamVerdict
 from downset.runtimes.targets import TARGETS
 from downset.sessions import SessionTaken
 from downset.text import format_bytes
-from downset.verdicts import RamVerdict
 
 __all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise", "with_sessions"]
 

@@ -144,7 +144,11 @@ class _Reader:
         if not isinstance(node.target, torch._ops.OpOverload) or _mutates(node) or node.is_impure():
             return False
         namespace, tags = node.target.namespace, node.target.tags
-        if torch.Tag.nondeterministic_seeded in tags or self.types.is_random(node) or "inductor_seed" in str(node.target):
+        if (
+            torch.Tag.nondeterministic_seeded in tags
+            or self.types.is_random(node)
+            or "inductor_seed" in str(node.target)
+        ):
             return False
         marked = node.meta.get("recompute")
         return "c10d" not in namespace and (marked is None or "MUST_SAVE" not in str(marked))
@@ -219,5 +223,3 @@ def _hint(value: Any) -> int:
     from torch.fx.experimental.symbolic_shapes import optimization_hint
 
     return int(optimization_hint(value, fallback=4096))
-
-

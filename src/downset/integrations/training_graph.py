@@ -209,9 +209,7 @@ def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
     return kernel
 
 
-def _problem(
-    graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], operators: Collection[int]
-) -> OrderProblem:
+def _problem(graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], operators: Collection[int]) -> OrderProblem:
     """The problem of some of the operators: what they read of others is there at the start, what others read of theirs
     stays to the end."""
     inside = set(operators)

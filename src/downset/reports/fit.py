@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from downset.fronts import FrontRow
 from downset.reports.comparisons import comparison_lines
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
-from downset.results import Fit
+from downset.results import Fit, FrontRow
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import format_bytes, shortened
 
