@@ -1,4 +1,4 @@
-"""`fit --kernels`: less memory where results lie over inputs; it is named wherever it is assumed, and checked in files."""
+"""`fit --kernels`: less memory where results lie over inputs; that is named wherever it is assumed, and in the file."""
 
 import json
 from pathlib import Path
