@@ -62,6 +62,7 @@ def order_problem(operators=2, storages=2, **changed):
         "consumers": [[1]] * storages,
         "kept": [False] * storages,
         "in_place": [[]] * operators,
+        "in_place_bytes": [[]] * operators,
         "floor_bytes": 0,
     }
     return native.OrderProblem(**given | changed)
@@ -145,6 +146,11 @@ FAULTS = [
     (lambda: order_problem(consumers=[[1], [2]]), "consumers: 2 is not an index below 2"),
     (lambda: order_problem(kept=[]), "kept: 0 entries; 2 are needed"),
     (lambda: order_problem(in_place=[[], [2]]), "in_place: 2 is not an index below 2"),
+    (lambda: order_problem(in_place=[[], [0]]), "in_place_bytes: 0 entries; 1 are needed"),
+    (
+        lambda: order_problem(in_place=[[], [0]], in_place_bytes=[[], [5]]),
+        "in_place_bytes: 5 is not from 0",
+    ),
     (lambda: native.order_peak(order_problem(), [0, 2]), "order: 2 is not an operator, or comes twice"),
     (lambda: native.order_peak(order_problem(), [0, 0]), "order: 0 is not an operator, or comes twice"),
     (lambda: native.closure_bound(order_problem(), [0, -1], 1.0, 9), "known order: -1 is not an operator"),
@@ -316,13 +322,15 @@ def test_ties_cannot_be_settled_where_there_is_no_chain():
 
 def draw_orders(given):
     operators, storages = given.size(), given.size()
+    sizes, in_place = given.numbers(storages), given.list(operators, lambda: given.indices(storages))
     problem = native.OrderProblem(
         [given.indices(v) for v in range(operators)],
-        given.numbers(storages),
+        sizes,
         given.list(storages, lambda: given.indices(operators)),
         given.list(storages, lambda: given.indices(operators)),
         given.list(storages, given.flag),
-        given.list(operators, lambda: given.indices(storages)),
+        in_place,
+        [[sizes[at] // 2 if 0 <= at < len(sizes) else 0 for at in listed] for listed in in_place],
         given.number(),
     )
     for side in (problem, problem.reversed()):
