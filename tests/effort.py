@@ -1,6 +1,9 @@
-"""How many cases a test draws: a third by default, so that the suite stays short; all with `make test LONG=1`."""
+"""How much a run of the suite tries: a third of the random cases, seeds and damaged files by default; all of them, and
+every command on every hostile file, with `make test LONG=1`."""
 
 import os
+
+__all__ = ["LONG", "cases"]
 
 LONG = bool(os.environ.get("LONG"))
 

@@ -34,25 +34,27 @@ def staged(tmp_path_factory):
     return model, folder / "plan.json", env, json.loads(done.stdout)
 
 
-def test_stage_prints_its_schema_and_keeps_its_timings(staged):
+def test_stage_prints_its_schema_and_keeps_its_timings(staged, monkeypatch):
     model, plan, env, printed = staged
+    monkeypatch.setenv("DOWNSET_CACHE", env["DOWNSET_CACHE"])
     jsonschema.validate(printed, json.loads((SCHEMAS / "stage.json").read_text()))
     assert json.loads(plan.read_text())["kind"] == "stages"
     assert printed["timings_used"] > 0
-    listed = json.loads(downset("profiles", "list", "--json", env=env).stdout)
+    listed = json.loads(output_of("profiles", "list", "--json"))
     assert sum(row["timings"] for row in listed["profiles"]) == printed["timings_used"]
     options = ("--threads", "2", "--budget-timings", "20", "--runs", "15", "--json")
-    again = json.loads(downset("stage", model, *options, env=env).stdout)
+    again = json.loads(output_of("stage", model, *options))
     assert again["timings_used"] <= 20  # units are not timed again, whatever else is looked at
-    listed = json.loads(downset("profiles", "list", "--json", env=env).stdout)
+    listed = json.loads(output_of("profiles", "list", "--json"))
     assert sum(row["timings"] for row in listed["profiles"]) == printed["timings_used"] + again["timings_used"]
 
 
-def test_stage_prints_a_table(staged):
+def test_stage_prints_a_table(staged, monkeypatch):
     model, _, env, printed = staged
-    done = downset("stage", model, "--threads", "2", "--budget-timings", "1", "--runs", "15", env=env)
+    monkeypatch.setenv("DOWNSET_CACHE", env["DOWNSET_CACHE"])
+    screen = output_of("stage", model, "--threads", "2", "--budget-timings", "1", "--runs", "15")
     for word in ("sequential", "p50", "speed-up", "chosen:", "bound:"):
-        assert word in done.stdout
+        assert word in screen
     assert printed["chosen"] in [candidate["name"] for candidate in printed["candidates"]]
 
 
@@ -60,24 +62,20 @@ def test_run_by_the_plan_and_check(staged, tmp_path):
     model, plan, *_ = staged
     value = np.random.default_rng(0).standard_normal((1, 6, 9, 9), dtype=np.float32)
     np.save(tmp_path / "x.npy", value)
-    done = downset(
-        "run", model, "--plan", plan, "--input", tmp_path / "x.npy", "--check", "--json", "--runs", "2",
-        "--output", tmp_path / "y.npz",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
+    options = ("--input", tmp_path / "x.npy", "--check", "--json", "--runs", "2", "--output", tmp_path / "y.npz")
+    printed = json.loads(output_of("run", model, "--plan", plan, *options))
     jsonschema.validate(printed, json.loads((SCHEMAS / "run.json").read_text()))
     assert printed["max_relative_error"] < 1e-4
     (name,) = np.load(tmp_path / "y.npz").files
     assert np.load(tmp_path / "y.npz")[name].shape == (1, 10, 1, 1)
 
 
-def test_a_batch_of_its_own(staged, tmp_path):
+def test_a_batch_of_its_own(staged, tmp_path, monkeypatch):
     model, _, env, _ = staged
+    monkeypatch.setenv("DOWNSET_CACHE", env["DOWNSET_CACHE"])
     options = ("--threads", "2", "--budget-timings", "5", "--runs", "15")
-    done = downset("stage", model, "--batch", "3", *options, "-o", tmp_path / "p3.json", env=env)
-    assert done.returncode == 0, done.stderr
-    assert downset("run", model, "--plan", tmp_path / "p3.json", "--check").returncode == 0
+    output_of("stage", model, "--batch", "3", *options, "-o", tmp_path / "p3.json")
+    output_of("run", model, "--plan", tmp_path / "p3.json", "--check")
 
 
 def test_mistakes_are_one_line(staged, tmp_path, fails):
