@@ -21,12 +21,11 @@ SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
     {"errors"},
-    {"text", "extras", "native", "methods"},
+    {"text", "extras", "native", "methods", "clock"},
     {"isolation", "lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},
-    {"search_result"},
-    {"plans", "sessions", "fronts", "verdicts"},
+    {"plans", "sessions"},
     {"results"},
     {"orders", "reports"},
     {"arenas", "rewrites"},

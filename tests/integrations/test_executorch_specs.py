@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.integrations.executorch import algorithm
 from downset.memory.records import Record
+from tests.effort import cases
 from tests.executorch_specs import load_programs
 from tests.oracles_arena import least_height
 
@@ -78,7 +79,7 @@ def inside(spec):
     return 0 if spec.storage_base is None else spec.storage_base_offset + inside(spec.storage_base)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(made=specs(), unit=st.sampled_from([1, 4, 16]), reserved=st.sampled_from([None, [], [0, 24], [0, 0, 5]]))
 def test_every_memory_is_a_least_arena_above_what_is_reserved(made, unit, reserved):
     module = SimpleNamespace() if reserved is None else SimpleNamespace(input_mem_buffer_sizes=reserved)

@@ -9,10 +9,10 @@ that nothing fits: only `check_floors` says that.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.graph.core import Graph
@@ -47,7 +47,7 @@ class PlanSearch:
     accounting: Accounting
     planner: Chosen
     engine: EngineName
-    strict: tuple[int, ...] | None
+    baseline_cuts: tuple[int, ...] | None
     max_latency_s: float | None
     time_limit_s: float
     deadline: float
@@ -62,7 +62,7 @@ class PlanSearch:
         can, first = self.planner.method, None
         forbidden = _too_heavy(self.problem, self.cluster)
         for attempt in range(_TRIES):
-            if attempt and time.monotonic() > self.deadline:
+            if attempt and clock.now() > self.deadline:
                 break
             try:
                 found = self._ask(forbidden)
@@ -96,7 +96,7 @@ class PlanSearch:
         found: FoundPipeline = self.planner(
             self.problem, self.cluster, comm=self.accounting.comm, accounting=self.accounting,
             max_latency_s=self.max_latency_s, time_limit_s=self.time_limit_s, engine=self.engine,
-            forbidden=frozenset(forbidden), strict=self.strict,
+            forbidden=frozenset(forbidden), baseline_cuts=self.baseline_cuts,
         )  # fmt: skip
         return found
 
@@ -104,7 +104,7 @@ class PlanSearch:
         # A method that used all the time up has its orders searched all the same.
         found = judged(
             self.problem, self.cluster, drafts, self.accounting,
-            deadline=max(self.deadline, time.monotonic() + _LAST_S), max_latency_s=self.max_latency_s,
+            deadline=max(self.deadline, clock.now() + _LAST_S), max_latency_s=self.max_latency_s,
         )  # fmt: skip
         assert found is not None  # nothing limits its period
         return found
@@ -135,15 +135,21 @@ class PlanSearch:
     def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, Counted]:
         """Where the method's first plan did not fit: the fastest of all that do."""
         assert first is not None
-        self.deadline = self.count.deadline = max(self.deadline, time.monotonic() + _LAST_S)
+        self.deadline = self.count.deadline = max(self.deadline, clock.now() + _LAST_S)
         missed = replace(first, proven=False, judged=None, note="faster plans that were found do not fit")
         if self.planner.method.proves and self.graph is not None:
-            self._try_all(baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
+            self._try_all(
+                baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, baseline_cuts=self.baseline_cuts)
+            )
             if self.fits is None:
                 self._lean()
         if self.fits is None:
             raise self._too_large(first)
         return missed, self.fits
+
+    def _baselines(self) -> Iterator[Drafted]:
+        comm = self.accounting.comm
+        return baseline_plans(self.problem, self.cluster, comm=comm, baseline_cuts=self.baseline_cuts)
 
     def _try_all(self, plans: Iterator[Drafted]) -> None:
         """Keep the fastest of these plans that fits, if it is faster than the one so far."""
@@ -188,7 +194,9 @@ class PlanSearch:
                 return FoundPipeline(drafts, 0.0, note=note), counted
         if self.graph is None or not heavy:
             raise LimitReached(str(error)) if heavy else error
-        self._try_all(baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
+        self._try_all(
+            baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, baseline_cuts=self.baseline_cuts)
+        )
         note = "planned by other methods: the search found none that fits"
         if self.fits is None:
             self._lean()
@@ -200,7 +208,7 @@ class PlanSearch:
         return least_latency(
             PlanRequest(
                 self.problem, self.cluster, self.accounting, time_limit_s=max(self.time_limit_s, 1.0),
-                strict=self.strict,
+                baseline_cuts=self.baseline_cuts,
             )
         )  # fmt: skip
 
