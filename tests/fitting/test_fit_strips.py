@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.fitting.fit import fit
+from downset.partial.search import partial_front
 from downset.runtimes import tflm
 from tests.strip_networks import SAME, StripNet
 
@@ -67,6 +70,23 @@ def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
     with pytest.raises(InfeasibleError, match="inputs or outputs alone"):
         fit(path, output=tmp_path / "f.tflite", ram_bytes=100, time_limit_s=5)
     assert not list(tmp_path.iterdir())
+
+
+def test_remedies_are_searched_for_in_the_time_that_is_left(plain, monkeypatch):
+    path, result = plain
+    searched = []
+
+    def recorded(*args, limits, **options):
+        started = time.perf_counter()
+        found = partial_front(*args, limits=limits, **options)
+        searched.append((limits.time_limit_s, time.perf_counter() - started))
+        return found
+
+    monkeypatch.setattr("downset.fitting.strips.partial_front", recorded)
+    with pytest.raises(LimitReached, match=r"\(1\) --max-recompute .* and --strips"):
+        fit(path, ram_bytes=result.measured.after // 2, strips=2, time_limit_s=20)
+    *first, (left_s, _) = searched
+    assert 0 < left_s <= 0.4 * 20 - sum(spent for _, spent in first)
 
 
 def test_limits_without_a_memory_limit_ask_for_the_least(plain, tmp_path):
