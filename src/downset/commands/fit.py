@@ -93,6 +93,9 @@ __all__ = ["fit"]
     help="Let results lie over inputs where this library's kernels allow it (tflm); wrong with any other kernels.",
 )
 @click.option(
+    "--int8", is_flag=True, help="Fit the exact int8 form of a uint8 file; inputs and outputs are then less by 128."
+)
+@click.option(
     "--on-chip",
     type=SIZES,
     metavar="SIZE,...",
@@ -133,6 +136,7 @@ def fit(
     front: bool,
     strips: int | None,
     kernels: KernelsName | None,
+    int8: bool,
     on_chip: tuple[int, ...] | None,
     slower: str | None,
     session: str | None,
@@ -171,6 +175,7 @@ def fit(
                 strips=strips,
                 front=front,
                 kernels=kernels,
+                int8=int8,
                 on_chip=on_chip or (),
                 slower=None if slower is None else parse_factor(slower),
                 session=session,

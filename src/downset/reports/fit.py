@@ -103,7 +103,7 @@ def _fits(result: Fit) -> list[str]:
 
 
 def overlap_line(kernels: str) -> str:
-    """What offsets assume that let results lie over inputs."""
+    """The sentence that names the kernels which offsets assume."""
     return (
         f"Results lie over inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
         "these kernels only, and other kernels give wrong results without a message."
