@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "downset"
 
 LEVELS = (
     {"errors"},
-    {"text", "extras", "native", "methods"},
+    {"text", "extras", "native", "methods", "clock"},
     {"isolation", "lattice", "process"},
     {"graph"},
     {"memory", "kernels", "clusters"},

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from downset.clusters.model import Cluster
-from downset.memory.records import Record
+from downset.memory.records import Overlap, Record
 from downset.text import abridged, format_bytes
 
 __all__ = [
@@ -110,6 +110,8 @@ class Arena:
     evidence: Evidence
     memory: str = ""
     tensor_offsets: Mapping[int, int] = field(default_factory=dict)
+    overlaps: tuple[Overlap, ...] = ()
+    """Records that may overlap while one operator reads the one and writes the other."""
 
     def __repr__(self) -> str:
         model = f", memory {self.memory}" if self.memory else ""

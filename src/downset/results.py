@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.graph.core import Graph, Tensor
+from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
 from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
 from downset.sessions import SessionSettings, SessionTaken
@@ -188,7 +189,8 @@ class Fit:
     what is shipped so that it takes what was measured; None for other targets, and where nothing was measured.
     `not_measured`: why the target's runtime was not asked what the files take, where it could have been.
     `original`: the network that `before` places. `ram`: whether a memory limit is kept; None where none was given.
-    `front`: plans in strips, where they were asked for."""
+    `front`: plans in strips, where they were asked for. `kernels`: the library whose kernels may overlap results and
+    inputs; None where nothing overlaps."""
 
     model: str
     target: str
@@ -210,6 +212,17 @@ class Fit:
     original: Graph | None = None
     ram: RamVerdict | None = None
     front: tuple[FrontRow, ...] = ()
+    kernels: KernelsName | None = None
+
+    @property
+    def memory(self) -> str:
+        """The memory model of the plan."""
+        return self.together.arena.memory
+
+    @property
+    def assumed_kernels(self) -> KernelsName | None:
+        """The library that what is shipped is right with, where its offsets may overlap: None where any is."""
+        return self.kernels if self.ships_plan and self.shipped not in ("order", "rewritten") else None
 
     @property
     def taken(self) -> SessionTaken | None:

@@ -63,3 +63,21 @@ def test_fit_takes_it(tmp_path):
     jsonschema.validate(found, json.loads((SCHEMAS / "fit.json").read_text()))
     assert found["stopped_by"] in ("work", None)
     fails(2, "fit", tmp_path / "net.onnx", "--work-limit", -1, says="--work-limit")
+
+
+def test_a_pipeline_is_the_same_again_and_says_that_it_was_stopped(tmp_path):
+    model = branchy_model(tmp_path / "net.onnx")
+    run = ["split", model, "--cluster", "pico_1mac", "--json", "--work-limit"]
+    one, two = (json.loads(downset(*run, 0).stdout) for _ in range(2))
+    jsonschema.validate(one, json.loads((SCHEMAS / "split.json").read_text()))
+    assert one["stopped"] and "stopped at the limit of 0 states" in one["note"]
+    assert one == two
+    fails(2, "split", model, "--cluster", "pico_1mac", "--work-limit", -1, says="--work-limit")
+
+
+def test_stages_take_it(tmp_path):
+    model = branchy_model(tmp_path / "net.onnx")
+    run = ["stage", model, "--no-profiles", "--budget-timings", 2, "--work-limit"]
+    assert "was not searched" in downset(*run, 0).stderr
+    assert "was not searched" not in downset(*run, 100_000).stderr
+    fails(2, "stage", model, "--work-limit", -1, says="--work-limit")

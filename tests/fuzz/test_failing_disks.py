@@ -1,8 +1,6 @@
 """Every command that writes, with the n-th write, flush or rename failing, or the process killed there, for every n:
 what was there before is still there, or the whole new file is; nothing else is left."""
 
-import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from downset.formats.reading import load
 from tests.fuzz.campaign import CLUSTER, RECORDS
+from tests.fuzz.faults import check_whole, content
 from tests.models import branchy_model, installed_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,111 +65,14 @@ def folder(tmp_path, staged):
 NAMES = list(commands(Path()))
 
 
-def content(path):
-    if path.is_dir():
-        return {
-            str(entry.relative_to(path)): entry.read_bytes() for entry in sorted(path.rglob("*")) if entry.is_file()
-        }
-    return path.read_bytes() if path.exists() else None
-
-
-def check_whole(folder, made, before):
-    """Every output is as it was, or reads as a whole file of its kind."""
-    left = [entry.name for entry in folder.rglob("*") if entry.name.endswith(".part")]
-    assert not left
-    for name in made:
-        path = folder / name
-        if content(path) == before[name]:
-            continue
-        if path.suffix in (".onnx", ".tflite"):
-            load(path)
-        elif path.suffix == ".npz":
-            with np.load(path) as arrays:
-                assert all(arrays[key].size for key in arrays.files)
-        elif name == "shards":
-            if (path / "shards.json").exists():
-                index = json.loads((path / "shards.json").read_text())
-                assert all((path / shard["file"]).is_file() for shard in index["shards"])
-        elif name != "keys":  # keys: a folder that was begun is not taken for whole, see below
-            assert path.read_bytes().rstrip().endswith((b"}", b"</svg>", b"#endif", b"8", b"0")), name
-
-
-FAULTS = """
-import errno, os, shutil, sys
-from pathlib import Path
-
-kill, left = sys.argv[1] == "kill", int(sys.argv[2])
-sys.argv[:] = ["downset", *sys.argv[3:]]
-
-
-def counted(function, tear=None):
-    def called(*arguments, **options):
-        global left
-        left -= 1
-        if left < 0:
-            if tear is not None:
-                tear(*arguments)
-            if kill:
-                os.kill(os.getpid(), 9)
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return function(*arguments, **options)
-
-    return called
-
-
-def torn(path, data):
-    with open(path, "wb") as file:
-        file.write(data[: len(data) // 2])
-
-
-os.fsync = counted(os.fsync)
-Path.replace = counted(Path.replace)
-Path.write_bytes = counted(Path.write_bytes, torn)
-shutil.copyfile = counted(shutil.copyfile, lambda one, two: torn(two, Path(one).read_bytes()))
-from downset.cli import main
-
-try:
-    main()
-finally:
-    sys.stderr.flush()
-"""
-
-
-def attempt(how, writes, command):
-    run = [sys.executable, "-c", FAULTS, how, str(writes), *map(str, command)]
-    return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_write_that_fails_is_one_line_and_leaves_what_was_there(folder, name):
+def test_every_write_that_fails_or_is_the_last_leaves_what_was_there_and_the_command_works(folder, name):
+    """A failure is one line and exit code 2; a process that is killed leaves a file beside, which the next removes."""
     command, made = commands(folder)[name]
-    before = {output: content(folder / output) for output in made}
-    for writes in range(MOST):
-        done = attempt("fail", writes, command)
-        check_whole(folder, made, before)
-        if done.returncode == 0:
-            break
-        assert done.returncode == 2, done.stderr
-        assert done.stderr.startswith("downset: error: "), done.stderr
-        assert done.stderr.count("\n") == 1, done.stderr
-        assert "No space left" in done.stderr
-    assert 0 < writes < MOST - 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_process_that_is_killed_leaves_what_was_there_and_the_next_one_works(folder, name):
-    command, made = commands(folder)[name]
-    before = {output: content(folder / output) for output in made}
-    for writes in range(MOST):
-        done = attempt("kill", writes, command)
-        for entry in [*folder.rglob("*.part")]:  # of a dead process: the next one that writes there removes them
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
-        check_whole(folder, made, before)
-        if done.returncode != -9:
-            break
+    run = [sys.executable, "-m", "tests.fuzz.faults", str(folder), ",".join(made), *map(str, command)]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert 0 < writes < MOST - 1
-    assert all(content(folder / output) != before[output] for output in made)
+    assert 0 < int(done.stdout.split()[-1]) < MOST
 
 
 @pytest.mark.parametrize("name", ["fit tflite", "split", "run"])

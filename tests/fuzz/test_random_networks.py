@@ -12,9 +12,10 @@ from downset.formats.onnx.read import load_onnx
 from downset.joint.check import verify
 from downset.orders.plan import plan_order
 from downset.runtimes import ort
+from tests.effort import LONG
 from tests.fuzz.onnx_networks import random_network
 
-LOADED, FITTED = 300, 12
+LOADED, FITTED = (300, 12) if LONG else (100, 4)
 
 FEEDS = {"tensor(string)": np.asarray(["a", "b"]), "tensor(bool)": np.asarray(True)}
 

@@ -12,6 +12,7 @@ from downset.lattice import bits
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.pieces.problem import piece_problem
 from downset.pipelines.pieces.search import pieces
+from tests.effort import cases
 from tests.spatial import Builder, spatial_graphs
 from zoo import graph as zoo
 
@@ -24,7 +25,7 @@ def _carried(graph, problem, cut):
 
 
 @given(spatial_graphs(most_ops=6))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_carried_bytes_and_the_least_order(graph):
     problem = piece_problem(graph)
     count = len(problem.vertices)
@@ -47,7 +48,7 @@ def test_carried_bytes_and_the_least_order(graph):
 
 
 @given(spatial_graphs(most_ops=10))
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_cuts_of_the_chain_of_pieces_stay(graph):
     problem = piece_problem(graph)
     try:

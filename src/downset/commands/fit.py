@@ -41,6 +41,7 @@ from downset.text import format_bytes, parse_factor, parse_share, printable
 
 if TYPE_CHECKING:
     from downset.fitting.fit import RewriteName
+    from downset.memory.overlaps import KernelsName
     from downset.runtimes.targets import TargetName
 
 __all__ = ["fit"]
@@ -87,6 +88,11 @@ __all__ = ["fit"]
 @click.option("--front", is_flag=True, help="Also measure plans in strips, from the cheapest to the least memory.")
 @click.option("--strips", type=click.IntRange(min=2), help="Compute segments in strips of rows, in so many at most.")
 @click.option(
+    "--kernels",
+    type=click.Choice(["reference", "cmsis-nn-dsp", "cmsis-nn-mve"]),
+    help="Let results lie over inputs where this library's kernels allow it (tflm); wrong with any other kernels.",
+)
+@click.option(
     "--on-chip",
     type=SIZES,
     metavar="SIZE,...",
@@ -126,6 +132,7 @@ def fit(
     max_recompute: str | None,
     front: bool,
     strips: int | None,
+    kernels: KernelsName | None,
     on_chip: tuple[int, ...] | None,
     slower: str | None,
     session: str | None,
@@ -163,6 +170,7 @@ def fit(
                 max_recompute=None if max_recompute is None else parse_share(max_recompute),
                 strips=strips,
                 front=front,
+                kernels=kernels,
                 on_chip=on_chip or (),
                 slower=None if slower is None else parse_factor(slower),
                 session=session,

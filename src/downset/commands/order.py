@@ -37,7 +37,12 @@ __all__ = ["order"]
     show_default=True,
     help="file, kahn, dfs, greedy, inductor, beam, serenity, optimal or exhaustive.",
 )
-@click.option("--memory", default="live", show_default=True, help="live, paper, serenity, tflm, litert, ort or torch.")
+@click.option(
+    "--memory",
+    default="live",
+    show_default=True,
+    help="live, paper, serenity, tflm, litert, ort or torch; tflm-KERNELS (see fit --kernels).",
+)
 @time_limit_option("For the search.")
 @work_limit_option
 @worker_memory_option

@@ -13,8 +13,10 @@ from downset.commands.options import (
     console,
     parse_shapes,
     print_table,
+    search_s,
     time_limit_option,
     trust_option,
+    work_limit_option,
     worker_memory_option,
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
@@ -59,6 +61,7 @@ __all__ = ["split"]
     "--window", type=click.IntRange(1, 1_000_000), help="Most frames inside at once; default: as many as help."
 )
 @time_limit_option("For the search.")
+@work_limit_option
 @worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("--compare", is_flag=True, help="Also the periods of all other methods.")
@@ -91,9 +94,10 @@ def split(
     _check_outputs(output, options["export_dir"], weights_beside(graph))
     asked = ("comm", "topology", "source", "sink", "window")
     shared = {name: options[name] for name in asked}
-    shared |= {"max_latency_s": options["max_latency"], "time_limit_s": options["time_limit"]}
+    limit_s, work = search_s(options["time_limit"], options["work_limit"]), options["work_limit"]
+    shared |= {"max_latency_s": options["max_latency"], "time_limit_s": limit_s, "work_limit": work}
     talk = console(stderr=True, quiet=quiet)
-    with waiting(talk, f"planning for {len(cluster.devices)} devices", limit_s=options["time_limit"]):
+    with waiting(talk, f"planning for {len(cluster.devices)} devices", limit_s=limit_s):
         plan = plan_pipeline(graph, cluster, method=method, **shared)
     verify(graph, plan)
     compared = plan_by_every_method(graph, cluster, known=plan, **shared) if compare else {}

@@ -13,8 +13,10 @@ from downset.commands.options import (
     console,
     parse_shapes,
     print_table,
+    search_s,
     time_limit_option,
     trust_option,
+    work_limit_option,
     worker_memory_option,
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
@@ -44,6 +46,7 @@ _LEAST_RUNS = 15
     help="Stages that may be timed, single units included (those always are).",
 )
 @time_limit_option("For the search of each block.", default="60s")
+@work_limit_option
 @worker_memory_option
 @click.option(
     "--runs",
@@ -83,7 +86,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         max_ops=options["max_ops"],
         max_groups=options["max_groups"],
         timings=options["budget_timings"],
-        seconds=options["time_limit"],
+        seconds=search_s(options["time_limit"], options["work_limit"]),
+        work=options["work_limit"],
         endings=options["endings"],
     )
     device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])

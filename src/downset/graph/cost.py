@@ -13,7 +13,7 @@ from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import extent, input_map, is_whole
 from downset.graph.kinds import kind_of
-from downset.graph.row_form import Interval, RowForm, RowInput, RowOp, needed
+from downset.graph.row_form import AxisMap, Interval, RowForm, RowInput, RowOp, needed
 
 __all__ = ["longest_axis", "macs", "op_macs", "redundant_macs", "row_form", "segment_macs", "whole_macs"]
 
@@ -73,7 +73,7 @@ def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, *, strict: b
     made = rows[outputs[0]] if outputs else 1
     try:
         whole = is_whole(graph, op, axis)
-        inputs = tuple(RowInput(op.inputs[position], input_map(graph, op, position, axis)) for position in read)
+        inputs = tuple(RowInput(op.inputs[position], _map(graph, op, position, axis)) for position in read)
     except UnsupportedError:
         if strict:
             raise
@@ -83,6 +83,19 @@ def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, *, strict: b
     # A transposed convolution's MACs are its input's, and need not divide into rows of its output: less than one MAC a
     # row is added.
     return RowOp(inputs, outputs, made, -(-op_macs(graph, op) // max(made, 1)), whole)
+
+
+def _map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | None:
+    """`input_map`. Raises UnsupportedError for one that no layer has, whose sums would not fit 64 bits either."""
+    found = input_map(graph, op, position, axis)
+    if found is not None and any(abs(number) > _FURTHEST for number in found):
+        raise UnsupportedError(
+            f"operator {op.name!r} ({op.kind}): its attributes name rows more than {_FURTHEST:,} away"
+        )
+    return found
+
+
+_FURTHEST = 1 << 31
 
 
 def longest_axis(graph: Graph) -> int:

@@ -78,7 +78,7 @@ def judged(
 ) -> Judged | None:  # fmt: skip
     """Stages priced; None where their load bound says that the period is not below `below_s`.
 
-    Orders are searched until the deadline (of `time.monotonic`); past it frames may follow one after another. Where a
+    Orders are searched until the deadline (of `clock.now`); past it frames may follow one after another. Where a
     frame alone takes longer than `max_latency_s` by the best orders, windows of 3 and 2 are tried; if it does so still,
     frames follow one after another."""
     frame = frame_tasks(problem, cluster, drafts, comm=accounting.comm, source=accounting.source, sink=accounting.sink)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from downset import clock
 from downset.pipelines.drafts import FrameTasks, Split, Tile
 from downset.pipelines.problem import SplitProblem
 from downset.pipelines.scheduling import events
@@ -150,5 +151,6 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
     quick = plan_arena(records, method="greedy_by_size")
     if quick.arena_bytes <= max(room_bytes, quick.evidence.bound):
         return quick.offsets
-    best = plan_arena(records, method="best", time_limit_s=0.5)
+    best = plan_arena(records, method="best", **clock.limits(0.5))
+    clock.spent(best.evidence.states)
     return min(quick, best, key=lambda arena: arena.arena_bytes).offsets

@@ -12,9 +12,9 @@ left it, and older tensors as if the leader had them; the plan's times are those
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.pipelines.device_order import by_speed
@@ -29,7 +29,7 @@ __all__ = ["coedge", "least_compute_s"]
 
 def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
     """One stage whose units are blocks of halo exchange, with the number of working devices chosen for each. Raises
-    LimitReached after the deadline (of `time.monotonic`)."""
+    LimitReached after the deadline (of `clock.now`)."""
     order = by_speed(cluster)
     splits = [_choices(problem, cluster, unit, order) for unit in range(problem.cuts)]
     leader = order[0]
@@ -41,7 +41,7 @@ def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("
         ways = sorted(best.items(), key=lambda way: way[1][0])
         rows = problem.segment(unit, unit + 1).rows
         for count, split in splits[unit].items():
-            if time.monotonic() > deadline:
+            if clock.now() > deadline:
                 raise LimitReached("coedge: no pipeline within the time; allow more")
             compute, reads = _compute_s(problem, cluster, split), reads_of(problem, split, rows)
             for before, (seconds, path) in ways:

@@ -21,6 +21,7 @@ def plan_by_every_method(
     *,
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     known: Pipeline | None = None,
     **priced: Unpack[AccountingOptions],
 ) -> dict[str, Pipeline | None]:
@@ -33,8 +34,9 @@ def plan_by_every_method(
             continue
         try:
             plans[name] = plan_pipeline(
-                graph, cluster, method=name, max_latency_s=max_latency_s, time_limit_s=time_limit_s, **priced
-            )
+                graph, cluster, method=name, max_latency_s=max_latency_s, time_limit_s=time_limit_s,
+                work_limit=work_limit, **priced,
+            )  # fmt: skip
         except (InfeasibleError, LimitReached):
             plans[name] = None
     return plans

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from dataclasses import replace
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError, LimitReached
 from downset.methods import EngineName, check_engine
@@ -93,7 +93,7 @@ def _by_resources(asked: PlanRequest) -> FoundPipeline:
     )  # fmt: skip
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
     if searched.stages:  # a tree of transfers: its orders are found at once, however late it is
-        best.offer(searched.stages, late_s=time.monotonic() + max(asked.time_limit_s, 1.0))
+        best.offer(searched.stages, late_s=clock.now() + max(asked.time_limit_s, 1.0))
     best.ask(QUICK)
 
     def met() -> bool:  # then all plans of the space are covered
@@ -193,7 +193,7 @@ def _none_found(asked: PlanRequest, *, finished: bool) -> FoundPipeline:
         )
     if not finished or asked.max_latency_s is None:
         wanted = "" if asked.max_latency_s is None else f" of latency {asked.max_latency_s:g} s or less"
-        raise LimitReached(f"no pipeline{wanted} found in {asked.time_limit_s:g} s; allow more time")
+        raise LimitReached(f"no pipeline{wanted} found in {clock.told(asked.time_limit_s)}; allow more")
     least, plan = least_latency(replace(asked, time_limit_s=max(asked.time_limit_s, 1.0)))
     if not asked.forbidden and least <= asked.max_latency_s:
         everything = total_bound_s(asked.problem, asked.cluster, comm=asked.accounting.comm)
@@ -204,7 +204,7 @@ def _none_found(asked: PlanRequest, *, finished: bool) -> FoundPipeline:
 def _direct(asked: PlanRequest) -> FoundPipeline:
     """Stages handed over directly, or the best plan with leaders where none is better. Plans with leaders are searched
     first; direct hand-over has what they leave of the time."""
-    deadline = time.monotonic() + asked.time_limit_s
+    deadline = clock.now() + asked.time_limit_s
     problem, cluster = asked.problem, asked.cluster
     led, refused = None, None
     try:
@@ -227,4 +227,6 @@ def _direct(asked: PlanRequest) -> FoundPipeline:
     )  # fmt: skip
     if best is not None:
         return best
-    raise LimitReached(f"no pipeline found in {asked.time_limit_s:g} s with direct hand-over; with leaders: {refused}")
+    raise LimitReached(
+        f"no pipeline found in {clock.told(asked.time_limit_s)} with direct hand-over; with leaders: {refused}"
+    )

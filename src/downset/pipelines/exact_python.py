@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from downset import clock
 from downset.pipelines.device_order import Canonical
 from downset.pipelines.problem import Segment, SplitProblem, quantities
 
@@ -34,7 +34,7 @@ def search(
     """(period, infinity if none is below the incumbent; bound; finished; states; stages as the native search gives)."""
     run = _Search(problem, devices, handover, overlap, shared, latency_limit_s, several_blocks, least_latency)
     run.banned, run.moved = frozenset(banned), moved
-    run.deadline = time.perf_counter() + time_limit_s
+    run.deadline = clock.now() + time_limit_s
     total = problem.least_macs_before()[-1] / sum(devices.speed)
     try:
         found = run.best()
@@ -147,7 +147,7 @@ class _Search:
         place: int,
     ) -> list[list[tuple[float, float, tuple[int, ...]]]]:  # fmt: skip
         """All ways to give the next device rows, by the row they end at."""
-        if time.perf_counter() > self.deadline:
+        if clock.now() > self.deadline:
             raise _TimeIsUp
         found: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
         device, leader = members[k], members[place]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from downset import native
+from downset import clock, native
 from downset.clusters.model import Cluster
 from downset.methods import EngineName, check_engine
 from downset.pipelines import exact_python
@@ -73,10 +72,10 @@ def search(
         slower = asked(rounded(form, MANY, faster=False), banned, incumbent_s, time_limit_s)
         return slower._replace(finished=False, rounded=True)
     # Rounded speeds first, finer and finer as far as the time goes, for a plan and a bound; then the real ones.
-    begin = time.monotonic()
+    begin = clock.now()
     best = Searched(math.inf, 0.0, False, 0, (), rounded=True)
     for sets in ROUNDED:
-        left = time_limit_s - (time.monotonic() - begin)
+        left = time_limit_s - (clock.now() - begin)
         if left <= 0:
             return best._replace(rounded=False)  # but stopped
         slower = asked(rounded(form, sets, faster=False), banned, min(incumbent_s, best.period_s), left / 4)
@@ -89,7 +88,7 @@ def search(
         best = best._replace(bound_s=max(best.bound_s, faster.bound_s), states=best.states + faster.states)
         if faster.finished and faster.period_s == math.inf:
             return best._replace(finished=True, rounded=False)
-    left = time_limit_s - (time.monotonic() - begin)
+    left = time_limit_s - (clock.now() - begin)
     whole = form.uniform and form.sets() <= TOO_MANY
     if left <= 0 or not (whole or cluster.network.links):
         return best
@@ -201,9 +200,13 @@ def _native(
         several_blocks=several_blocks,
         forbidden=banned,
     )
+    seconds, states = clock.compiled_limits(time_limit_s, STATES)
     if least_latency:
-        return compiled.pipeline_least_latency(asked, time_limit_s=time_limit_s, state_limit=STATES)
-    return compiled.pipeline_least_period(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=STATES)
+        found = compiled.pipeline_least_latency(asked, time_limit_s=seconds, state_limit=states)
+    else:
+        found = compiled.pipeline_least_period(asked, incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=states)
+    clock.spent(found[3])
+    return found
 
 
 def _drafts(stages: Sequence[Any], order: Sequence[int]) -> Drafted:

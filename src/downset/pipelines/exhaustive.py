@@ -11,8 +11,7 @@ With equal devices every assignment is still tried, as the paper's times suggest
 
 from __future__ import annotations
 
-import time
-
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import Drafted, FoundPipeline, Split, StageDraft
 from downset.pipelines.paper_timing import CommName, period_and_latency, stage_of, stages_of
@@ -37,7 +36,7 @@ def exhaustive(
 ) -> FoundPipeline:
     """The best of all pipelines with balanced strips; past the limit the best so far, marked."""
     run = _Enumeration(problem, cluster, comm, max_latency_s)
-    run.deadline = time.perf_counter() + time_limit_s
+    run.deadline = clock.now() + time_limit_s
     stopped = False
     try:
         run.extend(0, (1 << len(cluster.devices)) - 1, ())
@@ -61,7 +60,7 @@ class _Enumeration:
     def extend(self, cut: int, free: int, drafts: Drafted) -> None:
         if cut == self.problem.cuts:
             self.tried += 1
-            if self.tried % 64 == 0 and time.perf_counter() > self.deadline:
+            if self.tried % 64 == 0 and clock.now() > self.deadline:
                 raise _Stop
             period, latency = period_and_latency(
                 self.cluster, stages_of(self.problem, self.cluster, drafts, comm=self.comm)

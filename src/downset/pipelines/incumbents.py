@@ -6,10 +6,10 @@ Names: baseline → another planner's plan; outside → of tiles or halo exchang
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.methods import EngineName, Method
@@ -53,7 +53,7 @@ class Incumbents:
     """`period_s` is infinite until something within the limits was offered. `late`: a planner had too little time."""
 
     asked: PlanRequest
-    begin: float = field(default_factory=time.monotonic)
+    begin: float = field(default_factory=clock.now)
     period_s: float = math.inf
     drafts: Drafted = ()
     judged: Judged | None = None
@@ -71,7 +71,7 @@ class Incumbents:
         return self.asked.accounting.comm == "resources"
 
     def left_s(self) -> float:
-        return self.asked.time_limit_s - (time.monotonic() - self.begin)
+        return self.asked.time_limit_s - (clock.now() - self.begin)
 
     def offer(self, drafts: Drafted, *, late_s: float = 0.0, outside: bool = False) -> bool:
         """Whether it is the best so far. Its orders are searched until `late_s` if that is behind the limit."""
@@ -131,10 +131,10 @@ class Incumbents:
 
     def sets_of_devices(self, share: float) -> Iterable[tuple[int, ...]]:
         """Sets of fewer devices on which a plan may still be faster, for a share of the time limit."""
-        asked, begin = self.asked, time.monotonic()
+        asked, begin = self.asked, clock.now()
         ends = (asked.accounting.source, asked.accounting.sink)
         for devices in fewer_devices(asked.cluster, ends):
-            if time.monotonic() - begin > asked.time_limit_s * share or self.left_s() <= 0:
+            if clock.now() - begin > asked.time_limit_s * share or self.left_s() <= 0:
                 self.late = self.late or self.left_s() <= 0
                 return
             some = sub_cluster(asked.cluster, devices)

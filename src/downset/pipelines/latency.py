@@ -8,9 +8,9 @@ Complexity: one search for each latency asked for.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 
+from downset import clock
 from downset.pipelines.accounting import latency_s
 from downset.pipelines.baselines import EVERY_DEVICE, baseline_plans, fewer_devices, without_relays
 from downset.pipelines.device_order import sub_cluster
@@ -64,7 +64,7 @@ def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
     """The least latency of any pipeline of the space or a baseline, on fewer devices too (or what is known in the
     time), and its stages."""
     problem, cluster, comm = asked.problem, asked.cluster, asked.accounting.comm
-    begin = time.monotonic()
+    begin = clock.now()
     best: tuple[float, Drafted] = (math.inf, ())
 
     def offer(plan: Drafted) -> None:
@@ -83,7 +83,7 @@ def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
     coarse, cuts = without_relays(problem, asked.baseline_cuts)
     for devices in fewer_devices(cluster, (asked.accounting.source, asked.accounting.sink)):
         some = sub_cluster(cluster, devices)
-        if time.monotonic() - begin > asked.time_limit_s:
+        if clock.now() - begin > asked.time_limit_s:
             break
         if total_bound_s(problem, some, comm=comm) < best[0]:
             for planner in EVERY_DEVICE:

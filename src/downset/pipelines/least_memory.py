@@ -9,12 +9,12 @@ larger of its strip's inputs and outputs, which it holds at once. Complexity: O(
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from downset import clock
 from downset.clusters.model import Cluster, Device
 from downset.errors import InfeasibleError, LimitReached
 from downset.graph.core import Graph
@@ -105,13 +105,13 @@ def weights_floor(problem: SplitProblem, devices: int) -> int:
 
 def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPlan:
     """The plan on at most `devices` devices whose most loaded one holds least, or the best found in the time."""
-    deadline = time.perf_counter() + seconds
+    deadline = clock.now() + seconds
     problem = count.problem
     costs = _at_least(problem, devices)
     known: dict[tuple[int, int, int], int] = {}
     best: Path = ((0, problem.cuts, 1),)
     least = _plan_stages(count, best, costs, known)
-    while time.perf_counter() < deadline:
+    while clock.now() < deadline:
         path = _bottleneck(costs, devices)
         seen = all(stage in known for stage in path)
         needs = _plan_stages(count, path, costs, known)

@@ -4,11 +4,10 @@ it. It finds the pipeline of least load among those of one fused block a stage u
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from downset import native
+from downset import clock, native
 from downset.clusters.model import Cluster
 from downset.methods import EngineName, check_engine
 from downset.pipelines.accounting import Accounting
@@ -41,7 +40,7 @@ def search_by_loads(
     With more than 4096 multisets of devices those of like speed are first taken as alike, all as slow as the slowest (a
     plan) and all as fast as the fastest (a bound); with more than 65536 that is all."""
     check_engine(engine)
-    begin = time.monotonic()
+    begin = clock.now()
     ends = (accounting.source, accounting.sink)
     form = canonical(cluster, ends)
     banned = frozenset((start, stop, form.order.index(device)) for start, stop, device in forbidden)
@@ -75,7 +74,7 @@ def search_by_loads(
         return asked(form, banned, incumbent_s, time_limit_s)
     best = Searched(math.inf, 0.0, False, 0, (), rounded=True)
     for sets in ROUNDED:
-        left = time_limit_s - (time.monotonic() - begin)
+        left = time_limit_s - (clock.now() - begin)
         slow, fast = (rounded(form, sets, faster=faster, like=like) for faster in (False, True))
         if left <= 0 or fast.sets() > TOO_MANY:
             return best._replace(rounded=left > 0)
@@ -89,7 +88,7 @@ def search_by_loads(
         best = best._replace(bound_s=max(best.bound_s, faster.bound_s), states=best.states + faster.states)
         if faster.finished and faster.period_s == math.inf:
             return best._replace(finished=True, rounded=False)
-    left = time_limit_s - (time.monotonic() - begin)
+    left = time_limit_s - (clock.now() - begin)
     if left <= 0 or not form.uniform or form.sets() > TOO_MANY:
         return best
     last = asked(form, banned, min(incumbent_s, best.period_s), left)
@@ -110,9 +109,11 @@ def _run(asked: LoadAsked, form: Canonical, incumbent_s: float, time_limit_s: fl
     if engine == "python":
         found = least_load(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s)
     else:
+        seconds, states = clock.compiled_limits(time_limit_s, STATES)
         found = native.compiled.least_load(
-            _compiled(asked), incumbent_s=incumbent_s, time_limit_s=time_limit_s, state_limit=STATES
+            _compiled(asked), incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=states
         )
+        clock.spent(found[3])
     period, bound, finished, states, stages = found
     return Searched(period, bound, finished, states, _drafts(stages, form.order))
 

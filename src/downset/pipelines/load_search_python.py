@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+from downset import clock
 from downset.pipelines.load_prices import StripTables
 
 __all__ = ["LoadAsked", "LoadDevice", "Staged", "least_load"]
@@ -85,7 +85,7 @@ def least_load(
     asked: LoadAsked, *, incumbent_s: float, time_limit_s: float
 ) -> tuple[float, float, bool, int, list[Staged]]:
     """(period, infinity if none is below the incumbent; bound; finished; states; stages)."""
-    run = _Search(asked, time.perf_counter() + time_limit_s)
+    run = _Search(asked, clock.now() + time_limit_s)
     try:
         found = run.best()
     except _TimeIsUp:
@@ -211,7 +211,7 @@ class _Search:
                 for low in range(rows + 1):
                     for high in range(low, rows + 1) if at[low] else ():
                         self.states += 1
-                        if time.perf_counter() > self.deadline:
+                        if clock.now() > self.deadline:
                             raise _TimeIsUp
                         for row in at[low]:
                             _insert(found[high], self.extended(row, start, stop, device, leader, low, high))

@@ -7,10 +7,10 @@ Under `paper`, which has no schedule, it is that of the strip that needs most, i
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
 from downset.pipelines.accounting import Accounting, judged
@@ -25,6 +25,9 @@ from downset.pipelines.tasks import timed_tasks
 from downset.plans import Block, DeviceMemory, PipelineStage, Strip
 
 __all__ = ["Counted", "MemoryCount", "strip_bytes"]
+
+_MOMENT_S = 0.5
+"""Seconds for the order of a strip, and for its placement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class MemoryCount:
             if found.period_s >= below_s:
                 return
             yield self.counted(found)
-            if time.monotonic() > self.deadline and window > 2:  # at last one frame after another
+            if clock.now() > self.deadline and window > 2:  # at last one frame after another
                 found = judged(self.problem, self.cluster, drafts, replace(self.accounting, window=1))
                 assert found is not None
                 if found.period_s < below_s:
@@ -153,11 +156,14 @@ def strip_bytes(
     shard = _shard(problem, graph, block, strip, ends=ends)
     if not any(tensor.nbytes for tensor in shard.tensors):
         return 0
-    order = plan_order(shard, memory="live", time_limit_s=0.5)
+    order = plan_order(shard, memory="live", **clock.limits(_MOMENT_S))
+    clock.spent(order.evidence.states)
     quick = plan_arena(shard, order, method="greedy_by_size").arena_bytes
     if quick <= room_bytes or quick == order.peak_bytes:
         return quick
-    return min(quick, plan_arena(shard, order, method="best", time_limit_s=0.5).arena_bytes)
+    best = plan_arena(shard, order, method="best", **clock.limits(_MOMENT_S))
+    clock.spent(best.evidence.states)
+    return min(quick, best.arena_bytes)
 
 
 def _parts(problem: SplitProblem, block: Block, strip: Strip) -> dict[int, int]:

@@ -11,6 +11,7 @@ import numpy as np
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
 from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import longest_axis, row_form
+from downset.graph.halos import extent
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.pipelines.cuts import refined_cuts, thinned
@@ -32,11 +33,27 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
     empty = next((op.name for op in graph.ops if all(tensor == ABSENT for tensor in op.outputs)), None)
     if empty is not None:
         raise UnsupportedError(f"{graph.name}: operator {empty!r} makes nothing, so no device can be given rows of it")
+    _check_rows(graph)
     computing, sources = _without_constants(graph, chain)
     axis = longest_axis(graph)
     across = _problem(graph, row_form(graph, axis=1 - axis, strict=strict), computing, None)
     problem = _problem(graph, row_form(graph, axis=axis, strict=strict), computing, across)
     return replace(problem, source_ops=sources)
+
+
+_MOST_ROWS = 1 << 24
+"""Of a tensor: what is read is counted row by row."""
+
+
+def _check_rows(graph: Graph) -> None:
+    """Raise UnsupportedError for a tensor with too many rows or columns to be counted."""
+    for axis in (0, 1):
+        for index, tensor in enumerate(graph.tensors):
+            if tensor.role == "activation" and extent(graph, index, axis) > _MOST_ROWS:
+                raise UnsupportedError(
+                    f"{graph.name}: tensor {tensor.name!r} is {extent(graph, index, axis):,} rows or columns long; "
+                    f"pipelines divide up to {_MOST_ROWS:,}"
+                )
 
 
 def _without_constants(
@@ -143,6 +160,7 @@ def _downsets(units: Iterable[Iterable[int]]) -> list[int]:
 
 def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
     try:
+        _check_rows(graph)
         problem = piece_problem(graph, axis=longest_axis(graph), strict=False)
         chain = pieces(problem, seconds=seconds)
     except (InfeasibleError, LimitReached, UnsupportedError):

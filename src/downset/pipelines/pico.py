@@ -23,12 +23,12 @@ Deviations, where the paper as printed is ambiguous or wrong:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Literal, get_args
 
+from downset import clock
 from downset.clusters.model import Cluster, Device
 from downset.errors import LimitReached
 from downset.methods import check_choice
@@ -61,7 +61,7 @@ def pico(
     deadline: float = float("inf"),
 ) -> FoundPipeline:
     """Algorithm 2 on devices of average speed, then Algorithm 3. `leader`: "most bytes" or "first" (of the stage);
-    `ties`: "printed" or "last devices first". Raises LimitReached after the deadline (of `time.monotonic`)."""
+    `ties`: "printed" or "last devices first". Raises LimitReached after the deadline (of `clock.now`)."""
     check_choice("leader", leader, get_args(Leader))
     check_choice("tie rule", ties, get_args(Ties))
     limit = float("inf") if max_latency_s is None else max_latency_s
@@ -72,7 +72,7 @@ def pico(
 
     @cache
     def stage_seconds(start: int, stop: int, devices: int) -> float:
-        if time.monotonic() > deadline:
+        if clock.now() > deadline:
             raise LimitReached("pico: no pipeline within the time; allow more")
         rows = problem.segment(start, stop).rows
         draft = _stage(problem, start, stop, list(range(devices)), equal_rows(rows, devices), leader)

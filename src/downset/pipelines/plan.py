@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import Graph
-from downset.methods import ChainName, EngineName, Method, check_engine, check_time_limit, choose
+from downset.methods import ChainName, EngineName, Method, check_engine, check_time_limit, check_work_limit, choose
 from downset.pipelines.accounting import TopologyName, accounting_of
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
@@ -42,6 +43,7 @@ def plan_pipeline(
     window: int | None = None,
     max_latency_s: float | None = None,
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     engine: EngineName = "native",
     units: Sequence[Iterable[int]] | None = None,
     **options: Unpack[PipelineOptions],
@@ -53,29 +55,32 @@ def plan_pipeline(
     results go to (None: outside, at no cost). `window`: the most frames inside at once (None: as many as help).
     `units`: the operators by unit, in order (default: `pipeline_units`). Plans of a Graph carry the memory that each
     device needs; devices that state a memory are held to it. In the plan devices stand fastest first. An operator
-    whose halo is unknown is computed whole. `options`: the method's own.
+    whose halo is unknown is computed whole. `work_limit`: states that searches look at; unless the time ends it first,
+    the same limit gives the same plan under any load. `options`: the method's own.
 
     Raises UsageError for an unknown method, option, choice or device, InfeasibleError where no plan is within the
     latency or memory limit, with the least that would do."""
     check_engine(engine)
     check_time_limit(time_limit_s)
+    check_work_limit(work_limit)
     if max_latency_s is not None and not max_latency_s > 0:
         raise UsageError(f"max_latency_s is above 0 s; given {max_latency_s:g}")
     planner = choose(method, PIPELINERS, CONTRACT, options)
     name, can = planner.name, planner.method
     cluster = fastest_first(cluster)  # plans do not depend on the order of a file
     accounting = accounting_of(cluster, comm=comm, topology=topology, source=source, sink=sink, window=window)
-    problem, baseline_cuts, notes = _problem(network, units, time_limit_s, chain=can.chain)
-    check_floors(problem, cluster, accounting, network if isinstance(network, Graph) else None, time_limit_s)
-    begin, deadline = time.perf_counter(), time.monotonic() + time_limit_s
-    search = PlanSearch(
-        problem, network if isinstance(network, Graph) else None, cluster, accounting, planner, engine, baseline_cuts,
-        max_latency_s, time_limit_s, deadline,
-    )  # fmt: skip
-    found, counted = search.best()
+    graph = network if isinstance(network, Graph) else None
+    with clock.counting(work_limit, time_limit_s) as limit_s:
+        problem, baseline_cuts, notes = _problem(network, units, limit_s, chain=can.chain)
+        check_floors(problem, cluster, accounting, graph, limit_s)
+        begin, deadline = time.perf_counter(), clock.now() + limit_s
+        search = PlanSearch(
+            problem, graph, cluster, accounting, planner, engine, baseline_cuts, max_latency_s, limit_s, deadline
+        )
+        found, counted = search.best()
+        stopped = [f"stopped at the limit of {clock.told(limit_s)}"] if found.stopped else []
     priced, memory = counted.judged, counted.memory
     seconds = time.perf_counter() - begin
-    stopped = [f"stopped at the limit of {time_limit_s:g} s"] if found.stopped else []
     verify_stages_cover(problem, priced.frame.stages)
     floor = min(priced.period_s, total_bound_s(problem, cluster, comm=accounting.comm))
     evidence = _evidence(found, name, priced, floor, seconds)

@@ -9,10 +9,10 @@ that nothing fits: only `check_floors` says that.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.graph.core import Graph
@@ -62,7 +62,7 @@ class PlanSearch:
         can, first = self.planner.method, None
         forbidden = _too_heavy(self.problem, self.cluster)
         for attempt in range(_TRIES):
-            if attempt and time.monotonic() > self.deadline:
+            if attempt and clock.now() > self.deadline:
                 break
             try:
                 found = self._ask(forbidden)
@@ -104,7 +104,7 @@ class PlanSearch:
         # A method that used all the time up has its orders searched all the same.
         found = judged(
             self.problem, self.cluster, drafts, self.accounting,
-            deadline=max(self.deadline, time.monotonic() + _LAST_S), max_latency_s=self.max_latency_s,
+            deadline=max(self.deadline, clock.now() + _LAST_S), max_latency_s=self.max_latency_s,
         )  # fmt: skip
         assert found is not None  # nothing limits its period
         return found
@@ -135,7 +135,7 @@ class PlanSearch:
     def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, Counted]:
         """Where the method's first plan did not fit: the fastest of all that do."""
         assert first is not None
-        self.deadline = self.count.deadline = max(self.deadline, time.monotonic() + _LAST_S)
+        self.deadline = self.count.deadline = max(self.deadline, clock.now() + _LAST_S)
         missed = replace(first, proven=False, judged=None, note="faster plans that were found do not fit")
         if self.planner.method.proves and self.graph is not None:
             self._try_all(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from downset import native
+from downset import clock, native
 from downset.errors import UsageError
 from downset.lattice import descendants, downsets, successors
 from downset.methods import EngineName, check_choice, check_engine
@@ -53,7 +53,10 @@ def stage_lattice(
     if len(predecessors) > 64:
         raise UsageError(f"{len(predecessors)} units in one block; at most 64 can be searched: split it")
     make = native.compiled.StageLattice if engine == "native" else StageLattice
-    return make(predecessors, min(max_ops, 64), min(max_groups, 64), endings == "ios", time_limit_s, PAIR_LIMIT)
+    seconds, pairs = clock.compiled_limits(time_limit_s, PAIR_LIMIT)
+    lattice = make(predecessors, min(max_ops, 64), min(max_groups, 64), endings == "ios", seconds, pairs)
+    clock.spent(lattice.pairs())
+    return lattice
 
 
 class StageLattice:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, get_args
 
+from downset import clock
 from downset.errors import LimitReached
 from downset.methods import EngineName, check_choice
 from downset.stages.endings import PAIR_LIMIT, EndingsName, stage_lattice
@@ -66,8 +67,8 @@ def searched_lattice(
     )
     if not lattice.complete():
         raise LimitReached(
-            f"the endings of {len(problem.predecessors)} units could not be enumerated within {time_limit_s:g} s and "
-            f"{PAIR_LIMIT:,} pairs"
+            f"the endings of {len(problem.predecessors)} units could not be enumerated within "
+            f"{clock.told(time_limit_s)} and {PAIR_LIMIT:,} pairs"
         )
     return lattice
 

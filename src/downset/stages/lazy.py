@@ -12,7 +12,6 @@ estimate: the bound, or the share of the sum of its groups that stages priced so
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from downset import clock
 from downset.methods import EngineName
 from downset.stages.endings import EndingsName
 from downset.stages.ios import StrategyName, nanoseconds, searched_lattice
@@ -128,7 +128,7 @@ def lazy(
     or the time is spent, the best chain of priced stages is returned with the optimistic bound. Raises LimitReached as
     `ios` does.
     """
-    deadline = time.monotonic() + time_limit_s
+    deadline = clock.now() + time_limit_s
     lattice = searched_lattice(
         problem,
         strategy=strategy,
@@ -141,7 +141,7 @@ def lazy(
     prices = _Prices(problem, lattice, price, strategy, bound_share)
     left = budget
     for assumed in (prices.estimates, prices.bounds):
-        while time.monotonic() < deadline:
+        while clock.now() < deadline:
             chain, _ = prices.solve(lattice, assumed())
             unknown = [way for way in chain if way not in prices.known]
             asked = False

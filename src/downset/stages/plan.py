@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Unpack
 
+from downset import clock
 from downset.graph.core import Graph
 from downset.graph.fingerprint import fingerprint
-from downset.methods import EngineName, Method, check_engine, check_time_limit, choose
+from downset.methods import EngineName, Method, check_engine, check_time_limit, check_work_limit, choose
 from downset.plans import Evidence, StagePlan
 from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_schedule, verify_stages
@@ -27,13 +28,15 @@ def plan_stages(
     *,
     method: str | Method | Planner = "lazy",
     time_limit_s: float = 60.0,
+    work_limit: int | None = None,
     engine: EngineName = "native",
     **options: Unpack[StageOptions],
 ) -> StagePlan:
     """Stages of low total price: which units run side by side or merged, stage after stage.
 
     `price`: seconds of any stage (of units, for a graph those of `group_units`). Methods: sequential, greedy, ios (all
-    stages priced), lazy (few). `options`: the method's own, as max_ops, max_groups, endings, strategy, budget. At most
+    stages priced), lazy (few). `options`: the method's own, as max_ops, max_groups, endings, strategy, budget.
+    `work_limit`: states that a search looks at; the same limit and prices give the same stages under any load. At most
     64 units: split larger problems with `downset.stages.unit_graph.blocks`. To measure on a device, choose and run, see
     `downset.tuning.tune`.
 
@@ -43,6 +46,7 @@ def plan_stages(
     """
     check_engine(engine)
     check_time_limit(time_limit_s)
+    check_work_limit(work_limit)
     planner = choose(method, STAGERS, CONTRACT, options)
     graph = problem if isinstance(problem, Graph) else None
     if isinstance(problem, Graph):
@@ -51,7 +55,8 @@ def plan_stages(
     else:
         units = tuple((unit,) for unit in range(len(problem.predecessors)))
     begin = time.perf_counter()
-    found: FoundStages = planner(problem, price, time_limit_s=time_limit_s, engine=engine)
+    with clock.counting(work_limit, time_limit_s) as limit_s:
+        found: FoundStages = planner(problem, price, time_limit_s=limit_s, engine=engine)
     seconds = time.perf_counter() - begin
     verify_schedule(problem, found.stages)
     bound = min(found.bound_s, found.cost_s)

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from downset import clock
 from downset.errors import LimitReached, UsageError
 from downset.executor.binder import Binder
 from downset.executor.device import TorchDevice
 from downset.graph.core import Graph
-from downset.methods import check_choice
+from downset.methods import check_choice, check_work_limit
 from downset.plans import Stage
 from downset.stages.endings import ENDINGS, EndingsName
 from downset.stages.greedy import greedy
@@ -36,7 +37,8 @@ _LARGEST = 2**31 - 1
 class StageLimits:
     """Limits of the search: `max_ops` operators (units) in a group, `max_groups` groups in a stage, `timings` of
     stages, `seconds` for each block, `all_seconds` for all blocks by all strategies (units are timed, and candidates
-    built and timed, whatever it takes). `patterns`: of the operators that are one unit."""
+    built and timed, whatever it takes). `work`: states that the search of a block looks at (None: any); the same
+    number and timings give the same candidates under any load. `patterns`: of the operators that are one unit."""
 
     max_ops: int = 3
     max_groups: int = 8
@@ -44,6 +46,7 @@ class StageLimits:
     seconds: float = 60.0
     endings: EndingsName = "all"
     all_seconds: float = math.inf
+    work: int | None = None
     patterns: tuple[Pattern, ...] = PATTERNS
 
     def __post_init__(self) -> None:
@@ -51,6 +54,7 @@ class StageLimits:
             if not 1 <= getattr(self, name) <= _LARGEST:
                 raise UsageError(f"{name} ({option}) is from 1 to {_LARGEST}; given {getattr(self, name)}")
         check_choice("endings", self.endings, ENDINGS)
+        check_work_limit(self.work)
         for name in ("seconds", "all_seconds"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} (--time-limit) is above 0 s; given {getattr(self, name):g}")
@@ -112,17 +116,18 @@ class Search:
             raise LimitReached("no time was left")
         if len(block) > 64:
             raise LimitReached(f"a block of {len(block)} units is too large to be searched")
-        return lazy(
-            problem,
-            price,
-            max_ops=self.limits.max_ops,
-            max_groups=self.limits.max_groups,
-            endings=self.limits.endings,
-            strategy=strategy,
-            budget=share,
-            free=free,
-            time_limit_s=min(self.limits.seconds, left_s),
-        )
+        with clock.counting(self.limits.work, min(self.limits.seconds, left_s)) as limit_s:
+            return lazy(
+                problem,
+                price,
+                max_ops=self.limits.max_ops,
+                max_groups=self.limits.max_groups,
+                endings=self.limits.endings,
+                strategy=strategy,
+                budget=share,
+                free=free,
+                time_limit_s=limit_s,
+            )
 
     def _unsearched(self, problem: StageProblem, strategy: StrategyName, why: str) -> FoundStages:
         how = "sequential" if strategy == "merge" else "greedy"

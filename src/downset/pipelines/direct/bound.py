@@ -13,7 +13,6 @@ Complexity: a period is tried in O(cuts² · (rows + pairs of disjoint multisets
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +20,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.device_order import Canonical, canonical, rounded
@@ -240,11 +240,11 @@ def least_period(
     ask: Callable[[float], Stages | None], *, at_least_s: float, at_most_s: float, close: float, deadline: float
 ) -> Relaxed:
     """Bisection down to a bound that is `close` to a period with stages within it, or until the deadline (of
-    `time.monotonic`). Between `at_least_s`, a bound already, and `at_most_s`, which some plan has."""
+    `clock.now`). Between `at_least_s`, a bound already, and `at_most_s`, which some plan has."""
     low, high, asked = at_least_s, at_most_s, 0
     tried: list[tuple[float, Stages]] = []
     while low < high * (1 - close):
-        if time.monotonic() > deadline:
+        if clock.now() > deadline:
             return Relaxed(low, tuple(tried), False, asked)
         middle = math.sqrt(low * high) if low > 0 and high > 2 * low else (low + high) / 2
         found = ask(middle)

@@ -9,11 +9,11 @@ Complexity: one price (O(tasks)) for each change tried; until none helps or the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from downset import clock
 from downset.pipelines.direct.priced import DirectDrafts, Loads
 from downset.pipelines.drafts import Drafted, Split, StageDraft
 from downset.pipelines.strips import tiles
@@ -31,7 +31,7 @@ def descended(drafts: Drafted, priced: DirectDrafts, *, at_least_s: float, deadl
     while best.bound_s > at_least_s * (1 + _CLOSE):
         found = None
         for changed in _changes(drafts, priced, best):
-            if time.monotonic() > deadline:
+            if clock.now() > deadline:
                 return drafts
             loads = priced.loads(changed)
             if _less(loads, best):

@@ -11,12 +11,12 @@ Complexity: three bisections of some twenty periods; for each beginning as many 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.device_order import Canonical, canonical
@@ -46,14 +46,14 @@ _SPACES: Mapping[Space, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`deadline` of `time.monotonic`. `forbidden`: (start, stop, device) that no stage may be."""
+    """`deadline` of `clock.now`. `forbidden`: (start, stop, device) that no stage may be."""
 
     deadline: float
     max_latency_s: float = math.inf
     forbidden: frozenset[tuple[int, int, int]] = frozenset()
 
     def late(self) -> bool:
-        return time.monotonic() > self.deadline
+        return clock.now() > self.deadline
 
 
 def direct(
@@ -85,10 +85,10 @@ def direct(
     for drafts in beginnings:
         if vain > _VAIN or best.period_s <= at_least * (1 + _NEAR) or limits.late():
             break
-        before, share = best.period_s, (limits.deadline - time.monotonic()) * _SHARE
+        before, share = best.period_s, (limits.deadline - clock.now()) * _SHARE
         if priced.loads(drafts).bound_s < before:
             best.offer(drafts)
-        improved = descended(drafts, priced, at_least_s=at_least, deadline=time.monotonic() + share)
+        improved = descended(drafts, priced, at_least_s=at_least, deadline=clock.now() + share)
         if improved != drafts:
             best.offer(improved)
         vain = 0 if best.period_s < before else vain + 1

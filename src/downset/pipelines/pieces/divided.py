@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from downset import clock
 from downset.lattice import bits, successors
 from downset.pipelines.pieces.algorithm_1 import PiecePrices
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem
@@ -28,7 +29,7 @@ def divided_pieces(
     more as are read from behind the part. Of the whole nothing is proven: the bound is 0. Raises LimitReached out of
     time, InfeasibleError if a part has no chain.
     """
-    began = time.perf_counter()
+    begin, began = time.perf_counter(), clock.now()
     total = len(problem.vertices)
     after = successors(problem.predecessors)
     kept: list[tuple[int, ...]] = []
@@ -37,7 +38,7 @@ def divided_pieces(
         reach = _narrow(after, -(-total * number // parts), total // parts) if number < parts else total
         taken = {v for piece in kept for v in piece}
         chosen = [v for v in range(reach) if v not in taken]
-        left = seconds - (time.perf_counter() - began)
+        left = seconds - (clock.now() - began)
         before = kept.pop() if kept else ()
         part = _part(problem, before, chosen, diameter)
         found = pieces(part, strips=strips, diameter=diameter, seconds=max(left, 0.0) / (parts - number + 1))
@@ -48,7 +49,7 @@ def divided_pieces(
             del kept[-2:]
             while any(after[v] >> reach for piece in kept[:-1] for v in piece):
                 kept.pop()  # only the last piece may be read by what is not decided
-    return PieceChain(tuple(kept), _costs(problem, kept, strips), 0, False, states, time.perf_counter() - began)
+    return PieceChain(tuple(kept), _costs(problem, kept, strips), 0, False, states, time.perf_counter() - begin)
 
 
 def _narrow(after: Sequence[int], target: int, slack: int) -> int:

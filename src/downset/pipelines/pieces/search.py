@@ -26,7 +26,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from downset import native
+from downset import clock, native
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.methods import EngineName, check_engine
 from downset.pipelines.pieces.algorithm_1 import partition_graph_into_pieces
@@ -63,17 +63,21 @@ def pieces(
         return partition_graph_into_pieces(
             problem, strips=strips, diameter=diameter, ties=ties, state_limit=state_limit
         )
-    began = time.perf_counter()
+    begin, began = time.perf_counter(), clock.now()
     outcomes = native.compiled.Outcome
+    _, state_limit = clock.compiled_limits(seconds, state_limit)
     search = _native_search(problem, strips, diameter, state_limit)
     low, best, threshold = 0, _NONE, 0
     found: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]] | None = None
     while low < best:
-        left = seconds - (time.perf_counter() - began)
+        left = seconds - (clock.now() - began)
         if left <= 0:
             break
         # What cannot be settled must not cost the whole budget; a threshold at the bound is the easiest to refute.
-        outcome, allowed = search.within(threshold, left if threshold == _NONE - 1 else left / 4)
+        allowed_s, _ = clock.compiled_limits(left if threshold == _NONE - 1 else left / 4, state_limit)
+        before = search.pairs()
+        outcome, allowed = search.within(threshold, allowed_s)
+        clock.spent(search.pairs() - before)
         if outcome is outcomes.SOLVED:
             found = tuple(map(tuple, search.pieces())), tuple(search.costs())
             best = max(found[1], default=0)
@@ -86,13 +90,13 @@ def pieces(
         unsettled = outcome is outcomes.LIMIT
         threshold = _NONE - 1 if found is None else low + (0 if unsettled else (best - low) // 2)
     if found is None:
-        raise LimitReached(f"no chain of pieces within {seconds:g} s; give it more time, or divide the network")
-    spent = time.perf_counter() - began
+        raise LimitReached(f"no chain of pieces within {clock.told(seconds)}; give it more, or divide the network")
+    spent = clock.now() - began
     left = min(seconds - spent, max(spent, 1.0))  # settling ties is worth as much as the search was
-    refined = left > 0 and search.refine(best, ties == "first", left)
+    refined = left > 0 and search.refine(best, ties == "first", clock.compiled_limits(left, state_limit)[0])
     if refined:
         found = tuple(map(tuple, search.pieces())), tuple(search.costs())
-    return PieceChain(*found, low, refined, search.states(), time.perf_counter() - began)
+    return PieceChain(*found, low, refined, search.states(), time.perf_counter() - begin)
 
 
 def _native_search(problem: PieceProblem, strips: int, diameter: int, state_limit: int) -> _native.PieceSearch:

@@ -12,7 +12,6 @@ frame first.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from downset import native
+from downset import clock, native
 from downset.errors import UnsupportedError
 from downset.plans import Turn
 
@@ -179,14 +178,14 @@ def window_needed(
     deadline: float = math.inf,
 ) -> int:  # fmt: skip
     """The least window with which the schedule has this period (which it must have with some); past the deadline (of
-    `time.monotonic`) one that is large enough."""
+    `clock.now`) one that is large enough."""
     graph = event_graph(tasks, schedule, buffers, window=False)
     longest = float(earliest_starts(graph, period)[graph.tasks + 1])
     window = max(1, math.ceil(longest / period - 1e-9)) if period > 0 else 1
     # Tasks of no length may still need their frames inside.
     while not _reaches(tasks, schedule, period, buffers, window):
         window += 1
-    while window > 1 and time.monotonic() < deadline and _reaches(tasks, schedule, period, buffers, window - 1):
+    while window > 1 and clock.now() < deadline and _reaches(tasks, schedule, period, buffers, window - 1):
         window -= 1
     return window
 

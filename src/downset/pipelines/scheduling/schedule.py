@@ -12,11 +12,11 @@ Complexity: O(tasks² · log tasks) for each period and rule tried, beside the p
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from downset import clock
 from downset.pipelines.scheduling.circle import Circle
 from downset.pipelines.scheduling.events import (
     Deadlock,
@@ -50,7 +50,7 @@ class _Work:
     deadline: float
 
     def late(self) -> bool:
-        return time.monotonic() > self.deadline
+        return clock.now() > self.deadline
 
     def ends(self, index: int) -> list[int]:
         return [resource for resource in self.tasks[index].resources if resource != self.medium]
@@ -75,7 +75,7 @@ def cyclic_schedule(
 ) -> Scheduled:  # fmt: skip
     """The best orders found with at most `window` frames inside (None: as many as help), of those the ones that need
     the fewest. A larger window never makes the period longer. `medium`: the resource that transfers hold beside both
-    ends, if there is one. Past the deadline (of `time.monotonic`) the best orders so far, at worst one frame after
+    ends, if there is one. Past the deadline (of `clock.now`) the best orders so far, at worst one frame after
     another."""
     order = sequence(tasks)
     work = _Work(tasks, resources, order, medium, window, deadline)

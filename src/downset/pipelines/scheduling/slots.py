@@ -8,13 +8,13 @@ Complexity: O(arcs) for each step of each slot that is tried; O(buffers²) for t
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from downset import clock
 from downset.pipelines.scheduling.events import (
     Buffer,
     Deadlock,
@@ -38,7 +38,7 @@ def fewest_slots(
     """The buffers with slots that keep the period, none of which can be one less by itself.
 
     First as many as frames are in it where every task starts as early as it can, then less as far as the period stays,
-    the largest buffers first, until the deadline (of `time.monotonic`)."""
+    the largest buffers first, until the deadline (of `clock.now`)."""
     starts = earliest_starts(event_graph(tasks, schedule), period)
     slots = [_occupancy(tasks, starts, period, buffer, schedule.window) for buffer in buffers]
     found = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
@@ -47,7 +47,7 @@ def fewest_slots(
         slots = [schedule.window] * len(buffers)
     fewer = _Fewer(tasks, schedule, period, buffers, slots)
     for place in sorted(range(len(buffers)), key=lambda one: (-buffers[one].nbytes, one)):
-        while slots[place] > 1 and time.monotonic() < deadline and fewer.keeps(place):
+        while slots[place] > 1 and clock.now() < deadline and fewer.keeps(place):
             slots[place] -= 1
     return tuple(replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True))
 

@@ -1,0 +1,96 @@
+"""The clock of a search: seconds, or under a work limit the states that were looked at.
+
+Inside `counting`, time goes by as searches count: `STATES_A_S` states are a second. Limits, shares of what is left and
+moments stay what they are in seconds, and load has no part in what is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TypedDict
+
+__all__ = ["STATES_A_S", "Limits", "compiled_limits", "counting", "limits", "now", "spent", "told"]
+
+STATES_A_S = 100_000
+"""States that are a second of a search under a work limit."""
+_LOOK = 500
+"""States that one look at the clock counts for, in searches written in Python."""
+_OVER_S = 1e9
+"""How far the clock goes on when the real time is over."""
+
+
+class Limits(TypedDict):
+    """Limits of a planner that counts its states itself."""
+
+    time_limit_s: float
+    work_limit: int | None
+
+
+@dataclass(slots=True)
+class _Work:
+    """States so far, and the moment of `time.monotonic` that ends the search whatever its states."""
+
+    end: float
+    done: int = 0
+
+    def over(self) -> bool:
+        return time.monotonic() > self.end
+
+
+_WORK: ContextVar[_Work | None] = ContextVar("work", default=None)
+
+
+@contextlib.contextmanager
+def counting(work_limit: int | None, time_limit_s: float) -> Iterator[float]:
+    """Inside, the clock counts states where there is a work limit. Gives the time limit of the search on that clock.
+    The real time limit holds too."""
+    if work_limit is None:
+        yield time_limit_s
+        return
+    token = _WORK.set(_Work(time.monotonic() + time_limit_s))
+    try:
+        yield work_limit / STATES_A_S
+    finally:
+        _WORK.reset(token)
+
+
+def now() -> float:
+    """The moment, in seconds: of a clock that never goes back. A look counts as some states."""
+    work = _WORK.get()
+    if work is None:
+        return time.monotonic()
+    work.done += _LOOK
+    return work.done / STATES_A_S + (_OVER_S if work.over() else 0.0)
+
+
+def spent(states: int) -> None:
+    """A search has looked at so many states."""
+    work = _WORK.get()
+    if work is not None:
+        work.done += states
+
+
+def told(seconds: float) -> str:
+    """A limit on this clock, for people."""
+    return f"{seconds:g} s" if _WORK.get() is None else f"{round(seconds * STATES_A_S):,} states"
+
+
+def compiled_limits(seconds: float, most: int) -> tuple[float, int]:
+    """The limits of a search that counts states itself, and looks at `most` at any rate: seconds and states."""
+    work = _WORK.get()
+    if work is None:
+        return seconds, most
+    return max(work.end - time.monotonic(), 0.0), int(min(most, max(seconds, 0.0) * STATES_A_S))
+
+
+def limits(seconds: float) -> Limits:
+    """The limits of a planner of orders or arenas that is given so many seconds."""
+    work = _WORK.get()
+    if work is None:
+        return {"time_limit_s": seconds, "work_limit": None}
+    left_s = max(work.end - time.monotonic(), 0.0)
+    return {"time_limit_s": left_s, "work_limit": 0 if seconds <= 0 else int(min(seconds * STATES_A_S, 1e15))}

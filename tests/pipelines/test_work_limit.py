@@ -1,0 +1,85 @@
+"""Pipelines under a limit of work: the same plan again whatever the clock says, and told where the limit ended it."""
+
+import math
+import time
+from dataclasses import replace
+from itertools import count
+from random import Random
+
+import pytest
+
+from downset import clock
+from downset.errors import DownsetError, UsageError
+from downset.pipelines.plan import plan_pipeline
+from tests.strategies_pipeline import random_chain, random_cluster, random_graph
+
+pytestmark = pytest.mark.native
+LIMITS = (0, 300, 20_000)
+
+
+def planned(problem, cluster, limit, **asked):
+    """The plan but for the seconds that it took; or why there is none."""
+    try:
+        plan = plan_pipeline(problem, cluster, time_limit_s=math.inf, work_limit=limit, **asked)
+    except DownsetError as error:
+        return str(error)
+    return replace(plan, evidence=replace(plan.evidence, seconds=0.0))
+
+
+def racing(monkeypatch):
+    """Every look at the clock says that much time has gone by."""
+    ticks = count(10**12, 1000)
+    for name in ("monotonic", "perf_counter"):
+        monkeypatch.setattr(time, name, lambda: float(next(ticks)))
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("links", {}),
+        ("pairs", {"max_latency_s": 400.0}),
+        ("shared", {"comm": "paper"}),
+        ("overlapping links", {"topology": "direct"}),
+        ("links", {"method": "exhaustive"}),
+        ("links", {"method": "pico"}),
+    ],
+)
+def test_the_clock_has_no_part_in_it(monkeypatch, kind, asked, limit):
+    instances = []
+    for seed in range(2):
+        random = Random(f"{kind}/{seed}")
+        problem = random_chain(random, layers=4, rows=9) if seed % 2 else random_graph(random, units=4, rows=8)
+        instances.append((problem, random_cluster(random, kind)))
+    plain = [planned(problem, cluster, limit, **asked) for problem, cluster in instances]
+    racing(monkeypatch)
+    assert [planned(problem, cluster, limit, **asked) for problem, cluster in instances] == plain
+
+
+def test_more_work_finds_more_and_the_limit_is_told():
+    random = Random(3)
+    problem, cluster = random_chain(random, layers=9, rows=30), random_cluster(random, "links", devices=5)
+    stopped, whole = planned(problem, cluster, 0), planned(problem, cluster, 10**7)
+    assert stopped.stopped and "stopped at the limit of 0 states" in stopped.note and not stopped.evidence.proven
+    assert not whole.stopped
+    assert whole.period_s <= stopped.period_s
+
+
+def test_the_time_limit_holds_beside_it(monkeypatch):
+    random = Random(3)
+    problem, cluster = random_chain(random, layers=9, rows=30), random_cluster(random, "links", devices=5)
+    plan = plan_pipeline(problem, cluster, time_limit_s=0, work_limit=10**12)
+    assert plan.stopped or plan.evidence.proven
+    with clock.counting(10**6, 5.0) as limit_s:
+        assert limit_s == 10**6 / clock.STATES_A_S
+        before = clock.now()
+        racing(monkeypatch)
+        assert clock.now() > before + limit_s
+        assert clock.compiled_limits(1.0, 10**9)[0] == 0 and clock.limits(1.0)["time_limit_s"] == 0
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "many"])
+def test_a_work_limit_is_a_number_of_states(limit):
+    random = Random(0)
+    with pytest.raises(UsageError, match="states from 0"):
+        plan_pipeline(random_chain(random), random_cluster(random, "links"), work_limit=limit)
