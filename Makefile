@@ -10,10 +10,10 @@ STRICT := -C cmake.define.DOWNSET_STRICT=ON
 .PHONY: demo test docs wheel fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas \
 	bench-ios bench-pico bench-testbed bench-partial bench-inductor
 
-demo: $(VENV)/demo.stamp  ## set up, then fit two real models and print both screens
+demo: $(VENV)/demo.stamp  ## set up, then fit two real models, print both screens and write a page for each
 	$(BIN)/python -m experiments.fit.demo
 
-test: $(VENV)/dev.stamp  ## set up, then run all tests
+test: $(VENV)/dev.stamp  ## set up, then run all tests; LONG=1: with three times the random cases
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp  ## formatting, lint, spelling and types

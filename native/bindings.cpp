@@ -53,12 +53,14 @@ void bind_orders(nb::module_& module) {
             "__init__",
             [](OrderProblem* self, std::vector<Ints> predecessors, std::vector<Bytes> nbytes,
                std::vector<Ints> producers, std::vector<Ints> consumers, std::vector<bool> kept,
-               std::vector<Ints> in_place, Bytes floor) {
-                new (self) OrderProblem({std::move(predecessors), std::move(nbytes), std::move(producers),
-                                         std::move(consumers), std::move(kept), std::move(in_place)},
-                                        floor);
+               std::vector<Ints> in_place, std::vector<std::vector<Bytes>> in_place_bytes, Bytes floor) {
+                new (self) OrderProblem(
+                    {std::move(predecessors), std::move(nbytes), std::move(producers), std::move(consumers),
+                     std::move(kept), std::move(in_place), std::move(in_place_bytes)},
+                    floor);
             },
-            "predecessors"_a, "nbytes"_a, "producers"_a, "consumers"_a, "kept"_a, "in_place"_a, "floor_bytes"_a)
+            "predecessors"_a, "nbytes"_a, "producers"_a, "consumers"_a, "kept"_a, "in_place"_a, "in_place_bytes"_a,
+            "floor_bytes"_a)
         .def("reversed", &OrderProblem::reversed, "The same orders, read from their ends.");
     nb::class_<BestFirst>(module, "BestFirst", "A search for an order of least peak that goes on where it stopped.")
         .def(nb::init<const OrderProblem&, std::int64_t>(), "problem"_a, "byte_limit"_a)

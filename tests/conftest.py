@@ -39,7 +39,7 @@ def run(monkeypatch, capfd):
 def fails(run):
     """`fails(5, "fit", path, says="…")`: that exit status, nothing on stdout, and one line on stderr that says so."""
 
-    def call(expected, *arguments, says):
+    def call(expected, *arguments, says=""):
         status, out, err = run(*arguments)
         assert (status, out) == (expected, ""), err
         assert err.startswith("downset: error: ")

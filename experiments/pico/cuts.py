@@ -4,7 +4,7 @@
 
 Blocks: cuts where one tensor crosses. Pieces: Algorithm 1, each piece reading only the one before it. Downsets: every
 cut of the pieces, and cuts inside them that relay what is read further on, charged with all bytes that cross (at most
-`--most` beside the strict ones). All on the same cost model and cluster; analytic.
+`--most` beside those of the chain of pieces). All on the same cost model and cluster; analytic.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ CLUSTERS = (
 def chains(name: str, most: int, seconds: float) -> dict[str, tuple[tuple[int, ...], ...]]:
     network = graph(name, weights=False)
     problem = piece_problem(network)
-    strict = pieces(problem, seconds=seconds)
-    found = thinned(problem, refined_cuts(problem, strict, state_limit=5000), most)
-    return {"blocks": block_units(network), "pieces": strict.operators(problem), "downsets": found.units(problem)}
+    chain = pieces(problem, seconds=seconds)
+    found = thinned(problem, refined_cuts(problem, chain, state_limit=5000), most)
+    return {"blocks": block_units(network), "pieces": chain.operators(problem), "downsets": found.units(problem)}
 
 
 def rows_of(name: str, most: int, seconds: float) -> Iterator[Row]:
@@ -75,7 +75,7 @@ EXPERIMENT = Experiment(
     quick="print the recorded rows",
     options={
         "--seconds": {"type": float, "default": 20.0, "help": "limit for each search"},
-        "--most": {"type": int, "default": 30, "help": "cuts beside the strict ones"},
+        "--most": {"type": int, "default": 30, "help": "cuts beside those of the chain of pieces"},
     },
 )
 

@@ -2,9 +2,10 @@
 
     python -m experiments.serenity.swiftnet [--quick]
 
-SwiftNet HPD is ../shared/models/swiftnet_hpd_vwwc224_uint8.tflite; cell A is its operators 5 to 32. Two memory models,
-never mixed: `serenity` (a concatenation is a view, partial sums accumulate in place: what the paper counts) and `live`
-(concatenations are materialised: what TFLite executes).
+SwiftNet HPD is ../shared/models/swiftnet_hpd_vwwc224_uint8.tflite, beside the checkout; without that file the recorded
+rows are printed. Cell A is its operators 5 to 32. Two memory models, never mixed: `serenity` (a concatenation is a
+view, partial sums accumulate in place: what the paper counts) and `live` (concatenations are materialised: what TFLite
+executes).
 """
 
 from __future__ import annotations

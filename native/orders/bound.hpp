@@ -27,8 +27,8 @@ public:
         const auto& lists = problem_.lists;
         const int members = sort_places(v);
         members_ += members;
-        Bytes reused = 0, transient = 0;
-        for (int s : lists.in_place[v]) reused = std::max(reused, lists.nbytes[s]);
+        const Bytes reused = problem_.most_reused(v);
+        Bytes transient = 0;
         items_.clear();
         for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
             const Seen made = seen(lists.producers[s]), read = seen(lists.consumers[s]);
@@ -149,9 +149,7 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, doubl
     std::vector<int> sequence(problem.count);
     for (int v = 0; v < problem.count; ++v) {
         sequence[v] = v;
-        Bytes reused = 0;
-        for (int s : lists.in_place[v]) reused = std::max(reused, lists.nbytes[s]);
-        bound = std::max(bound, touched[v] - reused);
+        bound = std::max(bound, touched[v] - problem.most_reused(v));
     }
     std::stable_sort(sequence.begin(), sequence.end(), [&](int one, int other) { return met[one] > met[other]; });
     Closures closures(problem);

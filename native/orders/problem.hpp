@@ -26,6 +26,7 @@ public:
         std::vector<Ints> producers, consumers;
         std::vector<bool> kept;
         std::vector<Ints> in_place;
+        std::vector<std::vector<Bytes>> in_place_bytes;  // of each of these, what is taken over
     };
     struct Step {
         Bytes transient, left;
@@ -34,6 +35,13 @@ public:
     Bytes floor = 0, start_live = 0;
     Lists lists;
     std::vector<Ints> successors;
+
+    // The most that operator v may take over.
+    Bytes most_reused(int v) const {
+        Bytes most = 0;
+        for (const Bytes nbytes : lists.in_place_bytes[v]) most = std::max(most, nbytes);
+        return most;
+    }
 
     OrderProblem(Lists given, Bytes floor_bytes) : OrderProblem(std::move(given), {}, floor_bytes, false) {}
 
@@ -50,6 +58,7 @@ public:
         for (int v = count - 1; v >= 0; --v) {
             other.predecessors.push_back(turned(successors[v]));
             other.in_place.push_back(lists.in_place[v]);
+            other.in_place_bytes.push_back(lists.in_place_bytes[v]);
         }
         std::vector<Ints> readers;
         for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
@@ -167,21 +176,24 @@ private:
         const auto& read_by = reversed_ ? readers : lists.consumers;
         for (int v = 0; v < count; ++v) {
             Operator it;
-            const auto add = [&](int s, const Ints& all) { terms_.push_back({lists.nbytes[s], sets_.add(all, v)}); };
+            const auto add = [&](Bytes nbytes, const Ints& all) { terms_.push_back({nbytes, sets_.add(all, v)}); };
             it.first_shared = static_cast<std::int32_t>(terms_.size());
             for (int s : produced[v])
                 if (lists.producers[s].size() == 1)
                     it.allocated += lists.nbytes[s];
                 else
-                    add(s, lists.producers[s]);
+                    add(lists.nbytes[s], lists.producers[s]);
             it.first_read = static_cast<std::int32_t>(terms_.size());
             for (int s : consumed[v])
                 if (lists.consumers[s].size() == 1)
                     it.freed += lists.nbytes[s];
                 else
-                    add(s, lists.consumers[s]);
+                    add(lists.nbytes[s], lists.consumers[s]);
             it.first_candidate = static_cast<std::int32_t>(terms_.size());
-            for (int s : lists.in_place[v]) add(s, read_by[s]);
+            for (std::size_t at = 0; at < lists.in_place[v].size(); ++at) {
+                const int s = lists.in_place[v][at];
+                add(lists.in_place_bytes[v][at], read_by[s]);
+            }
             it.end = static_cast<std::int32_t>(terms_.size());
             operators_.push_back(it);
         }
@@ -195,6 +207,7 @@ private:
         require_size("consumers", lists.consumers.size(), storages);
         require_size("kept", lists.kept.size(), storages);
         require_size("in_place", lists.in_place.size(), lists.predecessors.size());
+        require_size("in_place_bytes", lists.in_place_bytes.size(), lists.predecessors.size());
         require_at_least<Bytes>("nbytes", lists.nbytes, 0);
         Bytes room = kMostBytes;
         for (const Bytes nbytes : lists.nbytes) {
@@ -205,6 +218,12 @@ private:
         for (int v = 0; v < count; ++v) {
             require_ascending("predecessors", lists.predecessors[v], v);  // so operators are in a topological order
             require_ascending("in_place", lists.in_place[v], static_cast<int>(storages));
+            require_size("in_place_bytes", lists.in_place_bytes[v].size(), lists.in_place[v].size());
+            for (std::size_t at = 0; at < lists.in_place[v].size(); ++at) {
+                const Bytes taken = lists.in_place_bytes[v][at];
+                require(taken >= 0 && taken <= lists.nbytes[lists.in_place[v][at]], "in_place_bytes: ", taken,
+                        " is not from 0 to the size of storage ", lists.in_place[v][at]);
+            }
         }
         for (std::size_t s = 0; s < storages; ++s) {
             require_ascending("producers", lists.producers[s], count);

@@ -188,7 +188,8 @@ private:
         const auto rows = form.rows[form.ops[at].inputs[0].tensor];
         const auto first = made.start * op.stride - op.begin;
         const auto last = (made.stop - 1) * op.stride - op.begin + op.reach;
-        auto top = read.start - first, bottom = std::min(last, rows + op.end) - read.stop;
+        auto top = read.start - first;
+        auto bottom = std::max<std::int64_t>(std::min(last, rows + op.end) - read.stop, 0);
         if (made.start == 0 && made.stop == form.ops[at].rows && read.start == 0 && read.stop == rows) {
             top = op.begin;
             bottom = op.end;
@@ -213,7 +214,8 @@ private:
         switch (op.given) {
             case StripOp::Given::window:
                 given = {std::min(made.start, floor_div(first.start + op.begin, op.stride)),
-                         std::max(made.stop, -floor_div(op.reach - op.begin - first.stop, op.stride) + 1)};
+                         std::max(made.stop, std::min(-floor_div(op.reach - op.begin - first.stop, op.stride) + 1,
+                                                      form.ops[at].rows))};
                 break;
             case StripOp::Given::transposed:
                 given.start = std::min(made.start, (first.stop - 1) * op.stride - op.begin + op.reach - 1);

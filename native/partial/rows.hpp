@@ -60,9 +60,10 @@ private:
                 }
             if (!any) continue;
             for (const auto& input : op.inputs) {
+                if (input.per == 0 && end <= 0) continue;  // what is read whole waits until a row is made of it
                 const auto behind =
                     input.per == 0
-                        ? (end > 0 ? form_.rows[input.tensor] * strips_ : 0)
+                        ? form_.rows[input.tensor] * strips_
                         : floor_div(input.scale * (end - strips_) + input.high * strips_, input.per) + strips_;
                 ends[input.tensor] = known[input.tensor] ? std::max(ends[input.tensor], behind) : behind;
                 known[input.tensor] = true;

@@ -74,6 +74,7 @@ struct RowForm {
                                      op_inputs[i][k + 4]};
                 require_indices("inputs of an operator", std::vector{input.tensor}, rows.size());
                 require_range("map of an input", {input.scale, input.per}, 0, kMost);
+                require(input.per == 0 || input.scale > 0, "map of an input: it does not go on");
                 require_range("map of an input", {input.low, input.high}, -kMost, kMost);
                 op.inputs.push_back(input);
             }

@@ -34,6 +34,7 @@ class OrderProblem:
         consumers: Sequence[Sequence[int]],
         kept: Sequence[bool],
         in_place: Sequence[Sequence[int]],
+        in_place_bytes: Sequence[Sequence[int]],
         floor_bytes: int,
     ) -> None: ...
     def reversed(self) -> OrderProblem:

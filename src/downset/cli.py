@@ -135,6 +135,8 @@ def _help_of(error: click.ClickException) -> str:
     while at is not None and at.parent is not None:
         names.insert(0, str(at.info_name))
         at = at.parent
+    if not names and sys.argv[1:2] and sys.argv[1] in _COMMANDS:  # click names no context where a value is missing
+        names = [sys.argv[1]]
     return " ".join(["downset", *names, "--help"])
 
 

@@ -9,20 +9,22 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from downset.fronts import FrontRow
 from downset.graph.core import Graph, Tensor
+from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
 from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
-from downset.verdicts import RamVerdict
 
 __all__ = [
-    "ROUNDING", "Comparison", "DeviceUse", "Figure", "Fit", "Inspection", "Measured", "OnChip", "Proof", "ServeEvent",
-    "Served", "Simulation", "StageCandidate", "StageResult", "StageRun", "StepNeed",
+    "ROUNDING", "Comparison", "DeviceUse", "Figure", "Fit", "FrontRow", "Inspection", "Measured", "OnChip", "Proof",
+    "RamVerdict", "RanTask", "ServeEvent", "Served", "Simulation", "StageCandidate", "StageResult", "StageRun",
+    "StepNeed",
 ]  # fmt: skip
 
 
+RanTask = tuple[int, int, float, float]
+"""A task that ran: its frame, its place in the plan, and when it began and ended, in seconds since the start."""
 ROUNDING = 1e-4
 """Floats that are computed in another order may differ by so much of the largest value."""
 
@@ -138,6 +140,48 @@ class OnChip:
 
 
 @dataclass(frozen=True, slots=True)
+class FrontRow:
+    """A plan that computes `segments` in strips.
+
+    `peak_bytes` and `arena_bytes` are planned; `extra_macs` is also given as a share of the network's. `measured`: what
+    the runtime took, by part; empty where it was not asked. `before_s` and `after_s`: a run of the original and of this
+    file, medians of interleaved rounds on this host; None where it was not timed."""
+
+    segments: tuple[str, ...]
+    peak_bytes: int
+    arena_bytes: int
+    extra_macs: int
+    extra_share: float
+    operators: int
+    file_bytes: int
+    measured: Mapping[str, int] = field(default_factory=dict)
+    before_s: float | None = None
+    after_s: float | None = None
+
+    __repr__ = abridged
+
+
+@dataclass(frozen=True, slots=True)
+class RamVerdict:
+    """Whether a network fits a memory limit.
+
+    `needed_bytes`: what ships takes, measured where its runtime was asked, and what the runtime keeps beside the arena
+    included then. `least_bytes`: what every order of the network takes, by the same measure. "does not fit" is
+    proven: `least_bytes` is above the limit."""
+
+    state: Literal["fits", "does not fit", "not known"]
+    limit_bytes: int
+    needed_bytes: int
+    least_bytes: int
+    reason: str = ""
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that the limit leaves; negative where it is too low."""
+        return self.limit_bytes - self.needed_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
     """The result of `fit`. `shipped`: original, optimised, order, order+offsets, rewritten, rewritten+offsets or
     strips. `graph` and `together` are what is shipped, or would be if the runtime had not taken less for another file;
@@ -145,7 +189,8 @@ class Fit:
     what is shipped so that it takes what was measured; None for other targets, and where nothing was measured.
     `not_measured`: why the target's runtime was not asked what the files take, where it could have been.
     `original`: the network that `before` places. `ram`: whether a memory limit is kept; None where none was given.
-    `front`: plans in strips, where they were asked for."""
+    `front`: plans in strips, where they were asked for. `kernels`: the library whose kernels may overlap results and
+    inputs; None where nothing overlaps."""
 
     model: str
     target: str
@@ -167,6 +212,17 @@ class Fit:
     original: Graph | None = None
     ram: RamVerdict | None = None
     front: tuple[FrontRow, ...] = ()
+    kernels: KernelsName | None = None
+
+    @property
+    def memory(self) -> str:
+        """The memory model of the plan."""
+        return self.together.arena.memory
+
+    @property
+    def assumed_kernels(self) -> KernelsName | None:
+        """The library that what is shipped is right with, where its offsets may overlap: None where any is."""
+        return self.kernels if self.ships_plan and self.shipped not in ("order", "rewritten") else None
 
     @property
     def taken(self) -> SessionTaken | None:

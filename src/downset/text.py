@@ -17,6 +17,7 @@ from downset.errors import LoadError, UsageError
 __all__ = [
     "abridged",
     "brief",
+    "counted",
     "escaped",
     "format_bytes",
     "format_seconds",
@@ -96,6 +97,11 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) >= factor:
             return f"{seconds / factor:.4g} {unit}"
     return f"{seconds * 1e6:.4g} µs" if seconds else "0 s"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: "1 stage", "1,200 operators". The noun takes an s."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def shortened(text: str, most: int) -> str:

@@ -22,12 +22,13 @@ from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UsageErro
 from downset.memory.bounds import breadth_bound, check_capacity
 from downset.memory.liveness import lifetimes, order_problem
 from downset.memory.records import Record
+from tests.effort import cases
 from tests.oracles_arena import least_height, meet, partitions
 from tests.strategies import graphs, orders_of, record_sets
 
 pytestmark = pytest.mark.native
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=cases(60), deadline=None)
 
 
 @quick

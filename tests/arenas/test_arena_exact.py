@@ -10,6 +10,7 @@ from downset.arenas.check_records import check_placement
 from downset.arenas.exact import exact
 from downset.arenas.gaps import height
 from downset.errors import InfeasibleError
+from tests.effort import cases
 from tests.oracles_arena import least_height
 from tests.strategies import record_sets
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.native
 
 
 @given(found=record_sets(most=6))
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 def test_the_height_is_the_least_and_the_proof_is_finished(found):
     answer = exact(found)
     check_placement(found, answer.solution)
@@ -26,7 +27,7 @@ def test_the_height_is_the_least_and_the_proof_is_finished(found):
 
 
 @given(found=record_sets(most=6), short=st.integers(1, 20))
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 def test_a_capacity_is_met_or_proven_impossible(found, short):
     assume(found)
     least = least_height(found)
@@ -37,7 +38,7 @@ def test_a_capacity_is_met_or_proven_impossible(found, short):
 
 
 @given(found=record_sets(most=8, pins=False))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_turning_time_round_changes_no_least_height(found):
     turned = [
         replace(r, start=-r.stop, stop=-r.start, gaps=tuple((-high, -low) for low, high in r.gaps)) for r in found
@@ -48,13 +49,13 @@ def test_turning_time_round_changes_no_least_height(found):
 
 
 @given(found=record_sets(most=8, pins=False), extra=record_sets(most=1, pins=False))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_one_more_record_never_lowers_the_least_height(found, extra):
     assert exact((*found, *extra)).bound >= exact(found).bound
 
 
 @given(found=record_sets(most=9))
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_a_stopped_search_keeps_a_true_bound(found):
     stopped = exact(found, work_limit=3)
     check_placement(found, stopped.solution)

@@ -21,6 +21,7 @@ from downset.arenas.strip_packing import fill_strip
 from downset.errors import InvalidPlan
 from downset.memory.bounds import breadths, objects_bound, offsets_bound, positional_maxima
 from downset.memory.records import Record, collisions
+from tests.effort import cases
 from tests.oracles_arena import least_height, least_total, meet
 from tests.strategies import record_sets
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.native
 OFFSETS = pytest.mark.parametrize("method", ARENAS)
 OBJECTS = pytest.mark.parametrize("method", SHARED)
 TIES = st.sampled_from(["paper", "tflite"])
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=cases(60), deadline=None)
 
 
 TIMED = {name for name, method in ARENAS.items() if method.takes("time_limit_s")}  # offsets by search
@@ -74,7 +75,7 @@ def test_no_bound_of_offsets_is_above_the_least_height(records):
         assert not found.proven or height(records, found.solution) == least, method
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(records=record_sets(most=6), unit=st.sampled_from([2, 4, 8]))
 def test_what_a_shared_alignment_leaves_unused_is_in_the_bound(records, unit):
     aligned = [
@@ -88,7 +89,7 @@ def test_what_a_shared_alignment_leaves_unused_is_in_the_bound(records, unit):
     assert offsets_bound(odd) == max(offsets_bound(whole) - 1, 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(records=record_sets(most=7, pins=False))
 def test_exact_objects_equal_the_least_of_all_partitions(records):
     least = least_total(records)
@@ -285,7 +286,7 @@ def test_the_checker_names_every_collision(records, data):
         check_objects(records, objects)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(records=record_sets(most=9, pins=False), data=st.data())
 def test_collisions_are_those_of_all_pairs(records, data):
     offsets = [data.draw(st.integers(0, 30)) for _ in records]

@@ -153,7 +153,7 @@ def test_bad_files_are_one_line_and_exit_5(tmp_path, name, content, says):
     fails(5, "order", path, says=says)
 
 
-def test_bad_options_are_one_line_and_exit_2(tmp_path, plain):
+def test_bad_options_are_one_line_and_exit_2(tmp_path, plain, fails):
     fails(2, "fit", EMBEDDING, "--ram", "plenty", says="not a size")
     fails(2, "fit", EMBEDDING, "--ram", "-3KB", says="not a size")
     fails(2, "fit", EMBEDDING, "--time-limit", "soon", says="not a duration")

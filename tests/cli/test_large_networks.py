@@ -8,6 +8,8 @@ from itertools import pairwise
 import pytest
 from onnx import TensorProto, helper, save
 
+from tests.command import output_of
+
 PEAK = """
 import resource, subprocess, sys
 done = subprocess.run([sys.executable, "-m", "downset", *sys.argv[1:]], stdout=subprocess.PIPE)
@@ -16,14 +18,17 @@ print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss //
 COUNT = 60_000
 
 
-@pytest.fixture(scope="module")
-def chain(tmp_path_factory):
-    path = tmp_path_factory.mktemp("large") / "chain.onnx"
-    names = ["x", *(f"t{step}" for step in range(COUNT))]
+def chain_of(count, path):
+    names = ["x", *(f"t{step}" for step in range(count))]
     nodes = [helper.make_node("Relu", [one], [two]) for one, two in pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in (names[0], names[-1])]
     save(helper.make_model(helper.make_graph(nodes, "chain", ends[:1], ends[1:])), path)
     return path
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    return chain_of(COUNT, tmp_path_factory.mktemp("large") / "chain.onnx")
 
 
 @pytest.mark.parametrize("command", ["order", "inspect"])
@@ -35,10 +40,10 @@ def test_a_long_network_takes_memory_by_operators(chain, command):
     assert peak_mib < 600
 
 
-def test_the_screen_shows_the_operators_around_the_peak_and_json_all(chain):
-    run = [sys.executable, "-m", "downset", "inspect", str(chain)]
-    screen = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    assert f"{COUNT - 1000:,} more operators; --json lists them all" in screen
+def test_the_screen_shows_the_operators_around_the_peak_and_json_all(tmp_path):
+    count = 3000
+    path = chain_of(count, tmp_path / "chain.onnx")
+    screen = output_of("inspect", path)
+    assert f"{count - 1000:,} more operators; --json lists them all" in screen
     assert "← peak" in screen
-    found = json.loads(subprocess.run([*run, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert len(found["steps"]) == COUNT
+    assert len(json.loads(output_of("inspect", path, "--json"))["steps"]) == count

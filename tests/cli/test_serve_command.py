@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -43,9 +44,15 @@ def here(files, monkeypatch):
 
 def test_local_from_frames_to_results(here, run):
     status, out, err = run(
-        "serve", "net.onnx", "--cluster", "home.toml", "--input", "frames.npy", "-o", "out.npz", "-v"
-    )
+        "serve", "net.onnx", "--cluster", "home.toml", "--input", "frames.npy", "-o", "out.npz", "-v",
+        "--report", "served.html", "--trace", "served.json",
+    )  # fmt: skip
     assert status == 0, err
+    assert "Measured: 3 periods from" in Path("served.html").read_text()
+    events = json.loads(Path("served.json").read_text())["traceEvents"]
+    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert set(processes.values()) == {"planned", "measured"}
+    assert {processes[event["pid"]] for event in events if event["ph"] == "X"} == {"planned", "measured"}
     expected = unsplit(here / "net.onnx", [{"x": frame[None]} for frame in np.load("frames.npy")])
     with np.load("out.npz") as found:
         for name in ("flat", "joined"):

@@ -17,7 +17,7 @@ from downset.formats.plan_json import decode_plan
 from downset.formats.reading import load
 from downset.runtimes import ort
 from downset.stages.prepared import prepare
-from tests.cli.test_cli import SCHEMAS, downset, fails
+from tests.cli.test_cli import SCHEMAS, downset
 from tests.command import output_of
 from tests.networks import branchy, random_network
 
@@ -34,25 +34,27 @@ def staged(tmp_path_factory):
     return model, folder / "plan.json", env, json.loads(done.stdout)
 
 
-def test_stage_prints_its_schema_and_keeps_its_timings(staged):
+def test_stage_prints_its_schema_and_keeps_its_timings(staged, monkeypatch):
     model, plan, env, printed = staged
+    monkeypatch.setenv("DOWNSET_CACHE", env["DOWNSET_CACHE"])
     jsonschema.validate(printed, json.loads((SCHEMAS / "stage.json").read_text()))
     assert json.loads(plan.read_text())["kind"] == "stages"
     assert printed["timings_used"] > 0
-    listed = json.loads(downset("profiles", "list", "--json", env=env).stdout)
+    listed = json.loads(output_of("profiles", "list", "--json"))
     assert sum(row["timings"] for row in listed["profiles"]) == printed["timings_used"]
     options = ("--threads", "2", "--budget-timings", "20", "--runs", "15", "--json")
-    again = json.loads(downset("stage", model, *options, env=env).stdout)
+    again = json.loads(output_of("stage", model, *options))
     assert again["timings_used"] <= 20  # units are not timed again, whatever else is looked at
-    listed = json.loads(downset("profiles", "list", "--json", env=env).stdout)
+    listed = json.loads(output_of("profiles", "list", "--json"))
     assert sum(row["timings"] for row in listed["profiles"]) == printed["timings_used"] + again["timings_used"]
 
 
-def test_stage_prints_a_table(staged):
+def test_stage_prints_a_table(staged, monkeypatch):
     model, _, env, printed = staged
-    done = downset("stage", model, "--threads", "2", "--budget-timings", "1", "--runs", "15", env=env)
+    monkeypatch.setenv("DOWNSET_CACHE", env["DOWNSET_CACHE"])
+    screen = output_of("stage", model, "--threads", "2", "--budget-timings", "1", "--runs", "15")
     for word in ("sequential", "p50", "speed-up", "chosen:", "bound:"):
-        assert word in done.stdout
+        assert word in screen
     assert printed["chosen"] in [candidate["name"] for candidate in printed["candidates"]]
 
 
@@ -60,27 +62,23 @@ def test_run_by_the_plan_and_check(staged, tmp_path):
     model, plan, *_ = staged
     value = np.random.default_rng(0).standard_normal((1, 6, 9, 9), dtype=np.float32)
     np.save(tmp_path / "x.npy", value)
-    done = downset(
-        "run", model, "--plan", plan, "--input", tmp_path / "x.npy", "--check", "--json", "--runs", "2",
-        "--output", tmp_path / "y.npz",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
+    options = ("--input", tmp_path / "x.npy", "--check", "--json", "--runs", "2", "--output", tmp_path / "y.npz")
+    printed = json.loads(output_of("run", model, "--plan", plan, *options))
     jsonschema.validate(printed, json.loads((SCHEMAS / "run.json").read_text()))
     assert printed["max_relative_error"] < 1e-4
     (name,) = np.load(tmp_path / "y.npz").files
     assert np.load(tmp_path / "y.npz")[name].shape == (1, 10, 1, 1)
 
 
-def test_a_batch_of_its_own(staged, tmp_path):
+def test_a_batch_of_its_own(staged, tmp_path, monkeypatch):
     model, _, env, _ = staged
+    monkeypatch.setenv("DOWNSET_CACHE", env["DOWNSET_CACHE"])
     options = ("--threads", "2", "--budget-timings", "5", "--runs", "15")
-    done = downset("stage", model, "--batch", "3", *options, "-o", tmp_path / "p3.json", env=env)
-    assert done.returncode == 0, done.stderr
-    assert downset("run", model, "--plan", tmp_path / "p3.json", "--check").returncode == 0
+    output_of("stage", model, "--batch", "3", *options, "-o", tmp_path / "p3.json")
+    output_of("run", model, "--plan", tmp_path / "p3.json", "--check")
 
 
-def test_mistakes_are_one_line(staged, tmp_path):
+def test_mistakes_are_one_line(staged, tmp_path, fails):
     model, plan, *_ = staged
     other = random_network(tmp_path / "other.onnx", seed=1)
     fails(4, "run", other, "--plan", plan, says="model")
@@ -181,7 +179,7 @@ def test_what_another_library_says_is_cut_between_words(tmp_path):
     assert last.strip("(){}[],'") in {*names, "Required", "inputs", "are", "missing", "from", "input", "feed"}
 
 
-def test_numbers_that_are_none_of_the_options(staged):
+def test_numbers_that_are_none_of_the_options(staged, fails):
     model, plan, *_ = staged
     refused(2, "run", model, "--plan", plan, "--seed", "-1", says="--seed")
     refused(2, "run", model, "--plan", plan, "--runs", "0", says="--runs")
@@ -238,7 +236,7 @@ def test_advice_names_options_that_there_are(staged, tmp_path, monkeypatch):
     refused(5, "profiles", "list", says="`downset stage` --no-profiles")
 
 
-def test_a_tampered_plan_is_refused(staged, tmp_path):
+def test_a_tampered_plan_is_refused(staged, tmp_path, fails):
     model, plan, *_ = staged
     whole = json.loads(plan.read_text())
     cases = {

@@ -9,7 +9,7 @@ import sys
 import msgspec
 import pytest
 
-from downset.distributed.serving.device import Device
+from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.program import Computation, DeviceProgram
 from downset.errors import UnsupportedError
 
@@ -26,11 +26,11 @@ def test_a_device_whose_driver_is_silent_ends_itself():
 
 
 def test_shards_are_kept_by_their_hash_and_damaged_ones_refused(tmp_path):
-    device, data = Device("d0", folder=str(tmp_path)), b"a shard"
+    device, data = ServingDevice("d0", folder=str(tmp_path)), b"a shard"
     name = hashlib.sha256(data).hexdigest()
     device.keep(name, data)
     device.keep(name, data)
-    assert Device("d0", folder=str(tmp_path)).describe()["shards"] == [name]  # a process that comes after it
+    assert ServingDevice("d0", folder=str(tmp_path)).describe()["shards"] == [name]  # a process that comes after it
     for other, content in ((name, b"another"), ("../outside", data), (hashlib.sha256(b"").hexdigest(), data)):
         with pytest.raises(UnsupportedError, match="arrived damaged"):
             device.keep(other, content)
@@ -41,11 +41,11 @@ def test_shards_are_kept_by_their_hash_and_damaged_ones_refused(tmp_path):
 def test_a_program_names_shards_and_no_paths(name, tmp_path):
     program = DeviceProgram("d0", {}, {0: Computation(name, (), ())})
     with pytest.raises(UnsupportedError, match="no shard's name"):
-        Device("d0", folder=str(tmp_path)).begin(1, msgspec.json.encode(program))
+        ServingDevice("d0", folder=str(tmp_path)).begin(1, msgspec.json.encode(program))
 
 
 def test_what_arrives_for_a_run_that_is_over_is_ignored(tmp_path):
-    device = Device("d0", folder=str(tmp_path))
+    device = ServingDevice("d0", folder=str(tmp_path))
     device.begin(2, msgspec.json.encode(DeviceProgram("d0", {}, {0: Computation("", (), ())})))
     assert device.compute(1, 0, [0]) == {"seconds": [pytest.approx(0.0, abs=1.0)]}
     assert device.send(1, 0, 0) == [] and device.result(1, 0) == []

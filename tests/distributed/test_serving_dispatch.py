@@ -11,6 +11,7 @@ from downset.distributed.serving.dispatch import Dispatch
 from downset.distributed.serving.work import Work, joined, work_of
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
+from tests.effort import cases
 from tests.models import branchy_model
 
 _PLANS = []
@@ -34,7 +35,7 @@ def _plans(folder):
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_any_order_of_ends_finishes_all_frames_within_the_limits(data, tmp_path_factory):
     plans = _plans(tmp_path_factory.getbasetemp())
     plan = data.draw(st.sampled_from(plans))

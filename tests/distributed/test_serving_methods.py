@@ -12,6 +12,7 @@ from downset.errors import UnsupportedError
 from downset.formats.reading import load
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.plan import plan_pipeline
+from downset.reports.timeline import measured_timeline
 from tests.distributed.thread_fleet import ThreadFleet, assert_same, frames_of, running, unsplit
 from tests.models import branchy_model, installed_model
 from zoo import ZOO
@@ -32,6 +33,17 @@ def squeezenet(tmp_path_factory):
     return path
 
 
+def check_ran(plan, ran, frames):
+    """Every task of every frame ran once, after those that it waits for; the picture has no others."""
+    times = {(frame, task): (begin, end) for frame, task, begin, end in ran}
+    assert len(ran) == len(times) == frames * len(plan.tasks)
+    for (frame, task), (begin, end) in times.items():
+        assert begin <= end
+        assert all(times[frame, other][1] <= begin + 1e-6 for other in plan.tasks[task].after)
+    timeline = measured_timeline(plan, ran, None)
+    assert timeline.slices and {item.task for item in timeline.slices} <= set(range(len(plan.tasks)))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method(method, squeezenet, tmp_path):
     graph = load(squeezenet)
@@ -39,7 +51,9 @@ def test_every_method(method, squeezenet, tmp_path):
     frames = frames_of(graph, 6)
     with running(graph, plan, tmp_path) as pipeline:
         assert_same(list(pipeline.run(frames)), unsplit(squeezenet, frames))
-        report = pipeline.report()
+        report, (used, ran) = pipeline.report(), pipeline.ran()
+    assert used == plan
+    check_ran(plan, ran, 6)
     assert report.completed == 6 and report.period_s > 0 and not report.events
     working = {strip.device for stage in plan.stages for block in stage.blocks for strip in block.strips}
     working = {plan.cluster.devices[d].name for d in working}

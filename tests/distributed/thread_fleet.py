@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 
 from downset.distributed.serving.deployment import Shards
-from downset.distributed.serving.device import Device
+from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost
 from downset.distributed.serving.serve import Settings, run_on
 
@@ -33,7 +33,7 @@ class _Process:
     """A device and its threads. `mute`: it answers nothing more; `dead`: calls fail."""
 
     def __init__(self, name, folder, delay_s):
-        self.device = Device(name, threads=1, fetch=_fetched, folder=str(folder))
+        self.device = ServingDevice(name, threads=1, fetch=_fetched, folder=str(folder))
         self.pools = {group: ThreadPoolExecutor(size) for group, size in SIZES.items()}
         self.mute = self.dead = False
         self.factor, self.delay_s = 1.0, delay_s

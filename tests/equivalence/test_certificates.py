@@ -25,6 +25,7 @@ from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import find_segments
 from downset.rewrites.concat.partition import partition, partition_sites
 from downset.rewrites.tflite_form import tflite_form, writable_rows
+from tests.effort import cases
 from tests.equivalence.mutants import ONNX, TFLITE, Mutant
 from tests.models import branchy_model, constant
 from tests.rewrites import test_rewrite_onnx, test_rewrite_tflite
@@ -38,7 +39,7 @@ def written(graph, path):
 
 
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_every_rewriting_of_an_onnx_file_is_proven(tmp_path_factory, data):
     net, outputs = data.draw(test_rewrite_onnx.networks())
     folder = tmp_path_factory.mktemp("net")
@@ -260,7 +261,7 @@ def test_no_certificate_makes_a_changed_weight_right(tmp_path):
 
 
 @given(st.binary(max_size=40))
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_a_damaged_certificate_proves_nothing_and_breaks_nothing(tmp_path_factory, data):
     from downset.errors import LoadError
 

@@ -20,6 +20,7 @@ from downset.stages.unit_graph import blocks, group_units
 from downset.stages.variants import VARIANTS
 from downset.tuning.timer import block_problem, merge_families, renamed
 from tests.cuda_stand_in import standing_in
+from tests.effort import cases
 from tests.executor.test_stages import close, expected, outputs
 from tests.networks import branchy, modules, random_network
 from tests.spatial import execute, spatial_graphs
@@ -90,7 +91,7 @@ def test_chains_of_planners_compute_the_same(tmp_path, planner, seed):
     check_both_engines(graph, units, stages, theirs, threads=(2, 4))
 
 
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 @given(spatial_graphs(most_ops=10), st.sampled_from(sorted(PLANNERS)), st.integers(0, 99))
 def test_chains_of_random_graphs_compute_the_same(graph, planner, seed):
     """In either layout, by the plain kernels one after another."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from downset.errors import LoadError, UnsupportedError
 from downset.formats.records_csv import read_records, records_from_csv, records_to_csv
 from downset.memory.records import Record
+from tests.effort import cases
 from tests.strategies import record_sets
 
 
@@ -36,7 +37,7 @@ def test_a_byte_order_mark_and_quotes_are_no_trouble(tmp_path):
     assert read_records(path) == (Record('a, "b"', 0, 1, 2),)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(records=record_sets(most=8), hints=st.lists(st.none() | st.integers(-3, 99), min_size=8, max_size=8))
 def test_what_is_written_reads_back_the_same(records, hints):
     records = [
@@ -109,7 +110,7 @@ def test_files_that_are_no_text_or_not_there(tmp_path):
         read_records(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(
     cells=st.lists(
         st.lists(

@@ -20,6 +20,7 @@ from downset.formats.shards.write import ShardBlock, export_shards, write_shards
 from downset.graph.cost import longest_axis, row_form
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.plan import plan_pipeline
+from tests.effort import cases
 from tests.formats.test_shards import QUICK, _run
 
 pytest.importorskip("onnxruntime")
@@ -62,7 +63,7 @@ def _compare(folder, graph, values):
 
 
 @given(SEEDS, st.sampled_from([0, 1]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=cases(120), deadline=None)
 def test_stitched_strips_equal_the_whole(seed, axis):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

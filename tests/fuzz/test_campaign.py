@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.effort import LONG
 from tests.fuzz import campaign
-from tests.sweeps import LONG
 
 SEEDS = 90 if LONG else 30
 

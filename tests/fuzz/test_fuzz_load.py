@@ -8,8 +8,8 @@ import pytest
 from downset.errors import DownsetError
 from downset.formats.reading import load
 from downset.orders.plan import plan_order
+from tests.effort import LONG
 from tests.models import branchy_model, installed_model
-from tests.sweeps import LONG
 
 CASES = 1500 if LONG else 500
 

@@ -16,8 +16,8 @@ from downset.fitting.fit import fit
 from downset.formats.reading import load
 from downset.tuning.profiles import Profiles
 from tests import hostile_files
+from tests.effort import LONG
 from tests.models import branchy_model
-from tests.sweeps import LONG
 
 COLLECTED = Path(__file__).resolve().parents[3] / "shared" / "data" / "hostile"
 """Files that once did harm, where this machine has them; those that are made here are of the same kinds."""

@@ -12,8 +12,8 @@ from downset.formats.onnx.read import load_onnx
 from downset.joint.check import verify
 from downset.orders.plan import plan_order
 from downset.runtimes import ort
+from tests.effort import LONG
 from tests.fuzz.onnx_networks import random_network
-from tests.sweeps import LONG
 
 LOADED, FITTED = (300, 12) if LONG else (100, 4)
 

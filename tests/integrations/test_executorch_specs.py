@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from downset.errors import UnsupportedError, UsageError
 from downset.integrations.executorch import algorithm
 from downset.memory.records import Record
+from tests.effort import cases
 from tests.executorch_specs import load_programs
 from tests.oracles_arena import least_height
 
@@ -58,7 +59,7 @@ def root(spec):
     return spec if spec.inplace_base is None else root(spec.inplace_base)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(made=specs(), unit=st.sampled_from([1, 4, 16]), reserved=st.sampled_from([None, [], [0, 24], [0, 0, 5]]))
 def test_every_memory_is_a_least_arena_above_what_is_reserved(made, unit, reserved):
     module = SimpleNamespace() if reserved is None else SimpleNamespace(input_mem_buffer_sizes=reserved)

@@ -9,6 +9,7 @@ from downset.graph.core import ABSENT
 from downset.memory.bounds import breadth_bound, breadths
 from downset.memory.liveness import lifetimes, live_bytes, order_problem, peak_bytes, profile, transient_bytes
 from downset.memory.models import MEMORY_MODELS
+from tests.effort import cases
 from tests.strategies import graphs, orders_of
 
 MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)
@@ -66,7 +67,7 @@ def test_the_largest_breadth_of_the_records_is_the_peak(memory, data):
 
 @MODELS
 @given(data=st.data())
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 def test_live_bytes_are_submodular_over_downsets(memory, data):
     graph = data.draw(graphs(most_ops=6))
     problem = order_problem(graph, memory)

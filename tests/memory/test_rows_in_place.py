@@ -16,6 +16,7 @@ from downset.memory.liveness import lifetimes, live_bytes, order_problem, peak_b
 from downset.memory.models import memory_model
 from downset.memory.storages import share
 from downset.orders.plan import plan_order
+from tests.effort import cases
 
 
 @st.composite
@@ -85,7 +86,7 @@ def run(graph, steps, offsets):
 
 
 @given(graph=row_graphs())
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 def test_in_every_order_the_outputs_are_what_they_are_with_places_of_their_own(graph):
     for steps in every_order(graph):
         arena = plan_arena(graph, steps, memory="tflm")
@@ -94,7 +95,7 @@ def test_in_every_order_the_outputs_are_what_they_are_with_places_of_their_own(g
 
 
 @given(graph=row_graphs())
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 def test_live_bytes_are_submodular_and_those_of_the_records(graph):
     problem = order_problem(graph, "tflm")
     assert plan_order(graph, method="optimal", memory="tflm").peak_bytes == min(

@@ -16,6 +16,7 @@ from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.memory.models import MEMORY_MODELS
 from downset.memory.storages import share
 from downset.orders.plan import plan_order
+from tests.effort import cases
 from tests.oracles_sharing import Mixed, run
 
 SERENITY = MEMORY_MODELS["serenity"]
@@ -58,7 +59,7 @@ def every_order(graph):
 
 @MODELS
 @given(graph=sharing_graphs())
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 def test_in_no_order_does_anybody_read_bytes_that_hold_something_else(model, graph):
     sharing, problem = share(graph, model), order_problem(graph, model)
     for tensor, held in enumerate(sharing.storages_of):
@@ -69,7 +70,7 @@ def test_in_no_order_does_anybody_read_bytes_that_hold_something_else(model, gra
 
 @MODELS
 @given(graph=sharing_graphs())
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 def test_the_proven_peak_is_the_least_of_all_orders_and_has_an_arena(model, graph):
     sharing = share(graph, model)
     peaks = [max(run(graph, steps, sharing.storages_of, sharing.nbytes)) for steps in every_order(graph)]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downset.memory.traffic import off_chip_traffic
+from tests.effort import cases
 from tests.plain_graphs import random_graph
 from tests.strategies import graphs, orders_of
 
@@ -57,7 +58,7 @@ def small(graph):
 
 
 @given(data=st.data(), capacity=st.integers(1, 4))
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 def test_what_is_moved_is_at_least_the_least_and_at_most_twice_that(data, capacity):
     graph = small(data.draw(graphs(most_ops=4)))
     steps = data.draw(orders_of(graph.predecessors()))
@@ -68,7 +69,7 @@ def test_what_is_moved_is_at_least_the_least_and_at_most_twice_that(data, capaci
 
 
 @given(data=st.data(), capacity=st.integers(1, 4))
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 def test_the_traffic_is_least_where_each_tensor_is_read_once(data, capacity):
     """Then every block that is fetched was written back once: fewest fetches are least traffic."""
     graph = small(data.draw(graphs(most_ops=5)))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downset import _native as native
+from tests.effort import cases
 
 pytestmark = pytest.mark.native
 
@@ -61,6 +62,7 @@ def order_problem(operators=2, storages=2, **changed):
         "consumers": [[1]] * storages,
         "kept": [False] * storages,
         "in_place": [[]] * operators,
+        "in_place_bytes": [[]] * operators,
         "floor_bytes": 0,
     }
     return native.OrderProblem(**given | changed)
@@ -144,6 +146,11 @@ FAULTS = [
     (lambda: order_problem(consumers=[[1], [2]]), "consumers: 2 is not an index below 2"),
     (lambda: order_problem(kept=[]), "kept: 0 entries; 2 are needed"),
     (lambda: order_problem(in_place=[[], [2]]), "in_place: 2 is not an index below 2"),
+    (lambda: order_problem(in_place=[[], [0]]), "in_place_bytes: 0 entries; 1 are needed"),
+    (
+        lambda: order_problem(in_place=[[], [0]], in_place_bytes=[[], [5]]),
+        "in_place_bytes: 5 is not from 0",
+    ),
     (lambda: native.order_peak(order_problem(), [0, 2]), "order: 2 is not an operator, or comes twice"),
     (lambda: native.order_peak(order_problem(), [0, 0]), "order: 0 is not an operator, or comes twice"),
     (lambda: native.closure_bound(order_problem(), [0, -1], 1.0, 9), "known order: -1 is not an operator"),
@@ -189,6 +196,7 @@ FAULTS = [
     (lambda: row_form(numbers=[[4, -2, 0]]), "numbers of an operator: -2 is not at least 0"),
     (lambda: row_form(rows=[4, 2**31]), "rows: 2147483648 is out of range"),
     (lambda: row_form(op_inputs=[[0, 1, 2**40, 0, 0]]), "map of an input: 1099511627776 is out of range"),
+    (lambda: row_form(op_inputs=[[0, 0, 1, 0, 0]]), "map of an input: it does not go on"),
     (lambda: row_form(outputs=[2]), "outputs: 2 is not an index below 2"),
     (lambda: piece_search(vertices=[[1]]), "vertices: 1 is not an index below 1"),
     (lambda: piece_search(vertices=[[0], [0]], layers=[1, 1]), "vertices: operator 0 is in two of them"),
@@ -314,13 +322,15 @@ def test_ties_cannot_be_settled_where_there_is_no_chain():
 
 def draw_orders(given):
     operators, storages = given.size(), given.size()
+    sizes, in_place = given.numbers(storages), given.list(operators, lambda: given.indices(storages))
     problem = native.OrderProblem(
         [given.indices(v) for v in range(operators)],
-        given.numbers(storages),
+        sizes,
         given.list(storages, lambda: given.indices(operators)),
         given.list(storages, lambda: given.indices(operators)),
         given.list(storages, given.flag),
-        given.list(operators, lambda: given.indices(storages)),
+        in_place,
+        [[sizes[at] // 2 if 0 <= at < len(sizes) else 0 for at in listed] for listed in in_place],
         given.number(),
     )
     for side in (problem, problem.reversed()):
@@ -376,7 +386,7 @@ def draw_stages(given):
 def draw_pieces(given):
     ops, tensors = given.size(), given.size(1)
     inputs = [
-        [(v - 1, given.number(), given.number(), given.number(-2), given.number())] if v else [] for v in range(ops)
+        [(v - 1, given.number(1), given.number(), given.number(-2), given.number())] if v else [] for v in range(ops)
     ]
     form = native.RowForm(
         [[number for item in items for number in item] for items in inputs],
@@ -447,7 +457,7 @@ def draw_loads(given):
 
 
 @pytest.mark.parametrize("family", [draw_orders, draw_arenas, draw_stages, draw_pieces, draw_pipelines, draw_loads])
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(data=st.data())
 def test_anything_is_refused_or_answered(family, data):
     """With sanitizers this is where reading outside a list would show; without, where it would crash."""

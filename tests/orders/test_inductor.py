@@ -9,6 +9,7 @@ from torch._inductor import memory
 
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.orders.inductor import HEURISTICS, inductor
+from tests.effort import cases
 from tests.plain_graphs import random_graph
 from tests.strategies import plain_graphs
 
@@ -53,7 +54,7 @@ def as_inductor_sees_it(graph):
 
 
 @given(plain_graphs(most_ops=30) | st.integers(0, 9).map(lambda seed: random_graph(random.Random(seed), 80)))
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 def test_the_three_heuristics_are_inductors_own(graph):
     problem = order_problem(graph, "live")
     nodes, inputs, buffers, outputs = as_inductor_sees_it(graph)

@@ -23,6 +23,7 @@ from downset.orders.plan import plan_order
 from downset.orders.planners import ORDERS
 from downset.orders.search_space import SearchSpace
 from downset.orders.serenity import serenity
+from tests.effort import cases
 from tests.strategies import graphs, orders_of, wide_problems
 
 pytestmark = pytest.mark.native
@@ -33,7 +34,7 @@ MODELS = pytest.mark.parametrize("memory", MEMORY_MODELS)
 
 @MODELS
 @given(data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 def test_optimal_is_the_least_peak_of_all_orders(memory, data):
     problem = order_problem(data.draw(graphs()), memory)
     least = exhaustive(problem)
@@ -45,7 +46,7 @@ def test_optimal_is_the_least_peak_of_all_orders(memory, data):
 
 
 @given(problem=wide_problems())
-@settings(max_examples=1000)
+@settings(max_examples=cases(1000))
 def test_optimal_is_the_least_peak_on_wide_problems_with_accumulation(problem):
     least = exhaustive(problem)
     assert peak_bytes(problem, least.solution) == least.bound

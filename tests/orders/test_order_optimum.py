@@ -12,6 +12,7 @@ from downset.orders.check import verify_steps
 from downset.orders.exhaustive import exhaustive
 from downset.orders.optimal import optimal
 from downset.orders.serenity import serenity
+from tests.effort import cases
 from tests.strategies import graphs
 
 pytestmark = pytest.mark.native
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.native
 
 @pytest.mark.parametrize("memory", MEMORY_MODELS)
 @given(graph=graphs(most_ops=9, fewest_ops=4), divided=st.booleans(), soft_budget=st.booleans())
-@settings(max_examples=400)
+@settings(max_examples=cases(400))
 def test_optimal_and_serenity_find_the_least_peak_of_all_orders(memory, graph, divided, soft_budget):
     problem = order_problem(graph, memory)
     least = exhaustive(problem).bound
@@ -51,5 +52,5 @@ def test_the_graphs_are_such_that_sharing_bytes_changes_the_optimum(memory, swit
         return optimal(order_problem(graph, model)).bound != optimal(order_problem(graph, plain)).bound
 
     # 2 graphs of 100 are such; Hypothesis need not make the one that it finds smaller.
-    limits = settings(max_examples=1000, derandomize=True, database=None, phases=[Phase.generate])
+    limits = settings(max_examples=cases(1000), derandomize=True, database=None, phases=[Phase.generate])
     find(graphs(most_ops=9, fewest_ops=4), changes, settings=limits)

@@ -15,6 +15,7 @@ from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.partial.memory_form import Persistent
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.search import PartialLimits, partial_front
+from tests.effort import cases
 from tests.spatial import Builder, spatial_graphs
 from zoo import graph as zoo
 
@@ -98,8 +99,22 @@ def test_the_front_is_that_of_brute_force(graph):
     assert not any(one != other and all(map(int.__le__, one, other)) for one in found for other in found)
 
 
+def test_rows_that_nobody_reads_are_left_out_where_strips_save_no_bytes():
+    """The second convolution reads rows 0, 2 and 4 of five; the third needs the most bytes, however it is cut."""
+    build = Builder(False, 0)
+    first = build.tensor((2, 5, 3))
+    x = build.op("Conv", [first, build.weights(4, 2, 1, 1)], (4, 5, 3), strides=[1, 1], pads=[0] * 4)
+    x = build.op("Conv", [x, build.weights(1, 4, 1, 1)], (1, 3, 2), strides=[2, 2], pads=[0] * 4)
+    build.op("Conv", [x, build.weights(40, 1, 1, 1)], (40, 3, 2), strides=[1, 1], pads=[0] * 4)
+    graph = build.graph((first,))
+    front = partial_front(graph, memory="live", limits=NO_TIME_LIMIT)
+    assert front.least.price.peak_bytes == peak_bytes(order_problem(graph, "live"), range(3))
+    assert front.least.price.extra_macs == -2 * 3 * 2 * 4
+    assert front.plans[0] == front.least
+
+
 @given(spatial_graphs(), st.sampled_from(["live", "tflm", "ort"]))
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 def test_plans_are_what_the_rewritten_network_takes(graph, memory):
     form = row_form(graph)
     front = partial_front(graph, memory=memory, limits=PartialLimits(work_limit=300), form=form)
@@ -112,7 +127,7 @@ def test_plans_are_what_the_rewritten_network_takes(graph, memory):
 
 
 @given(spatial_graphs(), st.lists(st.integers(0, 400), min_size=2, max_size=2).map(sorted))
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 def test_more_work_never_gives_a_worse_front(graph, limits):
     less, again, more = (
         partial_front(graph, memory="live", limits=PartialLimits(time_limit_s=math.inf, work_limit=limit))
@@ -127,7 +142,7 @@ def test_more_work_never_gives_a_worse_front(graph, limits):
 
 
 @given(spatial_graphs())
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 def test_more_recomputing_strips_or_memory_never_give_a_worse_plan(graph):
     def least(**limits):
         found = partial_front(graph, memory="live", limits=PartialLimits(time_limit_s=math.inf, **limits))

@@ -14,7 +14,8 @@ from downset.graph.cost import macs, row_form
 from downset.partial.program import MOST_JOINED, most_strips
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import computed_whole, find_segment, find_segments
-from tests.spatial import execute, spatial_graphs
+from tests.effort import cases
+from tests.spatial import Builder, execute, spatial_graphs
 from zoo import graph as zoo
 
 
@@ -28,7 +29,7 @@ def same(graph, other):
 
 
 @given(spatial_graphs(), st.data())
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 def test_any_segments_in_strips_compute_the_same(graph, data):
     form = row_form(graph)
     found = list(find_segments(graph, form, most_crossing=data.draw(st.integers(1, 3))))
@@ -55,7 +56,7 @@ def test_any_segments_in_strips_compute_the_same(graph, data):
 
 
 @given(spatial_graphs(), st.data())
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_kept_rows_are_computed_once(graph, data):
     """Nothing recomputed: no operator makes more rows than in the network."""
     form = row_form(graph)
@@ -69,6 +70,25 @@ def test_kept_rows_are_computed_once(graph, data):
     except UnsupportedError:
         return
     assert macs(striped) <= macs(graph)
+
+
+@pytest.mark.parametrize("kind", ["flipped", "pooled"])
+def test_what_is_read_whole_is_there_before_any_row_is_made_of_it(kind):
+    """A flipped slice of one row and a global pool read all rows of a convolution with halos of its own. Strips that
+    advance evenly come to their first row."""
+    build = Builder(False, 0)
+    first = build.tensor((2, 6, 3))
+    x = build.op("Conv", [first, build.weights(2, 2, 3, 3)], (2, 6, 3), strides=[1, 1], pads=[1] * 4)
+    if kind == "flipped":
+        parts = [build.constant(np.array([value], np.int64)) for value in (3, 2, 2, -1)]
+        x = build.op("Slice", [x, *parts], (2, 1, 3))
+    else:
+        x = build.op("GlobalAveragePool", [x], (2, 1, 1))
+    graph = build.graph((first,))
+    for strips in range(1, 7):
+        striped = in_strips(graph, [InStrips(0, 2, strips, even=True)])
+        assert sum(op.kind == "Conv" for op in striped.ops) <= 2 * strips
+        same(graph, striped)
 
 
 def test_many_strips_are_joined_a_few_at_a_time():

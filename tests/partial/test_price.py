@@ -14,13 +14,14 @@ from downset.partial.price import Pricing
 from downset.partial.program import most_strips, strip_program
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import find_segments
+from tests.effort import cases
 from tests.spatial import spatial_graphs
 
 MODELS = [model for model in MEMORY_MODELS.values() if not model.concat_is_view]
 
 
 @given(spatial_graphs(), st.data())
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 def test_prices_are_those_of_the_rewritten_network(graph, data):
     form = row_form(graph)
     found = list(find_segments(graph, form, most_crossing=data.draw(st.integers(1, 3))))

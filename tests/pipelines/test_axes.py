@@ -14,6 +14,7 @@ from downset.graph.cost import longest_axis
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.network import pipeline_units, split_problem
 from downset.pipelines.plan import plan_pipeline
+from tests.effort import cases
 from tests.spatial import Builder
 
 FOUR = Cluster(tuple(Device(f"d{number}", 1e8) for number in range(4)), Network("links", 1e8))
@@ -41,7 +42,7 @@ LAYERS = st.lists(
 
 
 @given(st.integers(6, 24), st.integers(6, 24), LAYERS, st.sampled_from(["exact", "pico", "coedge", "early_fused"]))
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_a_network_and_itself_turned_have_the_same_plans(rows, columns, layers, method):
     upright = _network((rows, columns), layers)
     turned = _network((columns, rows), [geometry[::-1] for geometry in layers])

@@ -12,6 +12,7 @@ from downset.lattice import bits
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.pieces.problem import piece_problem
 from downset.pipelines.pieces.search import pieces
+from tests.effort import cases
 from tests.spatial import Builder, spatial_graphs
 from zoo import graph as zoo
 
@@ -24,7 +25,7 @@ def _carried(graph, problem, cut):
 
 
 @given(spatial_graphs(most_ops=6))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_carried_bytes_and_the_least_order(graph):
     problem = piece_problem(graph)
     count = len(problem.vertices)
@@ -47,20 +48,20 @@ def test_carried_bytes_and_the_least_order(graph):
 
 
 @given(spatial_graphs(most_ops=10))
-@settings(max_examples=40)
-def test_strict_cuts_stay(graph):
+@settings(max_examples=cases(40))
+def test_cuts_of_the_chain_of_pieces_stay(graph):
     problem = piece_problem(graph)
     try:
-        strict = pieces(problem)
+        of_pieces = pieces(problem)
     except InfeasibleError:
         return
     for limit in (50_000, 1):  # proven, and greedy
-        chain = refined_cuts(problem, strict, state_limit=limit)
+        chain = refined_cuts(problem, of_pieces, state_limit=limit)
         before, expected = 0, {0}
-        for piece in strict.pieces:
+        for piece in of_pieces.pieces:
             before |= sum(1 << v for v in piece)
             expected.add(before)
-        assert {cut for cut, kept in zip(chain.cuts, chain.strict, strict=True) if kept} == expected
+        assert {cut for cut, kept in zip(chain.cuts, chain.of_pieces, strict=True) if kept} == expected
         assert all(cut & ~after == 0 for cut, after in zip(chain.cuts[:-1], chain.cuts[1:], strict=True))
         assert sorted(op for unit in chain.units(problem) for op in unit) == list(range(len(graph.ops)))
         few = thinned(problem, chain, 2)

@@ -17,6 +17,7 @@ from downset.pipelines.pieces.algorithm_1 import partition_graph_into_pieces
 from downset.pipelines.pieces.divided import divided_pieces
 from downset.pipelines.pieces.problem import piece_problem
 from downset.pipelines.pieces.search import _native_search, pieces
+from tests.effort import cases
 from tests.spatial import spatial_graphs
 from zoo import graph as zoo
 
@@ -84,7 +85,7 @@ def _best(problem, strips, diameter):
 
 
 @given(spatial_graphs(most_ops=5), st.integers(2, 3), st.integers(1, 3))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_pieces_equal_brute_force(graph, strips, diameter):
     problem = piece_problem(graph)
     if len(problem.vertices) > 5:
@@ -102,7 +103,7 @@ def test_pieces_equal_brute_force(graph, strips, diameter):
 
 
 @given(spatial_graphs(most_ops=10), st.sampled_from(["sum", "first"]))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_native_equals_the_recursion(graph, ties):
     problem = piece_problem(graph)
     try:

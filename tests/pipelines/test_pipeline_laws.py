@@ -202,7 +202,7 @@ def test_the_refined_chain_has_the_cuts_of_pieces_and_of_blocks(name):
     network = graph(name, weights=False)
     chain = pipeline_chain(network)
     cuts = set(downsets(chain.units))
-    assert {downsets(chain.units)[place] for place in chain.strict} == set(downsets(pipeline_units(network)))
+    assert {downsets(chain.units)[place] for place in chain.baseline_cuts} == set(downsets(pipeline_units(network)))
     assert set(downsets(block_units(network))) <= cuts
     cluster = load_cluster("rpi_8")
     periods = [

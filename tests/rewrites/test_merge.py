@@ -12,6 +12,7 @@ from downset.errors import UsageError
 from downset.graph.core import ABSENT, Graph, Op, Tensor, tensor_bytes
 from downset.kernels.table import KERNELS
 from downset.rewrites.merge.convolutions import merge_convs, mergeable, merged_macs
+from tests.effort import cases
 
 WHOLE = 4  # weights and inputs are whole numbers of this size: sums of them are exact in float32
 
@@ -179,7 +180,7 @@ def branches(draw, rank=None, dtype="float32"):
 
 
 @given(drawn=branches())
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 def test_merged_convolutions_compute_the_same_to_the_bit(drawn):
     graph, ops = drawn
     assert mergeable(graph, ops) is None
@@ -189,7 +190,7 @@ def test_merged_convolutions_compute_the_same_to_the_bit(drawn):
 
 
 @given(drawn=branches(), data=st.data())
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 def test_merging_some_leaves_the_others(drawn, data):
     graph, ops = drawn
     some = data.draw(st.lists(st.sampled_from(ops), min_size=2, unique=True))

@@ -13,6 +13,7 @@ from downset.rewrites.merge.convolutions import mergeable
 from downset.rewrites.merge.pools import merge_through_pools, mergeable_through_pools, pool_swappable, swap_pool
 from downset.rewrites.merge.separable import merge_separables, mergeable_separables
 from downset.rewrites.merge.sites import MERGES, merge_groups, merge_kind, merge_sites, swap_merging_pools
+from tests.effort import cases
 from tests.rewrites.test_merge import (
     Build,
     assert_same,
@@ -67,7 +68,7 @@ def assert_close(merged, graph, tolerance, run=evaluate):
 
 
 @given(drawn=pooled_branches())
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 def test_a_pool_and_a_pointwise_convolution_commute(drawn):
     graph, ops = drawn
     swapped = graph
@@ -180,7 +181,7 @@ def _split(build, parts, sizes):
 
 
 @given(drawn=separables())
-@settings(max_examples=120)
+@settings(max_examples=cases(120))
 def test_merged_separable_convolutions_compute_the_same_to_the_bit(drawn):
     graph, ops = drawn
     assert mergeable_separables(graph, ops) is None
@@ -273,7 +274,7 @@ def test_sites_of_an_inception_block():
 
 
 @given(drawn=st.one_of(pooled_branches(), separables()), data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_every_part_of_a_site_can_merge(drawn, data):
     graph, _ = drawn
     for site in merge_sites(graph):

@@ -13,6 +13,7 @@ from downset.graph.core import Graph, Op, Tensor, tensor_bytes
 from downset.memory.traffic import off_chip_traffic
 from downset.orders.plan import plan_order
 from downset.rewrites.concat.partition import concat_partition, partition_sites
+from tests.effort import cases
 from tests.strategies import graphs, orders_of
 
 
@@ -118,7 +119,7 @@ def outputs_of(graph, *, whole_numbers=False):
 
 
 @given(graph=networks(), accumulate=st.sampled_from(["sum", "chain"]), data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 def test_channel_wise_partitioning_computes_the_same(graph, accumulate, data):
     sites = partition_sites(graph)
     chosen = [site for site in sites if data.draw(st.booleans())]
@@ -129,7 +130,7 @@ def test_channel_wise_partitioning_computes_the_same(graph, accumulate, data):
 
 
 @given(graph=networks(exact=True), accumulate=st.sampled_from(["sum", "chain"]))
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 def test_on_whole_numbers_it_is_equal_to_the_bit(graph, accumulate):
     sites = partition_sites(graph)
     assume(sites)
@@ -204,7 +205,7 @@ def fewest_fetches(accesses, capacity):
 
 
 @given(data=st.data(), capacity=st.integers(1, 4))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_clairvoyant_replacement_fetches_as_few_blocks_as_possible(data, capacity):
     graph = data.draw(graphs(most_ops=4))
     small = tuple(replace(t, nbytes=min(t.nbytes, 16)) if t.role == "activation" else t for t in graph.tensors)
@@ -230,7 +231,7 @@ def test_a_memory_that_holds_nothing_is_refused(size, block):
 
 
 @given(graph=graphs(most_ops=9), inexact=st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 def test_any_lawful_graph_can_be_asked_and_keeps_its_interface(graph, inexact):
     sites = partition_sites(graph, inexact=inexact)
     rewritten = concat_partition(graph, sites, inexact=inexact)

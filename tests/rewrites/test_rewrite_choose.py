@@ -11,6 +11,7 @@ from downset.orders.plan import plan_order
 from downset.rewrites.concat import choose
 from downset.rewrites.concat.choose import accumulation, choose_rewrites
 from downset.rewrites.concat.partition import concat_partition, partition_sites
+from tests.effort import cases
 from tests.rewrites.test_rewrite import Builder, networks
 
 MODELS = ["live", "tflm", "ort", "serenity"]
@@ -22,7 +23,7 @@ def peak_with(graph, sites, memory):
 
 
 @given(graph=networks(), memory=st.sampled_from(MODELS), few=st.sampled_from([0, 4]))
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_the_choice_is_the_best_of_all_sets_and_needs_every_site(graph, memory, few):
     sites = partition_sites(graph)
     assume(sites)

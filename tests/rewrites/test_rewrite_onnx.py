@@ -15,6 +15,7 @@ from downset.memory.liveness import order_problem, peak_bytes
 from downset.orders.plan import plan_order
 from downset.rewrites.concat.partition import concat_partition, partition_sites
 from downset.runtimes import ort
+from tests.effort import cases
 
 
 class Net:
@@ -156,7 +157,7 @@ def networks(draw):
 
 
 @given(made=networks(), accumulate=st.sampled_from(["chain", "fused"]), data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=cases(120))
 def test_the_file_computes_the_same_bit_for_bit_on_whole_numbers(tmp_path_factory, made, accumulate, data):
     net, outputs = made
     folder = tmp_path_factory.mktemp("net")

@@ -12,6 +12,7 @@ from downset.formats.writing import export
 from downset.orders.plan import plan_order
 from downset.rewrites.concat.partition import concat_partition, partition_sites
 from downset.runtimes import tflm
+from tests.effort import cases
 from tests.tflite_net import TfliteNet
 
 
@@ -59,7 +60,7 @@ def networks(draw, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @given(data=st.data())
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 def test_the_file_computes_the_same_bit_for_bit(tmp_path_factory, dtype, data):
     """Floats are whole numbers here; int8 is exact because only what acts on every channel alone is taken apart."""
     net, outputs = data.draw(networks(dtype))

@@ -15,6 +15,7 @@ from downset.graph.edit import Edit
 from downset.graph.halos import spatial_axis
 from downset.graph.row_form import needed
 from downset.rewrites.strips import strip_ops
+from tests.effort import cases
 from tests.spatial import execute, spatial_graphs
 from tests.strategies import orders_of
 
@@ -43,7 +44,7 @@ def _strip(graph, form, ops, wanted, values, axis):
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 def test_stitched_strips_equal_the_whole(data):
     graph = data.draw(spatial_graphs())
     axis = data.draw(st.sampled_from([0, 0, 1]))
@@ -69,7 +70,7 @@ def test_stitched_strips_equal_the_whole(data):
 
 
 @given(spatial_graphs(layouts=(False,)))
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 def test_macs_of_a_strip_are_what_its_operators_spend(graph):
     """The formula against a count over the strip's own operators, which are shorter convolutions."""
     form = row_form(graph)

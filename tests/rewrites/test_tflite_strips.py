@@ -18,6 +18,7 @@ from downset.orders.plan import plan_order
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import find_segments
 from downset.rewrites.tflite_form import CONCAT_INPUTS, tflite_form, writable_rows
+from tests.effort import cases
 from tests.strip_networks import strip_networks
 
 
@@ -49,7 +50,7 @@ def in_micro(path, count, seed=0):
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_strips_compute_what_the_network_does(tmp_path_factory, dtype, data):
     """int8 bit for bit, in both runtimes, with the planned offsets in force in TFLite Micro, and without them."""
     net, outputs = data.draw(strip_networks(dtype))

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from downset.rewrites.concat import choose
 from downset.rewrites.concat.choose import choose_rewrites
+from tests.effort import cases
 from tests.rewrites.test_rewrite import networks
 
 LIMITS = st.sampled_from([0, 1, 2, 3, 5, 9, 30, 200, 5000])
 
 
 @given(graph=networks(), memory=st.sampled_from(["live", "tflm"]), limits=st.tuples(LIMITS, LIMITS).map(sorted))
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_more_work_never_gives_a_higher_peak(graph, memory, limits):
     """With four states for each set, so that searches end early too."""
     with pytest.MonkeyPatch.context() as patch:

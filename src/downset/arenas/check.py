@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from downset.arenas.check_overlaps import reads_before_it_writes
 from downset.errors import InvalidPlan
 from downset.graph.core import ABSENT, Graph, Op
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
@@ -24,7 +25,9 @@ def verify_arena(graph: Graph, steps: Sequence[int], arena: Arena, *, memory: Me
     least the peak. Raises InvalidPlan naming the first law broken. O(steps x tensors)."""
     model = memory_model(memory or arena.memory)
     planned = lifetimes(graph, steps, model)
-    if planned.records != arena.records or len(arena.offsets) != len(arena.records):
+    if (planned.records, planned.overlaps) != (arena.records, arena.overlaps) or len(arena.offsets) != len(
+        arena.records
+    ):
         raise InvalidPlan("the arena was planned for other lifetimes than this order gives")
     for tensor, offset in planned.tensor_offsets(arena.offsets).items():
         if arena.tensor_offsets.get(tensor) != offset:
@@ -181,7 +184,7 @@ def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryMod
                 continue
             for value, start, stop in values[tensor]:
                 if (value == tensor or tensor in partial) and start < stop:
-                    _forbid_overwriting_inputs(graph, op.kind, op.inputs, values, (value, start, stop), reader, model)
+                    _forbid_overwriting_inputs(graph, op, arena, values, (value, start, stop), reader, model)
                     stamps.write(start, stop, value)
         for tensor in op.outputs:  # two outputs of one operator must not overwrite each other
             if tensor != ABSENT:
@@ -192,22 +195,30 @@ def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryMod
 
 def _forbid_overwriting_inputs(
     graph: Graph,
-    kind: str,
-    inputs: Sequence[int],
+    op: Op,
+    arena: Arena,
     values: list[tuple[Piece, ...]],
     written: Piece,
     reader: str,
     model: MemoryModel,
 ) -> None:
-    """While an operator runs its inputs must stay readable, except that it may work exactly in place."""
+    """While an operator runs its inputs must stay readable, except that it may work exactly in place, or where its
+    kernel has read what it overwrites."""
     value, start, stop = written
+    kind, inputs, offsets = op.kind, op.inputs, arena.tensor_offsets
     for tensor in inputs:
         for read_value, offset, end in values[tensor] if tensor != ABSENT else ():
             if offset < stop and start < end and read_value != value:
                 at = model.in_place_input.get(kind)
                 alone = at is not None and inputs[at : at + 1] == (tensor,) and list(inputs).count(tensor) == 1
                 exactly = (offset, end) == (start, stop) and (kind in model.in_place or alone)
-                if not exactly:
+                whole = (read_value, value) == (inputs[0], op.outputs[0]) and inputs[0] in offsets and value in offsets
+                lagging = (
+                    model.kernels is not None
+                    and whole
+                    and reads_before_it_writes(graph, op, model.kernels, offsets[inputs[0]], offsets[value])
+                )
+                if not (exactly or lagging):
                     raise InvalidPlan(
                         f"{reader} would write {graph.tensors[value].name!r} over its own input "
                         f"{graph.tensors[read_value].name!r}"

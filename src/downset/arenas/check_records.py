@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from downset.errors import InvalidPlan
-from downset.memory.records import Record, collisions
+from downset.memory.records import Overlap, Record, collisions
 from downset.plans import Arena, Evidence, SharedObjects
 
 __all__ = ["check_objects", "check_placement", "verify_objects", "verify_placement"]
 
 
-def check_placement(records: Sequence[Record], offsets: Sequence[int], *, capacity: int | None = None) -> None:
-    """Raise InvalidPlan naming the first record that is out of place, or the first two, by step, that collide."""
+def check_placement(
+    records: Sequence[Record],
+    offsets: Sequence[int],
+    *,
+    capacity: int | None = None,
+    overlaps: Sequence[Overlap] = (),
+) -> None:
+    """Raise InvalidPlan naming the first record that is out of place, or the first two, by step, that collide where
+    none of `overlaps` lets them."""
     if len(offsets) != len(records):
         raise InvalidPlan(f"{len(offsets)} offsets for {len(records)} records")
     for record, offset in zip(records, offsets, strict=True):
@@ -23,13 +30,46 @@ def check_placement(records: Sequence[Record], offsets: Sequence[int], *, capaci
             raise InvalidPlan(f"record {record.id!r} is pinned at {record.offset} but lies at {offset}")
         if capacity is not None and offset + record.nbytes > capacity:
             raise InvalidPlan(f"record {record.id!r} ends at {offset + record.nbytes}, above the capacity {capacity}")
-    for step, *pair in collisions(records, offsets):
+    clashes = collisions(records, offsets) if not overlaps else _clashes(records, offsets, overlaps)
+    for step, *pair in clashes:
         one, other = sorted(pair)
         low = max(offsets[one], offsets[other])
         high = min(offsets[one] + records[one].nbytes, offsets[other] + records[other].nbytes)
         raise InvalidPlan(
             f"records {records[one].id!r} and {records[other].id!r} overlap in bytes [{low}, {high}) from step {step}"
         )
+
+
+def _clashes(
+    records: Sequence[Record], offsets: Sequence[int], overlaps: Sequence[Overlap]
+) -> Iterator[tuple[int, int, int]]:
+    """(step, record, record that came to it): every two that hold the same bytes where nothing lets them. All pairs of
+    what lives at one step are looked at, for what may overlap has no neighbours."""
+    allowed = set()
+    for overlap in overlaps:
+        read, written = records[overlap.read], records[overlap.written]
+        if read.stop != written.start + 1 or read.gaps or written.gaps:
+            raise InvalidPlan(f"records {read.id!r} and {written.id!r} live together for more than one step")
+        if overlap.allows(offsets):
+            allowed.add(frozenset((overlap.read, overlap.written)))
+    live: list[int] = []
+    for index in sorted(range(len(records)), key=lambda at: records[at].start):
+        record = records[index]
+        live = [other for other in live if records[other].stop > record.start]
+        for other in live:
+            bytes_meet = (
+                offsets[other] < offsets[index] + record.nbytes
+                and offsets[index] < offsets[other] + records[other].nbytes
+            )
+            steps = [
+                max(low, start)
+                for low, high in record.active()
+                for start, stop in records[other].active()
+                if low < stop and start < high
+            ]
+            if bytes_meet and steps and frozenset((index, other)) not in allowed:
+                yield min(steps), other, index
+        live.append(index)
 
 
 def check_objects(records: Sequence[Record], object_of: Sequence[int]) -> None:
@@ -54,7 +94,7 @@ def check_objects(records: Sequence[Record], object_of: Sequence[int]) -> None:
 def verify_placement(arena: Arena) -> None:
     """The laws of an arena by itself: records are aligned, inside and apart, and its evidence is that of its offsets.
     Raises InvalidPlan naming the first one broken."""
-    check_placement(arena.records, arena.offsets, capacity=arena.arena_bytes)
+    check_placement(arena.records, arena.offsets, capacity=arena.arena_bytes, overlaps=arena.overlaps)
     ends = (offset + record.nbytes for record, offset in zip(arena.records, arena.offsets, strict=True))
     _check_evidence(arena.evidence, max(ends, default=0), "arena")
 

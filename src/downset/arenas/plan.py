@@ -9,14 +9,16 @@ from typing import Unpack, overload
 from downset.arenas.capacity import within, within_objects
 from downset.arenas.check import verify_arena
 from downset.arenas.check_records import check_objects, check_placement
+from downset.arenas.gaps import height
+from downset.arenas.overlapping import overlapping
 from downset.arenas.planners import ARENAS, CONTRACT, SHARED, SHARED_CONTRACT, ArenaOptions, SharedOptions
 from downset.arenas.ties import TiesName, check_ties
-from downset.errors import UsageError
+from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.core import Graph
-from downset.memory.liveness import Lifetimes, lifetimes
+from downset.memory.liveness import Lifetimes, lifetimes, order_problem, peak_bytes
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.memory.records import Record, check_records
-from downset.methods import Method, check_time_limit, check_work_limit, choose
+from downset.memory.records import Overlap, Record, check_records
+from downset.methods import Chosen, Method, check_time_limit, check_work_limit, choose
 from downset.orders.check import verify_steps
 from downset.plans import Arena, Evidence, Found, Order, SharedObjects
 
@@ -82,7 +84,6 @@ def plan_arena(
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
     chosen = choose(method, ARENAS, CONTRACT, options, other=SHARED)
-    planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
     living: Lifetimes | None = None
     model: MemoryModel | None = None
     steps: Sequence[int] = ()
@@ -98,16 +99,65 @@ def plan_arena(
         records = tuple(graph)
         check_records(records)
     begin = time.perf_counter()
-    found = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
+    overlaps = () if living is None else living.overlaps
+    if overlaps and isinstance(graph, Graph) and model is not None:
+        bound = peak_bytes(order_problem(graph, model), steps)
+        found = _overlapping(
+            chosen, records, overlaps, bound, capacity_bytes,
+            ties=ties, time_limit_s=time_limit_s, work_limit=work_limit,
+        )  # fmt: skip
+    else:
+        planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
+        found = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
     seconds = time.perf_counter() - begin
-    check_placement(records, found.solution)
+    check_placement(records, found.solution, overlaps=overlaps)
     value = max((at + record.nbytes for at, record in zip(found.solution, records, strict=True)), default=0)
     evidence = _evidence(chosen.name, value, found, seconds)
     tensor_offsets = {} if living is None else living.tensor_offsets(found.solution)
-    arena = Arena(records, found.solution, evidence, model.name if model else "", tensor_offsets)
+    arena = Arena(records, found.solution, evidence, model.name if model else "", tensor_offsets, overlaps)
     if isinstance(graph, Graph):
         verify_arena(graph, steps, arena, memory=model)
     return arena
+
+
+_SEARCHING = frozenset({"local_search", "exact"})
+
+
+def _overlapping(
+    chosen: Chosen,
+    records: Sequence[Record],
+    overlaps: Sequence[Overlap],
+    bound: int,
+    capacity_bytes: int | None,
+    *,
+    ties: TiesName,
+    time_limit_s: float,
+    work_limit: int | None,
+) -> Found:
+    """The method's own offsets, which overlap nowhere, and, of methods that search, lower ones that do. The method's
+    own bound is for records that lie apart: `bound` takes its place."""
+    apart = chosen(records, ties=ties, time_limit_s=0.3 * time_limit_s, work_limit=work_limit)
+    value = height(records, apart.solution)
+    found = Found(apart.solution, min(bound, value), value <= bound, apart.states)
+    if chosen.name == "best" or chosen.name in _SEARCHING:
+        found = overlapping(
+            records, overlaps, bound=bound, known=apart.solution, search=chosen.name in _SEARCHING,
+            time_limit_s=0.7 * time_limit_s, work_limit=work_limit,
+        )  # fmt: skip
+    value = height(records, found.solution)
+    if capacity_bytes is not None and value > capacity_bytes:
+        figures = {"limit_bytes": capacity_bytes, "least_bytes": bound, "best_bytes": value}
+        if bound > capacity_bytes:
+            raise InfeasibleError(
+                f"{bound} bytes are live at one step, overlaps taken off: no placement fits into {capacity_bytes}",
+                figures=figures,
+            )
+        raise LimitReached(
+            f"no placement that fits into {capacity_bytes} bytes was found; {value} would do, and it takes {bound} at "
+            "least",
+            figures=figures,
+        )
+    return found
 
 
 def plan_shared(

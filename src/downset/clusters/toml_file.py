@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from difflib import get_close_matches
 from importlib import resources
 from typing import Annotated, Literal
 
@@ -68,7 +69,7 @@ def cluster_names() -> tuple[str, ...]:
 def load_cluster(path: str | os.PathLike[str]) -> Cluster:
     """The cluster in a TOML file, or one that comes with downset by its bare name (`pico_1mac`).
 
-    Raises LoadError naming file, line and field."""
+    Raises LoadError naming file, line and field, UsageError where the text is a bare name of none of them."""
     text = str(path)
     if text in cluster_names():
         entry = resources.files("downset") / "clusters" / f"{text}.toml"
@@ -77,6 +78,10 @@ def load_cluster(path: str | os.PathLike[str]) -> Cluster:
         content = read_file(path).decode("utf-8-sig")  # Windows' editors begin a file with a mark
     except OSError as error:
         known = ", ".join(cluster_names())
+        if isinstance(error, FileNotFoundError) and re.fullmatch(r"\w+", text):
+            close = get_close_matches(text, cluster_names(), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"clusters that come along: {known}; or name a TOML file"
+            raise UsageError(f"no cluster is called {text!r}: {hint}") from None
         raise LoadError(f"cannot read cluster {text}: {error.strerror}; clusters that come along: {known}") from None
     except UnicodeDecodeError:
         raise LoadError(f"cluster {text} is not UTF-8 text") from None

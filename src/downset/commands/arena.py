@@ -15,8 +15,8 @@ from downset.commands.pictures import (
     map_option,
     report_option,
     trace_option,
+    write_memory_pictures,
     write_page,
-    write_picture,
 )
 from downset.commands.waiting import waiting
 
@@ -126,21 +126,18 @@ def arena(
 
 
 def _draw_arena(placed: Arena, paths: Mapping[str, str | None], source: str, capacity: int | None) -> None:
+    if all(path is None for path in paths.values()):
+        return
     from pathlib import Path
 
     from downset.reports.arena_view import record_view
-    from downset.reports.memory_map import memory_map
     from downset.reports.page.plan_pages import arena_page
-    from downset.reports.trace import arena_trace
 
     name = Path(source).name
     if paths["--report"] is not None:
         write_page(paths["--report"], arena_page(placed, capacity_bytes=capacity, title=name), source=source)
-    if paths["--map"] is not None or paths["--trace"] is not None:
-        views = [record_view("of the records", placed)]
-        picture = memory_map(views, caption=name, limit_bytes=capacity)
-        write_picture(paths["--map"], picture, source=source)
-        write_picture(paths["--trace"], arena_trace(views), source=source)
+    views = [record_view("of the records", placed)]
+    write_memory_pictures(paths, views, caption=name, limit_bytes=capacity, source=source)
 
 
 def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None, out: Any) -> None:

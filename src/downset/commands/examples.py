@@ -28,7 +28,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "run": ("downset run model.onnx --plan stages.json --input x.npy --check",),
     "profiles": ("downset profiles list", "downset profiles clear"),
     "split": ("downset split model.onnx --cluster pico_1mac --report split.html -o plan.json",),
-    "simulate": ("downset simulate plan.json --frames 1000 --fail rpi_3@10s --report simulated.html",),
+    "simulate": ("downset simulate plan.json --frames 1000 --fail rpi15_0@10s --report simulated.html",),
     "serve": ("downset serve model.onnx --cluster cluster.toml --input frames.npy -o out.npy",),
     "worker": ("downset worker --head 10.0.0.1:6379 --name d3 --keys keys",),
     "profile-cluster": ("downset profile-cluster --devices d0,d1 --local -o cluster.toml",),

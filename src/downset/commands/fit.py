@@ -27,20 +27,21 @@ from downset.commands.pictures import (
     map_option,
     report_option,
     trace_option,
+    write_memory_pictures,
     write_page,
     write_picture,
 )
 from downset.commands.versions import versions_of_target
 from downset.commands.waiting import waiting
-from downset.fronts import FrontRow
 from downset.reports.fit import fit_lines, front_cells, session_cells
 from downset.reports.json_form import fit_json
-from downset.results import Fit
+from downset.results import Fit, FrontRow
 from downset.sessions import SessionTaken
 from downset.text import format_bytes, parse_factor, parse_share, printable
 
 if TYPE_CHECKING:
     from downset.fitting.fit import RewriteName
+    from downset.memory.overlaps import KernelsName
     from downset.runtimes.targets import TargetName
 
 __all__ = ["fit"]
@@ -87,6 +88,11 @@ __all__ = ["fit"]
 @click.option("--front", is_flag=True, help="Also measure plans in strips, from the cheapest to the least memory.")
 @click.option("--strips", type=click.IntRange(min=2), help="Compute segments in strips of rows, in so many at most.")
 @click.option(
+    "--kernels",
+    type=click.Choice(["reference", "cmsis-nn-dsp", "cmsis-nn-mve"]),
+    help="Let results lie over inputs where this library's kernels allow it (tflm); wrong with any other kernels.",
+)
+@click.option(
     "--on-chip",
     type=SIZES,
     metavar="SIZE,...",
@@ -126,6 +132,7 @@ def fit(
     max_recompute: str | None,
     front: bool,
     strips: int | None,
+    kernels: KernelsName | None,
     on_chip: tuple[int, ...] | None,
     slower: str | None,
     session: str | None,
@@ -140,8 +147,9 @@ def fit(
 
     pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
-    _check_header(header_path, model, output, target)
+    firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
+    seconds = search_s(time_limit, work_limit)
     # For a user who waits; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
         talk.print(
@@ -155,13 +163,14 @@ def fit(
                 target=target,
                 shapes=parse_shapes(shapes),
                 ram_bytes=ram,
-                time_limit_s=search_s(time_limit, work_limit),
+                time_limit_s=seconds,
                 work_limit=work_limit,
                 rewrite=rewrite,
                 inexact=inexact,
                 max_recompute=None if max_recompute is None else parse_share(max_recompute),
                 strips=strips,
                 front=front,
+                kernels=kernels,
                 on_chip=on_chip or (),
                 slower=None if slower is None else parse_factor(slower),
                 session=session,
@@ -174,7 +183,7 @@ def fit(
             error.found = fit_json(error.result) | {"versions": versions_of_target(error.result.target)}
         raise
     _write_pictures(result, pictures)
-    _write_firmware(result, header_path)
+    _write_firmware(result, *firmware_files)
     if as_json:
         print_json("fit", fit_json(result) | {"versions": versions_of_target(result.target)})
     else:
@@ -186,13 +195,16 @@ def fit(
 _SOURCES = (".cc", ".cpp", ".cxx")
 
 
-def _check_header(path: str | None, model: str, output: str | None, target: str | None) -> None:
-    """Raise where the header cannot be written, before anything is planned."""
+def _firmware_files(
+    path: str | None, model: str, output: str | None, target: str | None
+) -> tuple[Path | None, Path | None]:
+    """The header, and the source where the array stands apart; None for what is not asked for. Raises where they cannot
+    be written, before anything is planned."""
     from downset.errors import UsageError
     from downset.formats.whole_files import check_output
 
     if path is None:
-        return
+        return None, None
     if target not in (None, "tflm") or Path(model).suffix.lower() != ".tflite":
         raise UsageError("--header is for TFLite Micro: a .tflite file and target tflm")
     if output is None:
@@ -200,37 +212,32 @@ def _check_header(path: str | None, model: str, output: str | None, target: str 
     suffix = Path(path).suffix
     if suffix not in (".h", ".hpp", *_SOURCES):
         raise UsageError(f"--header {path} ends in .h, or in .cc for the array apart")
-    for file in (path, str(Path(path).with_suffix(".h"))):
-        check_output(file, source=[model])
+    files = (Path(path).with_suffix(".h"), Path(path)) if suffix in _SOURCES else (Path(path), None)
+    for file in files:
+        if file is not None:
+            check_output(file, source=[model])
+    return files
 
 
-def _write_firmware(result: Fit, path: str | None) -> None:
+def _write_firmware(result: Fit, header: Path | None, array: Path | None) -> None:
     from downset.formats.firmware import firmware
 
-    if path is None:
+    if header is None:
         return
-    apart = Path(path).suffix in _SOURCES
-    header = Path(path).with_suffix(".h") if apart else Path(path)
-    found = firmware(result, include=header.name if apart else "")
-    if apart:
-        write_picture(path, found.source, source=result.model)
-    write_picture(str(header), found.header, source=result.model)
+    found = firmware(result, include="" if array is None else header.name)
+    write_picture(array, found.source, source=result.model)
+    write_picture(header, found.header, source=result.model)
 
 
 def _write_pictures(result: Fit, paths: Mapping[str, str | None]) -> None:
-    from downset.reports.memory_map import memory_map
+    if all(path is None for path in paths.values()):
+        return
     from downset.reports.page.fit_page import fit_page, fit_views, page_title
-    from downset.reports.trace import arena_trace
 
-    source = result.model
+    source, limit = result.model, None if result.ram is None else result.ram.limit_bytes
     if paths["--report"] is not None:
         write_page(paths["--report"], fit_page(result), source=source)
-    if paths["--map"] is not None or paths["--trace"] is not None:
-        views = fit_views(result)
-        limit = None if result.ram is None else result.ram.limit_bytes
-        picture = memory_map(views, caption=page_title(result), limit_bytes=limit)
-        write_picture(paths["--map"], picture, source=source)
-        write_picture(paths["--trace"], arena_trace(views), source=source)
+    write_memory_pictures(paths, fit_views(result), caption=page_title(result), limit_bytes=limit, source=source)
 
 
 def _print_screen(result: Fit, out: Any) -> None:

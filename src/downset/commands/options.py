@@ -155,7 +155,8 @@ def print_table(out: Any, table: Any) -> None:
     names = [str(column.header) for column in table.columns]
     for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
         head, *rest = (str(cell) for cell in cells)
-        out.print(Text(head, style="bold"), soft_wrap=True)
+        named = f"{names[0]} {head}" if head.isdigit() else head
+        out.print(Text(named, style="bold"), soft_wrap=True)
         for name, cell in zip(names[1:], rest, strict=True):
             if cell:
                 out.print(Text(f"  {name}: {cell}"), soft_wrap=True)

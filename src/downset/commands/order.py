@@ -37,7 +37,12 @@ __all__ = ["order"]
     show_default=True,
     help="file, kahn, dfs, greedy, inductor, beam, serenity, optimal or exhaustive.",
 )
-@click.option("--memory", default="live", show_default=True, help="live, paper, serenity, tflm, litert, ort or torch.")
+@click.option(
+    "--memory",
+    default="live",
+    show_default=True,
+    help="live, paper, serenity, tflm, litert, ort or torch; tflm-KERNELS (see fit --kernels).",
+)
 @time_limit_option("For the search.")
 @work_limit_option
 @worker_memory_option
@@ -66,7 +71,7 @@ def order(
     trace_path: str | None,
     as_json: bool,
 ) -> None:
-    """Order the operators of GRAPH (plain JSON, .onnx or .tflite) for least peak memory."""
+    """Order the operators of GRAPH (plain JSON, .onnx, .tflite or .pt2) for least peak memory."""
     from downset.formats.reading import load
     from downset.orders.plan import plan_order
     from downset.reports.json_form import order_json
@@ -74,14 +79,13 @@ def order(
 
     check_pictures({"--report": report_path, "--trace": trace_path}, others={}, source=graph)
     loaded = load(graph, shapes=parse_shapes(shapes), trust=trust)
-    with waiting(
-        console(stderr=True), f"ordering {len(loaded.ops)} operators", limit_s=search_s(time_limit, work_limit)
-    ):
+    seconds = search_s(time_limit, work_limit)
+    with waiting(console(stderr=True), f"ordering {len(loaded.ops)} operators", limit_s=seconds):
         plan = plan_order(
             loaded,
             method=method,
             memory=memory,
-            time_limit_s=search_s(time_limit, work_limit),
+            time_limit_s=seconds,
             work_limit=work_limit,
             engine=engine,
         )
@@ -96,15 +100,15 @@ def order(
 
 def _write_pictures(graph: Graph, plan: Order, report_path: str | None, trace_path: str | None) -> None:
     """The page of the order, and its trace with the tensors of an arena of naive offsets: an order places nothing."""
-    from downset.reports.arena_view import arena_view
-    from downset.reports.page.plan_pages import order_page
-    from downset.reports.trace import arena_trace
-
     source = graph.source.path
     if report_path is not None:
+        from downset.reports.page.plan_pages import order_page
+
         write_page(report_path, order_page(graph, plan), source=source)
     if trace_path is not None:
         from downset.arenas.plan import plan_arena
+        from downset.reports.arena_view import arena_view
+        from downset.reports.trace import arena_trace
 
         arena = plan_arena(graph, plan, method="naive")
         view = arena_view("of this order", graph, plan.steps, arena, memory=plan.memory)

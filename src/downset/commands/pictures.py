@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 if TYPE_CHECKING:
+    from downset.reports.arena_view import ArenaView
     from downset.reports.page.parts import Page
+    from downset.reports.timeline import Timeline
 
-__all__ = ["check_pictures", "map_option", "report_option", "trace_option", "write_page", "write_picture"]
+__all__ = [
+    "check_pictures", "map_option", "report_option", "trace_option", "write_memory_pictures", "write_page",
+    "write_picture", "write_timelines",
+]  # fmt: skip
 
 report_option = click.option(
     "--report", "report_path", type=click.Path(),
@@ -32,9 +37,10 @@ def check_pictures(
 ) -> None:
     """Raise where a picture cannot be written, before anything is planned. `pictures` and `others`: paths by option;
     each file of `pictures` has a name of its own. Raises UsageError, or UnsupportedError where a page needs Jinja2."""
+    if all(path is None for path in pictures.values()):
+        return
     from downset.errors import UsageError
     from downset.formats.whole_files import check_output
-    from downset.reports.page.render import check_renderable
 
     seen = {Path(os.path.realpath(path)): option for option, path in others.items() if path is not None}
     for option, path in pictures.items():
@@ -45,6 +51,8 @@ def check_pictures(
         if other != option:
             raise UsageError(f"{other} and {option} both name {path}; give each a file of its own")
     if pictures.get("--report") is not None:
+        from downset.reports.page.render import check_renderable
+
         check_renderable()
 
 
@@ -56,7 +64,29 @@ def write_page(path: str | None, page: Page, *, source: str | Path) -> None:
         write_picture(path, render(page), source=source)
 
 
-def write_picture(path: str | None, text: str, *, source: str | Path) -> None:
+def write_memory_pictures(
+    paths: Mapping[str, str | None], views: Sequence[ArenaView], *, caption: str, limit_bytes: int | None, source: str
+) -> None:
+    """The arenas as `--map` and `--trace` ask for them."""
+    from downset.reports.memory_map import memory_map
+    from downset.reports.trace import arena_trace
+
+    if paths["--map"] is not None:
+        write_picture(paths["--map"], memory_map(views, caption=caption, limit_bytes=limit_bytes), source=source)
+    if paths["--trace"] is not None:
+        write_picture(paths["--trace"], arena_trace(views), source=source)
+
+
+def write_timelines(path: str | None, timelines: Sequence[Timeline | None], *, source: str | Path) -> None:
+    """The timelines that are known as `--trace` asks for them; nothing without a path."""
+    from downset.reports.trace import timeline_trace
+
+    if path is not None:
+        known = [timeline for timeline in timelines if timeline is not None]
+        write_picture(path, timeline_trace(known), source=source)
+
+
+def write_picture(path: str | Path | None, text: str, *, source: str | Path) -> None:
     """A picture's text, whole or not at all; nothing without a path."""
     from downset.formats.whole_files import write_whole
 

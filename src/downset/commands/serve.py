@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,15 @@ from downset.commands.options import (
     trust_option,
     worker_memory_option,
 )
-from downset.commands.pictures import check_pictures, report_option, write_page
+from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
 from downset.errors import UsageError
+from downset.text import format_size, printable
 
 if TYPE_CHECKING:
     from downset.distributed.serving.serve import RunningPipeline
     from downset.graph.core import Graph
     from downset.plans import Pipeline
-    from downset.results import Served
+    from downset.results import RanTask, Served
 
 __all__ = ["serve"]
 
@@ -54,6 +55,7 @@ __all__ = ["serve"]
 @click.option("-v", "--verbose", is_flag=True, help="Log every frame, stage and device to stderr.")
 @trust_option
 @report_option
+@trace_option
 @json_option("serve")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
 def serve(
@@ -73,7 +75,8 @@ def serve(
         raise UsageError("--local starts the devices on this machine, --head waits for them: give one")
     if source is None:
         raise UsageError("--input says which frames: a .npy file with a frame a row, or a folder of .npy files")
-    check_pictures({"--report": options["report_path"]}, others={"-o": output}, source=[model, source])
+    pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
+    check_pictures(pictures, others={"-o": output}, source=[model, source])
     graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     if output is not None:
         check_output(output, source=[model, source, *(map(str, weights_beside(graph)))])
@@ -91,13 +94,8 @@ def serve(
             )
         )  # fmt: skip
         _run(pipeline, frames, results, quiet=options["quiet"])
-        found = pipeline.report()
-    if options["report_path"] is not None:
-        from pathlib import Path
-
-        from downset.reports.page.pipeline_page import pipeline_page
-
-        write_page(options["report_path"], pipeline_page(plan, model=Path(model).name, served=found), source=model)
+        found, ran = pipeline.report(), pipeline.ran()
+    _write_pictures(plan, found, ran, pictures, model)
     if as_json:
         print_json("serve", served_json(found, plan))
         return
@@ -105,6 +103,25 @@ def serve(
     _print_table(found, out)
     for line in served_lines(found, local=local):
         out.print(line, markup=False, soft_wrap=True)
+
+
+def _write_pictures(
+    plan: Pipeline, found: Served, ran: tuple[Pipeline, Sequence[RanTask]], paths: Mapping[str, str | None], model: str
+) -> None:
+    """Draw what was planned at first, and what was measured by the plan that was in use at the end."""
+    if all(path is None for path in paths.values()):
+        return
+    from pathlib import Path
+
+    from downset.reports.page.pipeline_page import pipeline_page
+    from downset.reports.timeline import measured_timeline, planned_timeline
+
+    used, tasks = ran
+    measured = measured_timeline(used, tasks, found.period_s) if tasks else None
+    if paths["--report"] is not None:
+        page = pipeline_page(plan, model=Path(model).name, served=found, measured=measured)
+        write_page(paths["--report"], page, source=model)
+    write_timelines(paths["--trace"], [planned_timeline(plan), measured], source=model)
 
 
 def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_limit_s: float) -> Pipeline:
@@ -165,8 +182,6 @@ def _print_table(found: Served, out: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from downset.text import printable
-
     table = Table(
         "device", "computing", "sending", "receiving", "frames", "memory", caption="shares of the time (planned)"
     )
@@ -174,7 +189,7 @@ def _print_table(found: Served, out: Any) -> None:
         measured = (use.computing, use.sending, use.receiving)
         planned = (use.planned_computing, use.planned_sending, use.planned_receiving)
         shares = (f"{share:.0%} ({other:.0%})" for share, other in zip(measured, planned, strict=True))
-        table.add_row(escape(printable(use.name)), *shares, str(use.frames), f"{use.rss_bytes / 1e6:.0f} MB")
+        table.add_row(escape(printable(use.name)), *shares, str(use.frames), format_size(use.rss_bytes))
     print_table(out, table)
 
 

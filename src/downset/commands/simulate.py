@@ -13,7 +13,7 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import SECONDS, console, parse_shapes
-from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
+from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
 from downset.errors import InvalidPlan, UsageError
 from downset.text import parse_seconds
 
@@ -130,15 +130,12 @@ def _write_pictures(
 
     from downset.reports.page.pipeline_page import pipeline_page
     from downset.reports.timeline import planned_timeline, simulated_timeline
-    from downset.reports.trace import timeline_trace
 
     simulated = simulated_timeline(plan, ran.tasks) if ran.tasks else None
     if paths["--report"] is not None:
         page = pipeline_page(plan, model=Path(source).name, simulation=found, simulated=simulated)
         write_page(paths["--report"], page, source=source)
-    if paths["--trace"] is not None:
-        drawn = [planned_timeline(plan), *([simulated] if simulated is not None else [])]
-        write_picture(paths["--trace"], timeline_trace(drawn), source=source)
+    write_timelines(paths["--trace"], [planned_timeline(plan), simulated], source=source)
 
 
 def _anew(plan: Pipeline, plan_file: str, model: str, graph: Graph, dead: list[Disturbance]) -> Pipeline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -20,8 +20,9 @@ from downset.commands.options import (
     work_limit_option,
     worker_memory_option,
 )
-from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
+from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
 from downset.commands.waiting import waiting
+from downset.text import format_size, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,8 +78,6 @@ def split(
     **options: Any,
 ) -> None:  # fmt: skip
     """Plan MODEL as a pipeline over the devices of a cluster: stages, rows, period, latency, bound."""
-    from pathlib import Path
-
     from downset.clusters.toml_file import load_cluster
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
@@ -87,9 +86,6 @@ def split(
     from downset.pipelines.every_method import plan_by_every_method
     from downset.pipelines.plan import plan_pipeline
     from downset.reports.json_form import pipeline_json
-    from downset.reports.page.pipeline_page import pipeline_page
-    from downset.reports.timeline import planned_timeline
-    from downset.reports.trace import timeline_trace
 
     _check_outputs(output, options["export_dir"], (model, cluster_file))
     pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
@@ -112,10 +108,7 @@ def split(
         export_shards(options["export_dir"], graph, plan)
     if output is not None:
         write_plan(output, plan)
-    if pictures["--report"] is not None:
-        write_page(pictures["--report"], pipeline_page(plan, model=Path(model).name, compared=compared), source=model)
-    if pictures["--trace"] is not None:
-        write_picture(pictures["--trace"], timeline_trace([planned_timeline(plan)]), source=model)
+    _write_pictures(plan, compared, pictures, model)
     if as_json:
         print_json("split", pipeline_json(plan, compared))
     else:
@@ -143,17 +136,32 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
             raise UsageError(f"-o {output} is what --export {export_dir} writes; give the plan another name")
 
 
+def _write_pictures(
+    plan: Pipeline, compared: Mapping[str, Pipeline | None], paths: Mapping[str, str | None], model: str
+) -> None:
+    if all(path is None for path in paths.values()):
+        return
+    from pathlib import Path
+
+    from downset.reports.page.pipeline_page import pipeline_page
+    from downset.reports.timeline import planned_timeline
+
+    if paths["--report"] is not None:
+        write_page(paths["--report"], pipeline_page(plan, model=Path(model).name, compared=compared), source=model)
+    write_timelines(paths["--trace"], [planned_timeline(plan)], source=model)
+
+
 def _short(value: float) -> str:
     """Three digits of what is small, whole numbers of what is large."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _megabytes(held: DeviceMemory | None) -> tuple[str, ...]:
+def _sizes(held: DeviceMemory | None) -> tuple[str, ...]:
     """Weights, what the runtime takes, arena, and all of it."""
     if held is None:
         return ("-",) * 4
     parts = (held.weights_bytes, held.overhead_bytes, held.arena_bytes, held.total_bytes)
-    return tuple(f"{_short(nbytes / 1e6)} MB" if nbytes else "0" for nbytes in parts)
+    return tuple(format_size(nbytes) if nbytes else "0" for nbytes in parts)
 
 
 def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:
@@ -161,6 +169,7 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
     from rich.table import Table
 
     from downset.reports.pipelines import (
+        busy_share,
         compared_lines,
         device_loads,
         hand_over_line,
@@ -170,27 +179,27 @@ def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any
         stage_rows,
         utilisation_line,
     )
-    from downset.text import printable
 
     cut = "columns" if any(block.axis for stage in plan.stages for block in stage.blocks) else "rows"
     leads = " (* leads)" if any(stage.leader >= 0 for stage in plan.stages) else ""
-    table = Table("stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "kB sent")
+    table = Table("stage", "operators", f"devices: {cut}{leads}", "MMACs", "redundant", "sent")
     for place, stage in enumerate(plan.stages):
         rows = "\n".join(stage_rows(plan, stage))
         table.add_row(
             str(place), str(len(stage.ops)), escape(rows), _short(stage.macs / 1e6),
-            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", _short(sent_bytes(plan, place) / 1e3),
+            f"{stage.redundant_macs / max(stage.macs, 1):.1%}", format_size(sent_bytes(plan, place)),
         )  # fmt: skip
     print_table(out, table)
-    table = Table("device", "computes", "sends", "receives", "of a period", "weights", "runtime", "arena", "memory")
+    table = Table(
+        "device", "computes", "sends", "receives", "busy", "weights", "runtime", "arena", "memory",
+        caption="seconds of one frame; busy: the share of a period that the device is occupied",
+    )  # fmt: skip
     memory = {held.device: held for held in plan.memory}
     for number, (device, load) in enumerate(zip(plan.cluster.devices, device_loads(plan), strict=True)):
         seconds = (load.compute_s, load.send_s, load.receive_s)
-        share = sum(seconds) / plan.period_s if plan.period_s else 0.0
-        table.add_row(
-            escape(printable(device.name)), *(f"{one:.4g} s" for one in seconds), f"{share:.0%}",
-            *_megabytes(memory.get(number)),
-        )  # fmt: skip
+        busy = f"{busy_share(plan, number, load):.0%}"
+        name = escape(printable(device.name))
+        table.add_row(name, *(f"{one:.4g} s" for one in seconds), busy, *_sizes(memory.get(number)))
     print_table(out, table)
     said = (hand_over_line(plan), period_line(plan), space_line(plan), utilisation_line(plan))
     for line in (*said, *compared_lines(plan, compared)):

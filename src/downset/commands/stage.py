@@ -19,7 +19,7 @@ from downset.commands.options import (
     work_limit_option,
     worker_memory_option,
 )
-from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
+from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
 
 if TYPE_CHECKING:
     from downset.results import StageResult
@@ -113,16 +113,16 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
 
 
 def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model: str) -> None:
+    if all(path is None for path in paths.values()):
+        return
     from pathlib import Path
 
     from downset.reports.page.plan_pages import stage_page
     from downset.reports.timeline import stage_timeline
-    from downset.reports.trace import timeline_trace
 
     if paths["--report"] is not None:
         write_page(paths["--report"], stage_page(result, title=Path(model).name), source=model)
-    if paths["--trace"] is not None:
-        write_picture(paths["--trace"], timeline_trace([stage_timeline(result.plan, result.unit_s)]), source=model)
+    write_timelines(paths["--trace"], [stage_timeline(result.plan, result.unit_s)], source=model)
 
 
 def _print_table(result: StageResult, out: Any) -> None:

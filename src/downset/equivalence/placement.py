@@ -5,7 +5,7 @@ TFLite Micro puts tensors where a file says and checks nothing: of two that over
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -13,13 +13,23 @@ from downset.equivalence.meaning import fused, number
 from downset.equivalence.network import ABSENT, Network, Node
 from downset.equivalence.read_tflite import Offline
 
-__all__ = ["check_placement"]
+__all__ = ["May", "check_placement", "nothing"]
 
 _ALIGNMENT = 16
 _SAME_BYTES = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
 
 
-def check_placement(network: Network, offline: Offline) -> str | None:
+May = Callable[[int, int, int, int], bool]
+"""(what an operator makes, its offset, what it reads last, its offset): whether its kernel lets them overlap."""
+
+
+def nothing(made: int, offset: int, read: int, at: int) -> bool:
+    """Whether they may overlap where no kernels are known: never."""
+    del made, offset, read, at
+    return False
+
+
+def check_placement(network: Network, offline: Offline, may: May = nothing) -> str | None:
     """The fault of the offsets, or None. Inputs live from the start, outputs to the end, everything else from the
     operator that makes it to the last that reads it."""
     if offline.tensors != offline.expected:
@@ -56,6 +66,9 @@ def check_placement(network: Network, offline: Offline) -> str | None:
             if offset >= high or low >= offset + nbytes:
                 continue
             shared = same.get(value) == other and offset == low
+            last_read = last[other] == first[value] and other in network.nodes[main.nodes[first[value]]].inputs
+            if last_read and may(value, offset, other, low):
+                continue
             if not shared and not _same_rows(holders[value], offset, holders[other], low):
                 return f"{label!r} at {offset} overlaps {network.values[other].label!r} at {low}, which is still needed"
         live.append((value, offset, offset + nbytes))

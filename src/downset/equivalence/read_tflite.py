@@ -19,7 +19,7 @@ import numpy as np
 from downset.equivalence.effects import EVERYTHING
 from downset.equivalence.network import ABSENT, Body, Effect, Network, Node, Value
 from downset.errors import LoadError
-from downset.formats.certificates import METADATA_KEY
+from downset.formats.certificates import KERNELS_KEY, METADATA_KEY
 from downset.formats.tflite.flatbuffer import read_flatbuffer
 
 __all__ = ["Offline", "read_tflite"]
@@ -68,6 +68,8 @@ class Offline:
     nbytes: tuple[int, ...]
     tensors: int
     expected: int
+    kernels: str = ""
+    """The library that it names for results that lie over inputs."""
 
 
 def read_tflite(path: str | os.PathLike[str]) -> tuple[Network, Offline | None, bytes | None]:
@@ -211,7 +213,9 @@ class _Reader:
         tensors = _listed(self._model.subgraphs[0].tensors)
         nbytes = tuple(_nbytes(tensor) for tensor in tensors)
         offsets = tuple(int(offset) for offset in plan[3 : 3 + len(tensors)])
-        return Offline(offsets, nbytes, len(plan) - 3, sum(len(_listed(s.tensors)) for s in self._model.subgraphs))
+        expected = sum(len(_listed(subgraph.tensors)) for subgraph in self._model.subgraphs)
+        kernels = (self.metadata(KERNELS_KEY) or b"").decode(errors="replace")
+        return Offline(offsets, nbytes, len(plan) - 3, expected, kernels)
 
 
 def plain(value: Any) -> Hashable:

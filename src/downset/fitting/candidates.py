@@ -14,6 +14,7 @@ from downset.equivalence.prove import prove
 from downset.errors import InvalidPlan, UnsupportedError
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
+from downset.memory.overlaps import KernelsName
 from downset.plans import Arena, Rewrite, Together
 from downset.reports.comparisons import difference
 from downset.results import Comparison, Proof
@@ -53,6 +54,8 @@ class Job:
     """PyTorch may load the file, and run what it brings."""
     time_limit_s: float = 10.0
     work_limit: int | None = None
+    kernels: KernelsName | None = None
+    """The library that runs the network, where results may overlap inputs as its kernels allow."""
 
     @property
     def form(self) -> str:

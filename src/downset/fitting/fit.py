@@ -45,6 +45,8 @@ from downset.graph.core import Graph
 from downset.isolation import reusing
 from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
+from downset.memory.models import memory_model
+from downset.memory.overlaps import KERNELS, KernelsName
 from downset.methods import check_work_limit
 from downset.partial.search import PartialLimits
 from downset.plans import Rewrite, Together
@@ -74,6 +76,7 @@ def fit(
     max_recompute: float | None = None,
     strips: int | None = None,
     front: bool = False,
+    kernels: KernelsName | None = None,
     on_chip: Sequence[int] = (),
     slower: float | None = None,
     session: str | os.PathLike[str] | None = None,
@@ -87,7 +90,10 @@ def fit(
     strips of rows: the cheapest plan ships that fits. `max_recompute` and `strips` limit that (extra arithmetic as a
     share of the network's multiply-adds; strips of one segment); either of them without `ram_bytes` asks for the least
     memory within these limits. `front`: measure plans in strips, too, from the most to the least memory. `on_chip`:
-    sizes in bytes for which off-chip traffic is simulated. `work_limit`: states of each search, of the plan of a graph,
+    sizes in bytes for which off-chip traffic is simulated. `kernels`: the library whose kernels run the file in TFLite
+    Micro ("reference", "cmsis-nn-dsp" or "cmsis-nn-mve"); results may then lie over inputs where its loops allow that,
+    and the file is wrong with other kernels (None: nothing overlaps). `work_limit`: states of each search, of the plan
+    of a graph,
     of rewrites or of strips; where only it is given (`time_limit_s=math.inf`), the plans do not depend on the load.
     `slower`: a file is left out that is known to take more than so many times as long as the original in ONNX Runtime
     (None: whatever it takes); known means that the lower end of the confidence interval is above. `session`: where to
@@ -100,7 +106,7 @@ def fit(
     """
     tell = progress or _nobody
     path = Path(model)
-    chosen_target = _target(path, target)
+    chosen_target = _with_overlaps(_target(path, target), kernels)
     check_work_limit(work_limit)
     _check_options(time_limit_s, rewrite, on_chip)
     _check_strips(max_recompute, strips)
@@ -110,7 +116,7 @@ def fit(
     if session is not None:
         _check_session(path, chosen_target, output, session)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
-        job = Job(path, chosen_target, shapes, seed, Path(scratch), trust, time_limit_s, work_limit)
+        job = Job(path, chosen_target, shapes, seed, Path(scratch), trust, time_limit_s, work_limit, kernels)
         executed, notes = _executed_file(job)
         graph = _load(job, executed)
         if WRITERS[job.form].weights_outside:
@@ -301,6 +307,17 @@ def _target(path: Path, target: str | None) -> Target:
     if target not in known:
         raise UsageError(f"target {target!r} does not run {path.suffix} files; choose {' or '.join(known)}")
     return known[target]
+
+
+def _with_overlaps(target: Target, kernels: KernelsName | None) -> Target:
+    """The target as it keeps memory where results may overlap inputs. Raises UsageError for an unknown library."""
+    if kernels is None:
+        return target
+    if kernels not in KERNELS:
+        raise UsageError(f"kernels is one of {', '.join(KERNELS)}, not {kernels!r}")
+    if target.name != "tflm":
+        raise UsageError(f"kernels is for offsets that TFLite Micro follows (target tflm), not for {target.name}")
+    return replace(target, memory=memory_model(f"tflm-{kernels}").name)  # type: ignore[arg-type]
 
 
 def _check_strips(max_recompute: float | None, strips: int | None) -> None:

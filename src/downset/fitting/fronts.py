@@ -8,9 +8,9 @@ from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate, Job
 from downset.fitting.measuring import measure
 from downset.fitting.strips import StripSearch, files_of
-from downset.fronts import FrontRow
 from downset.graph.cost import macs
 from downset.partial.front import PartialPlan
+from downset.results import FrontRow
 from downset.runtimes import tflm
 
 __all__ = ["measured_front"]

@@ -18,7 +18,7 @@ from downset.graph.row_form import RowForm
 from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.memory.models import MemoryName
 from downset.orders.check import verify_steps
-from downset.partial.front import PartialPlan, undominated
+from downset.partial.front import PartialPlan, front_of_plans
 from downset.partial.memory_form import Persistent
 from downset.partial.persistent import tflm_persistent
 from downset.partial.rewrite import in_strips, reordered
@@ -58,7 +58,7 @@ class StripSearch:
     @property
     def found(self) -> bool:
         """Whether any plan but the network as it is was found."""
-        return len(self.front.plans) > 1
+        return any(plan.segments for plan in self.front.plans)
 
 
 def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch:
@@ -79,7 +79,7 @@ def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch
     known = {plan: form for form, front in reversed([*zip(forms, fronts, strict=True)]) for plan in front.plans}
     front = replace(
         fronts[0],
-        plans=tuple(undominated(known)),
+        plans=tuple(front_of_plans(known)),
         bound_bytes=min(front.bound_bytes for front in fronts),
         complete=all(front.complete for front in fronts),
         priced=sum(front.priced for front in fronts),

@@ -16,11 +16,10 @@ from downset.memory.traffic import off_chip_traffic
 from downset.plans import Arena
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
-from downset.results import Comparison, Figure, Fit, Measured, OnChip
+from downset.results import Comparison, Figure, Fit, Measured, OnChip, RamVerdict
 from downset.runtimes.targets import TARGETS
 from downset.sessions import SessionTaken
 from downset.text import format_bytes
-from downset.verdicts import RamVerdict
 
 __all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise", "with_sessions"]
 
@@ -39,7 +38,8 @@ def summarise(
         graph, together = chosen.plan.graph, chosen.plan.together
     order, arena = together.order, together.arena
     kept = chosen.plan is None
-    file_peak = peak_bytes(order_problem(plan.graph, job.target.memory), range(len(plan.graph.ops)))
+    # The original lies as the runtime places it: nothing overlaps there.
+    file_peak = peak_bytes(order_problem(plan.graph, TARGETS[job.target.name].memory), range(len(plan.graph.ops)))
     after_peak = file_peak if kept else order.peak_bytes
     bound = int(order.evidence.bound)
     peak = Figure(file_peak, after_peak, min(bound, after_peak), after_peak <= bound)
@@ -75,6 +75,7 @@ def summarise(
         chosen.rewrites,
         not_measured=_why_not_measured(job, measured, notes),
         original=plan.graph,
+        kernels=job.kernels,
     )
 
 
@@ -183,7 +184,7 @@ def _why_not(result: Fit, limit: int, needed: int, least: int) -> str:
 def _at_peak(result: Fit) -> str:
     """The operator at the peak and the largest tensors that live there."""
     steps = result.together.order.steps if result.ships_plan else range(len(result.graph.ops))
-    cause = peak_cause(result.graph, steps, result.target)
+    cause = peak_cause(result.graph, steps, result.memory if result.ships_plan else result.target)
     if cause is None:
         return ""
     op = result.graph.ops[cause.operator]
@@ -198,7 +199,7 @@ def _parts(result: Fit) -> dict[str, int | str]:
         taken = result.measured.details.get(result.shipped, {})
         parts |= {part: taken[part] for part in ("head_bytes", "tail_bytes") if part in taken}
     steps = result.together.order.steps if result.ships_plan else range(len(result.graph.ops))
-    cause = peak_cause(result.graph, steps, result.target)
+    cause = peak_cause(result.graph, steps, result.memory if result.ships_plan else result.target)
     if cause is not None:
         parts |= {"peak_step": cause.step, "peak_operator": result.graph.ops[cause.operator].name}
     return parts

@@ -10,11 +10,14 @@ import msgspec
 from downset.errors import LoadError
 from downset.graph.parts import Part
 
-__all__ = ["METADATA_KEY", "packed_certificate", "read_certificate", "write_certificate"]
+__all__ = ["KERNELS_KEY", "METADATA_KEY", "packed_certificate", "read_certificate", "write_certificate"]
 
 METADATA_KEY = "downset.certificate"
 """The key in metadata_props of .onnx files (JSON) and in the metadata of .tflite files (JSON compressed by zlib)."""
 
+KERNELS_KEY = "downset.kernels"
+"""The key in the metadata of .tflite files of the library whose kernels the offsets assume, where results lie over
+inputs."""
 _VERSION = 1
 _LARGEST = 1 << 28
 

@@ -88,6 +88,7 @@ def _comment(fit: Fit, path: Path) -> list[str]:
         "// The arena was measured in TFLite Micro on a 64-bit host with its reference kernels. On a 32-bit target the",
         "// tail is smaller, for pointers are; other kernels may take more scratch. Not checked: your target, its",
         "// compiler, and its kernels. MicroInterpreter::arena_used_bytes() tells what is taken there.",
+        *_assumed(fit),
         "//",
         "// A sketch of its use:",
         "//   alignas(16) static unsigned char arena[kArenaBytes];",
@@ -96,6 +97,16 @@ def _comment(fit: Fit, path: Path) -> list[str]:
         "//   static tflite::MicroInterpreter interpreter(tflite::GetModel(model), resolver, arena, kArenaBytes);",
         "//   interpreter.AllocateTensors();",
         "// with the names below, in their namespace.",
+    ]
+
+
+def _assumed(fit: Fit) -> list[str]:
+    if fit.assumed_kernels is None:
+        return []
+    return [
+        "//",
+        f"// Tensors overlap as the {fit.assumed_kernels} kernels of TFLite Micro allow. With other kernels (ESP-NN,",
+        "// Xtensa, another build of CMSIS-NN) results are wrong, and nothing says so.",
     ]
 
 

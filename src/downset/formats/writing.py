@@ -15,6 +15,7 @@ from downset.formats.tflite.write import export_tflite
 from downset.formats.torch.write import export_torch
 from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
+from downset.memory.models import memory_model
 from downset.plans import Arena, Order
 
 __all__ = ["WRITERS", "Writer", "export"]
@@ -39,7 +40,8 @@ class Writer:
 
 
 def _write_tflite(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:
-    export_tflite(path, graph, order.steps, offsets=None if arena is None else arena.tensor_offsets)
+    export_tflite(path, graph, order.steps, offsets=None if arena is None else arena.tensor_offsets,
+                  kernels="" if arena is None else memory_model(arena.memory).kernels or "")  # fmt: skip
 
 
 def _write_onnx(path: Named, graph: Graph, order: Order, arena: Arena | None) -> None:

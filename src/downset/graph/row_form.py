@@ -18,7 +18,8 @@ Interval = tuple[int, int]
 
 
 class AxisMap(NamedTuple):
-    """Output row r reads input rows floor((scale · r + low) / per) … floor((scale · r + high) / per)."""
+    """Output row r reads input rows floor((scale · r + low) / per) … floor((scale · r + high) / per); scale and per are
+    positive: later rows never read earlier ones than rows before them do."""
 
     scale: int
     per: int
@@ -37,6 +38,11 @@ class AxisMap(NamedTuple):
         stop = (self.scale * (wanted[1] - 1) + self.high) // self.per + 1
         start = min(max(start, 0), rows - 1)
         return (start, max(min(stop, rows), start + 1))
+
+    @property
+    def has_no_gaps(self) -> bool:
+        """Whether every row between two that are read is read, whatever the number of rows."""
+        return self.scale + self.low - self.high <= self.per
 
 
 SAME = AxisMap(1, 1, 0, 0)

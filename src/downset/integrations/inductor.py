@@ -12,20 +12,27 @@ import warnings
 from typing import Any
 
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
+from downset.integrations.recompute_pass import RecomputeReport, recompute_options
 from downset.integrations.scheduler_order import LiveBuffer, OrderReport
 from downset.integrations.whole_step import TrainingStep, compile_step
 
-__all__ = ["LiveBuffer", "OrderReport", "TrainingStep", "compile_step", "options"]
+__all__ = ["LiveBuffer", "OrderReport", "RecomputeReport", "TrainingStep", "compile_step", "options"]
 
 
-def options(*, work_limit: int = 20_000, report: Report | None = None) -> dict[str, Any]:
+def options(
+    *, work_limit: int = 20_000, report: Report | None = None, peak_bytes: int | None = None, choices: int = 150
+) -> dict[str, Any]:
     """A value for `torch.compile(…, options=…)`: every graph that is compiled runs in the order of least peak memory.
 
     `report` is called with an `OrderReport` for each graph that is ordered; what comes from a cache is not ordered
     again. A graph that cannot be ordered keeps Inductor's order, with one warning. `work_limit`: states that the
     search for an order of one graph may take; every process decides alike.
+
+    With `peak_bytes` the backward pass computes again what does not fit within so many bytes, the cheapest found in
+    `choices` sets of operators, and `report` is called with a `RecomputeReport` too.
     """
     if not scheduler_passes():
         warnings.warn("this torch takes no pass for its scheduler: Inductor keeps its own order", stacklevel=2)
         return {}
-    return {"_post_fusion_custom_pass": order_pass(work_limit=work_limit, report=report)}
+    again = {} if peak_bytes is None else recompute_options(peak_bytes, choices=choices, report=report, whole=False)
+    return {"_post_fusion_custom_pass": order_pass(work_limit=work_limit, report=report), **again}

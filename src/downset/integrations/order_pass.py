@@ -26,7 +26,8 @@ from downset.memory.liveness import OrderProblem
 
 __all__ = ["Report", "order_pass", "scheduler_passes"]
 
-Report = Callable[[OrderReport], None]
+Report = Callable[[Any], None]
+"""Called with an `OrderReport`, or a `RecomputeReport`."""
 
 
 @dataclass(frozen=True, slots=True)

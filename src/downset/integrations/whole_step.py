@@ -16,6 +16,7 @@ from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.integrations.optimizer_update import Settings, Update, update_of
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
+from downset.integrations.recompute_pass import recompute_options
 
 __all__ = ["TrainingStep", "compile_step"]
 
@@ -115,13 +116,15 @@ def compile_step(
     order: bool = True,
     work_limit: int = 20_000,
     report: Report | None = None,
+    peak_bytes: int | None = None,
+    choices: int = 150,
 ) -> TrainingStep:
     """A training step compiled as one graph, in the order of least peak memory.
 
     `optimizer`: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of `model`. `autocast`: a dtype such as
     `torch.bfloat16` for the forward pass and the loss. `accumulate`: the optimiser updates at every so many calls, with
-    the sum of their gradients, as PyTorch has it. `order=False` leaves Inductor its own order, to compare. `report` and
-    `work_limit` as in `options`. Compiles at its first call. What cannot be one graph runs as plain PyTorch, with one
+    the sum of their gradients, as PyTorch has it. `order=False` leaves Inductor its own order, to compare. `report`,
+    `work_limit`, `peak_bytes` and `choices` as in `options`. Compiles at its first call. What cannot be one graph runs as plain PyTorch, with one
     warning that says why.
     """
     torch = torch_library("compiling training steps")
@@ -134,6 +137,8 @@ def compile_step(
             raise UnsupportedError("this torch cannot trace gradients into a graph, or order it")
         if order:
             options["_post_fusion_custom_pass"] = order_pass(work_limit=work_limit, report=report)
+        if peak_bytes is not None:
+            options |= recompute_options(peak_bytes, choices=choices, report=report, whole=True)
         update = update_of(optimizer)
     except UnsupportedError as error:
         _warn(str(error))

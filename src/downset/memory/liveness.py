@@ -11,7 +11,9 @@ kept). Executing v at D needs
     transient(v, D) = live(D) + bytes v allocates − bytes it takes over in place,
 
 and the peak of an order is its largest transient. live is a function of the downset alone, and submodular
-(docs: the proof); every search here rests on that. In-place is therefore allowed only at equal aligned size.
+(docs: the proof); every search here rests on that. What is taken over lowers a transient only, never live bytes: in
+place at equal aligned size, where one storage goes on as the other, or of any size while one operator runs, where its
+result overlaps an input that dies with it (`storages.lagged`).
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from downset.errors import LimitReached
 from downset.graph.core import Graph
 from downset.isolation import machine_bytes
 from downset.memory.models import MemoryModel, memory_model
-from downset.memory.records import Record
-from downset.memory.storages import share, takeover
+from downset.memory.records import Overlap, Record
+from downset.memory.storages import lagged, share, takeover
 from downset.text import abridged, format_bytes
 
 __all__ = [
@@ -55,8 +57,8 @@ class Storage:
 @dataclass(frozen=True, slots=True)
 class OrderProblem:
     """All that an order planner sees. `predecessors[v]` lists the operators that v directly waits for, ascending;
-    `in_place[v]` the storages whose bytes v's output may take over, each of the same size as what v allocates, if by
-    then only v has still to read them.
+    `in_place[v]` the storages whose bytes v's output may take over, if by then only v has still to read them, and
+    `in_place_bytes[v]` how many of each, no more than v allocates (empty: all).
 
     `floor_bytes`: what any order needs even before its first operator (all graph inputs at once)."""
 
@@ -64,12 +66,17 @@ class OrderProblem:
     storages: tuple[Storage, ...]
     in_place: tuple[tuple[int, ...], ...] = ()
     floor_bytes: int = 0
+    in_place_bytes: tuple[tuple[int, ...], ...] = ()
 
     def __repr__(self) -> str:
         return f"<OrderProblem: {len(self.predecessors)} operators, {len(self.storages)} storages>"
 
-    def candidates(self, operator: int) -> tuple[int, ...]:
-        return self.in_place[operator] if self.in_place else ()
+    def candidates(self, operator: int) -> tuple[tuple[int, int], ...]:
+        """(storage, bytes that may be taken over) of the operator."""
+        listed = self.in_place[operator] if self.in_place else ()
+        if self.in_place_bytes:
+            return tuple(zip(listed, self.in_place_bytes[operator], strict=True))
+        return tuple((index, self.storages[index].nbytes) for index in listed)
 
 
 def live_bytes(problem: OrderProblem, downset: int) -> int:
@@ -89,10 +96,9 @@ def transient_bytes(problem: OrderProblem, downset: int, operator: int) -> int:
     for storage in problem.storages:
         if operator in storage.producers and not _ran(storage.producers, downset):
             total += storage.nbytes
-    for candidate in problem.candidates(operator):
-        storage = problem.storages[candidate]
-        if [v for v in storage.consumers if not downset >> v & 1] == [operator]:
-            return total - storage.nbytes
+    for candidate, nbytes in problem.candidates(operator):
+        if [v for v in problem.storages[candidate].consumers if not downset >> v & 1] == [operator]:
+            return total - nbytes
     return total
 
 
@@ -118,8 +124,8 @@ def profile(problem: OrderProblem, steps: Sequence[int]) -> list[int]:
         for index in produced[operator]:
             live += 0 if allocated[index] else storages[index].nbytes
             allocated[index] = True
-        taken = (index for index in problem.candidates(operator) if operator in storages[index].consumers)
-        reused = next((storages[index].nbytes for index in taken if waiting[index] == 1), 0)
+        taken = (item for item in problem.candidates(operator) if operator in storages[item[0]].consumers)
+        reused = next((nbytes for index, nbytes in taken if waiting[index] == 1), 0)
         transients.append(live - reused)
         for index in consumed[operator]:
             waiting[index] -= 1
@@ -163,21 +169,29 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
             continue  # an input that nobody reads weighs only before the start: that is the floor
         number[index] = len(storages)
         storages.append(Storage(nbytes, producers, consumers or producers, kept))
-    candidates = tuple(
-        tuple(number[index] for index in takeover(graph, model, sharing, op) if index in number) for op in graph.ops
-    )
-    return OrderProblem(graph.predecessors(), tuple(storages), candidates if any(candidates) else (), floor)
+    candidates: list[tuple[int, ...]] = []
+    taken: list[tuple[int, ...]] = []
+    for at, op in enumerate(graph.ops):
+        over = lagged(graph, model, sharing, at)
+        found = [(index, sharing.nbytes[index]) for index in takeover(graph, model, sharing, op)]
+        found += [] if over is None else [(over.read, over.nbytes)]
+        candidates.append(tuple(number[index] for index, _ in found if index in number))
+        taken.append(tuple(nbytes for index, nbytes in found if index in number))
+    listed = (tuple(candidates), tuple(taken)) if any(candidates) else ((), ())
+    return OrderProblem(graph.predecessors(), tuple(storages), listed[0], floor, listed[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
     """The arena problem that an order implies. `record_of[t]` is the index in `records` of the one that holds tensor t,
     or -1 (not counted, zero bytes, or spread over several records by a zero-copy concatenation); the tensor begins at
-    byte `begin_of[t]` of it."""
+    byte `begin_of[t]` of it. `overlaps`: records that may overlap while one operator reads the one and writes the
+    other."""
 
     records: tuple[Record, ...]
     record_of: tuple[int, ...]
     begin_of: tuple[int, ...]
+    overlaps: tuple[Overlap, ...] = ()
 
     def tensor_offsets(self, offsets: Sequence[int]) -> dict[int, int]:
         """The offset of each tensor that lies in one record, from those of the records."""
@@ -193,8 +207,8 @@ class Lifetimes:
 def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "live") -> Lifetimes:
     """Records of every storage under an order, in order of production; storages taken over in place are one record.
 
-    The largest breadth of the records equals the peak of the order. Where some graph input is read by nobody, the
-    inputs start at step -1, when they are filled in; it needs room then and never again.
+    The largest breadth of the records, less what overlaps, equals the peak of the order. Where some graph input is read
+    by nobody, the inputs start at step -1, when they are filled in; it needs room then and never again.
     """
     model = memory_model(memory)
     sharing = share(graph, model)
@@ -236,4 +250,9 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
         for _, index in chosen
     )
     record_of = tuple(place.get(owner[held[0]], -1) if len(held) == 1 else -1 for held in sharing.storages_of)
-    return Lifetimes(records, record_of, tuple(sharing.begin_of))
+    overlaps = []
+    for operator in steps:
+        over = lagged(graph, model, sharing, operator)
+        if over is not None and owner[over.written] == over.written and stop[owner[over.read]] == at[operator] + 1:
+            overlaps.append(Overlap(place[owner[over.read]], place[over.written], over.lag))
+    return Lifetimes(records, record_of, tuple(sharing.begin_of), tuple(overlaps))

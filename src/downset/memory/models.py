@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from downset.errors import UsageError
 from downset.graph.kinds import FUSED_CONV
+from downset.memory.overlaps import ELEMENTWISE, KERNELS, KernelsName
 
 __all__ = ["MEMORY_MODELS", "MemoryModel", "MemoryName", "memory_model"]
 
-MemoryName = Literal["live", "paper", "serenity", "tflm", "litert", "ort", "torch"]
+MemoryName = Literal[
+    "live", "paper", "serenity", "tflm", "tflm-reference", "tflm-cmsis-nn-dsp", "tflm-cmsis-nn-mve", "litert", "ort",
+    "torch",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class MemoryModel:
     """Whether an operator works in place only where it is the one reader in the network, not the last of several."""
     in_place_input: Mapping[str, int] = field(default_factory=dict)
     """The same, where only the input at this position may be overwritten."""
+    kernels: KernelsName | None = None
+    """The library whose kernels run: results may overlap inputs as its table says (`memory.overlaps`)."""
 
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -115,7 +121,20 @@ _MODELS = (
         views=_RESHAPES | {"Transpose"},
     ),
 )
-MEMORY_MODELS: Mapping[str, MemoryModel] = {model.name: model for model in _MODELS}
+
+
+def _with_overlaps(model: MemoryModel, kernels: KernelsName) -> MemoryModel:
+    return replace(
+        model,
+        name=f"{model.name}-{kernels}",
+        counts=f"{model.name}, where results may lie over inputs as the {kernels} kernels allow; wrong with others",
+        in_place=ELEMENTWISE,
+        kernels=kernels,
+    )
+
+
+_OVERLAPPING = tuple(_with_overlaps(model, kernels) for model in _MODELS if model.name == "tflm" for kernels in KERNELS)
+MEMORY_MODELS: Mapping[str, MemoryModel] = {model.name: model for model in (*_MODELS, *_OVERLAPPING)}
 
 
 def memory_model(memory: str | MemoryModel) -> MemoryModel:

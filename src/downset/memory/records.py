@@ -15,7 +15,7 @@ from numbers import Integral
 from downset.errors import UsageError
 from downset.text import abridged
 
-__all__ = ["Record", "align_up", "aligned", "check_records", "collisions", "faults"]
+__all__ = ["Overlap", "Record", "align_up", "aligned", "check_records", "collisions", "faults"]
 
 
 _WHOLE = ("start", "stop", "nbytes", "alignment")
@@ -49,6 +49,20 @@ class Record:
         if cursor < self.stop:
             pieces.append((cursor, self.stop))
         return tuple(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Two records, by index, that live together for one step, the last of `read` and the first of `written`: there
+    they may overlap if `written` begins `lag` bytes or more below `read`."""
+
+    read: int
+    written: int
+    lag: int
+
+    def allows(self, offsets: Sequence[int]) -> bool:
+        """Whether offsets of the records keep the lag."""
+        return offsets[self.read] - offsets[self.written] >= self.lag
 
 
 def align_up(nbytes: int, alignment: int) -> int:

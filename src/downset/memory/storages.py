@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from downset.graph.core import ABSENT, Graph, Op
 from downset.memory.models import MemoryModel
+from downset.memory.overlaps import least_lag
 from downset.memory.records import align_up
 
-__all__ = ["Sharing", "share", "takeover"]
+__all__ = ["Lagged", "Sharing", "lagged", "share", "takeover"]
 
 
 @dataclass(slots=True)
@@ -62,6 +63,11 @@ class Sharing:
         """Whether the tensor has a storage of its own, in which nothing lies but parts of it, made by operators."""
         held = self.storages_of[tensor]
         return len(held) == 1 and self._made_for[held[0]] == tensor and bool(self.producers[held[0]])
+
+    def alone(self, tensor: int) -> bool:
+        """Whether the tensor has a storage of its own, in which no other tensor lies."""
+        held = self.storages_of[tensor]
+        return len(held) == 1 and self._holds[held[0]] == [tensor]
 
     def absorb(self, into: int, tensor: int, begin: int) -> None:
         """The storage of a tensor that spans it becomes bytes of another, from this one on."""
@@ -262,3 +268,36 @@ def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list
         ):
             found.append(storage)
     return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Lagged:
+    """An operator whose result may overlap the storage `read`, where it begins `lag` bytes or more below that one.
+    `nbytes`: the most that both can have in common."""
+
+    read: int
+    written: int
+    lag: int
+    nbytes: int
+
+
+def lagged(graph: Graph, model: MemoryModel, sharing: Sharing, index: int) -> Lagged | None:
+    """What the kernels of the model's library let the operator overwrite while it reads, where there is anything."""
+    op = graph.ops[index]
+    if (
+        model.kernels is None
+        or op.kind in model.in_place
+        or len(op.outputs) != 1
+        or ABSENT in (*op.inputs[:1], *op.outputs)
+    ):
+        return None
+    lag = least_lag(graph, op, model.kernels) if op.inputs else None
+    if lag is None or not (sharing.alone(op.inputs[0]) and sharing.spanned(op.outputs[0])):
+        return None
+    (read,), (written,) = sharing.storages_of[op.inputs[0]], sharing.storages_of[op.outputs[0]]
+    if sharing.kept[read] or sharing.producers[written] != [index]:
+        return None
+    lag = align_up(lag, model.alignment)
+    # Below the input, the result has so many bytes over it at most.
+    nbytes = min(sharing.nbytes[read], sharing.nbytes[written] - lag)
+    return Lagged(read, written, lag, nbytes) if nbytes > 0 else None

@@ -37,7 +37,7 @@ def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: 
     least = [sum(storage.nbytes for storage in problem.storages)] * len(above)
     for operator, before in enumerate(above):
         bit = 1 << operator
-        reused = max((problem.storages[c].nbytes for c in problem.candidates(operator)), default=0)
+        reused = max((nbytes for _, nbytes in problem.candidates(operator)), default=0)
         for downset in every:
             if not before & ~downset and not downset & bit:
                 own = sum(

@@ -15,13 +15,14 @@ __all__ = ["native_problem"]
 
 def native_problem(problem: OrderProblem) -> _native.OrderProblem:
     """Checked once."""
-    storages = problem.storages
+    storages, operators = problem.storages, range(len(problem.predecessors))
     return native.compiled.OrderProblem(
         problem.predecessors,
         [storage.nbytes for storage in storages],
         [storage.producers for storage in storages],
         [storage.consumers for storage in storages],
         [storage.kept for storage in storages],
-        [problem.candidates(operator) for operator in range(len(problem.predecessors))],
+        [[index for index, _ in problem.candidates(operator)] for operator in operators],
+        [[nbytes for _, nbytes in problem.candidates(operator)] for operator in operators],
         problem.floor_bytes,
     )

@@ -14,7 +14,7 @@ __all__ = ["check_problem"]
 
 def check_problem(problem: OrderProblem) -> None:
     """Raise UsageError naming the first law that a bare problem breaks: operators in a topological order, ascending
-    lists of operators that there are, whole bytes from 0 below 2**60 in all, in place at equal size only."""
+    lists of operators that there are, whole bytes from 0 below 2**60 in all, in place no more than there is."""
     count = len(problem.predecessors)
     for operator, before in enumerate(problem.predecessors):
         if not _ascending(before, operator):
@@ -36,14 +36,19 @@ def check_problem(problem: OrderProblem) -> None:
         raise UsageError(f"the storages add up to {LARGEST_BYTES} bytes or more")
     if problem.in_place and len(problem.in_place) != count:
         raise UsageError(f"in_place speaks of {len(problem.in_place)} operators, and there are {count}")
-    made = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
-    for operator, candidates in enumerate(problem.in_place):
-        for candidate in candidates:
-            known = 0 <= candidate < len(problem.storages)
-            if not known or ((operator,), problem.storages[candidate].nbytes) not in made:
-                raise UsageError(
-                    f"operator {operator} makes nothing of the size of storage {candidate}, to take its place"
-                )
+    sizes = [len(listed) for listed in problem.in_place]
+    if problem.in_place_bytes and [len(listed) for listed in problem.in_place_bytes] != sizes:
+        raise UsageError("in_place_bytes does not speak of the storages that in_place lists")
+    if any(not 0 <= candidate < len(problem.storages) for listed in problem.in_place for candidate in listed):
+        raise UsageError(f"in_place names a storage that is none of the {len(problem.storages)}")
+    made = [0] * count
+    for storage in problem.storages:
+        for operator in storage.producers if len(storage.producers) == 1 else ():
+            made[operator] = max(made[operator], storage.nbytes)
+    for operator in range(count):
+        for candidate, nbytes in problem.candidates(operator):
+            if not 0 <= nbytes <= min(made[operator], problem.storages[candidate].nbytes):
+                raise UsageError(f"operator {operator} cannot take over {nbytes} bytes of storage {candidate}")
 
 
 def _ascending(operators: Sequence[int], count: int) -> bool:

@@ -54,11 +54,11 @@ class SearchSpace:
         bit = 1 << operator
         allocated = sum(nbytes for nbytes, producers in self._produced[operator] if not producers & downset)
         transient = live + allocated
-        for candidate in self.problem.candidates(operator):
+        for candidate, nbytes in self.problem.candidates(operator):
             # `operator` reads it last: all others ran before it, or none of them did where time runs backwards
             others = self._readers[candidate] & ~bit
             if (others & downset if self.backward else others & ~downset) == 0:
-                transient -= self.problem.storages[candidate].nbytes
+                transient -= nbytes
                 break
         after = downset | bit
         freed = sum(nbytes for nbytes, consumers in self._consumed[operator] if not consumers & ~after)
@@ -103,4 +103,7 @@ def _reversed(problem: OrderProblem) -> OrderProblem:
         for storage in problem.storages
     )
     predecessors = tuple(_turned(after, count) for after in reversed(successor_lists(problem.predecessors)))
-    return OrderProblem(predecessors, storages, tuple(reversed(problem.in_place)), problem.floor_bytes)
+    return OrderProblem(
+        predecessors, storages, tuple(reversed(problem.in_place)), problem.floor_bytes,
+        tuple(reversed(problem.in_place_bytes)),
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.graph.row_form import RowForm, RowOp
+from downset.graph.row_form import RowForm, RowOp, needed
 from downset.partial.memory_form import takes_over
 from downset.partial.price import Pricing
 from downset.partial.segments import Segment
@@ -26,8 +26,9 @@ def least_peak(form: RowForm, pricing: Pricing, segments: Sequence[Segment]) -> 
 
 
 def _least(form: RowForm, pricing: Pricing, segment: Segment) -> int:
-    """Bytes that every way to compute a segment in two or more strips needs: its inputs with a row of what is made of
-    them first; and its highest result twice, joined and in parts, where no operator inside makes it ahead of time."""
+    """Bytes that every way to compute a segment in two or more strips needs. Its inputs with a row of what is made of
+    them first, or with all rows that are read, where not all are and these are cut out before. And its highest result
+    twice, joined and in parts, where it has several rows and no operator inside makes it ahead of time."""
     nbytes, beside = pricing.inputs(segment)
     outside = set(segment.inputs)
     begins = [
@@ -35,11 +36,18 @@ def _least(form: RowForm, pricing: Pricing, segment: Segment) -> int:
         for index in segment.operators
         if {item.tensor for item in form.ops[index].inputs} <= outside
     ]
+    read = needed(form, segment.operators, {tensor: (0, form.rows[tensor]) for tensor in segment.results})
+    for tensor in segment.inputs:
+        rows = read.get(tensor, (0, 0))
+        if rows != (0, form.rows[tensor]) and not pricing.stays(tensor, segment):
+            begins.append(pricing.piece_bytes(tensor, rows))
     highest = max(segment.results, key=lambda tensor: form.rows[tensor])
-    read = any(item.tensor == highest for index in segment.operators for item in form.ops[index].inputs)
+    once = form.rows[highest] == 1 or any(
+        item.tensor == highest for index in segment.operators for item in form.ops[index].inputs
+    )
     made = pricing.piece_bytes(highest, (0, form.rows[highest])) if pricing.counts(highest) else 0
     stay = sum(size for size, tensor in zip(nbytes, segment.inputs, strict=True) if pricing.stays(tensor, segment))
-    return max(beside + sum(nbytes) + min(begins, default=0), beside + stay + made * (1 if read else 2))
+    return max(beside + sum(nbytes) + min(begins, default=0), beside + stay + made * (1 if once else 2))
 
 
 def _row(pricing: Pricing, op: RowOp) -> int:

@@ -10,13 +10,15 @@ Deviations: between options the network is computed as it is. The peak of a sequ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import le
+from typing import TypeVar
 
 from downset.partial.price import Price
 from downset.partial.rewrite import InStrips
 
-__all__ = ["Option", "PartialPlan", "compose", "front_of", "undominated"]
+__all__ = ["Option", "PartialPlan", "compose", "front_of", "front_of_plans"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,106 +41,75 @@ class PartialPlan:
         price = self.price
         return price.extra_macs, price.persistent_bytes, price.copied_bytes, price.extra_operators
 
-
-@dataclass(frozen=True, slots=True)
-class _Label:
-    macs: int
-    persistent: int
-    copied: int
-    operators: int
-    peak: int
-    options: tuple[Option, ...] = ()
-
-    def by(self, option: Option) -> _Label:
-        price = option.price
-        return _Label(
-            self.macs + price.extra_macs,
-            self.persistent + price.persistent_bytes,
-            self.copied + price.copied_bytes,
-            self.operators + price.extra_operators,
-            max(self.peak, price.peak_bytes),
-            (*self.options, option),
-        )
-
-    @property
-    def key(self) -> tuple[int, int, int, int, int]:
-        return self.macs, self.persistent, self.copied, self.operators, self.peak
+    def and_then(self, price: Price, *part: InStrips) -> PartialPlan:
+        """This plan with what runs next."""
+        return PartialPlan((*self.segments, *part), self.price.beside(price))
 
 
-def front_of(options: Iterable[Option]) -> list[Option]:
-    """Those that no other is as good as in peak, multiply-adds and persistent bytes, the lowest peak first."""
+T = TypeVar("T")
+Values = Callable[[Price], tuple[int, ...]]
 
-    def cost(option: Option) -> tuple[int, ...]:
-        price = option.price
-        return price.peak_bytes, price.extra_macs, price.persistent_bytes, price.copied_bytes, price.extra_operators
 
-    found: list[Option] = []
-    for option in sorted(options, key=cost):
-        price = option.price
-        if not any(
-            one.price.extra_macs <= price.extra_macs and one.price.persistent_bytes <= price.persistent_bytes
-            for one in found
-        ):
-            found.append(option)
+def undominated(items: Iterable[T], price_of: Callable[[T], Price], values: Values) -> list[T]:
+    """Those that no other is as good as in all `values` of their prices, ascending by these; among equals the one with
+    fewest copies, operators and bytes."""
+
+    def order(item: T) -> tuple[int, ...]:
+        price = price_of(item)
+        return *values(price), price.copied_bytes, price.extra_operators, price.peak_bytes
+
+    found: list[T] = []
+    kept: list[tuple[int, ...]] = []
+    for item in sorted(items, key=order):
+        mine = values(price_of(item))
+        if not any(all(map(le, one, mine)) for one in reversed(kept)):
+            found.append(item)
+            kept.append(mine)
     return found
 
 
+def _work(price: Price) -> tuple[int, ...]:
+    return price.extra_macs, price.persistent_bytes
+
+
+def front_of(options: Iterable[Option]) -> list[Option]:
+    """Options that no other is as good as in peak, multiply-adds and persistent bytes, the lowest peak first."""
+    return undominated(options, lambda option: option.price, lambda price: (price.peak_bytes, *_work(price)))
+
+
+def front_of_plans(plans: Iterable[PartialPlan]) -> list[PartialPlan]:
+    """The same of plans, the least work first."""
+    return undominated(plans, lambda plan: plan.price, lambda price: (*_work(price), price.peak_bytes))
+
+
 def compose(whole: Sequence[int], options: Iterable[Option], *, most_macs: int | None = None) -> list[PartialPlan]:
-    """The front of sequences, the least work first; the first is the network as it is. `whole[i]`: bytes live while
-    operator i runs as it is. `most_macs`: at most so many are added, with no option taken that alone adds more."""
+    """The front of sequences, the least work first: the network as it is, unless strips leave something out.
+
+    `most_macs`: at most so many are added, with no option taken that alone adds more. `whole[i]`: bytes live while
+    operator i runs as it is.
+    """
     ending: dict[int, list[Option]] = {}
+    limit = max(whole, default=0)
     for option in options:
         ending.setdefault(option.part.stop, []).append(option)
-    found: dict[tuple[int, int, int], PartialPlan] = {}
-    limit = max(whole, default=0)
-    while True:
-        labels = _paths(whole, ending, limit, most_macs)
-        if not labels:
-            break
-        for label in labels:
-            price = Price(label.peak, label.macs, label.copied, label.operators, label.persistent)
-            plan = PartialPlan(tuple(option.part for option in label.options), price)
-            found.setdefault((label.peak, label.macs, label.persistent), plan)
-        limit = max(label.peak for label in labels) - 1
-    return undominated(found.values())
+        if option.price.extra_macs < 0 or option.price.persistent_bytes < 0:  # worth more bytes than the network needs
+            limit = max(limit, option.price.peak_bytes)
+    found: list[PartialPlan] = []
+    while limit >= 0 and (plans := _paths(whole, ending, limit, most_macs)):
+        found += plans
+        limit = max(plan.price.peak_bytes for plan in plans) - 1
+    return front_of_plans(found)
 
 
 def _paths(
     whole: Sequence[int], ending: Mapping[int, Sequence[Option]], limit: int, most_macs: int | None
-) -> list[_Label]:
+) -> list[PartialPlan]:
     """The cheapest ways to run all operators within `limit` bytes."""
-    at: list[list[_Label]] = [[_Label(0, 0, 0, 0, 0)]]
-    for stop in range(1, len(whole) + 1):
-        reached: list[_Label] = []
-        if whole[stop - 1] <= limit:
-            reached = [
-                _Label(one.macs, one.persistent, one.copied, one.operators, max(one.peak, whole[stop - 1]), one.options)
-                for one in at[stop - 1]
-            ]
+    at = [[PartialPlan((), Price(0))]]
+    for stop, nbytes in enumerate(whole, start=1):
+        reached = [plan.and_then(Price(nbytes)) for plan in at[-1]] if nbytes <= limit else []
         for option in ending.get(stop, ()):
             if option.price.peak_bytes <= limit:
-                reached += [label.by(option) for label in at[option.part.first]]
-        at.append(_cheapest(reached))
-    return [label for label in at[-1] if most_macs is None or label.macs <= most_macs]
-
-
-def _cheapest(labels: Sequence[_Label]) -> list[_Label]:
-    """Those that no other is as good as in multiply-adds and persistent bytes."""
-    found: list[_Label] = []
-    for label in sorted(labels, key=lambda label: label.key):
-        if not found or label.persistent < found[-1].persistent:
-            found.append(label)
-    return found
-
-
-def undominated(plans: Iterable[PartialPlan]) -> list[PartialPlan]:
-    """The plans that no other is as good as, the cheapest first."""
-    found: list[PartialPlan] = []
-    for plan in sorted(plans, key=lambda plan: (*plan.cost, plan.price.peak_bytes)):
-        price = plan.price
-        if not any(
-            one.price.peak_bytes <= price.peak_bytes and one.price.persistent_bytes <= price.persistent_bytes
-            for one in found
-        ):
-            found.append(plan)
-    return found
+                reached += [plan.and_then(option.price, option.part) for plan in at[option.part.first]]
+        at.append(undominated(reached, lambda plan: plan.price, _work))
+    return [plan for plan in at[-1] if most_macs is None or plan.price.extra_macs <= most_macs]

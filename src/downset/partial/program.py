@@ -110,27 +110,29 @@ def _paces(form: RowForm, segment: Segment, strips: int) -> list[dict[int, int]]
     before the first one advance only what lies before the results."""
     found: list[dict[int, int]] = []
     number = strips
-    # Rows that are read in no order that goes on would never end before the first strip.
-    while number > 0 or (number > -strips and any(stop > 0 for stop in found[-1].values())):
+    while number > 0 or any(found[-1].values()):
         found.append(_pace(form, segment, strips, number))
         number -= 1
     return found[-2::-1] if not any(found[-1].values()) else found[::-1]
 
 
 def _pace(form: RowForm, segment: Segment, strips: int, number: int) -> dict[int, int]:
-    """Rows are counted in fractions, 1 / strips, and from before the first one."""
+    """Rows are counted in fractions, 1 / strips, and from before the first one. What is read whole is there as soon as
+    a row is made of it; what comes before it waits until then."""
     ends = {tensor: number * form.rows[tensor] for tensor in segment.results}
     for index in reversed(segment.operators):
         op = form.ops[index]
         end = max((ends[tensor] for tensor in op.outputs if tensor in ends), default=None)
-        for item in op.inputs if end is not None else ():
-            if item.map is None:
-                behind = form.rows[item.tensor] * strips if end is not None and end > 0 else 0
-            else:
+        if end is None:
+            continue
+        for item in op.inputs:
+            if item.map is not None:
                 scale, per, _, high = item.map
-                behind = (scale * ((end or 0) - strips) + high * strips) // per + strips
-                if scale <= 0 and (end or 0) <= 0:  # rows are read in no order that goes on
-                    behind = 0
+                behind = (scale * (end - strips) + high * strips) // per + strips
+            elif end > 0:
+                behind = form.rows[item.tensor] * strips
+            else:
+                continue
             ends[item.tensor] = max(ends.get(item.tensor, behind), behind)
     return {tensor: min(max(end // strips, 0), form.rows[tensor]) for tensor, end in ends.items()}
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, combinations
 
 from downset.errors import UnsupportedError
@@ -51,9 +51,9 @@ class PartialLimits:
 @dataclass(frozen=True, slots=True)
 class PartialFront:
     """`plans`: no other found is as good in peak, multiply-adds and persistent bytes; the cheapest first, which is the
-    network as it is. `bound_bytes`: no plan of this order in the space has a lower peak. `complete`: every choice of
-    the space was priced, so that the front is that of the space. `computed_whole`: operators that no strip computes,
-    by index, with reasons."""
+    network as it is, or leaves out rows that nobody reads. `bound_bytes`: no plan of this order in the space has a
+    lower peak. `complete`: every choice of the space was priced, so that the front is that of the space.
+    `computed_whole`: operators that no strip computes, by index, with reasons."""
 
     plans: tuple[PartialPlan, ...]
     bound_bytes: int
@@ -91,7 +91,9 @@ def partial_front(
     search = _Search(graph, form, pricing, limits, deadline)
     segments = tuple(find_segments(graph, form))
     bound = least_peak(form, pricing, segments)
-    search.price(search.useful(segments, bound))
+    useful, sparing = search.ranked(segments, bound)
+    search.price(useful)
+    search.price(sparing)
     whole = pricing.around.transient
     total = sum(op.macs for op in form.ops)
     most = None if limits.max_recompute is None else int(total * limits.max_recompute)
@@ -106,22 +108,29 @@ class _Search:
     pricing: Pricing
     limits: PartialLimits
     deadline: float
-    options: dict[Segment, list[Option]] | None = None
+    options: dict[Segment, list[Option]] = field(default_factory=dict)
     priced: int = 0
     complete: bool = True
 
     def kept_options(self) -> Iterator[Option]:
-        return chain.from_iterable((self.options or {}).values())
+        return chain.from_iterable(self.options.values())
 
-    def useful(self, segments: Sequence[Segment], bound: int) -> list[Segment]:
-        """Strips help only where the network as it is needs more than the bound."""
+    def ranked(self, segments: Sequence[Segment], bound: int) -> tuple[list[Segment], list[Segment]]:
+        """(segments in which the network as it is needs more than the bound, others that may save arithmetic). In all
+        others strips save nothing: a plan without them is as good."""
         whole = self.pricing.around.transient
-        return [segment for segment in segments if max(whole[segment.first : segment.stop]) > bound]
+        spared = _spared(self.form)
+        useful, sparing = [], []
+        for segment in segments:
+            if max(whole[segment.first : segment.stop]) > bound:
+                useful.append(segment)
+            elif any(segment.first <= maker <= last < segment.stop for maker, last in spared):
+                sparing.append(segment)
+        return useful, sparing
 
     def price(self, segments: Sequence[Segment]) -> None:
         """Price choices until a limit is met: first the finest strips of every segment, then the others of the segments
         that promise most, then what recomputes."""
-        self.options = {}
         finest = {segment: least for segment in segments if (least := self._finest(segment)) is not None}
         ranked = sorted(finest, key=lambda segment: (finest[segment], segment.first, segment.stop))
         for segment in ranked:
@@ -157,7 +166,6 @@ class _Search:
     def _try(self, segment: Segment, strips: int, even: bool, recomputed: frozenset[int]) -> Price | None:
         if self._spent():
             return None
-        assert self.options is not None
         self.priced += 1
         try:
             price = self.pricing.strips(segment, strips, recomputed=recomputed, even=even)
@@ -179,8 +187,7 @@ class _Search:
                     self._try(segment, strips, even, recomputed)
             return
         self.complete = False  # other sets may be better
-        assert self.options is not None
-        for option in front_of(option for option in self.options.get(segment, []) if not option.part.recomputed):
+        for option in front_of(option for option in self.options.get(segment, ()) if not option.part.recomputed):
             self._recompute_by_gain(segment, option, units)
 
     def _recompute_by_gain(self, segment: Segment, option: Option, units: Sequence[frozenset[int]]) -> None:
@@ -218,6 +225,25 @@ class _Search:
             units.setdefault(unit, set()).add(index)
         results = {made_by[tensor] for tensor in segment.results}
         return [frozenset(unit) for unit in units.values() if unit.isdisjoint(results)]
+
+
+def _spared(form: RowForm) -> list[tuple[int, int]]:
+    """(maker, last reader) of tensors that no operator reads without gaps from the first row to the last. Strips may
+    leave the other rows out. In segments that hold no such tensor with all its readers, every row is computed."""
+    last: dict[int, int] = {}
+    read_all = set(form.outputs)
+    for index, op in enumerate(form.ops):
+        for item in op.inputs:
+            last[item.tensor] = index
+            rows = form.rows[item.tensor]
+            if item.map is None or (item.map.has_no_gaps and item.map((0, op.rows), rows) == (0, rows)):
+                read_all.add(item.tensor)
+    return [
+        (index, last.get(tensor, index))
+        for index, op in enumerate(form.ops)
+        for tensor in op.outputs
+        if tensor not in read_all
+    ]
 
 
 def _subsets(units: Sequence[frozenset[int]]) -> Iterator[tuple[frozenset[int], ...]]:

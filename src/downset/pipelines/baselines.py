@@ -71,17 +71,19 @@ def fewer_devices(cluster: Cluster, ends: tuple[int | None, int | None]) -> Iter
 
 
 def baseline_plans(
-    problem: SplitProblem, cluster: Cluster, *, comm: CommName, strict: tuple[int, ...] | None
+    problem: SplitProblem, cluster: Cluster, *, comm: CommName, baseline_cuts: tuple[int, ...] | None
 ) -> Iterator[Drafted]:
     """Every device by itself, and what every other planner makes of the problem, `exhaustive` in a moment."""
-    coarse, cuts = without_relays(problem, strict)
+    coarse, cuts = without_relays(problem, baseline_cuts)
     yield from ((single_draft(problem, device),) for device in range(len(cluster.devices)))
     for planner in (*QUICK, *INSIDE, *OUTSIDE):
         yield on_cuts(planner(coarse, cluster, **planner.taken(comm=comm, time_limit_s=MOMENT_S)).stages, cuts)
 
 
-def without_relays(problem: SplitProblem, strict: tuple[int, ...] | None) -> tuple[SplitProblem, tuple[int, ...]]:
+def without_relays(
+    problem: SplitProblem, baseline_cuts: tuple[int, ...] | None
+) -> tuple[SplitProblem, tuple[int, ...]]:
     """The chain that baselines plan on, and its cuts in the whole one."""
-    if strict is None:
+    if baseline_cuts is None:
         return problem, tuple(range(problem.cuts + 1))
-    return joined(problem, strict), strict
+    return joined(problem, baseline_cuts), baseline_cuts

@@ -6,8 +6,8 @@ Names: a *cut* is a downset of vertices (`pieces.problem.piece_problem`); what i
     given to the network) and read after it, and results of the network made before it.
 Complexity: within a piece, one heap step for each edge between downsets of the piece; past `state_limit` of them the
     cheapest next vertex is taken, O(V²).
-Deviations: the cuts of the strict chain stay, and each piece is refined into single vertices, in the order with the
-    least sum of carried bytes. So whatever a planner may choose on the strict chain it may choose here, at the same
+Deviations: the cuts of the chain of pieces stay, and each piece is refined into single vertices, in the order with the
+    least sum of carried bytes. So whatever a planner may choose on the chain of pieces it may choose here, at the same
     cost: on any one cost model its optimum over these cuts is never worse.
 """
 
@@ -25,12 +25,12 @@ __all__ = ["CutChain", "refined_cuts", "thinned"]
 
 @dataclass(frozen=True, slots=True)
 class CutChain:
-    """`cuts[i]`: vertices before cut i, from none to all; `carried[i]`: bytes over it; `strict[i]`: whether the strict
-    chain has it; `exact`: every piece's order was proven to carry least."""
+    """`cuts[i]`: vertices before cut i, from none to all; `carried[i]`: bytes over it; `of_pieces[i]`: whether the
+    chain of pieces has it; `exact`: every piece's order was proven to carry least."""
 
     cuts: tuple[int, ...]
     carried: tuple[int, ...]
-    strict: tuple[bool, ...]
+    of_pieces: tuple[bool, ...]
     exact: bool
 
     def units(self, problem: PieceProblem) -> tuple[tuple[int, ...], ...]:
@@ -42,11 +42,12 @@ class CutChain:
 
 
 def refined_cuts(problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000) -> CutChain:
-    """A cut behind every vertex, the strict chain's among them; without a chain the whole network is one piece."""
+    """A cut behind every vertex, those of the chain of pieces among them. Without a chain the whole network is one
+    piece."""
     carrying = _Carrying(problem)
     everything = (1 << len(problem.vertices)) - 1
     pieces = [sum(1 << v for v in piece) for piece in chain.pieces] if chain is not None else [everything]
-    cuts, strict, exact, before = [0], [True], True, 0
+    cuts, of_pieces, exact, before = [0], [True], True, 0
     for piece in pieces:
         if not piece:
             continue
@@ -55,17 +56,17 @@ def refined_cuts(problem: PieceProblem, chain: PieceChain | None = None, *, stat
         for place, v in enumerate(order):
             before |= 1 << v
             cuts.append(before)
-            strict.append(place == len(order) - 1)
-    return CutChain(tuple(cuts), tuple(carrying.nbytes(cut) for cut in cuts), tuple(strict), exact)
+            of_pieces.append(place == len(order) - 1)
+    return CutChain(tuple(cuts), tuple(carrying.nbytes(cut) for cut in cuts), tuple(of_pieces), exact)
 
 
 def thinned(problem: PieceProblem, chain: CutChain, most: int) -> CutChain:
-    """Keep at most `most` cuts beside the strict ones: the work is divided equally, each part keeps its cheapest
-    cut."""
+    """Keep at most `most` cuts beside those of the chain of pieces: the work is divided equally, each part keeps its
+    cheapest cut."""
     form = problem.form
     work = [
-        sum(form.ops[op].macs for v in bits(cut) for op in problem.vertices[v]) if not strict else -1
-        for cut, strict in zip(chain.cuts, chain.strict, strict=True)
+        sum(form.ops[op].macs for v in bits(cut) for op in problem.vertices[v]) if not of_pieces else -1
+        for cut, of_pieces in zip(chain.cuts, chain.of_pieces, strict=True)
     ]
     total = sum(op.macs for op in form.ops) + 1
     cheapest: dict[int, int] = {}
@@ -74,10 +75,10 @@ def thinned(problem: PieceProblem, chain: CutChain, most: int) -> CutChain:
             part = done * most // total
             if part not in cheapest or chain.carried[place] < chain.carried[cheapest[part]]:
                 cheapest[part] = place
-    kept = sorted({place for place, strict in enumerate(chain.strict) if strict} | set(cheapest.values()))
+    kept = sorted({place for place, of_pieces in enumerate(chain.of_pieces) if of_pieces} | set(cheapest.values()))
     return CutChain(
         tuple(chain.cuts[place] for place in kept), tuple(chain.carried[place] for place in kept),
-        tuple(chain.strict[place] for place in kept), chain.exact,
+        tuple(chain.of_pieces[place] for place in kept), chain.exact,
     )  # fmt: skip
 
 

@@ -67,17 +67,17 @@ def exact(
     engine: EngineName = "native",
     several_blocks: bool = True,
     forbidden: frozenset[tuple[int, int, int]] = frozenset(),
-    strict: tuple[int, ...] | None = None,
+    baseline_cuts: tuple[int, ...] | None = None,
 ) -> FoundPipeline:
     """The pipeline of least period within the latency limit, or the best found in `time_limit_s` with a bound.
 
-    `accounting`: how plans are priced (default: by `comm`, source and sink outside). `strict`: the cuts that baselines
-    plan on, where they know no relays. Raises InfeasibleError where it is proven that no plan is within the limits,
-    LimitReached where none was found, both with the least latency known."""
+    `accounting`: how plans are priced (default: by `comm`, source and sink outside). `baseline_cuts`: the cuts that
+    baselines plan on, where they know no relays. Raises InfeasibleError where it is proven that no plan is within the
+    limits, LimitReached where none was found, both with the least latency known."""
     check_engine(engine)
     asked = PlanRequest(
         problem, cluster, accounting or Accounting(comm=comm), max_latency_s, time_limit_s, engine, several_blocks,
-        forbidden, strict,
+        forbidden, baseline_cuts,
     )  # fmt: skip
     if asked.accounting.topology == "direct":
         return _direct(asked)
@@ -215,7 +215,7 @@ def _direct(asked: PlanRequest) -> FoundPipeline:
     limits = Limits(deadline, latency_s, asked.forbidden)
     known = [led.stages] if led is not None else []
     if not limits.late():
-        coarse, cuts = without_relays(problem, asked.strict)
+        coarse, cuts = without_relays(problem, asked.baseline_cuts)
         known += [
             on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK
         ]

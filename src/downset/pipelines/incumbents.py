@@ -26,8 +26,8 @@ __all__ = ["Incumbents", "PlanRequest"]
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A problem for `exact` with its limits. `forbidden`: (start, stop, device) that no stage may be. `strict`: the
-    cuts that baselines plan on, where they know no relays; None: all."""
+    """A problem for `exact` with its limits. `forbidden`: (start, stop, device) that no stage may be. `baseline_cuts`:
+    the cuts that baselines plan on, where they know no relays; None: all."""
 
     problem: SplitProblem
     cluster: Cluster
@@ -37,7 +37,7 @@ class PlanRequest:
     engine: EngineName = "native"
     several_blocks: bool = True
     forbidden: frozenset[tuple[int, int, int]] = frozenset()
-    strict: tuple[int, ...] | None = None
+    baseline_cuts: tuple[int, ...] | None = None
 
     def allows(self, drafts: Drafted) -> bool:
         """Whether no stage of theirs is forbidden."""
@@ -64,7 +64,7 @@ class Incumbents:
     _cuts: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._coarse, self._cuts = without_relays(self.asked.problem, self.asked.strict)
+        self._coarse, self._cuts = without_relays(self.asked.problem, self.asked.baseline_cuts)
 
     @property
     def by_resources(self) -> bool:

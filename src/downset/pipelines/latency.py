@@ -73,14 +73,14 @@ def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
             seconds = latency_s(problem, cluster, plan, asked.accounting)
             best = min(best, (seconds, plan), key=lambda one: one[0])
 
-    for plan in baseline_plans(problem, cluster, comm=comm, strict=asked.strict):
+    for plan in baseline_plans(problem, cluster, comm=comm, baseline_cuts=asked.baseline_cuts):
         offer(plan)
     found = search(
         problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=asked.time_limit_s, engine=asked.engine,
         least_latency=True,
     )  # fmt: skip
     offer(found.stages)
-    coarse, cuts = without_relays(problem, asked.strict)
+    coarse, cuts = without_relays(problem, asked.baseline_cuts)
     for devices in fewer_devices(cluster, (asked.accounting.source, asked.accounting.sink)):
         some = sub_cluster(cluster, devices)
         if clock.now() - begin > asked.time_limit_s:

@@ -116,11 +116,11 @@ def _problem(
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Units of operators in order. `strict`: the cuts at which a planner that knows no relays may cut, 0 and the end
-    among them."""
+    """Units of operators in order. `baseline_cuts`: the cuts at which a planner that knows no relays may cut, 0 and the
+    end among them."""
 
     units: tuple[tuple[int, ...], ...]
-    strict: tuple[int, ...]
+    baseline_cuts: tuple[int, ...]
 
 
 def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, ...], ...]:
@@ -135,10 +135,10 @@ def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> Ch
     if problem is None or chain is None:
         return Chain(units, tuple(range(len(units) + 1)))
     refined = refined_cuts(problem, chain, state_limit=_ORDER_STATES)
-    room = most - sum(refined.strict)
+    room = most - sum(refined.of_pieces)
     refined = thinned(problem, refined, max(room, 1)) if len(refined.cuts) > most else refined
     masks = _downsets(refined.units(problem))
-    kept = {masks[place] for place, strict in enumerate(refined.strict) if strict}
+    kept = {masks[place] for place, of_pieces in enumerate(refined.of_pieces) if of_pieces}
     # A cut that one tensor crosses lies above or below every other downset: it always fits into the chain.
     masks = sorted({*masks, *_downsets(block_units(graph))}, key=int.bit_count)
     if any(before & ~after for before, after in pairwise(masks)):

@@ -71,11 +71,11 @@ def plan_pipeline(
     accounting = accounting_of(cluster, comm=comm, topology=topology, source=source, sink=sink, window=window)
     graph = network if isinstance(network, Graph) else None
     with clock.counting(work_limit, time_limit_s) as limit_s:
-        problem, strict, notes = _problem(network, units, limit_s, chain=can.chain)
+        problem, baseline_cuts, notes = _problem(network, units, limit_s, chain=can.chain)
         check_floors(problem, cluster, accounting, graph, limit_s)
         begin, deadline = time.perf_counter(), clock.now() + limit_s
         search = PlanSearch(
-            problem, graph, cluster, accounting, planner, engine, strict, max_latency_s, limit_s, deadline
+            problem, graph, cluster, accounting, planner, engine, baseline_cuts, max_latency_s, limit_s, deadline
         )
         found, counted = search.best()
         stopped = [f"stopped at the limit of {clock.told(limit_s)}"] if found.stopped else []
@@ -124,10 +124,10 @@ def _problem(
     notes = []
     if not network.ops:
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
-    strict = None
+    baseline_cuts = None
     if units is None and chain == "relays":
         refined = pipeline_chain(network, seconds=seconds)
-        units, strict = refined.units, refined.strict
+        units, baseline_cuts = refined.units, refined.baseline_cuts
     elif units is None and chain == "blocks":
         units = block_units(network)
     elif units is None:
@@ -139,4 +139,4 @@ def _problem(
         problem = split_problem(network, units, strict=False)
     if all(problem.tensors[tensor].rows <= 1 for op in problem.ops for tensor in op.outputs):
         notes.append(f"{network.name} has no rows to split: whole operators only")
-    return problem, strict, notes
+    return problem, baseline_cuts, notes

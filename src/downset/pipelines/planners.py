@@ -24,11 +24,11 @@ __all__ = ["CONTRACT", "PIPELINERS", "PipelineOptions"]
 CONTRACT = Contract(
     "pipelines",
     problem=("problem", "cluster"),
-    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "engine", "forbidden", "strict"),
+    settings=("comm", "accounting", "max_latency_s", "time_limit_s", "engine", "forbidden", "baseline_cuts"),
     returns=FoundPipeline,
 )
 """`forbidden`: (start, stop, device) that no stage may be, for what a device's memory does not hold; a planner without
-it is not asked again. `strict`: the cuts of a chain of relays that planners without relays may use."""
+it is not asked again. `baseline_cuts`: the cuts of a chain of relays that planners without relays may use."""
 
 
 class PipelineOptions(TypedDict, total=False):

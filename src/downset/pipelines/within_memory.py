@@ -47,7 +47,7 @@ class PlanSearch:
     accounting: Accounting
     planner: Chosen
     engine: EngineName
-    strict: tuple[int, ...] | None
+    baseline_cuts: tuple[int, ...] | None
     max_latency_s: float | None
     time_limit_s: float
     deadline: float
@@ -96,7 +96,7 @@ class PlanSearch:
         found: FoundPipeline = self.planner(
             self.problem, self.cluster, comm=self.accounting.comm, accounting=self.accounting,
             max_latency_s=self.max_latency_s, time_limit_s=self.time_limit_s, engine=self.engine,
-            forbidden=frozenset(forbidden), strict=self.strict,
+            forbidden=frozenset(forbidden), baseline_cuts=self.baseline_cuts,
         )  # fmt: skip
         return found
 
@@ -138,12 +138,18 @@ class PlanSearch:
         self.deadline = self.count.deadline = max(self.deadline, clock.now() + _LAST_S)
         missed = replace(first, proven=False, judged=None, note="faster plans that were found do not fit")
         if self.planner.method.proves and self.graph is not None:
-            self._try_all(baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
+            self._try_all(
+                baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, baseline_cuts=self.baseline_cuts)
+            )
             if self.fits is None:
                 self._lean()
         if self.fits is None:
             raise self._too_large(first)
         return missed, self.fits
+
+    def _baselines(self) -> Iterator[Drafted]:
+        comm = self.accounting.comm
+        return baseline_plans(self.problem, self.cluster, comm=comm, baseline_cuts=self.baseline_cuts)
 
     def _try_all(self, plans: Iterator[Drafted]) -> None:
         """Keep the fastest of these plans that fits, if it is faster than the one so far."""
@@ -188,7 +194,9 @@ class PlanSearch:
                 return FoundPipeline(drafts, 0.0, note=note), counted
         if self.graph is None or not heavy:
             raise LimitReached(str(error)) if heavy else error
-        self._try_all(baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, strict=self.strict))
+        self._try_all(
+            baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, baseline_cuts=self.baseline_cuts)
+        )
         note = "planned by other methods: the search found none that fits"
         if self.fits is None:
             self._lean()
@@ -200,7 +208,7 @@ class PlanSearch:
         return least_latency(
             PlanRequest(
                 self.problem, self.cluster, self.accounting, time_limit_s=max(self.time_limit_s, 1.0),
-                strict=self.strict,
+                baseline_cuts=self.baseline_cuts,
             )
         )  # fmt: skip
 

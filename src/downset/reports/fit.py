@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from downset.fronts import FrontRow
 from downset.reports.comparisons import comparison_lines
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
-from downset.results import Fit
+from downset.results import Fit, FrontRow
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import format_bytes, shortened
 
-__all__ = ["fit_lines", "front_cells", "gain_line", "session_cells", "stopped_by"]
+__all__ = ["fit_lines", "front_cells", "gain_line", "overlap_line", "session_cells", "stopped_by"]
 
 
 def session_cells(row: SessionTaken) -> tuple[str, ...]:
@@ -59,7 +58,7 @@ def fit_lines(result: Fit) -> list[str]:
         lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
     graph, order = result.graph, result.together.order
     steps = order.steps if result.ships_plan else range(len(graph.ops))
-    cause = peak_cause(graph, steps, result.target)
+    cause = peak_cause(graph, steps, result.memory if result.ships_plan else result.target)
     if cause is not None:
         op = graph.ops[cause.operator]
         what = f"{kind_name(graph, op)} {shortened(op.name, 60)!r}"
@@ -80,6 +79,8 @@ def fit_lines(result: Fit) -> list[str]:
             f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after "
             "(what dies makes room at once)"
         )
+    if result.assumed_kernels is not None:
+        lines.append(overlap_line(result.assumed_kernels))
     if result.not_measured:
         lines.append(f"not measured: {result.not_measured}; the figures are the plan's alone")
     if result.shipped != "original":
@@ -99,6 +100,14 @@ def _fits(result: Fit) -> list[str]:
         f"fits {format_bytes(result.ram.limit_bytes)} B: {format_bytes(result.ram.needed_bytes)} B needed ({how}), "
         f"{format_bytes(result.ram.free_bytes)} B free"
     ]
+
+
+def overlap_line(kernels: str) -> str:
+    """What offsets assume that let results lie over inputs."""
+    return (
+        f"Results lie over inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
+        "these kernels only, and other kernels give wrong results without a message."
+    )
 
 
 def gain_line(result: Fit) -> str:

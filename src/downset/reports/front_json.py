@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.fronts import FrontRow
+from downset.results import FrontRow
 
 __all__ = ["front_json"]
 

@@ -45,6 +45,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
     return {
         "model": fit.model,
         "target": fit.target,
+        "kernels": fit.assumed_kernels,
         "peak_bytes": _figure(fit.peak),
         "arena_bytes": _figure(fit.arena),
         "measured": None
@@ -92,7 +93,7 @@ def _shipped(fit: Fit) -> dict[str, Any]:
     arena = fit.together.arena if fit.ships_plan else fit.before
     taken = fit.measured.details.get(fit.shipped, {}) if fit.measured is not None else {}
     head, tail = taken.get("head_bytes"), taken.get("tail_bytes")
-    cause = peak_cause(graph, steps, fit.target)
+    cause = peak_cause(graph, steps, fit.memory if fit.ships_plan else fit.target)
     return {
         "order": [graph.ops[step].name for step in steps],
         "offsets": [

@@ -47,12 +47,13 @@ def _smaller_tensors(fit: Fit) -> list[NextStep]:
     """Steps that halve a tensor at the peak, with the peak of this order that is left."""
     graph = fit.graph
     steps = fit.together.order.steps if fit.ships_plan else tuple(range(len(graph.ops)))
-    needs = profile(order_problem(graph, fit.target), steps)
+    memory = fit.memory if fit.ships_plan else fit.target
+    needs = profile(order_problem(graph, memory), steps)
     if not needs:
         return []
     peak = max(needs)
     step = needs.index(peak)
-    live = [record for record in lifetimes(graph, steps, fit.target).records if record.start <= step < record.stop]
+    live = [record for record in lifetimes(graph, steps, memory).records if record.start <= step < record.stop]
     found = []
     for record in sorted(live, key=lambda one: -one.nbytes)[:_LARGEST]:
         half = record.nbytes // 2

@@ -10,6 +10,7 @@ from downset.text import printable
 
 __all__ = [
     "DeviceLoad",
+    "busy_share",
     "compared_lines",
     "device_loads",
     "hand_over_line",
@@ -47,6 +48,21 @@ def device_loads(plan: Pipeline) -> list[DeviceLoad]:
         else:
             found[task.device][0] += seconds
     return [DeviceLoad(*seconds) for seconds in found]
+
+
+def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
+    """The share of a period that the busiest part of a device works: a device that overlaps computes, sends and
+    receives at once, as far as its link allows; any other does one thing at a time."""
+    if not plan.period_s:
+        return 0.0
+    network = plan.cluster.network
+    if not network.overlap:
+        parts = [load.compute_s + load.send_s + load.receive_s]
+    elif network.kind == "links" and (plan.cluster.devices[device].duplex or network.duplex) == "full":
+        parts = [load.compute_s, load.send_s, load.receive_s]
+    else:
+        parts = [load.compute_s, load.send_s + load.receive_s]
+    return max(parts) / plan.period_s
 
 
 def task_seconds(plan: Pipeline, task: Task) -> float:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from downset.plans import Pipeline
 from downset.results import Simulation
-from downset.text import printable
+from downset.text import counted, printable
 
 __all__ = ["simulation_lines"]
 
 _QUANTILES = ("p50", "p90", "p99", "max")
+_MUCH_LONGER = 1.5
+"""Latencies that are so many times that of one frame alone are explained."""
 
 
 def simulation_lines(found: Simulation, plan: Pipeline, *, arrives: bool = False) -> list[str]:
@@ -48,12 +50,18 @@ def _latency(found: Simulation, plan: Pipeline, *, arrives: bool) -> list[str]:
         return []
     latencies = zip(_QUANTILES, found.latency_s, strict=True)
     pace = "" if arrives else ", 0.95 of the rate that is sustained"
-    return [
+    lines = [
         "latency: "
         + ", ".join(f"{quantile} {seconds:.4g} s" for quantile, seconds in latencies)
         + f" (analytic, one frame alone: {plan.latency_s:.4g} s), from arrival; a frame every {found.arrival_s:.4g} s"
         + pace
     ]
+    if found.latency_s[0] > _MUCH_LONGER * plan.latency_s:
+        lines.append(
+            f"a frame waits for those ahead of it, up to {counted(found.window, 'frame')} inside: fewer inside "
+            "(downset split --window) or frames that come less often (--arrival) make latencies shorter"
+        )
+    return lines
 
 
 def _shares(found: Simulation) -> list[tuple[str, Sequence[float]]]:

@@ -9,12 +9,14 @@ from itertools import pairwise
 
 from downset.plans import Pipeline, PipelineSchedule, Resource, StagePlan, Task
 from downset.reports.pipelines import task_seconds
+from downset.results import RanTask
 from downset.text import format_bytes, printable
 
 __all__ = [
     "Slice",
     "Timeline",
     "busiest_resource",
+    "measured_timeline",
     "planned_timeline",
     "resource_name",
     "simulated_timeline",
@@ -77,20 +79,32 @@ def planned_timeline(plan: Pipeline) -> Timeline:
     return _timeline("planned", plan, lanes, found, end, f"{PERIODS_SHOWN} periods of its steady state (analytic)")
 
 
-def simulated_timeline(plan: Pipeline, ran: Iterable[tuple[int, int, float, float]]) -> Timeline:
-    """The timeline of what a simulation observed, as (frame, task, begin, end), over a few periods in its middle."""
+def simulated_timeline(plan: Pipeline, ran: Iterable[RanTask]) -> Timeline:
+    """The timeline of what a simulation observed, over a few periods in its middle."""
+    return _middle("simulated", plan, ran, plan.period_s, "(simulated)")
+
+
+def measured_timeline(plan: Pipeline, ran: Iterable[RanTask], period_s: float | None) -> Timeline:
+    """The timeline of what devices did by the plan that they ran, over a few measured periods in the middle of what is
+    known. A task ends when the driver hears of it."""
+    known = "(measured; a task ends when the driver hears of it)"
+    return _middle("measured", plan, ran, period_s or plan.period_s, known)
+
+
+def _middle(heading: str, plan: Pipeline, ran: Iterable[RanTask], period_s: float, known: str) -> Timeline:
     observed = sorted(ran, key=lambda item: item[2])
+    first = observed[0][2] if observed else 0.0
     last = max((end for _, _, _, end in observed), default=0.0)
-    period = plan.period_s or last or 1.0
-    begin = max(0.0, min(0.5 * last, last - PERIODS_SHOWN * period))
+    period = period_s or last or 1.0
+    begin = max(first, min(0.5 * (first + last), last - PERIODS_SHOWN * period))
     end = begin + PERIODS_SHOWN * period
     lanes = _lanes(plan)
     found = []
     for frame, index, start, stop in observed:
         if stop > begin and start < end:
             found += _pieces(plan, lanes, index, frame, max(start, begin) - begin, min(stop, end) - begin)
-    note = f"{PERIODS_SHOWN} periods from {begin:.4g} s on (simulated)"
-    return _timeline("simulated", plan, lanes, found, end - begin, note)
+    note = f"{PERIODS_SHOWN} periods from {begin:.4g} s on {known}"
+    return _timeline(heading, plan, lanes, found, end - begin, note)
 
 
 def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = ()) -> Timeline:

@@ -3,8 +3,7 @@
 Source: ours; activation checkpointing chooses what to save by the sum of its bytes, which is not what a step peaks at.
 Names: a *split* divides the network's best order in two; operators before it that are *recomputed* run again for the
     readers after it. Every choice is priced by the peak of the best order of the graph that it makes.
-Complexity: a search for the best order (orders/optimal.py) a choice. All choices are tried where they are at most
-    `choices`; else the greedy descent below, with as many.
+Complexity: a search for the best order (orders/optimal.py) a choice, at most `choices` of them (recompute_search.py).
 Deviations: one split a plan, and each operator at most twice. The choices tried do not depend on the limit, and the
     effort is counted and not timed: so a larger limit never costs more.
 """
@@ -12,9 +11,8 @@ Deviations: one split a plan, and each operator at most twice. The choices tried
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.core import ABSENT, Graph, Op, Tensor
@@ -23,14 +21,13 @@ from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.plan import plan_order
 from downset.plans import Evidence, Order
+from downset.rewrites.recompute_search import Step, front, search
 from downset.text import format_bytes
 
 __all__ = ["Recomputation", "plan_recompute"]
 
 _STATES = 2_000
 """States of a search for an order: enough for most, and the same for every choice."""
-_BREADTH = 6
-"""Operators tried at every step of the descent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +49,20 @@ class Recomputation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _Made:
+    """The graph that a choice makes, and its best order."""
+
     cost: float
-    again: tuple[int, ...]
-    split: int
     graph: Graph
     order: Order
 
-    def rank(self) -> tuple[float, int, int, tuple[int, ...]]:
-        return self.cost, self.order.peak_bytes, self.split, self.again
+    @property
+    def peak_bytes(self) -> int:
+        return self.order.peak_bytes
+
+    @property
+    def proven(self) -> bool:
+        return self.order.evidence.proven
 
 
 def plan_recompute(
@@ -82,32 +84,40 @@ def plan_recompute(
     price = _prices(graph, costs)
     if choices < 1:
         raise UsageError(f"choices is {choices}; try at least 1")
-    first = _judged(graph, memory, price, (), 0, graph)
+    given = _ordered(graph, memory)
     least = _least_needed(graph, memory)
     if limit_bytes < least:
         raise InfeasibleError(
             f"{graph.name}: one operator needs {format_bytes(least)} B however much is recomputed; give at least that"
         )
-    steps = first.order.steps
-    possible = _all_choices(graph, steps, choices)
-    if possible is None:
-        tried, whole = _descent(graph, memory, price, first, choices), False
-    else:
-        tried = [first, *(_judged(graph, memory, price, again, split, graph, steps) for split, again in possible)]
-        whole = all(choice.order.evidence.proven for choice in tried)
-    fitting = [choice for choice in tried if choice.order.peak_bytes <= limit_bytes]
+    steps = given.steps
+
+    def made(again: tuple[int, ...], late: frozenset[int]) -> _Made:
+        if not again:
+            return _Made(0.0, graph, given)
+        copied = _with_copies(graph, again, len(steps) - len(late), steps)
+        return _Made(sum(price[index] for index in again), copied, _ordered(copied, memory))
+
+    tried, every = search(_step(graph, price), _splits(graph, memory, steps), made, most=choices)
+    whole = every and all(choice.judged.proven for choice in tried)
+    fitting = [choice for choice in tried if choice.judged.peak_bytes <= limit_bytes]
     if not fitting:
-        lowest = min(choice.order.peak_bytes for choice in tried)
+        lowest = min(choice.judged.peak_bytes for choice in tried)
         of, do = ("all", "give a larger limit") if whole else ("the", "give a larger limit or try more choices")
         raise LimitReached(
             f"{graph.name}: the least peak of {of} {len(tried)} choices is {format_bytes(lowest)} B, above "
             f"{format_bytes(limit_bytes)}; {do}"
         )
-    best = min(fitting, key=_Choice.rank)
-    proven = whole or best.cost == 0
-    evidence = Evidence("recompute", best.cost, best.cost if proven else 0.0, proven, len(tried))
+    best = front(fitting)[0]
+    proven = whole or best.judged.cost == 0
+    evidence = Evidence("recompute", best.judged.cost, best.judged.cost if proven else 0.0, proven, len(tried))
     names = tuple(graph.ops[index].name for index in best.again)
-    return Recomputation(best.graph, best.order, names, best.cost, evidence, _front(tried))
+    points = tuple((choice.judged.cost, choice.judged.peak_bytes) for choice in front(tried))
+    return Recomputation(best.judged.graph, best.judged.order, names, best.judged.cost, evidence, points)
+
+
+def _ordered(graph: Graph, memory: MemoryName | MemoryModel) -> Order:
+    return plan_order(graph, memory=memory, work_limit=_STATES, time_limit_s=math.inf)
 
 
 def _prices(graph: Graph, costs: Sequence[float] | None) -> tuple[float, ...]:
@@ -142,86 +152,19 @@ def _repeatable(graph: Graph) -> list[bool]:
     ]
 
 
-def _all_choices(graph: Graph, steps: Sequence[int], most: int) -> list[tuple[int, tuple[int, ...]]] | None:
-    """(split, operators that run again) of every choice that changes something, or None where they are too many."""
-    may = _repeatable(graph)
-    found: list[tuple[int, tuple[int, ...]]] = []
-    for split in range(1, len(steps)):
-        early = [operator for operator in steps[:split] if may[operator]]
-        if 2 ** len(early) > 64 * most:
-            return None
-        late = set(steps[split:])
-        for count in range(1, len(early) + 1):
-            for again in combinations(early, count):
-                found += [(split, tuple(sorted(again)))] if _all_read(graph, again, late) else []
-        if len(found) > most:
-            return None
-    return found
+def _step(graph: Graph, price: Sequence[float]) -> Step:
+    maker = {tensor: index for index, op in enumerate(graph.ops) for tensor in op.outputs}
+    reads = [{maker[tensor] for tensor in op.inputs if tensor in maker} for op in graph.ops]
+    nbytes = [sum(graph.tensors[tensor].nbytes for tensor in op.outputs if tensor != ABSENT) for op in graph.ops]
+    return Step(reads, nbytes, price, _repeatable(graph))
 
 
-def _all_read(graph: Graph, again: Sequence[int], late: set[int]) -> bool:
-    """Whether every operator that runs again has a reader for it: one after the split, or another that runs again."""
-    reading = {tensor for index in (*again, *late) for tensor in graph.ops[index].inputs}
-    return all(any(tensor in reading for tensor in graph.ops[index].outputs) for index in again)
-
-
-def _descent(
-    graph: Graph, memory: MemoryName | MemoryModel, price: Sequence[float], first: _Choice, most: int
-) -> list[_Choice]:
-    """Step by step, what is held at the peak only for readers after it is recomputed: of those that hold the most bytes
-    for their cost, the one that leaves the least peak."""
-    steps = first.order.steps
+def _splits(graph: Graph, memory: MemoryName | MemoryModel, steps: Sequence[int]) -> list[frozenset[int]]:
+    """What runs behind every split: that right after the peak first, then a few steps around it, then the others."""
     transients = profile(order_problem(graph, memory), steps)
-    tried = [first]
-    for split in _splits(transients):
-        now = first
-        while len(tried) < most:
-            ahead = list(_candidates(graph, steps, split, now.again, price))[:_BREADTH]
-            judged = [
-                _judged(graph, memory, price, tuple(sorted((*now.again, index))), split, graph, steps)
-                for index in ahead[: most - len(tried)]
-            ]
-            if not judged:
-                break
-            tried += judged
-            now = min(judged, key=lambda choice: (choice.order.peak_bytes, *choice.rank()))
-    return tried
-
-
-def _splits(transients: Sequence[int]) -> list[int]:
-    """Right after the peak first, then a few steps around it."""
     at = transients.index(max(transients))
-    near = [at + 1, at, at - 1, at + 2]
-    return [split for split in dict.fromkeys(near) if 0 < split < len(transients)]
-
-
-def _candidates(
-    graph: Graph, steps: Sequence[int], split: int, again: Sequence[int], price: Sequence[float]
-) -> Iterator[int]:
-    """Operators before the split that somebody would read again, the most bytes for their cost first."""
-    may, late = _repeatable(graph), {*steps[split:], *again}
-    read = {tensor for index in late for tensor in graph.ops[index].inputs}
-
-    def gain(index: int) -> tuple[float, int]:
-        held = sum(graph.tensors[tensor].nbytes for tensor in graph.ops[index].outputs if tensor in read)
-        return -held / max(price[index], 1e-12), index
-
-    early = [index for index in steps[:split] if may[index] and index not in again]
-    yield from sorted((index for index in early if any(t in read for t in graph.ops[index].outputs)), key=gain)
-
-
-def _judged(
-    graph: Graph,
-    memory: MemoryName | MemoryModel,
-    price: Sequence[float],
-    again: tuple[int, ...],
-    split: int,
-    given: Graph,
-    steps: Sequence[int] = (),
-) -> _Choice:
-    made = _with_copies(graph, again, split, steps) if again else given
-    order = plan_order(made, memory=memory, work_limit=_STATES, time_limit_s=math.inf)
-    return _Choice(sum(price[index] for index in again), again, split, made, order)
+    near = dict.fromkeys([at + 1, at, at - 1, at + 2, *range(1, len(steps))])
+    return [frozenset(steps[split:]) for split in near if 0 < split < len(steps)]
 
 
 def _with_copies(graph: Graph, again: Sequence[int], split: int, steps: Sequence[int]) -> Graph:
@@ -257,11 +200,3 @@ def _with_copies(graph: Graph, again: Sequence[int], split: int, steps: Sequence
     late = [moved(graph.ops[operator], late=True) for operator in steps[split:]]
     ops = (*early, *copies, *late)
     return Graph(graph.name, tuple(tensors), ops, graph.inputs, graph.outputs, graph.constants).check()
-
-
-def _front(tried: Sequence[_Choice]) -> tuple[tuple[float, int], ...]:
-    found: list[tuple[float, int]] = []
-    for choice in sorted(tried, key=_Choice.rank):
-        if not found or choice.order.peak_bytes < found[-1][1]:
-            found.append((choice.cost, choice.order.peak_bytes))
-    return tuple(found)

@@ -48,7 +48,8 @@ def strip_pads(found: Window, rows: int, made: Interval, read: Interval) -> tupl
     first = made[0] * found.stride - found.pad_begin
     last = (made[1] - 1) * found.stride - found.pad_begin + found.reach
     # A pool with ceil_mode may reach beyond its padding; that part is left to ceil_mode, which counts it differently.
-    return read[0] - first, min(last, rows + found.pad_end) - read[1]
+    # Behind the last window there may be a row that is read for its parity only.
+    return read[0] - first, max(min(last, rows + found.pad_end) - read[1], 0)
 
 
 def strip_ops(
@@ -99,7 +100,7 @@ def given_rows(graph: Graph, form: RowForm, index: int, made: Interval, read: Ma
             found = window(graph, op, form.axis)
             given = (
                 min(made[0], (first[0] + found.pad_begin) // found.stride),
-                max(made[1], -((found.reach - found.pad_begin - first[1]) // found.stride) + 1),
+                max(made[1], min(-((found.reach - found.pad_begin - first[1]) // found.stride) + 1, row_op.rows)),
             )
             if given != made and any(tensor != ABSENT for tensor in op.inputs[3:]):
                 raise UnsupportedError(

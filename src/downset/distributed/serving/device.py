@@ -30,7 +30,7 @@ from downset.extras import optional_library
 from downset.plans import Rows
 from downset.text import brief
 
-__all__ = ["DRIVER_SILENCE_S", "Device", "versions"]
+__all__ = ["DRIVER_SILENCE_S", "ServingDevice", "versions"]
 
 DRIVER_SILENCE_S = 8.0
 """A device that has not heard of its driver for so long ends itself: nobody else would stop it."""
@@ -53,7 +53,7 @@ def versions() -> dict[str, str]:
     return {"downset": version("downset"), "onnxruntime": str(runtime.__version__)}
 
 
-class Device:
+class ServingDevice:
     """`threads`: of each session of ONNX Runtime; 0: as many as the device has cores. `fetch`: what turns references
     into arrays."""
 

@@ -36,7 +36,7 @@ class Fleet(Protocol):
         """End the process of a device, whatever state it is in."""
 
     def call(self, device: str, method: str, *arguments: Any, then: Then) -> None:
-        """Call a method of `Device`."""
+        """Call a method of `ServingDevice`."""
 
     def send(self, device: str, *arguments: Any) -> Any:
         """Call `send`, whose answer stays on the device: a reference to it."""

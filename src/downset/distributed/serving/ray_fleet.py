@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from downset.distributed.serving.device import Device
+from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost, Then
 from downset.distributed.serving.nodes import Node, common_environment, device_resource
 from downset.errors import DownsetError, UnsupportedError, UsageError
@@ -46,7 +46,7 @@ def _fetched(reference: Any, wanted: Callable[[], bool]) -> Any:
     return None
 
 
-class RayDevice(Device):
+class RayDevice(ServingDevice):
     """A device in Ray's worker process, which ends itself when its driver is silent."""
 
     def __init__(self, name: str, threads: int) -> None:

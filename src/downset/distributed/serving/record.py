@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from downset.distributed.percentiles import percentiles
 from downset.distributed.task_prices import FrameSeconds, frame_seconds
 from downset.plans import Pipeline
-from downset.results import DeviceUse, Served, ServeEvent
+from downset.results import DeviceUse, RanTask, Served, ServeEvent
 
 __all__ = ["ServeRecord"]
 
 _LATENCIES = 100_000
 """How many of the latest frames' latencies and times are kept: memory does not grow with the frames."""
+_TASKS = 20_000
+"""How many of the latest tasks are kept: pictures show a few periods."""
 
 
 class ServeRecord:
@@ -29,6 +31,7 @@ class ServeRecord:
         self._frames = dict.fromkeys(names, 0)
         self._rss = dict.fromkeys(names, 0)
         self._left: deque[tuple[float, float]] = deque(maxlen=_LATENCIES)
+        self._tasks: deque[RanTask] = deque(maxlen=_TASKS)
         self._completed = 0
         self._events: list[ServeEvent] = []
         self._replans = 0
@@ -37,8 +40,20 @@ class ServeRecord:
         """The first frame can be let in: time counts from here."""
         self._start_s = now
 
-    def computed(self, device: str, seconds: float) -> None:
-        self._busy[device]["computing"] += seconds
+    def computed(self, device: str, frame: int, seconds: Mapping[int, float], now: float) -> None:
+        """A device has computed these tasks of a frame, one after another, and is done at `now`."""
+        begin = now - sum(seconds.values())
+        for task, took in seconds.items():
+            self._busy[device]["computing"] += took
+            self._ran(frame, task, begin, begin + took)
+            begin += took
+
+    def transferred(self, frame: int, task: int, seconds: float, now: float) -> None:
+        """A transfer of the plan has ended."""
+        self._ran(frame, task, now - seconds, now)
+
+    def _ran(self, frame: int, task: int, begin: float, end: float) -> None:
+        self._tasks.append((frame, task, max(0.0, self.since_start_s(begin)), self.since_start_s(end)))
 
     def moved(self, source: str, target: str, seconds: float, now: float) -> None:
         """A transfer of so many seconds has ended; time that several take together counts once. A frame that enters has
@@ -66,7 +81,8 @@ class ServeRecord:
         self._events.append(event)
 
     def planned(self, plan: Pipeline) -> None:
-        """Another plan is in use."""
+        """Another plan is in use. Tasks have numbers of their own in it."""
+        self._tasks.clear()
         self._plans.append(plan)
         self._of_a_frame = _of_a_frame(plan)
         self._replans += 1
@@ -74,17 +90,22 @@ class ServeRecord:
     def since_start_s(self, now: float) -> float:
         return now - self._start_s
 
+    def ran(self) -> tuple[Pipeline, tuple[RanTask, ...]]:
+        """The plan in use, and the latest of its tasks that devices ran. May be asked from another thread."""
+        return self._plans[-1], tuple(self._tasks)
+
     def served(self, submitted: int, now: float) -> Served:
+        """The figures so far. May be asked from another thread."""
         seconds = max(now - self._start_s, 1e-9)
-        plan = self._plans[-1]
+        plan, left = self._plans[-1], tuple(self._left)
         return Served(
             frames=submitted,
             completed=self._completed,
             seconds=seconds,
-            period_s=self._period_s(plan),
+            period_s=_period_s(plan, [when for when, _ in left]),
             planned_period_s=plan.period_s,
             first_planned_period_s=self._plans[0].period_s,
-            latency_s=percentiles([latency for _, latency in self._left]),
+            latency_s=percentiles([latency for _, latency in left]),
             planned_latency_s=plan.latency_s,
             replans=self._replans,
             devices=tuple(
@@ -104,12 +125,12 @@ class ServeRecord:
             events=tuple(self._events),
         )
 
-    def _period_s(self, plan: Pipeline) -> float | None:
-        """Mean time between results, without the first fifth and while the pipeline fills."""
-        times = [when for when, _ in self._left]
-        window = 1 if plan.schedule is None else plan.schedule.window
-        first = min(max(len(times) // 5, window), len(times) - 2)
-        return (times[-1] - times[first]) / (len(times) - 1 - first) if first >= 0 else None
+
+def _period_s(plan: Pipeline, times: Sequence[float]) -> float | None:
+    """Mean time between results, without the first fifth and while the pipeline fills."""
+    window = 1 if plan.schedule is None else plan.schedule.window
+    first = min(max(len(times) // 5, window), len(times) - 2)
+    return (times[-1] - times[first]) / (len(times) - 1 - first) if first >= 0 else None
 
 
 def _of_a_frame(plan: Pipeline) -> dict[str, FrameSeconds]:

@@ -123,9 +123,9 @@ class Run:
     def _computed(self, instance: Instance, device: str, took_s: dict[int, float]) -> None:
         self._health.done(device, time.monotonic())
         number = self._frames[instance.frame].index
+        self._record.computed(device, number, took_s, time.monotonic())
         for step, seconds in took_s.items():
             task = self._plan.tasks[step]
-            self._record.computed(device, seconds)
             self._pace.took(device, self._shard(step), number, seconds)
             _log.debug(
                 "frame %d, stage %d, block %d, device %s: computed in %.4f s",
@@ -141,17 +141,19 @@ class Run:
         if sent is not None:
             self._calls.call(
                 target, "receive", self.number, instance.frame, step, [sent], wanted=self._wanted,
-                sender=source, then=lambda value: self._moved(instance, task, float(value["seconds"])),
+                sender=source, then=lambda value: self._moved(instance, task, step, float(value["seconds"])),
             )  # fmt: skip
 
-    def _moved(self, instance: Instance, task: Task, seconds: float) -> None:
+    def _moved(self, instance: Instance, task: Task, step: int, seconds: float) -> None:
         assert task.transfer is not None
+        number, now = self._frames[instance.frame].index, time.monotonic()
         source, target = self._names[task.transfer.source], self._names[task.transfer.target]
-        self._record.moved(source, target, seconds, time.monotonic())
+        self._record.moved(source, target, seconds, now)
+        self._record.transferred(number, step, seconds, now)
         self._moving.pop(instance, None)
         _log.debug(
             "frame %d, stage %d, device %s to %s: %d bytes in %.4f s",
-            self._frames[instance.frame].index, task.stage, source, target, task.transfer.nbytes, seconds,
+            number, task.stage, source, target, task.transfer.nbytes, seconds,
         )  # fmt: skip
         self._done(instance)
 

@@ -28,7 +28,7 @@ from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.joint.check import verify
 from downset.plans import Pipeline
-from downset.results import Served
+from downset.results import RanTask, Served
 from downset.text import format_bytes
 
 __all__ = ["RunningPipeline", "Settings", "run_on", "serve"]
@@ -167,6 +167,10 @@ class RunningPipeline:
     def report(self) -> Served:
         """The figures of the run so far."""
         return self._engine.record.served(self._submitted, time.monotonic())
+
+    def ran(self) -> tuple[Pipeline, tuple[RanTask, ...]]:
+        """The plan in use, and the latest of its tasks that devices ran: (frame, task, begin, end) in seconds."""
+        return self._engine.record.ran()
 
     def close(self) -> None:
         """Stop, and end every process that was started for it."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from downset.errors import UnsupportedError, UsageError
-from downset.formats.certificates import METADATA_KEY, packed_certificate
+from downset.formats.certificates import KERNELS_KEY, METADATA_KEY, packed_certificate
 from downset.formats.tflite.flatbuffer import read_flatbuffer
 from downset.formats.whole_files import write_whole
 from downset.graph.core import Graph
@@ -27,12 +27,15 @@ def export_tflite(
     steps: Sequence[int],
     *,
     offsets: Mapping[int, int] | None = None,
+    kernels: str = "",
 ) -> None:
     """Write the file the graph was loaded from with its operators in the order `steps`.
 
     With `offsets` (graph tensor -> byte offset in the arena) the file carries TFLite Micro's OfflineMemoryAllocation
     metadata: int32 [version 1, subgraph 0, n, offset...], where n counts the tensors of all subgraphs and -1 leaves a
-    tensor to the runtime. Metadata of an earlier plan is replaced. Raises UsageError where the file cannot be written.
+    tensor to the runtime. `kernels`: the library that the offsets are right with, where results may overlap
+    inputs; the file names it (metadata `downset.kernels`). Metadata of an earlier plan is replaced. Raises UsageError
+    where the file cannot be written.
     """
     if graph.source.format != "tflite":
         raise UnsupportedError(f"{graph.name} was not read from a .tflite file: it cannot be written as one")
@@ -40,6 +43,7 @@ def export_tflite(
     main = model.subgraphs[0]
     place: Mapping[int, int] = dict(enumerate(graph.source.tensor_index))
     _drop_metadata(model, _METADATA)
+    _drop_metadata(model, KERNELS_KEY)
     if sorted(steps) != list(range(len(graph.ops))):
         raise UnsupportedError(f"{graph.name}: an order runs each of its {len(graph.ops)} operators once")
     if graph.source.rewritten:
@@ -54,6 +58,8 @@ def export_tflite(
         main.operators = [main.operators[position] for position in positions]
     if offsets is not None:
         _add_metadata(model, schema, graph, offsets, place)
+        if kernels:
+            _append_metadata(model, schema, KERNELS_KEY, kernels.encode())
     write_whole(path, bytes(utilities.convert_object_to_bytearray(model)), source=Path(graph.source.path))
 
 

@@ -31,8 +31,13 @@ def fit_page(fit: Fit) -> Page:
         *_traffic(fit),
         Section("How to run it", _run(fit)),
     ]
-    facts = (("model", fit.model), ("target", target), ("operators", f"{len(fit.graph.ops):,}"),
-             ("memory model", fit.target), ("shipped", fit.shipped))  # fmt: skip
+    model = fit.memory if fit.ships_plan else fit.target
+    facts: tuple[tuple[str, str], ...] = (
+        ("model", fit.model), ("target", target), ("operators", f"{len(fit.graph.ops):,}"), ("memory model", model),
+        ("shipped", fit.shipped),
+    )  # fmt: skip
+    if fit.assumed_kernels is not None:
+        facts = (*facts, ("right with the kernels", fit.assumed_kernels))
     return Page(page_title(fit), _subtitle(fit), _verdict(fit), tuple(sections), facts)
 
 
@@ -50,7 +55,7 @@ def fit_views(fit: Fit) -> list[ArenaView]:
         return [ArenaView("as the file is", before.arena, before.operators, before.tensors, before.scratch_bytes,
                           before.tail_bytes)]  # fmt: skip
     plan = fit.together
-    after = arena_view("after", fit.graph, plan.order.steps, plan.arena, memory=fit.target,
+    after = arena_view("after", fit.graph, plan.order.steps, plan.arena, memory=fit.memory,
                        beside=_beside(fit, fit.shipped, plan.arena.arena_bytes))  # fmt: skip
     return [before, after]
 

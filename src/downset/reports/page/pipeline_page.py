@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from downset.plans import Pipeline
 from downset.reports.page.parts import Choice, Facts, Page, Section, Table, Verdict
@@ -12,7 +13,7 @@ from downset.reports.serving import served_lines
 from downset.reports.simulations import simulation_lines
 from downset.reports.timeline import Timeline, busiest_resource, planned_timeline
 from downset.results import Served, Simulation
-from downset.text import format_bytes, format_seconds, format_size, printable
+from downset.text import counted, format_bytes, format_seconds, format_size, printable
 
 __all__ = ["pipeline_page"]
 
@@ -25,9 +26,10 @@ def pipeline_page(
     simulation: Simulation | None = None,
     simulated: Timeline | None = None,
     served: Served | None = None,
+    measured: Timeline | None = None,
 ) -> Page:
     """The page of a plan, with what a simulation or a run of it found beside what is planned."""
-    timelines = [planned_timeline(plan), *([simulated] if simulated is not None else [])]
+    timelines = [planned_timeline(plan), *(timeline for timeline in (simulated, measured) if timeline is not None)]
     busiest = busiest_resource(plan)
     sections = [
         Section("Time", (*_busiest(plan, busiest), gantt_figure("What each device does when", timelines))),
@@ -42,10 +44,11 @@ def pipeline_page(
     lines += served_lines(served, local=False) if served is not None else []
     if lines:
         sections.append(Section("In words", (Facts(tuple(lines)),)))
-    title = f"{printable(model)} on {len(plan.cluster.devices)} devices" if model else "Pipeline"
+    title = f"{printable(model)} on {counted(len(plan.cluster.devices), 'device')}" if model else "Pipeline"
     facts = (("method", plan.evidence.method), ("hand-over", plan.topology), ("times by", plan.comm),
              ("source", plan.source), ("sink", plan.sink), ("proven among", plan.space))  # fmt: skip
-    subtitle = f"{len(plan.stages)} stages over {len({d for stage in plan.stages for d in stage.devices})} devices"
+    used = len({device for stage in plan.stages for device in stage.devices})
+    subtitle = f"{counted(len(plan.stages), 'stage')} over {counted(used, 'device')}"
     return Page(title, subtitle, _verdict(plan, simulation, served), tuple(sections), facts)
 
 
@@ -55,7 +58,7 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
     known = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, gap {gap:.1%}"
     numbers = [("period, planned (analytic)", format_seconds(plan.period_s), known),
                ("latency, one frame alone (analytic)", format_seconds(plan.latency_s), "")]  # fmt: skip
-    state = "good"
+    state: Literal["good", "bad", "plain"] = "good" if evidence.proven else "plain"
     head = f"A frame every {format_seconds(plan.period_s)}, {plan.throughput_per_s:.3g} frames a second"
     if simulation is not None:
         numbers.append(("period, simulated", _seconds(simulation.period_s), f"{simulation.completed} frames"))
@@ -65,7 +68,7 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
         numbers.append(("period, measured", _seconds(served.period_s), f"{served.completed} of {served.frames} frames"))
         head = f"{served.completed} of {served.frames} frames; planned: {head[0].lower()}{head[1:]}"
         state = "good" if served.completed == served.frames else "bad"
-    return Verdict("good" if state == "good" else "bad", head, period_line(plan), tuple(numbers))
+    return Verdict(state, head, period_line(plan), tuple(numbers))
 
 
 def _busiest(plan: Pipeline, busiest: tuple[str, float] | None) -> tuple[Choice, ...]:

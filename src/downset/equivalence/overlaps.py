@@ -1,0 +1,34 @@
+"""What the kernels that a file names let its results lie over."""
+
+from __future__ import annotations
+
+import os
+
+from downset.arenas.check_overlaps import reads_before_it_writes
+from downset.equivalence.placement import May, nothing
+from downset.equivalence.read_tflite import Offline
+from downset.formats.tflite.read import load_tflite
+from downset.graph.core import ABSENT
+from downset.memory.overlaps import ELEMENTWISE, TABLE
+
+__all__ = ["allowed_overlaps"]
+
+
+def allowed_overlaps(path: str | os.PathLike[str], offline: Offline) -> May:
+    """Whether (what an operator makes, its offset, what it reads, that one's offset) may overlap: tensors by their
+    place in the file, which names its kernels."""
+    if offline.kernels not in TABLE:
+        return nothing
+    graph = load_tflite(path)
+    number = {place: tensor for tensor, place in enumerate(graph.source.tensor_index)}
+    makes = {op.outputs[0]: op for op in graph.ops if len(op.outputs) == 1 and op.outputs[0] != ABSENT}
+
+    def may(made: int, offset: int, read: int, at: int) -> bool:
+        op = makes.get(number.get(made, ABSENT))
+        if op is None or number.get(read) not in op.inputs:
+            return False
+        if op.kind in ELEMENTWISE:
+            return offset == at and offline.nbytes[made] == offline.nbytes[read]
+        return number[read] == op.inputs[0] and reads_before_it_writes(graph, op, offline.kernels, at, offset)
+
+    return may

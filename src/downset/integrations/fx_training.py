@@ -1,0 +1,225 @@
+"""PyTorch's graph of a training step (torch.fx, after AOTAutograd) as a `TrainingGraph`.
+
+Views are no operators: who reads a view reads what made its bytes. A result that the graph copies into an input at its
+end (a parameter, a state of the optimiser) lies in that input and takes no memory of its own. Inputs are not counted:
+they are there whatever is recomputed. Seconds are an analytic estimate from multiplications and bytes, the same in every process.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from downset.integrations.training_graph import TrainingGraph
+
+__all__ = ["Traced", "sets_of", "traced"]
+
+_RATES = {"cpu": (5e10, 1e10), "cuda": (1e14, 2e12)}
+"""Operations and bytes a second of a device: only their ratio decides what is dear to run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    graph: TrainingGraph
+    nodes: tuple[Any, ...]
+    """The fx node of every operator."""
+    sources: dict[Any, tuple[int, ...]]
+    """By fx node: operators that make what it holds, none for an input."""
+
+
+def traced(fx_graph: Any, late: Collection[Any], *, apart: bool) -> Traced:
+    """The training graph of an fx graph whose backward pass are the nodes `late`."""
+    reader = _Reader()
+    for node in fx_graph.nodes:
+        reader.take(node)
+    return reader.result(late, apart=apart)
+
+
+class _Reader:
+    """What is known of the nodes so far."""
+
+    def __init__(self) -> None:
+        from torch._functorch.partitioners import get_default_op_list
+
+        self.types = get_default_op_list()
+        self.nodes: list[Any] = []
+        self.sources: dict[Any, tuple[int, ...]] = {}
+        self.inputs: dict[Any, frozenset[Any]] = {}
+        """By node: inputs of the graph whose bytes it reads or shows."""
+        self.reads: list[set[int]] = []
+        self.read_inputs: list[frozenset[Any]] = []
+        self.written: list[tuple[Any, Any, int]] = []
+        """(input, what is copied into it, operator of the copy)"""
+        self.kept: set[int] = set()
+
+    def take(self, node: Any) -> None:
+        if node.op in ("placeholder", "get_attr"):
+            self.sources[node], self.inputs[node] = (), frozenset([node])
+        elif node.op == "output":
+            self.kept |= {source for of in node.all_input_nodes for source in self.sources[of]}
+        elif node.target is operator.getitem or (self._is_view(node) and not _mutates(node)):
+            self.sources[node] = tuple(dict.fromkeys(s for of in node.all_input_nodes for s in self.sources[of]))
+            self.inputs[node] = frozenset().union(*(self.inputs[of] for of in node.all_input_nodes))
+        elif not list(_tensors(node)) and not node.is_impure():
+            self.sources[node], self.inputs[node] = (), frozenset()  # a size
+        else:
+            self._operator(node)
+
+    def _operator(self, node: Any) -> None:
+        at = len(self.nodes)
+        self.nodes.append(node)
+        self.reads.append({source for of in node.all_input_nodes for source in self.sources[of]})
+        self.read_inputs.append(frozenset().union(*(self.inputs[of] for of in node.all_input_nodes)))
+        below = tuple(s for of in node.all_input_nodes for s in self.sources[of]) if self._is_view(node) else ()
+        self.sources[node] = tuple(dict.fromkeys((*below, at)))
+        self.inputs[node] = frozenset()
+        if _is_copy(node) and not self.sources[node.args[0]]:
+            self.written += [(into, node.args[1], at) for into in self.inputs[node.args[0]]]
+
+    def _is_view(self, node: Any) -> bool:
+        held = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
+        return any(tensor.untyped_storage()._cdata in held for tensor in _tensors(node))
+
+    def result(self, late: Collection[Any], *, apart: bool) -> Traced:
+        behind = {at for at, node in enumerate(self.nodes) if node in late}
+        waits: list[set[int]] = [set() for _ in self.nodes]
+        nbytes = [self._nbytes(at) for at in range(len(self.nodes))]
+        early_written = frozenset(into for into, _, at in self.written if at not in behind)
+        for into, made, at in self.written:
+            readers = {v for v, read in enumerate(self.read_inputs) if into in read and v != at}
+            writer = self._writes_in_place(made, readers, behind)
+            waits[at if writer is None else writer] |= readers - {writer}
+            nbytes[at] = 0
+            if writer is not None:
+                nbytes[writer] = 0
+        may = [
+            at not in behind and not waits[at] and self._repeatable(node) and not self.read_inputs[at] & early_written
+            for at, node in enumerate(self.nodes)
+        ]
+        graph = TrainingGraph(
+            reads=tuple(tuple(sorted(read)) for read in self.reads),
+            waits=tuple(tuple(sorted(earlier)) for earlier in waits),
+            nbytes=tuple(nbytes),
+            loops=tuple(self._loops(node) for node in self.nodes),
+            costs=tuple(self._seconds(node) for node in self.nodes),
+            may=tuple(may),
+            kept=frozenset(v for v in self.kept if nbytes[v]),
+            late=frozenset(behind),
+            apart=apart,
+        )
+        return Traced(graph, tuple(self.nodes), dict(self.sources))
+
+    def _writes_in_place(self, made: Any, readers: Collection[int], behind: Collection[int]) -> int | None:
+        """The operator that may write its result straight into an input: it runs behind all who read what was there."""
+        if len(self.sources.get(made, ())) != 1 or self.inputs[made]:
+            return None
+        (writer,) = self.sources[made]
+        others = [reader for reader in readers if reader != writer]
+        fusible = self.types.is_fusible(self.nodes[writer])
+        return writer if fusible and all(r < writer for r in others) and writer not in self.kept else None
+
+    def _nbytes(self, at: int) -> int:
+        node = self.nodes[at]
+        if self._is_constant(at):
+            return 0
+        held = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
+        own = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors(node)}
+        return sum(_bytes_of(tensor) for key, tensor in own.items() if key not in held)
+
+    def _is_constant(self, at: int) -> bool:
+        """Whether every reader makes it anew: numbers that depend on nothing."""
+        node = self.nodes[at]
+        return not self.reads[at] and not self.read_inputs[at] and self.types.is_fusible(node)
+
+    def _loops(self, node: Any) -> int:
+        if not self.types.is_fusible(node) or _mutates(node):
+            return 0
+        return max((_elements(tensor) for tensor in _tensors(node)), default=0)
+
+    def _repeatable(self, node: Any) -> bool:
+        import torch
+
+        if not isinstance(node.target, torch._ops.OpOverload) or _mutates(node) or node.is_impure():
+            return False
+        namespace, tags = node.target.namespace, node.target.tags
+        if (
+            torch.Tag.nondeterministic_seeded in tags
+            or self.types.is_random(node)
+            or "inductor_seed" in str(node.target)
+        ):
+            return False
+        marked = node.meta.get("recompute")
+        return "c10d" not in namespace and (marked is None or "MUST_SAVE" not in str(marked))
+
+    def _seconds(self, node: Any) -> float:
+        import torch
+        from torch.utils.flop_counter import flop_registry
+
+        device = next((tensor.device.type for tensor in _tensors(node)), "cpu")
+        operations_s, bytes_s = _RATES.get(device, _RATES["cuda"])
+        made = sum(_bytes_of(tensor) for tensor in _tensors(node))
+        if self.types.is_fusible(node):
+            return made / bytes_s  # part of the kernel that reads it, at most it is written once
+        read = sum(_bytes_of(tensor) for of in node.all_input_nodes for tensor in _tensors(of))
+        count = flop_registry.get(getattr(node.target, "overloadpacket", None))
+        if count is None:
+            return (made + read) / bytes_s
+        arguments = torch.fx.map_arg((node.args, node.kwargs), lambda of: of.meta["val"])
+        try:
+            operations = _hint(count(*arguments[0], **arguments[1], out_val=node.meta["val"]))
+        except (TypeError, AssertionError, ValueError):  # a count that knows other arguments
+            operations = made
+        return max(operations / operations_s, (made + read) / bytes_s)
+
+
+def sets_of(known: Traced, saved: Iterable[Any]) -> set[int]:
+    """The operators that run again where exactly these fx nodes are saved for the backward pass."""
+    held = {source for node in saved for source in known.sources.get(node, ())[-1:]}
+    graph = known.graph
+    ahead = [source for v in graph.late for source in graph.reads[v]]
+    found: set[int] = set()
+    while ahead:
+        v = ahead.pop()
+        if v not in graph.late and v not in held and v not in found and graph.may[v]:
+            found.add(v)
+            ahead += graph.reads[v]
+    return found
+
+
+def _tensors(node: Any) -> Iterable[Any]:
+    import torch
+
+    held = node.meta.get("val")
+    for value in held if isinstance(held, (tuple, list)) else (held,):
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+def _is_copy(node: Any) -> bool:
+    import torch
+
+    return node.target is torch.ops.aten.copy_.default
+
+
+def _mutates(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable)
+
+
+def _elements(tensor: Any) -> int:
+    return _hint(tensor.numel())
+
+
+def _bytes_of(tensor: Any) -> int:
+    return _hint(tensor.numel()) * int(tensor.dtype.itemsize)
+
+
+def _hint(value: Any) -> int:
+    """A number, or what the compiler takes a symbol for."""
+    if isinstance(value, int):
+        return value
+    from torch.fx.experimental.symbolic_shapes import optimization_hint
+
+    return int(optimization_hint(value, fallback=4096))

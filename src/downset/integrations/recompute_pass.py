@@ -1,0 +1,331 @@
+"""What runs again in the backward pass, as passes of PyTorch's compiler.
+
+Where forward and backward are two graphs, our partitioner marks what runs again and what is saved, and PyTorch's own
+divides the graph by these marks. Where a whole step is one graph, a pass puts the copies into it, and a pass of the
+scheduler keeps them behind the forward pass: else the compiler would fuse a copy with its original. What is used of
+PyTorch is named here and in fx_training.py; where another torch has it otherwise, one warning says that nothing was
+recomputed by us.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from downset import native
+from downset.integrations.fx_training import Traced, sets_of, traced
+from downset.integrations.training_graph import plan_again, priced
+from downset.text import abridged, format_bytes
+
+__all__ = ["RecomputeReport", "recompute_options"]
+
+_AGAIN = "downset_again"
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeReport:
+    """What runs again in one step. Peaks are estimates from the graph before the compiler fuses it: beside parameters,
+    the state of an optimiser and the batch."""
+
+    limit_bytes: int
+    peak_bytes: int
+    """Under the best order of what was chosen."""
+    cost_s: float
+    """Analytic estimate of what runs again."""
+    none_bytes: int
+    """Peak where nothing runs again."""
+    pytorch: tuple[float, int] | None
+    """Cost and peak of PyTorch's own choice, where forward and backward are two graphs."""
+    operators: tuple[str, ...]
+    """What runs again, by PyTorch's names."""
+    front: tuple[tuple[float, int], ...]
+    """(cost, peak bytes) of the choices that no other beats, the cheapest first."""
+    tried: int
+
+    __repr__ = abridged
+
+    def __str__(self) -> str:
+        line = (
+            f"peak {format_bytes(self.none_bytes)} -> {format_bytes(self.peak_bytes)} B within "
+            f"{format_bytes(self.limit_bytes)}; {len(self.operators)} operators run again, about {self.cost_s:.2g} s"
+        )
+        if self.pytorch is not None:
+            line += f"; PyTorch's own choice {format_bytes(self.pytorch[1])} B, {self.pytorch[0]:.2g} s"
+        return line
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    peak_bytes: int
+    choices: int
+    report: Callable[[Any], None] | None
+
+    def uuid(self) -> str:
+        return f"downset {_fingerprint()} {self.peak_bytes} {self.choices}"
+
+    def within(self) -> tuple[Any, ...]:
+        """What caches see: not the receiver of reports."""
+        return self.uuid(), self.peak_bytes, self.choices
+
+
+def recompute_options(
+    peak_bytes: int, *, choices: int, report: Callable[[Any], None] | None, whole: bool
+) -> dict[str, Any]:
+    """Options of `torch.compile` that keep a step within `peak_bytes`: as one graph, or as forward and backward."""
+    settings = _Settings(peak_bytes, choices, report)
+    passes = _pass_classes()
+    if whole:
+        return {"joint_custom_post_pass": passes["graph"](settings), "_pre_fusion_custom_pass": passes["behind"]()}
+    return {"custom_partitioner_fn": passes["partitioner"](settings)}
+
+
+@cache
+def _fingerprint() -> str:
+    """A hash of the version and of all that decides a choice."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256(version("downset").encode())
+    here = ("fx_training.py", "recompute_pass.py", "training_graph.py")
+    for path in [*(Path(__file__).parent / name for name in here), package / "rewrites" / "recompute_search.py"]:
+        digest.update(path.read_bytes())
+    for path in sorted((package / "orders").glob("*.py")):
+        digest.update(path.read_bytes())
+    digest.update(Path(native.compiled.__file__).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _pass_classes() -> dict[str, Any]:
+    from torch._inductor.custom_graph_pass import CustomGraphPass, CustomPartitionerFn, CustomSchedulerPass
+
+    class Partitioner(CustomPartitionerFn):  # type: ignore[misc, unused-ignore]
+        """PyTorch's own partitioner on a graph that is marked with our choice."""
+
+        def __init__(self, settings: _Settings) -> None:
+            self._settings = settings
+
+        def uuid(self) -> str:
+            return self._settings.uuid()
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _again, ("partitioner", *self._settings.within())
+
+        def __call__(self, gm: Any, joint_inputs: Any, **options: Any) -> Any:
+            from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+            try:
+                _mark(gm, self._settings, options)
+            except Exception as error:  # a compile that works without us must work with us
+                _warn(error)
+            return min_cut_rematerialization_partition(gm, joint_inputs, **options)
+
+    class GraphPass(CustomGraphPass):  # type: ignore[misc, unused-ignore]
+        """Puts the copies of our choice into the graph of a whole step."""
+
+        def __init__(self, settings: _Settings) -> None:
+            self._settings = settings
+
+        def uuid(self) -> str:
+            return self._settings.uuid()
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _again, ("graph", *self._settings.within())
+
+        def __call__(self, graph: Any) -> None:
+            try:
+                _copy(graph, self._settings)
+            except Exception as error:  # a compile that works without us must work with us
+                _warn(error)
+
+    class Behind(CustomSchedulerPass):  # type: ignore[misc, unused-ignore]
+        """Makes copies wait for the forward pass."""
+
+        def uuid(self) -> str:
+            return f"downset {_fingerprint()} behind"
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _again, ("behind", self.uuid())
+
+        def __call__(self, nodes: list[Any]) -> list[Any]:
+            try:
+                return _wait(nodes)
+            except Exception as error:  # a compile that works without us must work with us
+                _warn(error)
+                return nodes
+
+    return {"partitioner": Partitioner, "graph": GraphPass, "behind": Behind}
+
+
+def _again(kind: str, uuid: str, *within: int) -> Any:
+    del uuid
+    return _pass_classes()[kind](*([_Settings(*within, report=None)] if within else []))
+
+
+def _warn(error: Exception) -> None:
+    warnings.warn(f"downset recomputes nothing in a graph: {type(error).__name__}: {error}", stacklevel=3)
+
+
+def _mark(gm: Any, settings: _Settings, options: dict[str, Any]) -> None:
+    """Mark what runs again, and what does not, for PyTorch's partitioner; nothing where its own choice is ours."""
+    from torch._functorch import partitioners
+    from torch._functorch.compile_utils import fx_graph_cse
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    if any(partitioners.must_recompute(node) for node in gm.graph.nodes):
+        return  # the model says itself what runs again
+    gm.graph.eliminate_dead_code()
+    gm.graph = fx_graph_cse(gm.graph)
+    known = partitioners.classify_nodes(
+        gm, options.get("static_lifetime_input_indices") or [], options["num_fwd_outputs"]
+    )
+    if not known.required_bw_nodes:
+        return
+    late = [node for node in gm.graph.nodes if not known.is_required_fw(node)]
+    graph = traced(gm.graph, frozenset(late), apart=True)
+    theirs = _their_sets(gm, known, graph)
+    again = _chosen(graph, settings, theirs)
+    if set(again) == theirs[0]:
+        return
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or not known.is_required_fw(node):
+            continue
+        makers = graph.sources.get(node, ())
+        if makers and graph.nodes[makers[-1]] is not node and not _is_part(node):
+            continue  # a view: PyTorch decides whether it or what it shows is saved
+        if makers and makers[-1] in again:
+            node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+        elif makers:
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def _is_part(node: Any) -> bool:
+    import operator
+
+    return node.target is operator.getitem
+
+
+def _their_sets(gm: Any, known: Any, graph: Traced) -> list[set[int]]:
+    """What runs again by PyTorch's own choice, and by that which it falls back to for smaller budgets."""
+    from dataclasses import replace
+
+    from torch._functorch import config, partitioners
+
+    for node in reversed(gm.graph.nodes):
+        node.dist_from_bw = 0 if node.op != "output" and not known.is_required_fw(node) else int(1e9)
+        if node.dist_from_bw and node.op != "output":
+            node.dist_from_bw = min([int(1e9), *(user.dist_from_bw + 1 for user in node.users)])
+    usual = partitioners.MinCutOptions(
+        ban_if_used_far_apart=config.ban_recompute_used_far_apart,
+        ban_if_long_fusible_chains=config.ban_recompute_long_fusible_chains,
+        ban_if_materialized_backward=config.ban_recompute_materialized_backward,
+        ban_if_not_in_allowlist=config.ban_recompute_not_in_allowlist,
+        ban_if_reduction=config.ban_recompute_reductions,
+    )
+    further = replace(
+        usual, ban_if_used_far_apart=False, ban_if_long_fusible_chains=False, ban_if_materialized_backward=False
+    )
+    return [sets_of(graph, partitioners.solve_min_cut(gm.graph, known, of)[0]) for of in (usual, further)]
+
+
+def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
+    """The operators that run again; told to who wants reports, with a warning where the peak is above what was asked."""
+    plan = plan_again(known.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
+    peak = plan.chosen.judged.peak_bytes
+    if not plan.within:
+        least = format_bytes(plan.least_bytes)
+        proof = f"proven that none comes below {least} B" if plan.least_bytes > settings.peak_bytes else "not proven"
+        warnings.warn(
+            f"downset finds no choice of what runs again within {format_bytes(settings.peak_bytes)} B ({proof}): this "
+            f"graph takes the least peak of {plan.tried} choices, {format_bytes(peak)} B",
+            stacklevel=2,
+        )
+    if settings.report is not None:
+        pytorch = priced(known.graph, theirs[0]) if theirs else None
+        settings.report(
+            RecomputeReport(
+                settings.peak_bytes,
+                peak,
+                plan.chosen.judged.cost,
+                plan.none.peak_bytes,
+                (pytorch.cost, pytorch.peak_bytes) if pytorch else None,
+                tuple(known.nodes[at].name for at in plan.chosen.again),
+                tuple((choice.judged.cost, choice.judged.peak_bytes) for choice in plan.front),
+                plan.tried,
+            )
+        )
+    return plan.chosen.again
+
+
+def _copy(graph: Any, settings: _Settings) -> None:
+    """Put copies of what runs again into the graph, each before the first of its late readers."""
+    late: dict[Any, None] = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and (
+            node.meta.get("autograd_backward") or any(of in late for of in node.all_input_nodes)
+        ):
+            late[node] = None
+    if not late:
+        return
+    known = traced(graph, late.keys(), apart=False)
+    again = {known.nodes[at] for at in _chosen(known, settings, ())}
+    operators = set(known.nodes)
+    copies: dict[Any, Any] = {}
+
+    def late_one(node: Any, reader: Any) -> Any:
+        """What a late reader reads in place of a node: its copy, or the same view of a copy."""
+        if node in late or node in copies or node.op != "call_function":
+            return copies.get(node, node)
+        if node not in again and (node in operators or not known.sources[node]):
+            return node
+        changed = [of for of in node.all_input_nodes if late_one(of, reader) is not of]
+        if node not in again and not changed:
+            return node
+        with graph.inserting_before(reader):
+            copies[node] = graph.node_copy(node, lambda of: copies.get(of, of))
+        copies[node].meta[_AGAIN] = True
+        return copies[node]
+
+    for node in late:
+        for of in node.all_input_nodes:
+            late_one(of, node)
+        node.args = _mapped(node.args, copies)
+        node.kwargs = _mapped(node.kwargs, copies)
+    graph.lint()
+
+
+def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:
+    import torch
+
+    return torch.fx.map_arg(arguments, lambda of: copies.get(of, of))
+
+
+def _wait(nodes: list[Any]) -> list[Any]:
+    """Make what computes copies wait for the node of the forward pass that the most others come before."""
+    from torch._inductor.dependencies import WeakDep
+    from torch._inductor.virtualized import V
+
+    def origins(node: Any) -> list[Any]:
+        return [origin for part in node.get_nodes() for origin in part.node.get_origins()]
+
+    copied = [node for node in nodes if any(origin.meta.get(_AGAIN) for origin in origins(node))]
+    if not copied:
+        return nodes
+    forward = [
+        node
+        for node in nodes
+        if origins(node) and not any(o.meta.get(_AGAIN) or o.meta.get("autograd_backward") for o in origins(node))
+    ]
+    last = max(forward, key=lambda node: len(node.ancestors))
+    (name,) = list(last.get_buffer_names())[:1]
+    for node in copied:
+        if name not in {dep.name for dep in node.unmet_dependencies} and node.get_name() not in last.ancestors:
+            node.add_fake_dep(WeakDep(name, mutating_buf=next(iter(node.get_buffer_names()))))
+    scheduler = V.graph.scheduler
+    scheduler.nodes = scheduler.topological_sort_schedule(nodes)
+    scheduler.compute_ancestors()
+    return list(scheduler.nodes)

@@ -1,0 +1,241 @@
+"""A training step as its compiler sees it: operators, the bytes that they make, and what runs again in the backward.
+
+The peak of a choice is that of its best order, of what the compiler is likely to make of it: an operator of element
+loops that only operators of one such kernel read is part of that kernel, and what it makes takes no memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from downset.memory.liveness import OrderProblem, Storage
+from downset.orders.plan import plan_order
+from downset.rewrites.recompute_search import Choice, Step, front, search
+
+__all__ = ["Planned", "Priced", "TrainingGraph", "plan_again", "priced", "problems"]
+
+_STATES = 1_000
+"""States of the search for the order of one choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingGraph:
+    """By operator, in an order in which they can run."""
+
+    reads: tuple[tuple[int, ...], ...]
+    """Operators whose outputs it reads."""
+    waits: tuple[tuple[int, ...], ...]
+    """Further operators that run before it: those that read what it writes in place."""
+    nbytes: tuple[int, ...]
+    loops: tuple[int, ...]
+    """Elements of its loops, or 0 where the compiler does not fuse it."""
+    costs: tuple[float, ...]
+    """Seconds of running it once more."""
+    may: tuple[bool, ...]
+    """Whether it may run twice."""
+    kept: frozenset[int]
+    """Operators whose outputs the graph returns."""
+    late: frozenset[int]
+    """Operators of the backward pass, and of the update where it is part of the graph."""
+    apart: bool
+    """Whether forward and backward are two graphs: all of the first runs before the second."""
+
+    def step(self) -> Step:
+        return Step(self.reads, self.nbytes, self.costs, self.may)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A set of operators that run again: seconds more, and the peak of the best order, with whether it is proven."""
+
+    cost: float
+    peak_bytes: int
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    chosen: Choice[Priced]
+    front: tuple[Choice[Priced], ...]
+    """The choices that no other beats, the cheapest first."""
+    none: Priced
+    """Where nothing runs again."""
+    within: bool
+    """Whether the choice keeps to the peak that was asked for."""
+    least_bytes: int
+    """Proven: no set leaves a lower peak."""
+    tried: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """The operators once some run twice, in an order in which they can run. `origin` is the operator of each."""
+
+    origin: tuple[int, ...]
+    reads: tuple[frozenset[int], ...]
+    waits: tuple[frozenset[int], ...]
+    late: tuple[bool, ...]
+
+
+def plan_again(
+    graph: TrainingGraph, peak_bytes: int, *, choices: int, seeds: Sequence[Collection[int]] = ()
+) -> Planned:
+    """The cheapest set that keeps the step within `peak_bytes`, or that of least peak where none of those tried does.
+
+    What is tried does not depend on `peak_bytes`, so more of it never costs more. `seeds` are tried among the first.
+    """
+
+    def judge(again: tuple[int, ...], late: frozenset[int]) -> Priced:
+        del late
+        return priced(graph, again)
+
+    tried, every = search(graph.step(), [graph.late], judge, most=choices, seeds=seeds)
+    best = front(tried)
+    within = [choice for choice in best if choice.judged.peak_bytes <= peak_bytes]
+    least = _least_needed(graph)
+    if every and all(choice.judged.proven for choice in tried):
+        least = best[-1].judged.peak_bytes
+    return Planned(within[0] if within else best[-1], tuple(best), tried[0].judged, bool(within), least, len(tried))
+
+
+def _least_needed(graph: TrainingGraph) -> int:
+    """Bytes below which no set comes: what one operator outside kernels reads and makes, or what is returned."""
+    least = 0
+    for v, reads in enumerate(graph.reads):
+        if not graph.loops[v]:
+            least = max(least, graph.nbytes[v] + sum(graph.nbytes[source] for source in reads))
+    for side in (graph.kept & graph.late, graph.kept - graph.late) if graph.apart else (graph.kept,):
+        least = max(least, sum(graph.nbytes[v] for v in side))
+    return least
+
+
+def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
+    """What a set of operators that run again costs, and the peak that it leaves under its best order."""
+    copied = _copied(graph, again)
+    runs = [0] * len(graph.reads)
+    for operator in copied.origin:
+        runs[operator] += 1
+    cost = math.fsum(graph.costs[v] * (runs[v] - 1) for v in range(len(runs)) if runs[v])
+    orders = [plan_order(problem, work_limit=_STATES, time_limit_s=math.inf) for problem in _problems(graph, copied)]
+    peak = max((order.peak_bytes for order in orders), default=0)
+    bound = max((int(order.evidence.bound) for order in orders), default=0)
+    return Priced(cost, peak, peak == bound)
+
+
+def problems(graph: TrainingGraph, again: Collection[int]) -> list[OrderProblem]:
+    """The problem of the whole graph once these operators run again; or that of its forward and that of its backward
+    pass, where they are two."""
+    return _problems(graph, _copied(graph, again))
+
+
+def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
+    count = len(graph.reads)
+    early = [v for v in range(count) if v not in graph.late]
+    copy_of = {operator: count + at for at, operator in enumerate(sorted(again))}
+    ids = [*early, *copy_of.values(), *sorted(graph.late)]
+    origin = {v: v for v in range(count)} | {copy: operator for operator, copy in copy_of.items()}
+    late = {v: v in graph.late or v >= count for v in ids}
+
+    def sources(v: int) -> set[int]:
+        read = graph.reads[origin[v]]
+        return {copy_of.get(source, source) for source in read} if late[v] else set(read)
+
+    reads = {v: sources(v) for v in ids}
+    unread = set(range(count)) - {source for of in graph.reads for source in of}
+    alive: set[int] = set()
+    for v in reversed(ids):
+        if late[v] or v in graph.kept or v in unread or v in alive:
+            alive.add(v)
+            alive |= reads[v]
+    behind = _last_early(graph, alive) if copy_of and not graph.apart else frozenset()
+    order = [v for v in ids if v in alive]
+    number = {v: at for at, v in enumerate(order)}
+
+    def waits(v: int) -> frozenset[int]:
+        if v >= count:
+            return frozenset(number[earlier] for earlier in behind)
+        readers = graph.waits[v]
+        also = [*readers, *(copy_of[reader] for reader in readers if reader in copy_of and late[v])]
+        return frozenset(number[reader] for reader in also if reader in number)
+
+    return _Copied(
+        tuple(origin[v] for v in order),
+        tuple(frozenset(number[source] for source in reads[v]) for v in order),
+        tuple(waits(v) for v in order),
+        tuple(late[v] for v in order),
+    )
+
+
+def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
+    """The early operator that the most others come before: copies run behind it, as the loss stands in a step."""
+    before: dict[int, set[int]] = {}
+    for v in range(len(graph.reads)):
+        if v not in graph.late and v in alive:
+            before[v] = {v}.union(*(before[source] for source in graph.reads[v]))
+    return frozenset([max(before, key=lambda v: (len(before[v]), -v))]) if before else frozenset()
+
+
+def _problems(graph: TrainingGraph, copied: _Copied) -> list[OrderProblem]:
+    kernel = _kernels(graph, copied)
+    if not graph.apart:
+        return [_problem(graph, copied, kernel, dict.fromkeys(kernel))]
+    return [
+        _problem(graph, copied, kernel, [v for v, late in enumerate(copied.late) if late is side])
+        for side in (False, True)
+    ]
+
+
+def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
+    """By operator: the last operator of its kernel. A kernel takes in what it alone reads, so no cycle comes of it."""
+    readers: list[set[int]] = [set() for _ in copied.origin]
+    waiters: list[set[int]] = [set() for _ in copied.origin]
+    for v, (reads, waits) in enumerate(zip(copied.reads, copied.waits, strict=True)):
+        for source in reads:
+            readers[source].add(v)
+        for source in waits:
+            waiters[source].add(v)
+    kernel = list(range(len(copied.origin)))
+    for v in reversed(kernel[:]):
+        loops = graph.loops[copied.origin[v]]
+        into = {kernel[reader] for reader in readers[v]}
+        if not loops or len(into) != 1 or copied.origin[v] in graph.kept:
+            continue
+        (last,) = into
+        same = loops == graph.loops[copied.origin[last]] and not (graph.apart and copied.late[v] != copied.late[last])
+        if same and all(kernel[waiter] == last for waiter in waiters[v]):
+            kernel[v] = last
+    return kernel
+
+
+def _problem(graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], operators: Collection[int]) -> OrderProblem:
+    """The problem of some of the operators: what they read of others is there at the start, what others read of theirs
+    stays to the end."""
+    inside = set(operators)
+    lasts = sorted({kernel[v] for v in inside})
+    number = {last: at for at, last in enumerate(lasts)}
+    before: list[set[int]] = [set() for _ in lasts]
+    readers: dict[int, set[int]] = {}
+    copies = {v for v, origin in enumerate(copied.origin) if copied.late[v] and origin not in graph.late}
+    kept = {v for v, origin in enumerate(copied.origin) if origin in graph.kept and v not in copies}
+    inner: set[int] = set()
+    for v in range(len(kernel)):
+        for source in copied.reads[v]:
+            if v not in inside and source in inside:
+                kept.add(source)
+            if v in inside and kernel[source] != kernel[v]:
+                readers.setdefault(source, set()).add(number[kernel[v]])
+            elif v in inside:
+                inner.add(source)
+        if v in inside:
+            here = (copied.reads[v] | copied.waits[v]) & inside
+            before[number[kernel[v]]] |= {number[kernel[source]] for source in here} - {number[kernel[v]]}
+    storages = []
+    for v in range(len(kernel)):
+        nbytes = graph.nbytes[copied.origin[v]]
+        own = (number[kernel[v]],) if v in inside else ()
+        read = tuple(sorted(readers.get(v, ())))
+        if nbytes and (read or (own and (v in kept or v not in inner))):
+            storages.append(Storage(nbytes, own, read or own, kept=v in kept))
+    return OrderProblem(tuple(tuple(sorted(of)) for of in before), tuple(storages))

@@ -1,0 +1,211 @@
+"""Which operators may write their result over an input that they still read, by the library whose kernels run them.
+
+An output may lie over an input where the kernel has read every byte before it overwrites it. That is a property of the
+kernel's loops, so it is stated by library: each entry of the table is read from that library's source. What the table
+does not list never overlaps. A *lag* is how many bytes below the input's begin the output has to begin, at least.
+
+*Sources* as of August 2026 (tflite-micro 90b983c2) and July 2026 (CMSIS-NN 99f736a6). TFLite Micro's CMSIS-NN kernels
+fall back to the reference kernels for types and shapes that CMSIS-NN lacks, so no library allows more than these do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.graph.core import ABSENT, Graph, Op
+
+__all__ = ["ELEMENTWISE", "KERNELS", "TABLE", "Geometry", "KernelsName", "Walk", "geometry", "lag_bytes", "least_lag",
+           "walk_of"]  # fmt: skip
+
+KernelsName = Literal["reference", "cmsis-nn-dsp", "cmsis-nn-mve"]
+KERNELS: tuple[KernelsName, ...] = get_args(KernelsName)
+
+Walk = Literal["pixel", "channel", "four pixels", "written first"]
+"""How a kernel goes through its result, position by position in the order of the bytes (batch, row, column).
+`pixel`: one channel of a position after the other; for each it reads the whole window.
+`channel`: one channel of a position after the other; for each it reads that channel of the window alone.
+`four pixels`: one channel of four positions at a time, for each of which it reads the whole windows.
+`written first`: it may write all channels of a position before it has read the window to its end."""
+
+Operation = Literal["pointwise", "convolution", "depthwise", "average pool", "max pool"]
+
+ELEMENTWISE: frozenset[str] = frozenset(
+    {"Add", "Clip", "HardSwish", "LeakyRelu", "Mul", "QuantizeLinear", "Relu", "Reshape", "Sigmoid", "Sub", "Tanh"}
+)
+"""Kinds whose result may take the place of an input of the same size, at the same offset, in every library: element i
+is read before element i is written, one by one or in vectors. Reference: flat loops (reference/integer_ops/add.h:
+AddElementwise, mul.h: MulElementwise, logistic.h, tanh.h, requantize.h, leaky_relu.h, hard_swish.h, micro/kernels/
+activations_common.cc), and broadcasts in the order of the result (reference/broadcast_loop.h); micro/kernels/reshape.cc
+copies nothing where both addresses are equal. CMSIS-NN: arm_elementwise_add_s8 and arm_elementwise_mul_s8 load 4
+elements of both inputs before they store 4; the other kinds run the reference kernels."""
+
+TABLE: Mapping[KernelsName, Mapping[Operation, Walk]] = {
+    # reference/integer_ops/conv.h: ConvPerChannel, reference/conv.h: Conv: batch, out_y, out_x, out_channel, then the
+    # window. integer_ops/depthwise_conv.h: DepthwiseConvPerChannel, depthwiseconv_float.h: DepthwiseConv: batch, out_y,
+    # out_x, in_channel, multiplier. integer_ops/pooling.h, pooling.h: AveragePool, MaxPool: batch, out_y, out_x,
+    # channel.
+    "reference": {
+        "pointwise": "pixel",
+        "convolution": "pixel",
+        "depthwise": "channel",
+        "average pool": "channel",
+        "max pool": "channel",
+    },
+    # Pointwise: never. arm_convolve_1x1_s8_fast and arm_convolve_1x1_s8 call arm_nn_mat_mult_nt_t_s8, which runs over
+    # the output's channels, two at a time, outside, and over the pixels inside.
+    # arm_convolve_s8: two windows are copied to a buffer, then two positions are written (arm_convolve_1_x_n_s8, which
+    # is chosen for inputs of one row, is not in the table). arm_depthwise_conv_3x3_s8: by position, four channels at a
+    # time; arm_depthwise_conv_s8_opt: the window is copied to a buffer, then a position is written. arm_avgpool_s8: the
+    # window is summed in a buffer first. arm_max_pool_s8: the first pixel of the window is copied to the output, where
+    # the others are compared with it.
+    "cmsis-nn-dsp": {
+        "convolution": "pixel",
+        "depthwise": "channel",
+        "average pool": "channel",
+        "max pool": "written first",
+    },
+    # arm_nn_mat_mult_nt_t_s8 with ARM_MATH_MVEI: four pixels outside, the output's channels inside. arm_convolve_s8:
+    # four windows are copied to a buffer, then four positions are written. arm_depthwise_conv_s8_opt: blocks of 124
+    # channels outside, so only up to 124; four windows are copied, then four positions are written. arm_avgpool_s8: 16
+    # channels of a position at a time. arm_max_pool_s8: as with DSP.
+    "cmsis-nn-mve": {
+        "pointwise": "four pixels",
+        "convolution": "pixel",
+        "depthwise": "channel",
+        "average pool": "channel",
+        "max pool": "written first",
+    },
+}
+_TYPES: Mapping[str, frozenset[str]] = {
+    "reference": frozenset({"int8", "int16", "float32"}),
+    "cmsis-nn-dsp": frozenset({"int8"}),
+    "cmsis-nn-mve": frozenset({"int8"}),
+}
+_MVE_BLOCK = 124
+"""CH_IN_BLOCK_MVE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A sliding window over rows and columns of channels-last tensors; the pads are those at the begin."""
+
+    read: tuple[int, int, int, int]
+    made: tuple[int, int, int, int]
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int]
+
+
+def geometry(graph: Graph, op: Op) -> Geometry | None:
+    """The window of an operator that has one, and one result."""
+    if op.kind not in ("Conv", "AveragePool", "MaxPool") or op.attrs.get("layout") != "NHWC" or len(op.outputs) != 1:
+        return None
+    read, made = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape
+    if len(read) != 4 or len(made) != 4 or op.inputs.count(op.inputs[0]) > 1:
+        return None
+    pair = {
+        name: tuple(int(step) for step in op.attrs.get(name, (1, 1))[:2])
+        for name in ("kernel_shape", "strides", "dilations")
+    }
+    pads = tuple(int(pad) for pad in op.attrs.get("pads", (0, 0))[:2])
+    return Geometry(read, made, pair["kernel_shape"], pair["strides"], pair["dilations"], pads)  # type: ignore[arg-type]
+
+
+def _operation(op: Op, window: Geometry) -> Operation | None:
+    if op.kind != "Conv":
+        return "average pool" if op.kind == "AveragePool" else "max pool"
+    if op.attrs.get("depthwise"):
+        return "depthwise"
+    if int(op.attrs.get("group", 1)) != 1:
+        return None
+    plain = window.kernel == window.strides == (1, 1) and window.pads == (0, 0)
+    return "pointwise" if plain and window.read[1:3] == window.made[1:3] else "convolution"
+
+
+def walk_of(graph: Graph, op: Op, kernels: str) -> Walk | None:
+    """How the library's kernel goes through this operator; None where the table allows no overlap."""
+    if kernels not in TABLE or not op.inputs or op.inputs[0] == ABSENT or ABSENT in op.outputs:
+        return None
+    window = geometry(graph, op)
+    if window is None:
+        return None
+    types = {graph.tensors[tensor].dtype for tensor in (op.inputs[0], op.outputs[0])}
+    operation = _operation(op, window)
+    if len(types) != 1 or not types <= _TYPES[kernels] or operation is None:
+        return None
+    if kernels != "reference" and not _is_main_kernel(kernels, operation, window):
+        return None
+    return TABLE[kernels].get(operation)  # type: ignore[index]
+
+
+def _is_main_kernel(kernels: str, operation: Operation, window: Geometry) -> bool:
+    """Whether CMSIS-NN runs it by the function that the table was read from, not by a special one."""
+    if operation == "depthwise":
+        narrow = kernels == "cmsis-nn-dsp" or 1 < window.read[3] <= _MVE_BLOCK
+        return window.read[3] == window.made[3] and window.read[0] == 1 and window.dilations == (1, 1) and narrow
+    # One row, or a 1x1 window with strides: arm_convolve_1_x_n_s8 and arm_convolve_1x1_s8.
+    return operation != "convolution" or (window.kernel[0] > 1 and window.read[1] > 1)
+
+
+def least_lag(graph: Graph, op: Op, kernels: str) -> int | None:
+    """The least number of bytes by which the first output has to begin below the first input where they overlap, or
+    None where they must not."""
+    walk, window = walk_of(graph, op, kernels), geometry(graph, op)
+    if walk is None or window is None:
+        return None
+    unit = graph.tensors[op.outputs[0]].nbytes // max(1, int(np.prod(window.made)))
+    return lag_bytes(window, walk, unit)
+
+
+@lru_cache(maxsize=4096)
+def lag_bytes(window: Geometry, walk: Walk, unit: int) -> int:
+    """The lag of a window by this walk, for elements of `unit` bytes; 0 where no more is needed. O(positions).
+
+    A write of output byte j is unsafe over input byte i if i is still to be read then: the input has to begin more than
+    j - i above. For one position only the lowest byte matters that it, or a later one, reads."""
+    channels, depth = window.made[3], window.read[3]
+    lowest = _lowest_read(window)
+    ahead = np.minimum.accumulate(lowest[::-1])[::-1]
+    at = np.arange(len(ahead), dtype=np.int64)
+    # What all later positions read must lie above all that is written by then.
+    after = (at[:-1] + 1) * channels - ahead[1:] * depth
+    if walk == "written first":
+        within = (at + 1) * channels - ahead * depth
+    elif walk == "pixel":
+        within = (at + 1) * channels - 1 - lowest * depth if channels > 1 else after
+    elif walk == "four pixels":
+        whole = len(at) // 4 * 4
+        first = np.concatenate([np.arange(0, whole, 4), np.arange(whole, len(at))])
+        size = np.where(first < whole, 4, 1)
+        after = (first + size) * channels - (first + size) * depth
+        within = (first + size) * channels - 1 - first * depth if channels > 1 else after
+    else:
+        times = channels // depth
+        written = np.arange(1, channels, dtype=np.int64)
+        most = int((written - written // times).max(initial=0))
+        within = at * channels + most - lowest * depth if channels > 1 else after
+    return unit * max(0, int(within.max(initial=0)), int(after.max(initial=0)))
+
+
+def _lowest_read(window: Geometry) -> npt.NDArray[np.int64]:
+    """By position of the output, in the order of the bytes: the first position of the input that it reads."""
+
+    def first(axis: int) -> npt.NDArray[np.int64]:
+        size, stride, dilation = window.read[axis + 1], window.strides[axis], window.dilations[axis]
+        begin = np.arange(window.made[axis + 1], dtype=np.int64) * stride - window.pads[axis]
+        inside = np.where(begin < 0, begin + -(begin // dilation) * dilation, begin)
+        return np.where(inside < np.minimum(size, begin + window.kernel[axis] * dilation), inside, size)
+
+    rows, columns, wide = first(0), first(1), window.read[2]
+    image = rows[:, None] * wide + columns[None, :]
+    # A window that lies outside reads nothing.
+    image = np.where((rows[:, None] >= window.read[1]) | (columns[None, :] >= wide), np.iinfo(np.int32).max, image)
+    batches = np.arange(window.made[0], dtype=np.int64) * window.read[1] * wide
+    return (batches[:, None] + image.reshape(1, -1)).reshape(-1)

@@ -1,0 +1,265 @@
+"""The search for what runs twice: sets of operators that run again behind a split, judged one after the other.
+
+Source: ours. Activation checkpointing (Chen et al., arXiv 1604.06174) saves what crosses the borders of segments and
+    recomputes the rest; here every such set is only a proposal, priced by the caller under its best order.
+Names: operators that are `late` run behind the split; a set of earlier operators is *again* where each of them runs a
+    second time and late operators read the copies. Every operator of a set leads to a late one.
+Complexity: one call of the caller's `judge` a set, at most `most` of them. All sets where these are that few; else
+    the caller's own, then segments of several counts, then those of the front with a part taken out, then a descent.
+Deviations: the sets proposed do not depend on a limit and each but on those before it. So a larger limit never costs
+    more, and a larger `most` never finds worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations
+from typing import Generic, Protocol, TypeVar
+
+__all__ = ["Choice", "Judged", "Step", "front", "search"]
+
+_BREADTH = 6
+"""Operators tried at every step of the descent."""
+_SEGMENTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+_KEPT_SHARES = (0.0, 0.3, 0.6)
+"""Of the bytes inside a segment: the share that is kept because it is the dearest to make again."""
+_DIVISIONS = 8
+"""The least part of a set that is tried without is this part of it."""
+
+
+class Judged(Protocol):
+    """What the caller says of a set."""
+
+    @property
+    def cost(self) -> float: ...
+    @property
+    def peak_bytes(self) -> int: ...
+    @property
+    def proven(self) -> bool:
+        """Whether no order of the same operators has a lower peak."""
+
+
+J = TypeVar("J", bound=Judged)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the search knows. Operators are numbered in an order in which they can run."""
+
+    reads: Sequence[Collection[int]]
+    """By operator: those whose outputs it reads."""
+    nbytes: Sequence[int]
+    """By operator: bytes of its outputs."""
+    costs: Sequence[float]
+    may: Sequence[bool]
+    """By operator: whether it may run twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Generic[J]):
+    again: tuple[int, ...]
+    late: frozenset[int]
+    judged: J
+
+    def rank(self) -> tuple[float, int, int, tuple[int, ...]]:
+        return self.judged.cost, self.judged.peak_bytes, -len(self.late), self.again
+
+
+_Proposals = Generator[Collection[int], Choice[J], None]
+
+
+def search(
+    step: Step,
+    splits: Sequence[frozenset[int]],
+    judge: Callable[[tuple[int, ...], frozenset[int]], J],
+    *,
+    most: int,
+    seeds: Sequence[Collection[int]] = (),
+) -> tuple[list[Choice[J]], bool]:
+    """Every set that was tried, that of nothing first, and whether these are all there are.
+
+    `splits`: the late operators of each, the most promising first; `seeds`: sets to try early, by the first split.
+    """
+    tried: dict[tuple[tuple[int, ...], frozenset[int]], Choice[J]] = {}
+
+    def judged(again: Collection[int], late: frozenset[int]) -> Choice[J]:
+        key = needed(step, again, late), late
+        if key not in tried:
+            tried[key] = Choice(*key, judge(*key))
+        return tried[key]
+
+    judged((), splits[0] if splits else frozenset())
+    every = _all_sets(step, splits, most)
+    if every is not None:
+        for late, again in every:
+            judged(again, late)
+        return list(tried.values()), True
+    for late in splits:
+        proposals = _proposals(step, late, seeds, [judged((), late)])
+        seeds = ()
+        proposed = next(proposals, None)
+        while proposed is not None and len(tried) < most:
+            try:
+                proposed = proposals.send(judged(proposed, late))
+            except StopIteration:
+                proposed = None
+    return list(tried.values()), False
+
+
+def front(tried: Iterable[Choice[J]]) -> list[Choice[J]]:
+    """The choices that no other beats in cost and in peak, the cheapest first."""
+    found: list[Choice[J]] = []
+    for choice in sorted(tried, key=Choice.rank):
+        if not found or choice.judged.peak_bytes < found[-1].judged.peak_bytes:
+            found.append(choice)
+    return found
+
+
+def needed(step: Step, again: Collection[int], late: Collection[int]) -> tuple[int, ...]:
+    """The operators of a set whose copies somebody would read."""
+    ahead = [source for operator in late for source in step.reads[operator]]
+    found: set[int] = set()
+    while ahead:
+        operator = ahead.pop()
+        if operator in again and operator not in late and operator not in found:
+            found.add(operator)
+            ahead += step.reads[operator]
+    return tuple(sorted(found))
+
+
+def _all_sets(
+    step: Step, splits: Sequence[frozenset[int]], most: int
+) -> list[tuple[frozenset[int], tuple[int, ...]]] | None:
+    """Every set but the empty one, split by split, or None where they are too many."""
+    found: list[tuple[frozenset[int], tuple[int, ...]]] = []
+    for late in splits:
+        early = [operator for operator, may in enumerate(step.may) if may and operator not in late]
+        if 2 ** len(early) > 64 * most:
+            return None
+        for count in range(1, len(early) + 1):
+            found += [(late, again) for again in combinations(early, count) if needed(step, again, late) == again]
+        if len(found) > most:
+            return None
+    return found
+
+
+def _proposals(
+    step: Step, late: frozenset[int], seeds: Sequence[Collection[int]], known: list[Choice[J]]
+) -> _Proposals[J]:
+    for again in [*seeds, *_segment_sets(step, late, seeds)]:
+        known.append((yield again))
+    for choice in reversed(front(known)):
+        known += yield from _smaller(step, choice)
+    lowest = min(known, key=lambda choice: (choice.judged.peak_bytes, *choice.rank()))
+    for choice in [known[0], *([lowest] if lowest.again else [])]:
+        known += yield from _descent(step, choice)
+    for choice in reversed(front(known)):
+        known += yield from _smaller(step, choice)
+
+
+def _segment_sets(step: Step, late: frozenset[int], seeds: Sequence[Collection[int]]) -> list[set[int]]:
+    """All but what crosses the borders of some segments; of the dearest operators less and less; in ever fewer of the
+    first segments, and what a seed has in the others."""
+    everything = needed(step, range(len(step.may)), late)
+    if not everything:
+        return []
+    may = {operator for operator in everything if step.may[operator]}
+    crossing = _crossing(step, everything)
+    dear = _dearest(step, everything, may)
+    rest = set(seeds[0]) if seeds else set()
+    found: list[set[int]] = []
+    for count in _SEGMENTS:
+        borders = _borders(step, everything, crossing, count)
+        if len(borders) < count - 1:
+            break
+        saved = set().union(*(crossing[at] for at in borders))
+        for first in range(len(borders) + 1, 0, -max(1, (len(borders) + 1) // 4)):
+            end = everything[borders[first - 1]] if first <= len(borders) else everything[-1] + 1
+            for kept in dear:
+                inside = {operator for operator in may - saved - kept if operator < end}
+                found.append(inside | {operator for operator in rest if operator >= end})
+    return found
+
+
+def _crossing(step: Step, operators: Sequence[int]) -> list[frozenset[int]]:
+    """By position among the operators: those before it that one at it or behind it reads."""
+    at = {operator: position for position, operator in enumerate(operators)}
+    last: dict[int, int] = {}
+    for position, operator in enumerate(operators):
+        for source in step.reads[operator]:
+            last[source] = position
+    alive: set[int] = set()
+    found = []
+    for position, operator in enumerate(operators):
+        alive = {source for source in alive if last[source] >= position}
+        found.append(frozenset(alive))
+        if last.get(operator, -1) > at[operator]:
+            alive.add(operator)
+    return found
+
+
+def _borders(step: Step, operators: Sequence[int], crossing: Sequence[Collection[int]], count: int) -> list[int]:
+    """Positions that divide the operators into so many segments of about equal bytes, where few bytes cross."""
+    total = list(accumulate((step.nbytes[operator] for operator in operators), initial=0))
+    weights = [sum(step.nbytes[source] for source in crossed) for crossed in crossing]
+    found: list[int] = []
+    for part in range(1, count):
+        low, high = ((part + side) * total[-1] / count for side in (-0.5, 0.5))
+        near = [at for at in range(1, len(operators)) if low <= total[at] <= high]
+        if near:
+            best = min(near, key=lambda at: (weights[at], abs(total[at] - part * total[-1] / count)))
+            found += [best] if best not in found else []
+    return sorted(found)
+
+
+def _dearest(step: Step, operators: Sequence[int], may: Collection[int]) -> list[set[int]]:
+    """By share: the operators that hold this share of the bytes and are the dearest a byte."""
+    dear = sorted((v for v in operators if v in may), key=lambda v: (-step.costs[v] / max(step.nbytes[v], 1), v))
+    every = sum(step.nbytes[v] for v in dear)
+    found: list[set[int]] = []
+    for share in _KEPT_SHARES:
+        held, kept = 0, set()
+        for operator in dear:
+            if held + step.nbytes[operator] > share * every:
+                break
+            held += step.nbytes[operator]
+            kept.add(operator)
+        found += [kept] if kept not in found else []
+    return found
+
+
+def _smaller(step: Step, choice: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
+    """The set without ever smaller parts of it, the dearest first, where the peak is no higher then."""
+    known: list[Choice[J]] = []
+    parts = sorted(choice.again, key=lambda operator: (-step.costs[operator], operator))
+    size = (len(parts) + 1) // 2
+    least = max(1, len(parts) // _DIVISIONS)
+    while size >= least and parts:
+        at = 0
+        while at < len(parts):
+            tried = yield set(choice.again) - set(parts[at : at + size])
+            known.append(tried)
+            if tried.judged.peak_bytes <= choice.judged.peak_bytes and tried.judged.cost <= choice.judged.cost:
+                choice = tried
+                parts = [operator for operator in parts if operator in choice.again]
+            else:
+                at += size
+        size = size // 2
+    return known
+
+
+def _descent(step: Step, now: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
+    """Step by step the operator whose copy leaves the least peak, of those that hold the most bytes for their cost."""
+    known: list[Choice[J]] = []
+    while True:
+        read = {source for operator in {*now.late, *now.again} for source in step.reads[operator]}
+        ahead = [v for v in read if step.may[v] and v not in now.late and v not in now.again]
+        ahead.sort(key=lambda v: (-step.nbytes[v] / max(step.costs[v], 1e-12), v))
+        tried = []
+        for operator in ahead[:_BREADTH]:
+            tried.append((yield {*now.again, operator}))
+        if not tried:
+            return known
+        known += tried
+        now = min(tried, key=lambda choice: (choice.judged.peak_bytes, *choice.rank()))

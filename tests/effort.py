@@ -1,0 +1,13 @@
+"""How much a run of the suite tries: a third of the random cases, seeds and damaged files by default; all of them, and
+every command on every hostile file, with `make test LONG=1`."""
+
+import os
+
+__all__ = ["LONG", "cases"]
+
+LONG = bool(os.environ.get("LONG"))
+
+
+def cases(count):
+    """Of `count` cases, as many as this run draws."""
+    return count if LONG else max(count // 3, 1)
