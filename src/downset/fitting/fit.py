@@ -363,7 +363,7 @@ def _check_session(
         raise UsageError(f"a session is opened by settings in ONNX Runtime only (target ort), not in {target.name}")
     if output is None:
         raise UsageError("a session opens what is written: give an output, too")
-    if Path(session).resolve() == Path(output).resolve():
+    if Path(os.path.realpath(session)) == Path(os.path.realpath(output)):
         raise UsageError(f"output and session both name {session}; give each a file of its own")
     check_output(session, source=path)
 
