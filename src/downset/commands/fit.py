@@ -285,8 +285,9 @@ def _front_table(rows: Sequence[FrontRow]) -> Any:
     from rich.table import Table
 
     table = Table(title="segments in strips: memory against work", title_style="italic", title_justify="left")
-    for column in ("segments", "arena", "head", "tail", "taken", "more MACs", "operators", "file", "ms before", "ms"):
-        table.add_column(column, justify="right", no_wrap=True)
+    taken = ("arena", "head", "tail", "tail on Cortex-M", "taken")
+    for column in ("segments", *taken, "more MACs", "operators", "file", "ms before", "ms"):
+        table.add_column(column, justify="right", no_wrap=column != "tail on Cortex-M")
     for row in rows:
         table.add_row(*front_cells(row))
     return table

@@ -69,7 +69,7 @@ def undominated(items: Iterable[T], price_of: Callable[[T], Price], values: Valu
 
 
 def _work(price: Price) -> tuple[int, ...]:
-    return price.extra_macs, price.persistent_bytes
+    return price.extra_macs, price.persistent_bytes, price.narrow_bytes
 
 
 def front_of(options: Iterable[Option]) -> list[Option]:
