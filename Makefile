@@ -7,7 +7,7 @@ CPP := $(shell find native tests/native -name '*.[ch]pp')
 # In the builds of those who work on it a warning is an error.
 STRICT := -C cmake.define.DOWNSET_STRICT=ON
 
-.PHONY: demo test docs wheel fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas \
+.PHONY: demo test docs wheel lowest fuzz lint lock native sanitize clean bench-fit bench-orders bench-serenity bench-arenas \
 	bench-ios bench-pico bench-testbed bench-partial bench-inductor
 
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models, print both screens and write a page for each
@@ -46,6 +46,9 @@ docs: $(VENV)/dev.stamp  ## the site, into build/site; any warning ends the buil
 
 wheel: $(VENV)/dev.stamp  ## a wheel and an sdist into dist/, each installed in a clean environment, where it fits a model
 	.ci/wheel $(BIN)/python
+
+lowest: $(VENV)/dev.stamp  ## each extra by the lowest versions that pyproject.toml allows, installed and used
+	.ci/lowest $(BIN)/python
 
 fuzz: $(VENV)/dev.stamp  ## damaged files of every format for MINUTES=10; prints the count and the share that parses
 	$(BIN)/python -m tests.fuzz.campaign --minutes $(or $(MINUTES),10)

@@ -66,6 +66,7 @@ def test_it_compiles_and_holds_the_model_and_its_arena(fitted, tmp_path, name):
         expected = (expected * 31 + byte) % 1000000007
     assert (ok, count, int(size), int(checksum), misaligned) == ("1", kinds, len(data), expected, "0")
     assert 0 <= int(arena) - fitted.measured.after < 16
+    assert "kResourceVariables = 6;" in found.header and "Create(allocator, kResourceVariables)" in found.header
 
 
 def test_an_arena_of_that_size_runs_the_model_and_a_much_smaller_one_does_not(fitted):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from downset import __version__
 from downset.errors import UnsupportedError, UsageError
-from downset.formats.tflite.read import builtin_operators
+from downset.formats.tflite.read import builtin_operators, resource_variables
 from downset.graph.core import Graph, Op
 from downset.results import Fit
 from downset.text import abridged, format_bytes, printable
@@ -23,6 +23,16 @@ __all__ = ["Firmware", "cmsis_nn_scratch_bytes", "firmware", "resolver_method"]
 _ALIGNMENT = 16
 """Bytes to which TFLite Micro asks the model and the arena to be aligned."""
 _PER_LINE = 20
+_WITHOUT_VARIABLES = (
+    "//   static tflite::MicroInterpreter interpreter(tflite::GetModel(model), resolver, arena, kArenaBytes);",
+)
+_WITH_VARIABLES = (
+    "//   tflite::MicroAllocator* allocator = tflite::MicroAllocator::Create(arena, kArenaBytes);",
+    "//   static tflite::MicroInterpreter interpreter(",
+    "//       tflite::GetModel(model), resolver, allocator,",
+    "//       tflite::MicroResourceVariables::Create(allocator, kResourceVariables));",
+)
+"""How the interpreter is made. Variables lie in the arena, and TFLite Micro is told how many there are."""
 _SPELLED = {
     "CUMSUM": "CumSum", "PADV2": "PadV2", "BATCH_MATMUL": "BatchMatMul",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
@@ -67,7 +77,7 @@ def firmware(fit: Fit, *, include: str = "") -> Firmware:
         "#include <stddef.h>",
         "",
         *([declared] if include else [defined, *array, "};"]),
-        *_constants(fit, prefix, path.stat().st_size),
+        *_constants(fit, prefix, path),
         *_operators(path, prefix),
         f"#endif  // {guard}",
         "",
@@ -94,7 +104,7 @@ def _comment(fit: Fit, path: Path) -> list[str]:
         "//   alignas(16) static unsigned char arena[kArenaBytes];",
         "//   static tflite::MicroMutableOpResolver<kOperatorKinds> resolver;",
         "//   RegisterOperators(resolver);",
-        "//   static tflite::MicroInterpreter interpreter(tflite::GetModel(model), resolver, arena, kArenaBytes);",
+        *(_WITH_VARIABLES if resource_variables(path) else _WITHOUT_VARIABLES),
         "//   interpreter.AllocateTensors();",
         "// with the names below, in their namespace.",
     ]
@@ -110,8 +120,9 @@ def _assumed(fit: Fit) -> list[str]:
     ]
 
 
-def _constants(fit: Fit, prefix: str, model_bytes: int) -> list[str]:
+def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
     assert fit.measured is not None
+    model_bytes, variables = path.stat().st_size, resource_variables(path)
     parts = fit.measured.details[fit.shipped]
     arena = fit.arena.after
     scratch = cmsis_nn_scratch_bytes(fit.graph)
@@ -133,6 +144,7 @@ def _constants(fit: Fit, prefix: str, model_bytes: int) -> list[str]:
         "// CMSIS-NN's int8 kernels for DSP instructions ask for at most so much scratch in one operator, by its",
         "// own formulas (analytic, not run): add it where you link them.",
         f"constexpr size_t kCmsisNnScratchBytes = {scratch};",
+        *([f"constexpr int kResourceVariables = {variables};  // keep their values between runs"] if variables else []),
         "",
     ]
 

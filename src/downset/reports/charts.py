@@ -9,14 +9,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
 from downset.text import format_size, printable, shortened
 
-__all__ = ["STYLE", "Axis", "Chart", "Curve", "Label", "Level", "Mark", "Moment", "chart_svg", "stacked"]
+__all__ = [
+    "STYLE",
+    "Axis",
+    "Chart",
+    "Curve",
+    "Label",
+    "Level",
+    "Mark",
+    "Moment",
+    "chart_svg",
+    "legend_of",
+    "sheet",
+    "stacked",
+]
 
 LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 86, 14, 8, 36
 _CHARACTER_PX = 6.4
@@ -40,6 +53,11 @@ STYLE = """
 .scratch{fill:#9993}.tail{fill:#7a5fa266}
 """
 """Okabe and Ito's colours, which colour-blind people tell apart; the same in light and dark."""
+
+_DARK = (
+    "@media(prefers-color-scheme:dark){.sheet{--ink:#e6e9ec;--soft:#a8b1ba;--grid:#333b44;--surface:#14181d;"
+    "--plot:#1c2229}.sheet>rect{fill:#14181d}}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,3 +325,29 @@ def stacked(charts: Sequence[tuple[str, Chart]], *, width_px: int, top_px: float
         parts.append(chart_svg(chart, width_px=width_px, top_px=top_px))
         top_px += chart.full_height_px + 4
     return "".join(parts), top_px
+
+
+def legend_of(shown: Mapping[str, str], *, width_px: int) -> tuple[str, float]:
+    """The colours (styles of marks) with what they mean, below a caption, and where they end."""
+    parts, x, y = [], float(LEFT_PX), 44.0
+    for style, meaning in shown.items():
+        across = 26 + 7 * min(len(meaning), 60)
+        if x + across > width_px - 10 and x > LEFT_PX:
+            x, y = float(LEFT_PX), y + 18
+        parts.append(f'<rect class="{style}" x="{x:g}" y="{y:g}" width="12" height="12"/>')
+        parts.append(f'<text x="{x + 17:g}" y="{y + 10:g}" font-size="12">{_text(shortened(meaning, 60))}</text>')
+        x += across
+    return "".join(parts), y + 26
+
+
+def sheet(caption: str, drawn: str, *, width_px: int, height_px: int) -> str:
+    """One SVG file under its caption, light or dark as the reader has it."""
+    title = _text(caption)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="sheet" width="{width_px}" height="{height_px}" '
+        f'viewBox="0 0 {width_px} {height_px}" font-family="system-ui,sans-serif"><title>{title}</title>'
+        f"<style>{STYLE}.sheet text{{fill:var(--ink,#1b1f24)}}.sheet .chart text{{fill:var(--soft)}}"
+        f".sheet .chart .label{{fill:#111}}.heading{{font-size:13px;font-weight:600}}{_DARK}</style>"
+        f'<rect width="{width_px}" height="{height_px}" fill="#fff"/>'
+        f'<text x="{LEFT_PX}" y="26" font-size="17" font-weight="700">{title}</text>{drawn}</svg>\n'
+    )

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from downset.plans import Arena
 from downset.reports.arena_view import ArenaView, kind_styles, record_view
 from downset.reports.charts import (
-    LEFT_PX,
-    STYLE,
     Axis,
     Chart,
     Curve,
@@ -17,18 +14,16 @@ from downset.reports.charts import (
     Level,
     Mark,
     Moment,
+    legend_of,
+    sheet,
     stacked,
 )
-from downset.text import format_bytes, format_size, printable, shortened
+from downset.text import format_bytes, format_size, printable
 
 __all__ = ["arena_chart", "live_chart", "memory_map", "steps_axis", "strip_chart"]
 
 _NAMED = 5
 """The largest records, whose names stand in the picture."""
-_DARK = (
-    "@media(prefers-color-scheme:dark){.sheet{--ink:#e6e9ec;--soft:#a8b1ba;--grid:#333b44;--surface:#14181d;"
-    "--plot:#1c2229}.sheet>rect{fill:#14181d}}"
-)
 
 
 def memory_map(
@@ -56,18 +51,9 @@ def memory_map(
             charts.append(("", strip_chart(view, styles, titled=True)))
     if views:
         charts.append(("Live bytes", live_chart(views)))
-    legend, top = _legend(styles, width_px)
+    legend, top = legend_of(_named(styles), width_px=width_px)
     drawn, bottom = stacked(charts, width_px=width_px, top_px=top)
-    height = int(bottom) + 8
-    title = escape(printable(caption))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="sheet" width="{width_px}" height="{height}" '
-        f'viewBox="0 0 {width_px} {height}" font-family="system-ui,sans-serif"><title>{title}</title>'
-        f"<style>{STYLE}.sheet text{{fill:var(--ink,#1b1f24)}}.sheet .chart text{{fill:var(--soft)}}"
-        f".sheet .chart .label{{fill:#111}}.heading{{font-size:13px;font-weight:600}}{_DARK}</style>"
-        f'<rect width="{width_px}" height="{height}" fill="#fff"/>'
-        f'<text x="{LEFT_PX}" y="26" font-size="17" font-weight="700">{title}</text>{legend}{drawn}</svg>\n'
-    )
+    return sheet(caption, legend + drawn, width_px=width_px, height_px=int(bottom) + 8)
 
 
 def scale_bytes(views: Sequence[ArenaView], limit_bytes: int | None) -> int:
@@ -199,18 +185,9 @@ def _sizes(view: ArenaView) -> str:
     return ", ".join(parts)
 
 
-def _legend(styles: Mapping[str, str], width_px: int) -> tuple[str, float]:
-    """The colours and what they mean, and where they end."""
+def _named(styles: Mapping[str, str]) -> dict[str, str]:
+    """By colour, the kind of operator that it stands for."""
     shown: dict[str, str] = {}
     for kind, style in styles.items():
         shown.setdefault(style, kind if style != "c8" else "other kinds")
-    parts, x, y = [], float(LEFT_PX), 44.0
-    for style, kind in shown.items():
-        text = escape(printable(shortened(kind, 24)))
-        across = 26 + 7 * min(len(kind), 24)
-        if x + across > width_px - 10:
-            x, y = float(LEFT_PX), y + 18
-        parts.append(f'<rect class="{style}" x="{x:g}" y="{y:g}" width="12" height="12"/>')
-        parts.append(f'<text x="{x + 17:g}" y="{y + 10:g}" font-size="12">{text}</text>')
-        x += across
-    return "".join(parts), y + 26
+    return shown

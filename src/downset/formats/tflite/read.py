@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.text import printable, shell_word
 
-__all__ = ["DTYPES", "builtin_operators", "load_tflite"]
+__all__ = ["DTYPES", "builtin_operators", "load_tflite", "resource_variables"]
 
 DTYPES = {
     0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 5: "string", 6: "bool", 7: "int16", 8: "complex64",
@@ -61,6 +61,11 @@ def builtin_operators(path: str | os.PathLike[str]) -> list[str]:
     """The kinds of operators in a file that `load_tflite` reads, all subgraphs together, by the schema's names in
     order of the alphabet; custom ones as "custom.NAME"."""
     return _Reader(_schema(), Path(path).read_bytes(), Path(path)).operator_names()
+
+
+def resource_variables(path: str | os.PathLike[str]) -> int:
+    """How many variables with a name of their own a file that `load_tflite` reads keeps from one run to the next."""
+    return len(_Reader(_schema(), Path(path).read_bytes(), Path(path)).variable_names())
 
 
 def _schema() -> Any:
@@ -243,11 +248,19 @@ class _Reader:
         return found
 
     def operator_names(self) -> list[str]:
-        found = set()
+        return sorted({self._operator_name(operator.OpcodeIndex()) for operator in self._every_operator()})
+
+    def variable_names(self) -> set[str]:
+        return {
+            repr(getattr(self._options(operator), "sharedName", None))
+            for operator in self._every_operator()
+            if self._operator_name(operator.OpcodeIndex()) == "VAR_HANDLE"
+        }
+
+    def _every_operator(self) -> Iterator[Any]:
+        """Of all subgraphs."""
         for subgraph in (self._model.Subgraphs(place) for place in range(self._model.SubgraphsLength())):
-            for place in range(subgraph.OperatorsLength()):
-                found.add(self._operator_name(subgraph.Operators(place).OpcodeIndex()))
-        return sorted(found)
+            yield from (subgraph.Operators(place) for place in range(subgraph.OperatorsLength()))
 
     def _operator_name(self, index: int) -> str:
         if not 0 <= index < self._model.OperatorCodesLength():

@@ -1,0 +1,238 @@
+"""The pictures of the pages on how it works, drawn from plans of small problems. Nothing in them is measured.
+
+    python -m docs_site.pictures
+
+writes docs/pictures. `tests/docs/test_pictures.py` holds the committed files to this script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+
+import downset as ds
+from downset.clusters.model import Cluster, Device, Network
+from downset.graph.core import Graph, Op, Source, Tensor
+from downset.orders.problem import OrderProblem
+from downset.plans import Stage, StagePlan
+from downset.reports.charts import Axis, Chart, Label, Mark, legend_of, sheet, stacked
+from downset.reports.page.timeline_figure import gantt_figure, rows_figure
+from downset.reports.timeline import planned_timeline, stage_timeline
+from downset.stages.problem import StageProblem
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
+WIDTH_PX = 960
+
+BRANCHES = OrderProblem(
+    predecessors=((), (0,), (1,), (0,), (3,), (2, 4)),
+    storages=(
+        ds.Storage(100, producers=(0,), consumers=(1, 3)),
+        ds.Storage(400, producers=(1,), consumers=(2,)),
+        ds.Storage(20, producers=(2,), consumers=(5,)),
+        ds.Storage(300, producers=(3,), consumers=(4,)),
+        ds.Storage(60, producers=(4,), consumers=(5,)),
+        ds.Storage(80, producers=(5,), consumers=(5,), kept=True),
+    ),
+)
+"""Operator a, two branches b c and d e, and f that joins them."""
+NAMES = "abcdef"
+
+
+def live_bytes(problem: OrderProblem, downset: frozenset[int]) -> int:
+    """Bytes live after a downset, by the definition: what has a producer in it and a consumer outside, or is kept."""
+    return sum(
+        storage.nbytes
+        for storage in problem.storages
+        if downset & {*storage.producers} and (storage.kept or not downset >= {*storage.consumers})
+    )
+
+
+def lattice() -> str:
+    """The downsets of a network with two branches, each with its live bytes, and the order of least peak as a way."""
+    count = len(BRANCHES.predecessors)
+    downsets = [
+        frozenset(some)
+        for size in range(count + 1)
+        for some in combinations(range(count), size)
+        if all({*BRANCHES.predecessors[op]} <= {*some} for op in some)
+    ]
+    order = ds.plan_order(BRANCHES)
+    chosen = [frozenset(order.steps[:size]) for size in range(count + 1)]
+    places: dict[frozenset[int], tuple[float, float]] = {}
+    for size in range(count + 1):
+        level = [one for one in downsets if len(one) == size]
+        for row, one in enumerate(level):
+            places[one] = (80 + 132 * size, 190 + 84 * (row - (len(level) - 1) / 2))
+    drawn = []
+    for low in downsets:
+        for high in downsets:
+            if low < high and len(high) == len(low) + 1:
+                way = (low, high) in set(pairwise(chosen))
+                drawn.append(_line(places[low], places[high], "#0072b2" if way else "#8a939c", 4 if way else 1.2))
+    for one, (x, y) in places.items():
+        style = "c0" if one in chosen else "c8"
+        told = "".join(NAMES[op] for op in sorted(one)) or "nothing"
+        drawn.append(_box(x - 50, y - 24, 100, 48, style, told, f"{live_bytes(BRANCHES, one)} B live"))
+    said = (
+        f"Blue: the order {' '.join(NAMES[op] for op in order.steps)}, peak {order.peak_bytes} B while an operator runs"
+    )
+    drawn.append(f'<text x="30" y="372" font-size="13">{escape(said)} (proven least).</text>')
+    return sheet("Every order is a way from nothing to everything", "".join(drawn), width_px=WIDTH_PX, height_px=392)
+
+
+def arenas() -> str:
+    """The records of docs/arenas.md one behind the other, and at the offsets of `best`."""
+    records = [
+        ds.Record("image", 0, 2, 600), ds.Record("left", 1, 4, 300), ds.Record("right", 2, 5, 500),
+        ds.Record("sum", 4, 6, 300),
+    ]  # fmt: skip
+    drawn = [(name, ds.plan_arena(records, method=name)) for name in ("naive", "best")]
+    return ds.memory_map(drawn, caption="Records that are never live together share bytes", height_px=200)
+
+
+def stages() -> str:
+    """A network with two branches, unit after unit and in stages. Prices are invented: a unit's seconds, a stage's
+    longest group, and half a millisecond for the barrier behind it."""
+    unit_s = (2e-3, 3e-3, 2e-3, 4e-3, 2e-3)
+    problem = StageProblem((0, 0b00001, 0b00010, 0b00001, 0b01100))
+
+    def price(stage: Stage) -> float:
+        return max(sum(unit_s[unit] for unit in group) for group in stage.groups) + 5e-4
+
+    plans: list[StagePlan] = [ds.plan_stages(problem, price, method=method) for method in ("sequential", "ios")]
+    charts: list[tuple[str, Chart]] = []
+    longest = max(stage_timeline(plan, unit_s).end_s for plan in plans)
+    for name, plan in zip(("One unit after another", "In stages"), plans, strict=True):
+        timeline = stage_timeline(plan, unit_s)
+        marks = [Mark(s.start_s, s.lane + 0.1, s.stop_s - s.start_s, 0.8, f"c{s.frame}") for s in timeline.slices]
+        labels = [
+            Label((s.start_s + s.stop_s) / 2, s.lane + 0.5, s.stop_s - s.start_s, 0.8, f"unit {s.task}")
+            for s in timeline.slices
+        ]
+        lanes = Axis(0, len(timeline.lanes), "", "lanes", timeline.lanes)
+        chart = Chart(name, Axis(0, longest, "time without barriers", "s"), lanes, tuple(marks), tuple(labels),
+                      height_px=34 * len(timeline.lanes))  # fmt: skip
+        said = f"{name}: {len(plan.stages)} stages, {plan.evidence.value * 1e3:g} ms with barriers"
+        charts.append((said, chart))
+    return _charts("Two branches behind unit 0: side by side where that pays", charts)
+
+
+def convolutions() -> Graph:
+    """A chain of convolutions of 3 x 3, every other one at half the rows and twice the channels."""
+    tensors = [Tensor("image", (1, 3, 64, 64), "float32", 4 * 3 * 64 * 64)]
+    ops, constants, read, channels, rows = [], {}, 0, 3, 64
+    for number in range(6):
+        stride = 1 + number % 2
+        made, rows = 16 * 2 ** (number // 2 + number % 2), rows // stride
+        weights = np.ones((made, channels, 3, 3), np.float32)
+        constants[len(tensors)] = lambda weights=weights: weights
+        tensors.append(Tensor(f"weights{number}", weights.shape, "float32", weights.nbytes, "constant"))
+        tensors.append(Tensor(f"made{number}", (1, made, rows, rows), "float32", 4 * made * rows * rows))
+        attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [stride, stride]}
+        inputs = (read, len(tensors) - 2)
+        read, channels = len(tensors) - 1, made
+        ops.append(Op(f"conv{number}", "Conv", inputs, (read,), attributes))
+    return Graph("convolutions", tuple(tensors), tuple(ops), (0,), (read,), constants, Source("built")).check()
+
+
+def pipelines() -> str:
+    """Six convolutions over three devices (`early_fused`): what each does when, over a few periods, and its rows."""
+    cluster = Cluster(tuple(Device(f"d{place}", speed) for place, speed in enumerate((2e8, 1.5e8, 1e8))),
+                      Network("links", 6.25e6, overlap=True))  # fmt: skip
+    plan = ds.plan_pipeline(convolutions(), cluster, method="early_fused")
+    gantt = gantt_figure("What each device does when", [planned_timeline(plan)])
+    rows = rows_figure(plan)
+    legend = {style: f"frame {number}" for number, style in enumerate(("c0", "c1", "c2", "c3"))}
+    charts = [*gantt.charts, ("The rows that each device computes, block after block", rows.charts[0][1])]
+    return _charts("One network over three devices: frames follow each other (analytic)", charts, legend)
+
+
+def partial() -> str:
+    """The example of docs/partial.md: two convolutions of 3 rows on 8 rows, the result in 4 strips of 2 rows."""
+    rows, strips, high = 8, 4, 2
+    charts: list[tuple[str, Chart]] = []
+    for name, before, after in (("Middle tensor", 1, 1), ("Result", 0, 0)):
+        marks, done = [], 0
+        for strip in range(strips):
+            first, last = max(0, strip * high - before), min(rows, (strip + 1) * high + after)
+            if before == 0:
+                first = 0  # parts of the result stay until they are joined
+            for row in range(rows):
+                style = "c1" if first <= row < min(done, last) else "c0" if done <= row < last else "idle"
+                if style != "idle":
+                    marks.append(Mark(row, strip + 0.08, 0.96, 0.84, style))
+            done = last
+        x = Axis(0, rows, f"rows of the {name.lower()}", "count")
+        y = Axis(0, strips, "", "lanes", tuple(f"strip {strip}" for strip in range(strips)))
+        charts.append((name, Chart(name, x, y, tuple(marks), height_px=110)))
+    legend = {"c0": "computed in this strip", "c1": "kept from the strips before"}
+    return _charts("A segment in four strips: few rows of the middle tensor exist at a time", charts, legend)
+
+
+def cluster() -> str:
+    """The processes of a running pipeline, and what goes between them."""
+    boxes = [_box(360, 60, 240, 54, "c1", "driver", "plan, frames, Ray's head")]
+    drawn = []
+    centres = [(140 + 226 * place, 250) for place in range(4)]
+    for place, (x, y) in enumerate(centres):
+        drawn.append(_line((480, 114), (x, y - 32), "#8a939c", 1.5, dashed=True))
+        boxes.append(_box(x - 80, y - 32, 160, 64, "c0", f"device d{place}", "shards, rows of frames"))
+    for (left, y), (right, _) in pairwise(centres):
+        drawn.append(_line((left + 80, y), (right - 80, y), "#0072b2", 4))
+    said = (
+        "Dashed: which task begins next, and when it ended. Frames go to the first device, results come from the last.",
+        "Blue: rows that a device needs and another one has, straight from one to the other. All of it under TLS.",
+    )
+    text = [f'<text x="30" y="{330 + 20 * line}" font-size="13">{escape(one)}</text>' for line, one in enumerate(said)]
+    return sheet("A pipeline on its devices", "".join([*drawn, *boxes, *text]), width_px=WIDTH_PX, height_px=368)
+
+
+PICTURES: Mapping[str, Callable[[], str]] = {
+    "lattice": lattice, "arenas": arenas, "stages": stages, "pipelines": pipelines, "partial": partial,
+    "cluster": cluster,
+}  # fmt: skip
+
+
+def _charts(caption: str, charts: Sequence[tuple[str, Chart]], legend: Mapping[str, str] | None = None) -> str:
+    shown, top = legend_of(legend or {}, width_px=WIDTH_PX)
+    drawn, bottom = stacked(charts, width_px=WIDTH_PX, top_px=top if legend else 44.0)
+    return sheet(caption, shown + drawn, width_px=WIDTH_PX, height_px=int(bottom) + 8)
+
+
+def _line(
+    start: tuple[float, float], stop: tuple[float, float], colour: str, px: float, *, dashed: bool = False
+) -> str:
+    dash = ' stroke-dasharray="5 4"' if dashed else ""
+    path = f"M{start[0]:g} {start[1]:g}L{stop[0]:g} {stop[1]:g}"
+    return f'<path d="{path}" stroke="{colour}" stroke-width="{px:g}"{dash} fill="none"/>'
+
+
+def _box(x: float, y: float, width: float, height: float, style: str, first: str, second: str) -> str:
+    middle = x + width / 2
+    return (
+        f'<rect class="{style}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>'
+        f'<text x="{middle:g}" y="{y + height / 2 - 3:g}" text-anchor="middle" font-size="13" font-weight="600" '
+        f'style="fill:#111">{escape(first)}</text>'
+        f'<text x="{middle:g}" y="{y + height / 2 + 14:g}" text-anchor="middle" font-size="11.5" style="fill:#111">'
+        f"{escape(second)}</text>"
+    )
+
+
+def pictures() -> Iterator[tuple[Path, str]]:
+    """Every picture with its file."""
+    for name, draw in PICTURES.items():
+        yield FOLDER / f"{name}.svg", draw()
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for path, text in pictures():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
