@@ -13,6 +13,7 @@ from downset.errors import UnsupportedError
 from downset.integrations.executorch import order_pass
 from downset.integrations.executorch_offsets import Settings
 from downset.integrations.executorch_order import Dialect, reordered
+from tests.effort import cases
 
 ATEN = torch.ops.aten
 SIZES = (1, 2, 8, 64)
@@ -67,7 +68,7 @@ def outputs(module):
     return [*module(*inputs), *inputs]
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(150))
 @given(modules())
 def test_the_same_is_computed_in_fewer_bytes_or_as_many(module):
     expected = outputs(module)

@@ -52,7 +52,7 @@ def stage_module(
 
 def _check_tensors(program: Any) -> None:
     signature = program.graph_signature
-    changed = [*signature.buffers_to_mutate, *getattr(signature, "user_inputs_to_mutate", ())]
+    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
         raise UnsupportedError(f"the program writes to {changed[0]!r}: stages run what only computes")
     for spec in [*signature.input_specs, *signature.output_specs]:
