@@ -1,19 +1,21 @@
 """What ExecuTorch's memory-planning pass hands to an algorithm, recorded once so that tests can replay it without it.
 
-    python -m tests.executorch_specs
+    PYTHONPATH=build/executorch/1.5.1 python -m tests.executorch_specs
 
-writes tests/golden/executorch_specs.json, where ExecuTorch 1.4 is installed. A program is a list of calls, one for each
-graph it plans (the bodies of conditions first); a call has the alignment, what bodies reserve in each memory, every
-spec, and the bytes that ExecuTorch's own greedy planner takes.
+writes tests/golden/executorch_specs.json (tests/executorch_installed.py installs ExecuTorch there). A program is a list
+of calls, one for each graph it plans (the bodies of conditions first); a call has the alignment, what bodies reserve in
+each memory, every spec, and the bytes that ExecuTorch's own greedy planner takes.
 """
 
 from __future__ import annotations
 
+import copy
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FILE", "load_programs", "modules", "record_programs"]
+__all__ = ["FILE", "edge_program", "load_programs", "modules", "record_programs"]
 
 FILE = Path(__file__).parent / "golden" / "executorch_specs.json"
 
@@ -22,6 +24,7 @@ def load_programs() -> dict[str, list[dict[str, Any]]]:
     return json.loads(FILE.read_text())
 
 
+@cache
 def modules() -> dict[str, tuple[Any, tuple[int, ...]]]:
     import torch
 
@@ -44,14 +47,28 @@ def modules() -> dict[str, tuple[Any, tuple[int, ...]]]:
     return networks() | {"condition": (Condition(), (5, 7)), "keeper": (Keeper(), (64,))}
 
 
-def record_programs() -> dict[str, list[dict[str, Any]]]:
+@cache
+def _edge_program(name: str) -> Any:
     import torch
-    from executorch.exir import ExecutorchBackendConfig, to_edge
+    from executorch.exir import to_edge
+
+    module, shape = modules()[name]
+    return to_edge(torch.export.export(module.eval(), (torch.randn(shape),)))
+
+
+def edge_program(name: str) -> Any:
+    """The exported module, to be lowered once: lowering writes into it."""
+    return copy.deepcopy(_edge_program(name))
+
+
+@cache
+def record_programs(*names: str) -> dict[str, list[dict[str, Any]]]:
+    from executorch.exir import ExecutorchBackendConfig
     from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy
     from executorch.exir.passes import MemoryPlanningPass
 
     programs: dict[str, list[dict[str, Any]]] = {}
-    for name, (module, shape) in modules().items():
+    for name in names:
         calls: list[dict[str, Any]] = []
 
         def planner(alignment, specs, graph_module, graph_signature, extra_padding=0, calls=calls):
@@ -68,13 +85,12 @@ def record_programs() -> dict[str, list[dict[str, Any]]]:
             calls.append(call)
             return list(call["greedy_bytes"])
 
-        edge = to_edge(torch.export.export(module.eval(), (torch.randn(shape),)))
         passed = MemoryPlanningPass(memory_planning_algo=planner)
-        edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=passed))
+        edge_program(name).to_executorch(ExecutorchBackendConfig(memory_planning_pass=passed))
         programs[name] = json.loads(json.dumps(calls))
     return programs
 
 
 if __name__ == "__main__":
-    lines = (f" {json.dumps(name)}: {json.dumps(calls)}" for name, calls in record_programs().items())
+    lines = (f" {json.dumps(name)}: {json.dumps(calls)}" for name, calls in record_programs(*modules()).items())
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.executorch_installed import VERSIONS
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -42,3 +44,14 @@ def test_every_requirement_is_pinned_within_its_limits_and_has_hashes(extra):
         assert name in pins, f"{name} is not in locks/{extra}.txt: run `make lock`"
         for version, _ in pins[name]:
             assert all(limit.contains(version, prereleases=True) for limit in limits), f"{name}: run `make lock`"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_versions_of_executorch_that_are_tested_are_pinned(version):
+    pins = locked(f"executorch-{version}")
+    assert set(pins) == {"executorch", "tabulate", "torchao"}, "without dependencies: torch is the tests' own"
+    ((pinned, hashes),) = pins["executorch"]
+    assert pinned == version
+    assert hashes > 0
+    wanted = asked_for("executorch")["executorch"]
+    assert all(limit.contains(version) for limit in wanted)

@@ -2,8 +2,9 @@
 
     python -m experiments.ios.gpu [--quick] [--networks A,B] [--dtype float16] [--batches 1,32] [--no-peers]
 
-Everything is measured. `sequential` is one CUDA graph of the same kernels on one stream: the baseline that matters.
-`eager` is PyTorch launched operator by operator (channels last, batch normalisation folded), `compile` is
+Latencies are measured. `sequential` is one CUDA graph of the same kernels on one stream: the baseline that matters. All
+are timed alike, in turns: between two events of the device, with the copy of the inputs and every launch. `eager` is
+PyTorch launched operator by operator (channels last, batch normalisation folded), `compile` is
 torch.compile(mode="reduce-overhead") of the same operators. TensorRT, TASO and TVM were not run. Each network is
 measured in a process of its own within its share of --seconds (eight and a half minutes), and its row is saved at once,
 with what is known by then and why there is no more.
@@ -20,8 +21,9 @@ import sys
 import tempfile
 import time
 from argparse import SUPPRESS, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,12 +32,15 @@ import numpy as np
 
 from downset import DownsetError, Graph, StageLimits, StageResult, TorchDevice, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
+from downset.executor.plain import network_function
+from downset.executor.program import concurrent_arena, lower, possibly_live_bytes
 from downset.executor.staged import stage_engine
 from downset.extras import torch_library
-from downset.stages.prepared import prepare
+from downset.plans import Stage, StagePlan
+from downset.stages.prepared import planned_graph, prepare
+from downset.stages.unit_graph import UnitGraph, unit_predecessors
 from experiments.frame import Experiment, run
 from experiments.ios.fig6 import beside_paper, candidates
-from experiments.ios.plain import network_function
 from experiments.rows import Row
 from zoo import graph as zoo_graph
 
@@ -47,18 +52,22 @@ _ROUNDS = 30
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def timed(call: Any, runs: int = _ROUNDS) -> float:
-    """Median seconds of a call, launches included, by the wall clock between two synchronisations. Measured."""
+def timed(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, float]:
+    """Median seconds by name: the same events of the device around every call, in turns, after three that are not
+    counted. Measured."""
     torch = torch_library()
-    samples = []
+    samples: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(-3, runs):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        call()
-        torch.cuda.synchronize()
-        if turn >= 0:
-            samples.append(time.perf_counter() - begin)
-    return median(samples)
+        for name, call in calls.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            begin.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            if turn >= 0:
+                samples[name].append(begin.elapsed_time(end) / 1e3)
+    return {name: median(taken) for name, taken in samples.items()}
 
 
 def difference(graph: Graph, result: StageResult, device: TorchDevice) -> float | str:
@@ -79,20 +88,44 @@ def difference(graph: Graph, result: StageResult, device: TorchDevice) -> float 
     return worst if math.isfinite(worst) else "outputs are not finite"
 
 
-def eager_seconds(graph: Graph, device: TorchDevice) -> float:
-    run, inputs = network_function(graph, device="cuda", dtype=device.dtype)
-    with torch_library().no_grad():
-        return timed(lambda: run(*inputs))
+def launches(graph: Graph, plan: StagePlan, device: TorchDevice) -> tuple[Callable[[], Any], Row]:
+    """A call that copies the inputs in and starts the plan's graph, and the bytes of its capture: all intermediates at
+    once, as captured, and in one arena that keeps apart what may be live side by side (analytic)."""
+    engine = stage_engine(graph, plan, device, seeded_inputs(graph))
+    planned = planned_graph(graph, plan)
+    units = UnitGraph(plan.units, unit_predecessors(planned, plan.units))
+    program = lower(units, plan.stages, barriers=plan.barriers, max_lanes=device.max_lanes)
+    taken = {
+        "captured_bytes": engine.engine.captured_bytes,
+        "live_bytes": possibly_live_bytes(planned, units, program, dtype=device.dtype),
+        "arena_bytes": concurrent_arena(planned, units, program, dtype=device.dtype).arena_bytes,
+    }
+    return lambda: engine.engine.launch(engine.values), taken
 
 
-def compiled_seconds(graph: Graph, device: TorchDevice) -> float:
+def peer_calls(graph: Graph, device: TorchDevice) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Eager and compiled, each with the copy of its inputs that a captured graph needs too."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     torch = torch_library()
     run, inputs = network_function(graph, device="cuda", dtype=device.dtype)
-    with torch.no_grad():
-        compiled = torch.compile(make_fx(run)(*inputs), mode="reduce-overhead")
-        return timed(lambda: compiled(*inputs))
+    static = [value.clone() for value in inputs]
+
+    def copied(what: Callable[..., Any]) -> Any:
+        with torch.no_grad():
+            for own, value in zip(static, inputs, strict=True):
+                own.copy_(value)
+            return what(*static)
+
+    compiled: list[Any] = []
+
+    def compile_once() -> Any:
+        if not compiled:
+            with torch.no_grad():
+                compiled.append(torch.compile(make_fx(run)(*static), mode="reduce-overhead"))
+        return copied(compiled[0])
+
+    return lambda: copied(run), compile_once
 
 
 def attempt(call: Callable[[], Any]) -> Any:
@@ -137,12 +170,22 @@ def milestones(name: str, batch: int, dtype: str, *, peers: bool, timings: int, 
     }
     yield row
     row["difference"] = attempt(lambda: difference(graph, result, device))
+    one_by_one = replace(result.plan, stages=tuple(Stage(((unit,),)) for unit in range(len(result.plan.units))))
+    calls: dict[str, Callable[[], Any]] = {}
+    calls["chosen"], row["memory"] = launches(graph, result.plan, device)
+    calls["sequential"], row["sequential_memory"] = launches(graph, replace(one_by_one, barriers=False), device)
+    row |= {f"{name}_s": taken for name, taken in timed(calls, _ROUNDS).items()}
+    yield row
     if peers:
         # As the engine does: algorithms are chosen by timing them.
         torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 4
-        row["eager_s"] = attempt(lambda: eager_seconds(graph, device))
-        yield row
-        row["compile_s"] = attempt(lambda: compiled_seconds(graph, device))
+        eager, compiled = peer_calls(graph, device)
+        for name, call in (("eager", eager), ("compile", compiled)):
+            found = attempt(lambda name=name, call=call: timed({**calls, name: call}, _ROUNDS))
+            row |= (
+                {f"{one}_s": taken for one, taken in found.items()} if isinstance(found, dict) else {f"{name}_s": found}
+            )
+            yield row
     row["seconds"] = time.perf_counter() - begin
     yield row
 
@@ -196,13 +239,21 @@ def lines(row: Row, mark: str) -> Iterator[str]:
         f"{row['timings_used']} stage timings in {row['search_s']:.0f} s; largest difference of the outputs: "
         f"{differ if isinstance(differ, str) else format(differ, '.1e')}"
     )
-    base = next(c["p50_s"] for c in row["candidates"] if c["name"] == "sequential")
     yield from candidates(row)
-    for peer in ("eager_s", "compile_s"):
+    yield "  with the copy of the inputs and the launch, between two events of the device, in turns:"
+    base = row.get("sequential_s")
+    for peer in ("chosen_s", "sequential_s", "eager_s", "compile_s"):
         if isinstance(row.get(peer), float):
             yield f"  {peer[:-2]:30} {'':8} {row[peer] * 1e3:8.3f} {'':8} ms  {base / row[peer]:5.2f}x"
         elif peer in row:
             yield f"  {peer[:-2]}: {row[peer]}"
+    for key, what in (("memory", "chosen"), ("sequential_memory", "sequential")):
+        if key in row:
+            held, live, arena = (f"{row[key][name]:,} B" for name in ("captured_bytes", "live_bytes", "arena_bytes"))
+            yield (
+                f"  {what}: the capture holds {held} of intermediates at once; {live} may be live at a time, and one "
+                f"arena takes {arena} (analytic)"
+            )
     if "unfinished" in row:
         yield f"  not all of it: {row['unfinished']}"
     yield from (f"  note: {note}" for note in row["notes"])

@@ -23,13 +23,13 @@ import onnx
 
 from downset import Graph, StageLimits, load, open_device, tune_stages
 from downset.executor.arena import seeded_inputs
+from downset.executor.plain import network_function
 from downset.executor.staged import stage_engine
 from downset.extras import torch_library
 from downset.stages.prepared import prepare
 from experiments.frame import Experiment, fields, run
 from experiments.ios.against import SPEEDUPS, against, agreement
 from experiments.ios.networks import NETWORKS
-from experiments.ios.plain import network_function
 from experiments.rows import Row
 from zoo import ZOO
 

@@ -84,6 +84,7 @@ _HOME = {
     "run_stages": "executor.staged",
     "serve": "distributed.serving.serve",
     "simulate": "distributed.simulator",
+    "stage_module": "integrations.stage_module",
     "tune_stages": "tuning.tune",
     "verify": "joint.check",
     "write_plan": "formats.plan_json",

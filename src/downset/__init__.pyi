@@ -33,6 +33,7 @@ from downset.graph.core import Graph as Graph
 from downset.graph.core import Op as Op
 from downset.graph.core import Tensor as Tensor
 from downset.integrations import inductor as inductor
+from downset.integrations.stage_module import stage_module as stage_module
 from downset.joint.check import verify as verify
 from downset.joint.order_and_arena import plan_together as plan_together
 from downset.memory.liveness import OrderProblem as OrderProblem
@@ -157,6 +158,7 @@ __all__ = [
     "run_stages",
     "serve",
     "simulate",
+    "stage_module",
     "tune_stages",
     "verify",
     "write_plan",

@@ -58,6 +58,8 @@ _NAMES = {
     "ort_session": "ONNX Runtime", "tflm": "TFLite Micro", "flatbuffer": "the reader of .tflite files",
     "litert_here": "LiteRT", "ort_here": "ONNX Runtime", "tflm_here": "TFLite Micro",
 }  # fmt: skip
+_LONGEST_S = 1e6
+"""Seconds that a system can be asked to wait for."""
 _LEAST_BYTES = 1 << 28
 """Python and numpy alone take about this much address space."""
 
@@ -239,7 +241,7 @@ class _Worker:
         pipe, line = self._process.stdout.fileno(), b""
         while not line.endswith(b"\n"):
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            if left <= 0 or not select.select([pipe], [], [], min(left, _LONGEST_S))[0]:
                 return None
             piece = os.read(pipe, 1 << 16)
             if not piece:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -386,6 +386,20 @@ class Inspection:
         return f"<Inspection of {_end(self.model)!r}: {self.operators} operators, {self.tensors} activations, {peak}>"
 
 
+_TELLING = 1.5
+"""p90 over p10 of one and the same measurement beyond which it tells nothing: what is compared differs by less."""
+
+
+def is_steady(seconds: Sequence[float]) -> bool:
+    """Whether times of one and the same spread so little that a difference to others means something."""
+    return percentile(seconds, 0.9) <= _TELLING * percentile(seconds, 0.1)
+
+
+def percentile(seconds: Sequence[float], share: float) -> float:
+    """Seconds that this share of the runs took at most: 0.5 is the median."""
+    return float(np.quantile(seconds, share))
+
+
 @dataclass(frozen=True, slots=True)
 class StageCandidate:
     """A whole schedule and its measured latencies in seconds, one a round. `live_bytes`: analytic."""
@@ -399,7 +413,7 @@ class StageCandidate:
 
     def percentile(self, share: float) -> float:
         """Seconds that this share of the rounds took at most: 0.5 is the median."""
-        return float(np.quantile(self.seconds, share))
+        return percentile(self.seconds, share)
 
     def __repr__(self) -> str:
         timed = f"{self.percentile(0.5):.6g} s in the median of {len(self.seconds)}" if self.seconds else "not timed"
@@ -412,7 +426,8 @@ class StageResult:
     reached, whichever is more: no schedule of these kernels is expected below it. None where a candidate was faster
     (its p10): then the units were measured too slow, and nothing is known. `speedup`: sequential over chosen, the
     median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided. `unit_s`: of each unit of the
-    plan, measured alone; empty where the plan has units of a variant."""
+    plan, measured alone; empty where the plan has units of a variant. `peer_s`: seconds of each run by runtime, the
+    plan itself as "downset", in interleaved rounds; empty where no other was timed."""
 
     plan: StagePlan
     candidates: tuple[StageCandidate, ...]
@@ -422,6 +437,7 @@ class StageResult:
     why: str
     notes: tuple[str, ...] = ()
     unit_s: tuple[float, ...] = ()
+    peer_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         chosen, device = self.plan.evidence.method, self.plan.device_name

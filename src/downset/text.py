@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import reprlib
+import stat
 import textwrap
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
-from downset.errors import UsageError
+from downset.errors import LoadError, UsageError
 
 __all__ = [
     "abridged",
@@ -24,20 +27,25 @@ __all__ = [
     "parse_seconds",
     "parse_share",
     "printable",
+    "read_file",
     "shell_word",
     "shortened",
 ]
 
+_MOST = 1 << 62
+"""Bytes: what is more overflows the sums of others."""
+_LONGEST_S = 1e9
+"""Seconds: some thirty years; systems do not wait for longer."""
 _FACTORS = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 def parse_bytes(text: str) -> int:
     """`256KB`, `256 KiB`, `1.5MB`, `262144` -> bytes. Raises UsageError for anything else, zero and negatives too."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?)(?:I?B)?\s*", text, re.IGNORECASE)
-    nbytes = int(float(match[1]) * _FACTORS[match[2].upper()]) if match else 0
-    if nbytes <= 0:
+    nbytes = min(float(match[1]) * _FACTORS[match[2].upper()], _MOST) if match else 0
+    if not 1 <= nbytes < _MOST:
         raise UsageError(f"{text!r} is not a size; write for example 256KB, 1.5MB or 262144")
-    return nbytes
+    return int(nbytes)
 
 
 def parse_seconds(text: str, *, zero: bool = False) -> float:
@@ -46,7 +54,7 @@ def parse_seconds(text: str, *, zero: bool = False) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?\s*", text)
     factor = {None: 1.0, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
     seconds = float(match[1]) * factor[match[2]] if match else -1.0
-    if seconds < 0 or (seconds == 0 and not zero):
+    if not 0 <= seconds < _LONGEST_S or (seconds == 0 and not zero):
         raise UsageError(f"{text!r} is not a {'time' if zero else 'duration'}; write for example 10s, 500ms or 2min")
     return seconds
 
@@ -109,6 +117,19 @@ def shortened(text: str, most: int) -> str:
 def brief(text: object, most: int = 300) -> str:
     """The message of another library on one line; a long one is cut between words."""
     return textwrap.shorten(str(text), most, placeholder=" ...")
+
+
+def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30) -> bytes:
+    """The bytes of a file of text or of a pipe. Raises LoadError for a device, and for more than `most_bytes`; OSError
+    where it cannot be read."""
+    with Path(path).open("rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise LoadError(f"{path} is a device; give a file")
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise LoadError(f"{path} has more than {format_size(most_bytes)}; no file of its kind is so large")
+    return data
 
 
 def escaped(text: str) -> str:

@@ -32,23 +32,32 @@ quick = settings(max_examples=cases(60), deadline=None)
 
 
 @quick
-@given(records=record_sets(most=5, pins=False), small=st.integers(4, 24), large=st.integers(0, 40))
-def test_banks_cost_the_least_of_all_assignments(records, small, large):
+@given(
+    records=record_sets(most=5, pins=False),
+    small=st.integers(4, 24),
+    large=st.integers(0, 40),
+    only=st.dictionaries(st.integers(0, 4), st.integers(0, 1), max_size=2),
+)
+def test_banks_cost_the_least_of_all_assignments(records, small, large, only):
     banks = [Bank("slow", large, 5), Bank("fast", small, 1)]
+    only = {index: bank for index, bank in only.items() if index < len(records)}
     costs = []
     for held in product(range(2), repeat=len(records)):
+        if any(held[index] != bank for index, bank in only.items()):
+            continue
         inside = [[r for r, at in zip(records, held, strict=True) if at == bank] for bank in range(2)]
         if all(least_height(members) <= bank.bytes for members, bank in zip(inside, banks, strict=True)):
             costs.append(sum(r.nbytes * banks[at].cost_per_byte for r, at in zip(records, held, strict=True)))
     if not costs:
         with pytest.raises(InfeasibleError):
-            plan_banks(records, banks)
+            plan_banks(records, banks, only=only)
         return
-    plan = plan_banks(records, banks)
+    plan = plan_banks(records, banks, only=only)
     check_banks(records, banks, plan)
+    assert all(plan.bank_of[index] == bank for index, bank in only.items())
     assert plan.evidence.value == min(costs)
     assert plan.evidence.proven
-    starved = plan_banks(records, banks, node_limit=0) if len(records) < 2 else None
+    starved = plan_banks(records, banks, node_limit=0, only=only) if len(records) < 2 else None
     assert starved is None or starved.evidence.bound <= min(costs) <= starved.evidence.value
 
 
@@ -65,6 +74,8 @@ def test_banks_refuse_what_they_cannot_mean():
         plan_banks(records, [Bank("fast", 8, 1)])
     with pytest.raises(UsageError):
         plan_banks(records, [])
+    with pytest.raises(UsageError, match="does not exist"):
+        plan_banks(records, [Bank("fast", 8, 1)], only={0: 1})
     with pytest.raises(UsageError):
         plan_banks([Record("a", 0, 2, 8, offset=0)], [Bank("fast", 8, 1)])
 

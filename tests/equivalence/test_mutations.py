@@ -17,6 +17,7 @@ from downset.errors import DownsetError, InvalidPlan, LoadError
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.joint.order_and_arena import plan_together
+from tests.effort import LONG
 from tests.equivalence.mutants import ONNX, TFLITE, Mutant
 from tests.models import branchy_model, constant, installed_model
 from tests.tflite_net import TfliteNet
@@ -89,7 +90,7 @@ def test_every_mutant_of_a_tflite_file_is_found(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", TFLITE)
 def test_every_mutant_of_a_network_with_state_is_found(kind, tmp_path):
-    mutants = itertools.islice(TFLITE[kind](flatbuffer_utils.read_model(str(STREAMING))), 0, None, 9)
+    mutants = itertools.islice(TFLITE[kind](flatbuffer_utils.read_model(str(STREAMING))), 0, None, 9 if LONG else 18)
     made, left = survivors(STREAMING, mutants, tmp_path)
     assert made >= 3 and left == []
 

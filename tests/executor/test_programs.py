@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from downset.arenas.constrained.conflicts import check_conflicts, records_of_conflicts
 from downset.arenas.planners import ARENAS
-from downset.executor.program import concurrent_conflicts, lower, possibly_live_bytes
+from downset.executor.program import concurrent_arena, concurrent_conflicts, lower, possibly_live_bytes
 from downset.graph.core import Graph, Op, Tensor
 from downset.lattice import bits
 from downset.memory.liveness import lifetimes
@@ -154,6 +154,8 @@ def test_an_arena_for_the_order_of_issue_corrupts_a_concurrent_run():
     assert (1, 3) not in concurrent_conflicts(graph, units, sequential)
     assert possibly_live_bytes(graph, units, sequential) == 3 * 64
     assert possibly_live_bytes(graph, units, program) == 5 * 64
+    arenas = [concurrent_arena(graph, units, lanes, dtype="float32", alignment=64) for lanes in (sequential, program)]
+    assert arenas[0].arena_bytes == 3 * 64 < arenas[1].arena_bytes <= 5 * 64
 
 
 def test_a_merged_stage_is_one_step():

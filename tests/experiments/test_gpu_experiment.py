@@ -42,8 +42,9 @@ def no_compiler(*_, **__):
 def test_the_row_of_a_network(stand_in, monkeypatch, dtype, most):
     monkeypatch.setattr(torch, "compile", no_compiler)
     found = [dict(row) for row in gpu.milestones("squeezenet", 1, dtype, peers=True, timings=40, seconds=60.0)]
-    assert ["compile_s" in row for row in found] == [False, False, True]
-    assert ["eager_s" in row for row in found] == [False, True, True]
+    assert ["chosen_s" in row for row in found] == [False, True, True, True, True]
+    assert ["eager_s" in row for row in found] == [False, False, True, True, True]
+    assert ["compile_s" in row for row in found] == [False, False, False, True, True]
     row = json.loads(json.dumps(found[-1], allow_nan=False))
     names = [candidate["name"] for candidate in row["candidates"]]
     assert names[0] == "sequential"
@@ -51,7 +52,9 @@ def test_the_row_of_a_network(stand_in, monkeypatch, dtype, most):
     assert row["chosen"] in names
     assert row["device"] == "stand-in"
     assert 0.0 <= row["difference"] <= most
-    assert row["eager_s"] > 0.0
+    assert min(row[f"{name}_s"] for name in ("chosen", "sequential", "eager")) > 0.0
+    for memory in (row["memory"], row["sequential_memory"]):
+        assert min(memory["live_bytes"], memory["arena_bytes"]) > 0
     assert row["compile_s"].startswith("RuntimeError: Failed to find C compiler.")
     assert stand_in.current is stand_in.default
     printed = "\n".join(line for each in found for line in gpu.lines(each, ""))

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
+from downset.fitting.candidates import Job, Planned
 from downset.fitting.fit import fit
-from downset.runtimes import tflm
+from downset.fitting.strips import files_of, search_strips
+from downset.formats.reading import load
+from downset.joint.order_and_arena import plan_together
+from downset.partial.search import PartialLimits, partial_front
+from downset.runtimes import ort, tflm
+from downset.runtimes.targets import TARGETS
 from tests.strip_networks import SAME, StripNet
 
 
@@ -69,6 +80,23 @@ def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_remedies_are_searched_for_in_the_time_that_is_left(plain, monkeypatch):
+    path, result = plain
+    searched = []
+
+    def recorded(*args, limits, **options):
+        started = time.perf_counter()
+        found = partial_front(*args, limits=limits, **options)
+        searched.append((limits.time_limit_s, time.perf_counter() - started))
+        return found
+
+    monkeypatch.setattr("downset.fitting.strips.partial_front", recorded)
+    with pytest.raises(LimitReached, match=r"\(1\) --max-recompute .* and --strips"):
+        fit(path, ram_bytes=result.measured.after // 2, strips=2, time_limit_s=20)
+    *first, (left_s, _) = searched
+    assert 0 < left_s <= 0.4 * 20 - sum(spent for _, spent in first)
+
+
 def test_limits_without_a_memory_limit_ask_for_the_least(plain, tmp_path):
     path, result = plain
     kept = fit(path, max_recompute=0.0, time_limit_s=10)
@@ -93,6 +121,38 @@ def test_the_front_is_measured(plain):
     assert [row.peak_bytes for row in rows] == sorted((row.peak_bytes for row in rows), reverse=True)
     for row in rows:
         assert row.measured["total_bytes"] == row.measured["head_bytes"] + row.measured["tail_bytes"]
+        assert 0 < row.measured["cortex_m_tail_bytes"] < row.measured["tail_bytes"]
         assert row.file_bytes > path.stat().st_size
         assert row.before_s > 0 and row.after_s > 0
     assert min(row.measured["head_bytes"] for row in rows) < result.measured.details["original"]["head_bytes"]
+
+
+def test_a_batch_that_the_file_leaves_open_stays_open_in_strips(tmp_path):
+    random = np.random.default_rng(2)
+    weights = [
+        numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
+        for name, shape in (("v", (8, 2, 3, 3)), ("w", (2, 8, 3, 3)))
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "w"], ["y"], name="second", pads=[1, 1, 1, 1], strides=[2, 2]),
+    ]
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2, size, size])]
+        for name, size in (("x", 24), ("y", 12))
+    ]
+    path, shapes = tmp_path / "m.onnx", {"x": (1, 2, 24, 24)}
+    graph = helper.make_graph(nodes, "open", *ends, weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    job = Job(path, TARGETS["ort"], shapes, 0, tmp_path)
+    planned = load(path, shapes=shapes)
+    plan = Planned(planned, plan_together(planned, memory="ort", time_limit_s=1))
+    search = search_strips(job, plan, PartialLimits(work_limit=100))
+    assert search.front.least.segments
+    for file in files_of(job, search, search.front.least, "strips"):
+        (given,) = onnx.load(str(file.path)).graph.input
+        assert [dim.dim_param or dim.dim_value for dim in given.type.tensor_type.shape.dim] == ["n", 2, 24, 24]
+        for batch in (1, 3):
+            ours, theirs = (ort.run(name, shapes={"x": (batch, 2, 24, 24)})[0] for name in (file.path, path))
+            assert ours.shape[0] == batch
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)

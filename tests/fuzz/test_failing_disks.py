@@ -38,6 +38,7 @@ def commands(folder):
             ("run", onnx, "--plan", folder / "staged.json", "--input", folder / "x.npy", "--output", folder / "y.npz"),
             ["y.npz"],
         ),
+        "profile-cluster": (("profile-cluster", "--devices", "d0,d1", "--local", "-o", folder / "m.toml"), ["m.toml"]),
         "keys": (("keys", "init", "--authority", folder / "keys"), ["keys"]),
     }
 

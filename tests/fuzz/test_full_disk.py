@@ -105,6 +105,7 @@ def writing(inputs, disk):
         "split --report": ("split", onnx, *cluster, *quick, "--report", disk / "o.html"),
         "simulate -o": ("simulate", plan, "--fail", "two@0.1s", "--replan", onnx, "-o", disk / "anew.json"),
         "simulate --trace": ("simulate", plan, "--trace", disk / "o.json"),
+        "profile-cluster -o": ("profile-cluster", "--devices", "d0,d1", "--local", "-o", disk / "c.toml"),
         "keys init": ("keys", "init", "--authority", disk / "keys"),
         "keys issue": ("keys", "issue", "d3", "--host", "10.0.0.3", "--authority", inputs / "keys", "-o", disk / "d3"),
     }
@@ -119,7 +120,8 @@ def test_a_full_disk_is_one_line_and_what_was_there_stays(inputs, disk, name):
     (disk.folder / "kept").write_text("kept")
     disk.fill()
     before = {path: path.read_bytes() for path in disk.folder.iterdir()}
-    done = disk.run([sys.executable, "-m", "downset", *map(str, command)])
+    started = "tests.fuzz.stand_in" if command[0] == "profile-cluster" else "downset"
+    done = disk.run([sys.executable, "-m", started, *map(str, command)])
     assert done.returncode in (2, 5), (done.returncode, done.stderr)
     assert done.stderr.startswith("downset: error: ") and done.stderr.count("\n") == 1, done.stderr
     files = {path: path.read_bytes() for path in disk.folder.rglob("*") if path.is_file()}

@@ -185,6 +185,44 @@ def test_collected_measurements_are_answered_to(run, tmp_path, monkeypatch):
         assert run("profiles", "list")[0] == 0
 
 
+def _cluster(**changed):
+    """A whole cluster with one of its lines changed."""
+    lines = {"rate": "rate_mbps = 10", "speed": "mac_per_s = 1e9", "more": "", **changed}
+    device = f'[[device]]\nname = "a"\n{lines["speed"]}\n'
+    return f'[network]\nkind = "links"\n{lines["rate"]}\n{device}{lines["more"]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (_cluster(more="".join(f'[[device]]\nname = "d{k}"\nmac_per_s = 1e9\n' for k in range(600))), "length <= 512"),
+        (_cluster(more=".".join("a" * 50_000) + " = 1"), "has more than 200 dots"),
+        (_cluster(speed="mac_per_s = " + "9" * 5000), "not TOML"),
+        (_cluster(more="x = " + "[" * 100_000), "not TOML"),
+    ],
+)
+def test_a_cluster_that_is_too_much_is_refused_at_once(fails, made, tmp_path, text, says):
+    (tmp_path / "c.toml").write_text(text)
+    fails(5, "split", made / "whole.onnx", "--cluster", tmp_path / "c.toml", says=says)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("split", "M", "--cluster"), ("simulate",), ("arena",), ("run", "M", "--plan"), ("serve", "M", "--input")],
+)
+def test_devices_are_read_by_no_command(fails, made, command):
+    name, *options = (made / "whole.onnx" if word == "M" else word for word in command)
+    fails(5, name, *options, "/dev/zero", says="/dev/zero")
+
+
+def test_names_of_records_draw_nothing_on_a_terminal(run, tmp_path, monkeypatch):
+    records = tmp_path / "r.csv"
+    records.write_text("id,lower,upper,size\n\x1b[31mred,0,1,4\n")
+    assert "\x1b[31mred" in run("arena", records, "-o", "-")[1]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "\x1b" not in run("arena", records, "-o", "-")[1]
+
+
 def test_links_of_a_models_cache_are_followed_and_others_are_not(fails, run, tmp_path):
     """As in a cache of downloads: names are links into one folder of blobs."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"
@@ -223,3 +261,17 @@ def test_a_module_beside_a_model_is_not_run(run, made, tmp_path, monkeypatch):
     assert run("fit", "m.onnx", "--time-limit", "1s")[0] == 0
     assert fit("m.onnx", time_limit_s=1.0).outputs.max_abs_error < 1e-5
     assert not (tmp_path / "it_ran").exists()
+
+
+def test_an_output_that_is_a_link_in_a_circle_is_refused(fails, made, tmp_path):
+    (tmp_path / "round").symlink_to("round")
+    for option in ("--report", "--session", "-o"):
+        more = ("-o", tmp_path / "out.onnx") if option == "--session" else ()
+        fails(2, "fit", made / "whole.onnx", option, tmp_path / "round", *more, says="round")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--ram", "9" * 400), ("--time-limit", "9" * 400), ("--on-chip", "9" * 30)]
+)
+def test_numbers_that_nothing_has_are_refused(fails, made, option, value):
+    fails(2, "fit", made / "whole.onnx", option, value, says="is not a")

@@ -1,72 +1,33 @@
-"""The algorithm inside ExecuTorch itself: its pass runs it, its verifier accepts it, its runtime computes the same.
+"""ExecuTorch itself, in both versions that are stated: each in a process of its own, for one process loads one version.
 
-ExecuTorch is no dependency: `pip install executorch==1.4.1 --no-deps` beside torch 2.13, and what it then asks for.
-Without it tests/integrations/test_executorch_specs.py holds the claims on bytes, on specs that were recorded here.
+What is checked stands in real_executorch.py. test_executorch_specs.py and test_executorch_order.py need no ExecuTorch.
 """
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-try:
-    import executorch.exir.memory_planning as planning
-    import torch
-    from executorch.exir import ExecutorchBackendConfig, to_edge
-    from executorch.exir.passes import MemoryPlanningPass
-    from executorch.runtime import Runtime
-except ImportError as error:
-    pytest.skip(f"ExecuTorch is not installed ({error}): nothing here ran", allow_module_level=True)
+from tests.executorch_installed import VERSIONS, executorch_folder
 
-from downset.integrations.executorch import algorithm, suite_member
-from tests.executorch_specs import load_programs, modules, record_programs
-
-MODULES = modules()
+CASES = Path(__file__).with_name("real_executorch.py")
 
 
-def build(module, inputs, algo, **options):
-    edge = to_edge(torch.export.export(module, inputs))
-    passed = MemoryPlanningPass(memory_planning_algo=algo)
-    return edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=passed, **options))
-
-
-def planned_bytes(program):
-    return sum(program.executorch_program.execution_plan[0].non_const_buffer_sizes)
-
-
-def verify(program):
-    exported = program.exported_program()
-    verifier = planning.Verifier(exported.graph_module, True, True, True, exported.graph_signature)
-    verifier.verify_storage_reuse()
-    verifier.verify_graph_input_output()
-
-
-def test_the_recorded_specs_are_those_that_this_executorch_hands_over():
-    """tests/integrations/test_executorch_specs.py replays them where it is not installed."""
-    assert record_programs() == load_programs()
-
-
-@pytest.mark.parametrize("reinplace", [False, True])
-@pytest.mark.parametrize("name", MODULES)
-def test_executorch_runs_what_was_planned(name, reinplace):
-    module, shape = MODULES[name]
-    inputs = (torch.randn(shape),)
-    expected = module.eval()(*inputs)
-    theirs = build(module, inputs, None, run_reinplace_pass=reinplace)
-    ours = build(module, inputs, algorithm(), run_reinplace_pass=reinplace)
-    verify(ours)
-    assert planned_bytes(ours) <= planned_bytes(theirs)
-    (result,) = Runtime.get().load_program(ours.buffer).load_method("forward").execute(inputs)
-    torch.testing.assert_close(result, expected)
-
-
-def test_branches_take_less_than_with_executorchs_own_planner():
-    module, inputs = MODULES["two branches"][0], (torch.randn(1, 3, 32, 32),)
-    assert planned_bytes(build(module, inputs, algorithm())) < 0.8 * planned_bytes(build(module, inputs, None))
-
-
-def test_a_suite_keeps_the_least_of_its_members():
-    module, inputs = MODULES["two branches"][0], (torch.randn(1, 3, 32, 32),)
-    suite = planning.MemoryPlanningAlgorithmSuite([planning.greedy, suite_member()])
-    both = build(module, inputs, suite)
-    verify(both)
-    assert planned_bytes(both) == planned_bytes(build(module, inputs, algorithm()))
-    worse = planning.MemoryPlanningAlgorithmSuite([planning.greedy, suite_member(method="naive")])
-    assert planned_bytes(build(module, inputs, worse)) == planned_bytes(build(module, inputs, None))
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_runs_what_was_ordered_and_planned(version):
+    folder = executorch_folder(version)
+    if folder is None:
+        pytest.skip(f"no package index here has ExecuTorch {version} for this platform")
+    paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", str(CASES)],
+        cwd=CASES.parents[2],
+        env={**os.environ, "PYTHONPATH": paths, "EXECUTORCH": version},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+    assert " passed" in ran.stdout
+    assert "skipped" not in ran.stdout

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downset.errors import UnsupportedError, UsageError
+from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.integrations.executorch import algorithm
 from downset.memory.records import Record
 from tests.effort import cases
@@ -23,7 +23,8 @@ class Spec:
     nbytes: int
     lifetime: list
     mem_id: int | None = None
-    inplace_base: "Spec | None" = None
+    storage_base: "Spec | None" = None
+    storage_base_offset: int = 0
     mem_offset: int | None = None
     mem_obj_id: int | None = None
     unit: int = 1
@@ -35,6 +36,20 @@ class Spec:
     def realign(self, new_alignment):
         self.unit = new_alignment
         return self.allocated_memory
+
+    @property
+    def inplace_base(self):
+        """As in ExecuTorch 1.5."""
+        assert self.storage_base_offset == 0, "only of a tensor that lies at the start of another"
+        return self.storage_base
+
+
+class OlderSpec(SimpleNamespace):
+    """As in ExecuTorch 1.4: whole tensors take over from others, there are no offsets."""
+
+    unit = 1
+    allocated_memory = Spec.allocated_memory
+    realign = Spec.realign
 
 
 def live_together(one, other):
@@ -50,13 +65,18 @@ def specs(draw):
         spec.mem_id = draw(st.sampled_from([None, None, None, 1, 3]))
         if made and draw(st.integers(0, 3)) == 0:
             base = draw(st.sampled_from(made))
-            spec = Spec(base.nbytes, [base.lifetime[1], base.lifetime[1] + 2], None, base)
+            inside = draw(st.sampled_from([0, 0, 16, 32])) if base.nbytes else 0
+            spec = Spec(base.nbytes, [base.lifetime[1], base.lifetime[1] + 2], None, base, inside)
         made.append(spec)
     return draw(st.permutations(made))
 
 
 def root(spec):
-    return spec if spec.inplace_base is None else root(spec.inplace_base)
+    return spec if spec.storage_base is None else root(spec.storage_base)
+
+
+def inside(spec):
+    return 0 if spec.storage_base is None else spec.storage_base_offset + inside(spec.storage_base)
 
 
 @settings(max_examples=cases(150), deadline=None)
@@ -69,7 +89,7 @@ def test_every_memory_is_a_least_arena_above_what_is_reserved(made, unit, reserv
         assert spec.mem_offset % unit == 0
         assert below[spec.mem_id] <= spec.mem_offset
         assert spec.mem_offset + spec.allocated_memory <= nbytes[spec.mem_id]
-        assert (spec.mem_id, spec.mem_offset) == (root(spec).mem_id, root(spec).mem_offset)
+        assert (spec.mem_id, spec.mem_offset) == (root(spec).mem_id, root(spec).mem_offset + inside(spec))
     for one, other in combinations(made, 2):
         if one.mem_id == other.mem_id and root(one) is not root(other) and live_together(one, other):
             apart = one.mem_offset + one.allocated_memory <= other.mem_offset
@@ -86,7 +106,7 @@ def test_every_memory_is_a_least_arena_above_what_is_reserved(made, unit, reserv
         records = [
             Record(
                 "r", min(s.lifetime[0] for s in group), max(s.lifetime[1] for s in group) + 1,
-                max(s.allocated_memory for s in group), unit,
+                -(-max(inside(s) + s.allocated_memory for s in group) // unit) * unit, unit,
             )
             for group in groups.values()
         ]  # fmt: skip
@@ -101,7 +121,7 @@ def replayed(call):
     """Bytes of each memory, once the recorded specs are planned by us; the placement is checked."""
     made = [Spec(nbytes, lifetime, memory) for nbytes, lifetime, memory, _ in call["specs"]]
     for spec, (*_, base) in zip(made, call["specs"], strict=True):
-        spec.inplace_base = None if base is None else made[base]
+        spec.storage_base = None if base is None else made[base]
     found = algorithm()(call["alignment"], made, SimpleNamespace(input_mem_buffer_sizes=call["reserved"]), None)
     for one, other in combinations([spec for spec in made if spec.nbytes], 2):
         if one.mem_id == other.mem_id and root(one) is not root(other) and live_together(one, other):
@@ -132,17 +152,59 @@ def test_padding_is_behind_every_memory_in_use():
     assert algorithm()(16, [], None, None, 64) == [0, 0]
 
 
+def test_tensors_in_place_of_others_are_planned_as_the_older_executorch_states_them():
+    first = OlderSpec(nbytes=8, lifetime=[0, 1], mem_id=None, inplace_base=None)
+    second = OlderSpec(nbytes=8, lifetime=[1, 2], mem_id=None, inplace_base=first)
+    assert algorithm()(16, [first, second], None, None) == [0, 16]
+    assert (second.mem_id, second.mem_offset) == (first.mem_id, first.mem_offset)
+
+
+def memory_map(*sizes, alignment=None):
+    """Banks with memories 2, 3, …, the fastest first."""
+    banks = [SimpleNamespace(name=f"b{i}", size=n, mem_id=i + 2, alignment=alignment) for i, n in enumerate(sizes)]
+    return SimpleNamespace(banks=banks)
+
+
+def test_banks_keep_their_sizes_what_is_pinned_and_what_bodies_reserve():
+    wide, narrow = Spec(64, [0, 2]), Spec(32, [1, 3])
+    here, elsewhere = Spec(32, [0, 3], mem_id=3), Spec(8, [0, 3], mem_id=1)
+    plan = algorithm(banks=memory_map(64, 96))
+    assert plan(16, [wide, narrow, here, elsewhere], None, None) == [0, 16, 64, 64]
+    assert [spec.mem_id for spec in (wide, narrow, here, elsewhere)] == [2, 3, 3, 1]
+    module = SimpleNamespace(input_mem_buffer_sizes=[0, 0, 16])
+    again = [Spec(64, [0, 2]), Spec(32, [1, 3])]
+    assert plan(16, again, module, None) == [0, 0, 48, 64]
+    with pytest.raises(InfeasibleError, match="do not fit"):
+        algorithm(banks=memory_map(32, 32))(16, [Spec(64, [0, 1])], None, None)
+    padded = [Spec(40, [0, 1]), Spec(40, [0, 1])]
+    assert algorithm(banks=memory_map(128, 256, alignment=64))(16, padded, None, None, 64) == [0, 0, 128, 128]
+    assert all(spec.mem_offset % 64 == 0 for spec in padded)
+
+
+def test_costs_decide_which_bank_is_filled():
+    specs = [Spec(64, [0, 1]), Spec(64, [0, 1])]
+    assert algorithm(banks=memory_map(64, 64, 64), costs=(1, 4, 5))(16, specs, None, None) == [0, 0, 64, 64, 0]
+    with pytest.raises(UsageError, match="one number for each bank"):
+        algorithm(banks=memory_map(64), costs=(1, 2))
+    with pytest.raises(UsageError, match="one number for each bank"):
+        algorithm(costs=(1,))
+    with pytest.raises(UsageError, match="costs rise"):
+        algorithm(banks=memory_map(64, 64), costs=(2, 1))
+
+
 def test_what_cannot_be_planned_is_named():
     with pytest.raises(UnsupportedError, match="has no lifetime"):
         algorithm()(16, [Spec(8, [None, None])], None, None)
     outside = Spec(8, [0, 1])
     with pytest.raises(UnsupportedError, match="not planned in the same memory"):
-        algorithm()(16, [Spec(8, [0, 1], inplace_base=outside)], None, None)
+        algorithm()(16, [Spec(8, [0, 1], storage_base=outside)], None, None)
     one, other = Spec(8, [0, 1]), Spec(8, [0, 1])
-    one.inplace_base, other.inplace_base = other, one
+    one.storage_base, other.storage_base = other, one
     with pytest.raises(UnsupportedError, match="in place of itself"):
         algorithm()(16, [one, other], None, None)
     with pytest.raises(UsageError, match="alignment"):
         algorithm()(0, [], None, None)
+    with pytest.raises(UnsupportedError, match="against the alignment"):
+        algorithm()(16, [one := Spec(32, [0, 1]), Spec(8, [0, 1], storage_base=one, storage_base_offset=8)], None, None)
     with pytest.raises(UsageError, match="choose one of"):
         algorithm(method="magic")(16, [Spec(8, [0, 1])], None, None)

@@ -35,7 +35,7 @@ def test_prices_are_those_of_the_rewritten_network(graph, data):
         striped = in_strips(graph, [InStrips(segment.first, segment.stop, strips, recomputed, even)])
     except UnsupportedError:
         return
-    persistent = Persistent(tuple(range(100, 100 + len(graph.ops))), 7)
+    persistent = Persistent(tuple(range(100, 100 + len(graph.ops))), 7, 3)
     for model in MODELS:
         price = Pricing(graph, form, model, persistent=persistent, engine="python").of_program(program)
         compiled = Pricing(graph, form, model, persistent=persistent).strips(
@@ -47,3 +47,4 @@ def test_prices_are_those_of_the_rewritten_network(graph, data):
         assert len(striped.ops) == len(graph.ops) + price.extra_operators
         assert price.peak_bytes == max(inside), model.name
         assert price.extra_macs == macs(striped) - macs(graph)
+        assert price.narrow_bytes == price.persistent_bytes - 3 * price.extra_operators

@@ -97,10 +97,10 @@ def test_small_steps_are_planned_as_well_as_any(seed):
         assert peaks[0] == min(peak for _, peak in plans)
 
 
-@pytest.mark.parametrize("layers", [6, 20])
+@pytest.mark.parametrize("layers", [6, 14])
 def test_a_larger_limit_never_costs_more_and_every_plan_keeps_its_own(layers):
     graph = training_graph(layers, seed=layers)
-    none = ds.plan_recompute(graph, 10**9)
+    none = ds.plan_recompute(graph, 10**9, choices=80)
     assert none.cost == 0
     assert none.recomputed == ()
     assert none.evidence.proven
@@ -108,7 +108,7 @@ def test_a_larger_limit_never_costs_more_and_every_plan_keeps_its_own(layers):
     assert least < none.order.peak_bytes  # else there is nothing to test
     last = None
     for limit in range(least, none.order.peak_bytes + 40, max((none.order.peak_bytes - least) // 6, 1)):
-        plan = ds.plan_recompute(graph, limit)
+        plan = ds.plan_recompute(graph, limit, choices=80)
         problem = ds.order_problem(plan.graph)
         assert ds.peak_bytes(problem, plan.order.steps) == plan.order.peak_bytes <= limit
         ds.verify(plan.graph, plan.order, ds.plan_arena(plan.graph, plan.order))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import downset
 from downset.errors import UnsupportedError
 from downset.tuning.profiles import Key, Profiles, default_path
 
@@ -167,7 +168,49 @@ def test_a_long_search_survives_damage(tmp_path):
         graph, open_device("cpu", threads=1), limits=StageLimits(timings=1), runs=1, profiles=kept, progress=progress
     )
     assert any("was damaged" in note for note in result.notes)
-    assert kept.matching(result.plan.device_name, result.plan.versions, "float32", 1)
+    versions = f"{result.plan.versions}, downset {downset.__version__}"
+    loud = any("none was kept" in note for note in result.notes)
+    assert loud or kept.matching(result.plan.device_name, versions, "float32", 1)
+
+
+def test_what_a_loaded_machine_took_is_neither_kept_nor_used_again(tmp_path):
+    from downset.executor.binder import Binder
+    from downset.executor.device import open_device
+    from downset.formats.reading import load
+    from downset.plans import Stage
+    from downset.stages.prepared import prepare
+    from downset.stages.unit_graph import group_units
+    from downset.tuning.timer import StageTimer
+    from tests.networks import branchy
+
+    graph, device = prepare(load(branchy(tmp_path / "m.onnx"))), open_device("cpu", threads=1)
+    units, profiles = group_units(graph), Profiles(tmp_path / "profiles.sqlite")
+
+    def timed():
+        timer = StageTimer(graph, units, device, Binder(graph), profiles)
+        before = timer.used
+        alone = [timer(Stage(((unit,),))) for unit in range(len(units.units))]
+        return timer, alone, timer.used - before
+
+    def count():
+        return sum(row[4] for row in profiles.summary())
+
+    timer, alone, used = timed()
+    assert used > 0
+    timer.settle(alone, sum(alone), quiet=False)
+    assert (count(), timer.notes) == (0, ["timings of this run were not kept: the machine was not quiet"])
+    timer.settle([1.0 for _ in alone], 0.4 * len(alone), quiet=True)
+    assert count() == 0
+    assert "were timed under load" in timer.notes[-1]
+    timer.settle(alone, sum(alone), quiet=True)
+    assert count() == used
+    later, alone, fresh = timed()
+    assert fresh == 0, "kept timings are used"
+    later.settle([1.0 for _ in alone], 0.4 * len(alone), quiet=True)
+    assert count() == 0, "what turns out to be wrong is forgotten"
+    assert f"{used} that had been kept were forgotten" in later.notes[-1]
+    assert timed()[2] == used
+    assert later._key("x").versions.endswith(f", downset {downset.__version__}"), "another version measures again"
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path):

@@ -17,6 +17,7 @@ from downset.executor.staged import check_plan, stage_engine
 from downset.formats.reading import load
 from downset.graph.fingerprint import fingerprint
 from downset.reports.json_form import stage_result_json
+from downset.reports.stages import peer_lines
 from downset.results import StageCandidate
 from downset.stages.check import verify_stages
 from downset.stages.prepared import planned_graph, prepare
@@ -106,8 +107,21 @@ def test_timings_that_tell_nothing_say_so():
     assert "quiet machine" in why
     assert "sequential alone took" in noise(wild)
     assert noise(timed([])) is None
-    # A clear win is one however loud it is.
+    # A clear win is one though the other's rounds spread; where sequential's own do, nothing is concluded.
     assert choose(timed((1.0, 0.9 if at % 2 else 0.3) for at in range(20)))[0].name == "other"
+    loud = timed((2.0 if at % 2 else 1.0, 0.3) for at in range(20))
+    assert choose(loud)[0].name == "sequential"
+    assert "quiet machine" in choose(loud)[2]
+
+
+def test_others_beside_the_plan_and_when_nothing_is_said_of_them():
+    assert peer_lines({}) == peer_lines({"downset": [1.0]}) == []
+    first, *further = peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9, "ONNX Runtime": [0.01] * 9})
+    assert first == "in the same rounds, medians: ONNX Runtime 10.000 ms; downset 20.000 ms; PyTorch 30.000 ms"
+    assert further == ["ONNX Runtime is faster than this plan, 2.00x"]
+    assert peer_lines({"downset": [0.02] * 9, "PyTorch": [0.03] * 9})[1:] == []
+    _, said = peer_lines({"downset": [0.02, 0.02, 0.04, 0.08], "ONNX Runtime": [0.001] * 4})
+    assert "cannot be told" in said
 
 
 def test_a_block_with_too_many_endings_is_cut_and_searched(tmp_path, monkeypatch):

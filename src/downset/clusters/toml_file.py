@@ -7,16 +7,20 @@ import re
 import tomllib
 from difflib import get_close_matches
 from importlib import resources
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from downset.clusters.model import Cluster, Device, Duplex, Link, MemoryBytes, Network, NotNegative, Positive
 from downset.errors import LoadError, UsageError
-from downset.text import parse_bytes
+from downset.text import brief, parse_bytes, read_file
 
 __all__ = ["cluster_names", "load_cluster", "parse_cluster"]
+
+_MOST_DEVICES = 512
+"""Planning asks for the links of every pair of devices."""
+_MOST_DOTS = 200
+"""Dots in a line: Python's reader of TOML takes time with the square of a key's parts."""
 
 
 class _Form(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -52,7 +56,7 @@ class _DeviceForm(_Form, frozen=True):
 
 class _ClusterForm(_Form, frozen=True):
     network: _NetworkForm
-    device: Annotated[list[_DeviceForm], msgspec.Meta(min_length=1)]
+    device: Annotated[list[_DeviceForm], msgspec.Meta(min_length=1, max_length=_MOST_DEVICES)]
     link: list[_LinkForm] = []
 
 
@@ -71,7 +75,7 @@ def load_cluster(path: str | os.PathLike[str]) -> Cluster:
         entry = resources.files("downset") / "clusters" / f"{text}.toml"
         return parse_cluster(entry.read_text(encoding="utf-8"), text)
     try:
-        content = Path(path).read_bytes().decode("utf-8-sig")  # Windows' editors begin a file with a mark
+        content = read_file(path).decode("utf-8-sig")  # Windows' editors begin a file with a mark
     except OSError as error:
         known = ", ".join(cluster_names())
         if isinstance(error, FileNotFoundError) and re.fullmatch(r"\w+", text):
@@ -87,9 +91,14 @@ def load_cluster(path: str | os.PathLike[str]) -> Cluster:
 def parse_cluster(text: str, where: str = "cluster") -> Cluster:
     """The cluster in a TOML text; `where` names it in errors."""
     try:
+        for number, line in enumerate(text.splitlines()):
+            if line.count(".") > _MOST_DOTS and not line.lstrip().startswith("#"):
+                raise LoadError(
+                    f"{where}: line {number + 1} has more than {_MOST_DOTS} dots; a cluster needs none such"
+                )
         raw = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise LoadError(f"{where}: not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError
+        raise LoadError(f"{where}: not TOML: {brief(error)}") from None
     try:
         form = msgspec.convert(raw, _ClusterForm)
     except msgspec.ValidationError as error:

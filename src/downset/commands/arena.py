@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,7 @@ def arena(
     from downset.formats.whole_files import check_output, write_whole
     from downset.memory.records import aligned
     from downset.reports.json_form import placement_json
+    from downset.text import printable
 
     if output == "-" and as_json:
         raise UsageError("-o - and --json would both write to stdout; name a file for one of them")
@@ -111,7 +113,10 @@ def arena(
 
             write_page(report_path, objects_page(shared, title=Path(records_csv).name), source=records_csv)
     if output == "-":
-        click.echo(text, nl=False)
+        if sys.stdout.isatty():  # names draw nothing there
+            text = "\n".join(map(printable, text.split("\n")))
+        sys.stdout.write(text)
+        sys.stdout.flush()
     elif output is not None:
         write_whole(output, text.encode(), source=Path(records_csv))
     if as_json:

@@ -93,6 +93,9 @@ __all__ = ["fit"]
     help="Let results lie over inputs where this library's kernels allow it (tflm); wrong with any other kernels.",
 )
 @click.option(
+    "--int8", is_flag=True, help="Fit the exact int8 form of a uint8 file; inputs and outputs are then less by 128."
+)
+@click.option(
     "--on-chip",
     type=SIZES,
     metavar="SIZE,...",
@@ -133,6 +136,7 @@ def fit(
     front: bool,
     strips: int | None,
     kernels: KernelsName | None,
+    int8: bool,
     on_chip: tuple[int, ...] | None,
     slower: str | None,
     session: str | None,
@@ -171,6 +175,7 @@ def fit(
                 strips=strips,
                 front=front,
                 kernels=kernels,
+                int8=int8,
                 on_chip=on_chip or (),
                 slower=None if slower is None else parse_factor(slower),
                 session=session,
@@ -280,8 +285,9 @@ def _front_table(rows: Sequence[FrontRow]) -> Any:
     from rich.table import Table
 
     table = Table(title="segments in strips: memory against work", title_style="italic", title_justify="left")
-    for column in ("segments", "arena", "head", "tail", "taken", "more MACs", "operators", "file", "ms before", "ms"):
-        table.add_column(column, justify="right", no_wrap=True)
+    taken = ("arena", "head", "tail", "tail on Cortex-M", "taken")
+    for column in ("segments", *taken, "more MACs", "operators", "file", "ms before", "ms"):
+        table.add_column(column, justify="right", no_wrap=column != "tail on Cortex-M")
     for row in rows:
         table.add_row(*front_cells(row))
     return table

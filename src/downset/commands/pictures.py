@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,12 +42,12 @@ def check_pictures(
     from downset.errors import UsageError
     from downset.formats.whole_files import check_output
 
-    seen = {Path(path).resolve(): option for option, path in others.items() if path is not None}
+    seen = {Path(os.path.realpath(path)): option for option, path in others.items() if path is not None}
     for option, path in pictures.items():
         if path is None:
             continue
         check_output(path, source=source)
-        other = seen.setdefault(Path(path).resolve(), option)
+        other = seen.setdefault(Path(os.path.realpath(path)), option)
         if other != option:
             raise UsageError(f"{other} and {option} both name {path}; give each a file of its own")
     if pictures.get("--report") is not None:

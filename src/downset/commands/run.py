@@ -55,6 +55,7 @@ def run(
     from downset.plans import StagePlan
     from downset.reports.json_form import stage_run_json
     from downset.rewrites.rebatch import batch_or_one
+    from downset.text import printable
 
     if outputs is not None:
         check_output(outputs, source=(model, plan_path, *inputs))
@@ -81,7 +82,7 @@ def run(
     if not as_json:
         out.print(f"{found.device_name}: median {middle:.3f} ms of {runs} runs", markup=False, soft_wrap=True)
         for name, value in found.outputs.items():
-            out.print(f"{name}: {_summary(value)}", markup=False, soft_wrap=True)
+            out.print(f"{printable(name)}: {_summary(value)}", markup=False, soft_wrap=True)
     worst, allowed = found.max_relative_error, found.allowed_error
     if worst is not None and not found.agrees:
         message = f"outputs differ from ONNX Runtime's by {worst:.2g} of the largest value; allowed: {allowed}"

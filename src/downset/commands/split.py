@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
         return
     check_folder(export_dir, sources=sources, written=WRITTEN)
     if output is not None:
-        plan, folder = Path(output).resolve(), Path(export_dir).resolve()
+        plan, folder = Path(os.path.realpath(output)), Path(os.path.realpath(export_dir))
         if plan == folder or plan in folder.parents or (plan.parent == folder and WRITTEN.fullmatch(plan.name)):
             raise UsageError(f"-o {output} is what --export {export_dir} writes; give the plan another name")
 

@@ -98,7 +98,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     with _progress(quiet) as progress:
         result = tune_stages(
             loaded, device, batch=options["batch"], limits=limits, profiles=profiles, runs=options["runs"],
-            progress=progress,
+            progress=progress, peers=True,
         )  # fmt: skip
     if output is not None:
         write_plan(output, result.plan)

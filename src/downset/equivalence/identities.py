@@ -71,12 +71,14 @@ class Place:
         claim = self.claims.get(given)
         return [] if claim is None else list(self.views.boxes(claim, target))
 
-    def padded_boxes(self, position: int, target: int, padding: str) -> list[Box]:
-        """The box around a value of the original that an input holds, if it holds this padding there."""
+    def padded_boxes(self, position: int, target: int, padding: str) -> list[tuple[Box, Box]]:
+        """The box of a value of the original that an input holds with this padding around it or wrong values in it,
+        and which of its positions are right."""
         given = self.node.inputs[position] if position < len(self.node.inputs) else ABSENT
         claim = self.claims.get(given)
-        holds = claim is not None and padding and claim.padding == padding and claim.known is None
-        return [claim.box] if claim is not None and holds and claim.of == target else []
+        if claim is None or claim.of != target or claim.terms is not None or claim.padding not in ("", padding):
+            return []
+        return [(claim.box, claim.known or claim.box)] if claim.padding or claim.known is not None else []
 
 
 def said(box: Box) -> str:

@@ -1,4 +1,4 @@
-"""What the kernels that a file names let its results lie over."""
+"""Overlaps of results and inputs that the kernels allow which a file names."""
 
 from __future__ import annotations
 

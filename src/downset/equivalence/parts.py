@@ -185,7 +185,7 @@ class _Proof:
             return Claim(out.of, out.box)
         if node.kind == "SLICE":
             return rows.cut_out(place, out)
-        if node.kind in ("PAD", "PADV2") and self._reaches_out(out):
+        if node.kind in ("PAD", "PADV2") and (self._reaches_out(out) or place.boxes(0, out.of)):
             return rows.surrounded(place, out)
         if original is None:
             raise Unproven(f"{self.first.values[out.of].label!r} is made by no operator")

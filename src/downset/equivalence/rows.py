@@ -35,15 +35,23 @@ def _within(inner: Box, outer: Box) -> bool:
 
 
 def surrounded(place: Place, out: Claim) -> Claim:
-    """A PAD around a tensor of the original, or a part at its edge: what a window's kernel takes for padding."""
+    """A PAD around a part of a tensor of the original: beyond the tensor what a window's kernel takes for padding, and
+    wrong values where the original has others."""
     full = whole(place.first.values[out.of])
     pads = pads_of(place.node, place.second, len(out.box))
-    inner = tuple((max(low, 0), min(high, extent)) for (low, high), (_, extent) in zip(out.box, full, strict=True))
-    stated = tuple((low + begin, high - end) for (low, high), (begin, end) in zip(out.box, pads, strict=True))
-    if stated != inner or inner not in place.boxes(0, out.of):
-        raise Unproven("it pads where the original has values, or reads something else")
+    inner = tuple((low + begin, high - end) for (low, high), (begin, end) in zip(out.box, pads, strict=True))
+    if inner not in place.boxes(0, out.of):
+        raise Unproven("its pads put the part somewhere else")
+    known = tuple(
+        (low if start <= 0 else start, high if stop >= extent else stop)
+        for (low, high), (start, stop), (_, extent) in zip(out.box, inner, full, strict=True)
+    )
+    return Claim(out.of, out.box, padding=_padding(place), known=None if known == out.box else known)
+
+
+def _padding(place: Place) -> Padding:
     if place.node.kind == "PAD":
-        return Claim(out.of, out.box, padding="zero")
+        return "zero"
     value = place.value(2)
     filled = None if value is None else array_of(value)
     if value is None or filled is None or filled.size != 1 or filled.dtype.kind not in "fi":
@@ -51,7 +59,7 @@ def surrounded(place: Place, out: Claim) -> Claim:
     lowest = np.finfo(value.dtype).min if filled.dtype.kind == "f" else np.iinfo(value.dtype).min
     if filled.reshape(-1)[0] != lowest:
         raise Unproven("it pads with another value than the lowest")
-    return Claim(out.of, out.box, padding="lowest")
+    return "lowest"
 
 
 def resized(place: Place, node: Node, out: Box) -> Box:

@@ -9,6 +9,9 @@ from downset.equivalence.network import ABSENT, Network, Node, Value
 
 __all__ = ["check_window", "hold_weights", "right_of_window", "same_window_kind", "window"]
 
+Stretch = tuple[int, int]
+"""Positions along one axis, half-open."""
+
 
 def window(place: Place, node: Node, out: Box) -> Box:
     """A convolution or pool makes some channels and rows of what the original's makes. Returns those that are right: of
@@ -67,11 +70,12 @@ def _window_input(place: Place, node: Node, out: Box, axis: int, groups: int, we
     """The part of this box of the result that the operator makes right, from a box of the input that is proven."""
     source = place.first.values[node.inputs[0]]
     size = whole(source)
-    candidates = place.boxes(0, node.inputs[0]) + place.padded_boxes(0, node.inputs[0], _padding(node))
+    candidates = [(box, box) for box in place.boxes(0, node.inputs[0])]
+    candidates += place.padded_boxes(0, node.inputs[0], _padding(node))
     if not candidates:
         raise Unproven(f"its input holds nothing of {source.label!r}")
     channels = _channels_read(place, node, out[axis], axis, groups)
-    fitting = [box for box in candidates if box[axis] == channels and box[0] == out[0]]
+    fitting = [(box, known) for box, known in candidates if box[axis] == channels and box[0] == out[0]]
     if not fitting:
         raise Unproven(f"its input does not hold the channels {channels[0]}:{channels[1]} of {source.label!r}")
     return right_of_window(place, node, out, fitting[0], size, axis, weights)
@@ -104,34 +108,40 @@ def _channels_read(place: Place, node: Node, made: tuple[int, int], axis: int, g
 
 def check_window(place: Place, node: Node, out: Box, given: Box, size: Box, axis: int, weights: Value | None) -> None:
     """Along every other axis the windows meet the same positions, and padding where the original's do."""
-    if right_of_window(place, node, out, given, size, axis, weights) != out:
+    if right_of_window(place, node, out, (given, given), size, axis, weights) != out:
         raise Unproven("its windows need positions that it does not read")
 
 
-def right_of_window(place: Place, node: Node, out: Box, given: Box, size: Box, axis: int, weights: Value | None) -> Box:
-    """The part of a box of the result whose windows meet what the original's meet."""
+def right_of_window(
+    place: Place, node: Node, out: Box, given: tuple[Box, Box], size: Box, axis: int, weights: Value | None
+) -> Box:
+    """The part of a box of the result whose windows meet what the original's meet. `given`: the box that is read, and
+    the positions in it that are right."""
+    read, right = given
     spatial = [at for at in range(1, len(out)) if at != axis]
     kernel = None
     if weights is not None:
         shape = weights.shape or ()
         kernel = shape[1:3] if node.kind in ("CONV_2D", "DEPTHWISE_CONV_2D") else shape[2:]
     try:
-        ours = windows(place.node, [given[at][1] - given[at][0] for at in spatial], kernel)
+        ours = windows(place.node, [read[at][1] - read[at][0] for at in spatial], kernel)
         theirs = windows(node, [size[at][1] for at in spatial], kernel)
     except ValueError as error:
         raise Unproven(f"its {error} is not understood") from None
     known, made = list(out), whole(place.first.values[node.outputs[0]])
     for at, mine, original in zip(spatial, ours, theirs, strict=True):
         averages = node.kind in ("AveragePool", "LpPool")
-        low, high = _along(mine, original, out[at], given[at], size[at][1], averages=averages)
+        low, high = _along(mine, original, out[at], (read[at], right[at]), size[at][1], averages=averages)
         known[at] = (max(low, 0), min(high, made[at][1]))
     return tuple(known)
 
 
 def _along(
-    mine: Along, its: Along, made: tuple[int, int], read: tuple[int, int], extent: int, *, averages: bool
-) -> tuple[int, int]:
-    """The positions made from windows in which all of the original's input is read that the original's windows meet."""
+    mine: Along, its: Along, made: Stretch, given: tuple[Stretch, Stretch], extent: int, *, averages: bool
+) -> Stretch:
+    """The positions made from windows that read what the original's windows read: of its input's `extent` positions
+    those that are right, and padding elsewhere."""
+    read, right = given
     if (mine.size, mine.stride, mine.dilation) != (its.size, its.stride, its.dilation):
         raise Unproven("its window is another one")
     if mine.made != made[1] - made[0]:
@@ -141,11 +151,25 @@ def _along(
     behind = (made[1] - 1) * its.stride - its.pad_begin + its.reach
     if averages and (behind > extent + its.pad_end or behind > read[1] + mine.pad_end):
         raise Unproven("its windows reach beyond the padding")
+
+    def is_right(at: int) -> bool:
+        first = at * its.stride - its.pad_begin
+        window = first, first + its.reach
+        return _within(_common(window, (0, extent)), read) and _within(_common(window, read), right)
+
     low, high = made
-    while low < high and max(low * its.stride - its.pad_begin, 0) < read[0]:
+    while low < high and not is_right(low):
         low += 1
-    while low < high and min((high - 1) * its.stride - its.pad_begin + its.reach, extent) > read[1]:
+    while low < high and not is_right(high - 1):
         high -= 1
-    if low >= high:
+    if low >= high or not all(map(is_right, range(low, high))):
         raise Unproven("its windows need positions that it does not read")
     return low, high
+
+
+def _common(one: Stretch, other: Stretch) -> Stretch:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _within(inner: Stretch, outer: Stretch) -> bool:
+    return inner[0] >= inner[1] or (outer[0] <= inner[0] and inner[1] <= outer[1])

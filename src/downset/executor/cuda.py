@@ -41,6 +41,8 @@ class CudaEngine:
     """Callable: values of `inputs` to values of `outputs`. Inputs are copied into static tensors; outputs are static
     too, valid until the next call.
 
+    `captured_bytes`: what the capture allocated, every intermediate at once. Measured.
+
     `copies`: the program so many times in a row, each waiting for the one before, to time what is short.
     """
 
@@ -92,6 +94,7 @@ class CudaEngine:
     def _capture(self, copies: int, main: Any) -> None:
         torch = self._torch
         self.graph = torch.cuda.CUDAGraph()
+        before = torch.cuda.memory_allocated()
         # A capture that fails to end leaves its stream the current one: the outer block takes it back.
         with torch.cuda.stream(main), torch.cuda.graph(self.graph, stream=main):
             for copy in range(copies):
@@ -99,13 +102,18 @@ class CudaEngine:
                     self._join(main)
                 self.results = self._issue(main)
             self._join(main)
+        self.captured_bytes = torch.cuda.memory_allocated() - before
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
+        self.launch(values)
+        self._torch.cuda.synchronize()
+        return list(self.results)
+
+    def launch(self, values: Sequence[Any]) -> None:
+        """Copy the inputs in and start the graph; nothing is waited for."""
         for static, value in zip(self.static, values, strict=True):
             static.copy_(value)
         self.graph.replay()
-        self._torch.cuda.synchronize()
-        return list(self.results)
 
     def _warm_up(self) -> None:
         """Each call on its own stream: plans of cuDNN, workspaces of cuBLAS."""

@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from downset.arenas.constrained.conflicts import records_of_conflicts
+from downset.arenas.plan import plan_arena
 from downset.graph.core import ABSENT, Graph, Tensor
 from downset.lattice import ancestors, bits, reduction
+from downset.plans import Arena
 from downset.stages.problem import Stage
 from downset.stages.unit_graph import UnitGraph
 
-__all__ = ["Program", "Step", "concurrent_conflicts", "critical_lane", "lower", "possibly_live_bytes"]
+__all__ = [
+    "Program",
+    "Step",
+    "concurrent_arena",
+    "concurrent_conflicts",
+    "critical_lane",
+    "lower",
+    "possibly_live_bytes",
+]
 
 
 _FLOAT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -150,6 +161,19 @@ def concurrent_conflicts(graph: Graph, units: UnitGraph, program: Program) -> tu
         for other in tensors[at + 1 :]
         if not gone(one, other) and not gone(other, one)
     )
+
+
+def concurrent_arena(graph: Graph, units: UnitGraph, program: Program, *, dtype: str, alignment: int = 256) -> Arena:
+    """One arena for all activations of a program whose lanes run side by side: those of `concurrent_conflicts` lie
+    apart. `dtype`: what floats are computed in."""
+    conflicts = concurrent_conflicts(graph, units, program)
+    tensors = sorted({tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT}
+                     | set(graph.inputs))  # fmt: skip
+    sizes = {t: _nbytes(graph.tensors[t], dtype) for t in tensors if t not in graph.constants}
+    number = {tensor: at for at, tensor in enumerate(t for t in sizes if sizes[t])}
+    pairs = [(number[one], number[other]) for one, other in conflicts if one in number and other in number]
+    records = records_of_conflicts([sizes[tensor] for tensor in number], pairs, alignment=alignment)
+    return plan_arena(records)
 
 
 def possibly_live_bytes(graph: Graph, units: UnitGraph, program: Program, *, dtype: str | None = None) -> int:

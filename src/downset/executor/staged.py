@@ -24,7 +24,7 @@ from downset.stages.check import verify_stages
 from downset.stages.prepared import planned_graph, prepare
 from downset.stages.unit_graph import UnitGraph, unit_predecessors
 
-__all__ = ["PlannedEngine", "check_plan", "run_stages", "stage_engine"]
+__all__ = ["PlannedEngine", "check_plan", "is_finite", "run_stages", "stage_engine"]
 
 
 def run_stages(
@@ -135,36 +135,45 @@ def check_plan(graph: Graph, plan: StagePlan, device: TorchDevice) -> None:
 class PlannedEngine:
     """A plan made ready to run on one set of inputs. Close it when done: it may own threads."""
 
-    def __init__(self, engine: Any, device: TorchDevice, values: Sequence[Any]) -> None:
-        self._engine, self._device, self._values = engine, device, values
+    def __init__(self, engine: Any, device: TorchDevice, binder: Binder, values: Sequence[Any]) -> None:
+        self.engine, self._device, self._place = engine, device, binder.place
+        self.values = [binder.place(value) for value in values]
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """Other values of the same shapes, finite where the first ones were. On CUDA the results are overwritten by the
+        next run."""
+        return list(self.engine([self._place(value) for value in values]))
 
     def outputs(self) -> list[Any]:
         """PyTorch tensors in the order of the graph's outputs, in the device's element type."""
-        return list(self._engine(self._values))
+        return list(self.engine(self.values))
 
     def time(self, runs: int) -> list[float]:
         """Seconds of each run. Measured."""
-        return self._device.time_whole({"": self._engine}, self._values, runs=runs)[""]
+        return self._device.time_whole({"": self.engine}, self.values, runs=runs)[""]
 
     def close(self) -> None:
-        close = getattr(self._engine, "close", None)
+        close = getattr(self.engine, "close", None)
         if close is not None:
             close()
 
 
-def _is_finite(value: Any) -> bool:
-    array = as_array(value) if hasattr(value, "cpu") else np.asarray(value)
+def is_finite(value: Any) -> bool:
+    """Whether an array or tensor has neither NaN nor infinities."""
+    if hasattr(value, "isfinite"):
+        return bool(value.isfinite().all())
+    array = np.asarray(value)
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
 def stage_engine(graph: Graph, plan: StagePlan, device: TorchDevice, values: Sequence[Any]) -> PlannedEngine:
     """The plan on a prepared graph, for inputs of these values. `check_plan` says whether it fits."""
     graph = planned_graph(graph, plan)
-    finite = all(map(_is_finite, values))
+    finite = all(map(is_finite, values))
     binder = Binder(graph, device=device.kind, dtype=device.dtype, finite=finite)
     # Merged kernels have zeros in their corners, and zero times NaN is NaN.
     stages = plan.stages if finite else tuple(replace(stage, merged=False) for stage in plan.stages)
     units = UnitGraph(plan.units, unit_predecessors(graph, plan.units))
     program = lower(units, stages, barriers=plan.barriers, max_lanes=device.max_lanes)
     engine = device.engine(binder, units, program, inputs=graph.inputs, outputs=graph.outputs, values=values)
-    return PlannedEngine(engine, device, [binder.place(value) for value in values])
+    return PlannedEngine(engine, device, binder, values)

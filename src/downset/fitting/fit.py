@@ -16,6 +16,7 @@ from typing import Literal
 
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import (
+    NOT_MEASURED,
     Candidate,
     Job,
     Planned,
@@ -26,6 +27,7 @@ from downset.fitting.candidates import (
     write_planned,
 )
 from downset.fitting.fronts import measured_front
+from downset.fitting.int8 import as_int8, note_int8
 from downset.fitting.measuring import known_slower, least, measure, tell_apart, time, without_slower
 from downset.fitting.shipping import note_operators, ship
 from downset.fitting.strips import (
@@ -77,6 +79,7 @@ def fit(
     strips: int | None = None,
     front: bool = False,
     kernels: KernelsName | None = None,
+    int8: bool = False,
     on_chip: Sequence[int] = (),
     slower: float | None = None,
     session: str | os.PathLike[str] | None = None,
@@ -92,9 +95,10 @@ def fit(
     memory within these limits. `front`: measure plans in strips, too, from the most to the least memory. `on_chip`:
     sizes in bytes for which off-chip traffic is simulated. `kernels`: the library whose kernels run the file in TFLite
     Micro ("reference", "cmsis-nn-dsp" or "cmsis-nn-mve"); results may then lie over inputs where its loops allow that,
-    and the file is wrong with other kernels (None: nothing overlaps). `work_limit`: states of each search, of the plan
-    of a graph,
-    of rewrites or of strips; where only it is given (`time_limit_s=math.inf`), the plans do not depend on the load.
+    and the file is wrong with other kernels (None: nothing overlaps). `int8`: fit the exact int8 form of a uint8 file,
+    which TFLite Micro runs; its inputs and outputs are those of the file less 128. `work_limit`: states of each search,
+    of the plan of a graph, of rewrites or of strips; where only it is given (`time_limit_s=math.inf`), the plans do not
+    depend on the load.
     `slower`: a file is left out that is known to take more than so many times as long as the original in ONNX Runtime
     (None: whatever it takes); known means that the lower end of the confidence interval is above. `session`: where to
     write a program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and run what it
@@ -116,8 +120,13 @@ def fit(
     if session is not None:
         _check_session(path, chosen_target, output, session)
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch, reusing():
+        converted: list[str] = []
+        if int8:
+            tell("writing the int8 form")
+            path, converted = as_int8(path, Path(scratch) / "int8", seed=seed)
         job = Job(path, chosen_target, shapes, seed, Path(scratch), trust, time_limit_s, work_limit, kernels)
         executed, notes = _executed_file(job)
+        notes = [*converted, *notes]
         graph = _load(job, executed)
         if WRITERS[job.form].weights_outside:
             link_weights(path, job.scratch)  # what is written there refers to them
@@ -144,6 +153,8 @@ def fit(
             candidates, notes = candidates + more, notes + said
         tell(f"running {len(candidates)} candidates in {job.target.name}")
         candidates, said = measure(job, candidates)
+        if job.target.name == "tflm" and any(note.startswith(NOT_MEASURED) for note in said):
+            said = [*said, *note_int8(path)]
         searched = None
         if ram_bytes is not None:
             candidates, more_said, searched = _within(job, plan, limits, candidates, ram_bytes)
@@ -160,7 +171,7 @@ def fit(
         result = summarise(
             job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *note_operators(job, chosen)]
         )
-        result = with_sessions(result, chosen, rows, faster)
+        result = replace(with_sessions(result, chosen, rows, faster), model=str(model))
         if front:
             result = _with_front(job, plan, limits, searched, candidates[0], result)
         result = check_ram(result, ram_bytes, searched)
@@ -352,7 +363,7 @@ def _check_session(
         raise UsageError(f"a session is opened by settings in ONNX Runtime only (target ort), not in {target.name}")
     if output is None:
         raise UsageError("a session opens what is written: give an output, too")
-    if Path(session).resolve() == Path(output).resolve():
+    if Path(os.path.realpath(session)) == Path(os.path.realpath(output)):
         raise UsageError(f"output and session both name {session}; give each a file of its own")
     check_output(session, source=path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,7 +46,7 @@ _TRIED = 8
 @dataclass(frozen=True, slots=True)
 class StripSearch:
     """The front of the network in the planned order `graph`, and what it was searched with. `forms`: where strips of
-    some windows read other rows than those of `form`, by plan."""
+    some windows read other rows than those of `form`, by plan. `left_s`: seconds of the limit that are left."""
 
     graph: Graph
     form: RowForm
@@ -54,6 +55,7 @@ class StripSearch:
     limits: PartialLimits
     memory: MemoryName
     persistent: Persistent | None
+    left_s: float
 
     @property
     def found(self) -> bool:
@@ -66,6 +68,7 @@ def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch
     if not WRITERS[job.form].in_strips:
         able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
         raise UnsupportedError(f"only {able} files are written in strips, not {job.form}")
+    started = time.perf_counter()
     graph = reordered(plan.graph, plan.together.order.steps)
     persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
     rows = row_form(graph, strict=False)
@@ -80,11 +83,13 @@ def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch
     front = replace(
         fronts[0],
         plans=tuple(front_of_plans(known)),
+        beyond=tuple(front_of_plans(plan for front in fronts for plan in front.beyond)),
         bound_bytes=min(front.bound_bytes for front in fronts),
         complete=all(front.complete for front in fronts),
         priced=sum(front.priced for front in fronts),
     )
-    return StripSearch(graph, forms[0], known, front, limits, job.target.memory, persistent)
+    left_s = limits.time_limit_s - (time.perf_counter() - started)
+    return StripSearch(graph, forms[0], known, front, limits, job.target.memory, persistent, left_s)
 
 
 def _large_windows(graph: Graph) -> list[int]:
@@ -202,16 +207,20 @@ def arithmetic(graph: Graph, striped: Graph) -> str:
 
 
 def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int) -> str:
-    """Ways to make it fit, the least change first, with numbers."""
+    """Ways to make it fit, the least change first, with numbers. The time that is left finds what more strips reach."""
     beside = max(needed_bytes - search.front.least.price.peak_bytes, 0)
     ways = []
-    if search.limits.max_recompute is not None or search.limits.max_strips is not None:
-        limits = replace(search.limits, max_recompute=None, max_strips=None)
-        free = partial_front(
+    more: Sequence[PartialPlan] = search.front.beyond
+    if search.limits.max_strips is not None and search.left_s > 0:
+        limits = replace(search.limits, max_recompute=None, max_strips=None, time_limit_s=search.left_s)
+        more = partial_front(
             search.graph, memory=search.memory, limits=limits, form=search.form, persistent=search.persistent
-        )
-        fitting = [plan for plan in free.plans if plan.price.peak_bytes + beside <= limit_bytes]
-        least = fitting[0] if fitting else free.least
+        ).plans
+    elif search.limits.max_strips is not None:
+        ways.append(f"--strips above {search.limits.max_strips} (no time was left to search there)")
+    fitting = [plan for plan in more if plan.price.peak_bytes + beside <= limit_bytes]
+    least = min(fitting or more, key=lambda plan: plan.cost if fitting else (plan.price.peak_bytes,), default=None)
+    if least is not None and least.price.peak_bytes + beside < needed_bytes:
         share = least.price.extra_macs / max(macs(search.graph), 1)
         most = max((part.strips for part in least.segments), default=1)
         reached = format_bytes(least.price.peak_bytes + beside)

@@ -5,7 +5,6 @@ A kind's version changes where a file of before cannot be read any more or a key
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from downset.errors import LoadError, UsageError
 from downset.formats.whole_files import write_whole
 from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
+from downset.text import brief, read_file
 
 __all__ = [
     "PIPELINE_SCHEMA",
@@ -60,8 +60,8 @@ def decode_plan(data: bytes) -> Plan:
         version = _version(raw["kind"])
         if raw.get("schema") != version:
             raise LoadError(
-                f"a {raw['kind']} plan of schema {raw.get('schema')!r}, where this version of downset reads {version}; "
-                "make the plan again"
+                f"a {raw['kind']} plan of schema {brief(repr(raw.get('schema')), 60)}, where this version of downset "
+                f"reads {version}; make the plan again"
             )
         fields = {key: value for key, value in raw.items() if key not in ("kind", "schema")}
         plan: Plan = msgspec.convert(fields, _KINDS[raw["kind"]], str_keys=True)
@@ -84,9 +84,11 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
     It is checked as JSON only: `verify` checks the plan. Raises LoadError naming the file and the field at fault."""
     try:
-        return decode_plan(Path(path).read_bytes())
+        data = read_file(path)
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return decode_plan(data)
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None
 

@@ -1,71 +1,116 @@
-"""Memory planning for ExecuTorch: an algorithm that `MemoryPlanningPass` runs in place of its own.
+"""ExecuTorch in less memory: the order of operators, and where their tensors lie.
 
     from executorch.exir import ExecutorchBackendConfig
-    from executorch.exir.passes import MemoryPlanningPass
     import downset.integrations.executorch
 
-    planning = MemoryPlanningPass(memory_planning_algo=downset.integrations.executorch.algorithm())
+    planning = downset.integrations.executorch.planning_pass()
     program = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
 
-Needs nothing of ExecuTorch but the tensors' specs that the pass hands over, so this module imports none of it. Written
-for ExecuTorch 1.4; what it reads and writes of a spec is listed at `Spec`.
+Written for ExecuTorch 1.4.1 and 1.5.1. `order_pass` and `planning_pass` import ExecuTorch when they are called;
+`algorithm` needs nothing of it but the tensors' specs that `MemoryPlanningPass` hands over.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from downset.arenas.plan import plan_arena
-from downset.errors import UnsupportedError, UsageError
-from downset.memory.records import Record, align_up
+from downset.extras import optional_library
+from downset.integrations.executorch_offsets import MemoryMap, Settings, Spec, plan_specs
+from downset.integrations.executorch_order import Dialect, GraphReport, reordered
 
-__all__ = ["Spec", "algorithm", "suite_member"]
+__all__ = ["GraphReport", "MemoryMap", "Spec", "algorithm", "order_pass", "planning_pass", "suite_member"]
 
-
-class Spec(Protocol):
-    """The fields of ExecuTorch's TensorSpec that are read and, the last three, written."""
-
-    allocated_memory: int
-    lifetime: Sequence[int | None]
-    """First and last node that use the tensor, inclusive."""
-    inplace_base: Any
-    """Another spec whose bytes this one takes over, or None."""
-    mem_id: int | None
-    """The memory it goes to, counted from 1; None is 1."""
-    mem_offset: int | None
-    mem_obj_id: int | None
-
-    def realign(self, new_alignment: int) -> int: ...
+Report = Callable[[GraphReport], None]
 
 
-Placed = list[tuple[Spec, int, int]]
-"""Spec, memory, offset."""
+def planning_pass(
+    *,
+    method: str = "best",
+    time_limit_s: float = 2.0,
+    banks: MemoryMap | None = None,
+    costs: Sequence[int] | None = None,
+    work_limit: int = 20_000,
+    report: Report | None = None,
+    **options: Any,
+) -> Any:
+    """A `MemoryPlanningPass` for `ExecutorchBackendConfig(memory_planning_pass=...)` that orders the operators of every
+    graph, then places tensors by `algorithm` with the other arguments.
+
+    It runs last, behind the delegation to backends, which sorts nodes again. A graph gets our order only where that
+    takes fewer bytes than the given one, both placed by `method`; every `memory.alloc` goes directly in front of its
+    call in either. `report` receives what was gained, for every graph. `work_limit`: states that the search for the
+    order may visit. A graph that cannot be ordered keeps its order, with one warning. `options` are those of
+    `MemoryPlanningPass`, such as `alloc_graph_input`.
+    """
+    passes = optional_library("executorch.exir.passes", what="planning for ExecuTorch", extra="executorch")
+    settings = _settings(method, time_limit_s, banks, costs)
+    ordering = Settings(method, time_limit_s)
+
+    class OrderingMemoryPlanningPass(passes.MemoryPlanningPass):  # type: ignore[misc, name-defined, unused-ignore]
+        """Orders nodes, then plans memory as its parent does."""
+
+        def run(self, graph_module: Any, graph_signature: Any = None) -> Any:
+            for inner in _graph_modules(graph_module):
+                whole = inner is graph_module
+                dialect = Dialect.out_variants(
+                    graph_signature if whole else None,
+                    alignment=self.alignment,
+                    inputs=self.alloc_graph_input and whole,
+                    outputs=self.alloc_graph_output or not whole,
+                    buffers=self.alloc_mutable_buffers and not getattr(self, "share_mutable_buffers", False),
+                )
+                _reorder(inner, dialect, ordering, work_limit, report)
+            return super().run(graph_module, graph_signature)
+
+    return OrderingMemoryPlanningPass(memory_planning_algo=_algorithm(settings), **options)
 
 
-def algorithm(*, method: str = "best", time_limit_s: float = 2.0) -> Callable[..., list[int]]:
-    """A value for `MemoryPlanningPass(memory_planning_algo=…)`.
+def order_pass(*, work_limit: int = 20_000, report: Report | None = None) -> Callable[[Any], Any]:
+    """A pass for `ExecutorchBackendConfig(passes=[...])` that orders the operators of every graph, for who plans memory
+    with a pass of their own.
+
+    It sees neither which inputs are weights nor the sizes of inputs that may change, so it leaves inputs out of its
+    count and keeps the order of a graph of symbolic sizes: `planning_pass` counts both. Alignment is ExecuTorch's
+    own, 16 bytes. `work_limit` and `report` as in `planning_pass`.
+    """
+    infra = optional_library("torch.fx.passes.infra.pass_base", what="ordering for ExecuTorch", extra="executorch")
+
+    def downset(graph_module: Any) -> Any:
+        modules = _graph_modules(graph_module)
+        changed = [_reorder(inner, Dialect.edge(), Settings(), work_limit, report) for inner in modules]
+        return infra.PassResult(graph_module, any(changed))
+
+    return downset
+
+
+def algorithm(
+    *,
+    method: str = "best",
+    time_limit_s: float = 2.0,
+    banks: MemoryMap | None = None,
+    costs: Sequence[int] | None = None,
+) -> Callable[..., list[int]]:
+    """A value for `MemoryPlanningPass(memory_planning_algo=...)`: tensors are placed, in the order that is given.
 
     It returns the bytes of each memory and writes to every spec where it lies. Each memory is one arena, planned by
     `method`; where "best" leaves a gap to the lower bound, the exact search takes over for up to `time_limit_s` a
     memory. Raises UnsupportedError for specs without a lifetime, or in place of a tensor that is not planned with them.
+
+    `banks`: a `TargetMemoryMap` of ExecuTorch 1.5 (or anything with the fields of `MemoryMap`), the fastest bank
+    first. No bank holds more than its size; among the placements that fit, the one of least cost is searched, each byte
+    at the cost of its bank: `costs`, or 1, 2, 3, ... A tensor that names a bank goes there; one that names another
+    memory goes there, unlimited. Raises InfeasibleError where it is proven that the banks cannot hold the tensors,
+    LimitReached where no placement was found in time.
     """
-
-    def downset(
-        alignment: int, specs: Iterable[Spec], graph_module: Any, graph_signature: Any, extra_padding: int = 0
-    ) -> list[int]:
-        del graph_signature
-        placed, nbytes = _plan(alignment, specs, graph_module, extra_padding, method, time_limit_s)
-        for spec, memory, offset in placed:
-            spec.mem_id, spec.mem_offset, spec.mem_obj_id = memory, offset, 0
-        return nbytes
-
-    return downset
+    return _algorithm(_settings(method, time_limit_s, banks, costs))
 
 
 def suite_member(*, method: str = "best", time_limit_s: float = 2.0) -> Callable[..., Any]:
     """A value for the list of `MemoryPlanningAlgorithmSuite`, which keeps the least of its members: beside ExecuTorch's
     own `greedy` the result is never above it."""
+    settings = Settings(method, time_limit_s)
 
     def downset(
         alignment: int, specs: Iterable[Spec], graph_module: Any, graph_signature: Any, extra_padding: int = 0
@@ -73,7 +118,7 @@ def suite_member(*, method: str = "best", time_limit_s: float = 2.0) -> Callable
         from executorch.exir.memory_planning import MemoryAlgoResult, SpecAllocResult
 
         del graph_signature
-        placed, nbytes = _plan(alignment, specs, graph_module, extra_padding, method, time_limit_s)
+        placed, nbytes = plan_specs(alignment, specs, graph_module, extra_padding, settings)
         return MemoryAlgoResult(
             {spec: SpecAllocResult(memory, 0, offset) for spec, memory, offset in placed}, list(nbytes)
         )
@@ -81,70 +126,39 @@ def suite_member(*, method: str = "best", time_limit_s: float = 2.0) -> Callable
     return downset
 
 
-def _plan(
-    alignment: int, specs: Iterable[Spec], graph_module: Any, extra_padding: int, method: str, time_limit_s: float
-) -> tuple[Placed, list[int]]:
-    """Where each spec lies, and the bytes of each memory; memory 0 is the constants', not ours."""
-    if alignment < 1:
-        raise UsageError(f"the alignment {alignment} is not positive")
-    specs = list(specs)
-    memories: dict[int, list[list[Spec]]] = {}
-    for group in _in_place_groups(specs):
-        memories.setdefault(group[0].mem_id or 1, []).append(group)
-    # What the pass set aside for the bodies of conditions and loops lies below everything else.
-    reserved = list(getattr(graph_module, "input_mem_buffer_sizes", None) or ())
-    nbytes = [0] * max(2, len(reserved), *(memory + 1 for memory in memories))
-    nbytes[: len(reserved)] = reserved
-    placed: Placed = []
-    for memory, groups in sorted(memories.items()):
-        floor = align_up(nbytes[memory], alignment)
-        offsets, arena_bytes = _place([_record(i, g, alignment) for i, g in enumerate(groups)], method, time_limit_s)
-        placed += [(spec, memory, floor + at) for group, at in zip(groups, offsets, strict=True) for spec in group]
-        nbytes[memory] = floor + arena_bytes + extra_padding
-    return placed, nbytes
+def _settings(method: str, time_limit_s: float, banks: MemoryMap | None, costs: Sequence[int] | None) -> Settings:
+    return Settings(method, time_limit_s, banks, None if costs is None else tuple(costs))
 
 
-def _in_place_groups(specs: Sequence[Spec]) -> list[list[Spec]]:
-    """Specs that share their bytes, each group led by the one that the others take over from."""
-    known = {id(spec) for spec in specs}
-    groups: dict[int, list[Spec]] = {}
-    for spec in specs:
-        root = spec
-        while (base := getattr(root, "inplace_base", None)) is not None:
-            if id(base) not in known:
-                raise UnsupportedError(f"{spec!r} is in place of {base!r}, which is not planned in the same memory")
-            root = base
-            if root is spec:
-                raise UnsupportedError(f"{spec!r} is in place of itself")
-        groups.setdefault(id(root), [])
-        if root is spec:
-            groups[id(root)].insert(0, spec)
-        else:
-            groups[id(root)].append(spec)
-    return list(groups.values())
+def _algorithm(settings: Settings) -> Callable[..., list[int]]:
+    def downset(
+        alignment: int, specs: Iterable[Spec], graph_module: Any, graph_signature: Any, extra_padding: int = 0
+    ) -> list[int]:
+        del graph_signature
+        placed, nbytes = plan_specs(alignment, specs, graph_module, extra_padding, settings)
+        for spec, memory, offset in placed:
+            spec.mem_id, spec.mem_offset, spec.mem_obj_id = memory, offset, 0
+        return nbytes
+
+    return downset
 
 
-def _record(index: int, group: Sequence[Spec], alignment: int) -> Record:
-    """One record for all that share the bytes: it lives while any of them does."""
-    firsts, lasts = [], []
-    for spec in group:
-        first, last = spec.lifetime
-        if first is None or last is None:
-            raise UnsupportedError(f"{spec!r} has no lifetime; run the algorithm from MemoryPlanningPass")
-        firsts.append(first)
-        lasts.append(last)
-    nbytes = max(spec.realign(alignment) for spec in group)
-    return Record(str(index), min(firsts), max(lasts) + 1, nbytes, alignment)
+def _graph_modules(graph_module: Any) -> list[Any]:
+    """The module itself, then the bodies of its conditions and loops."""
+    from torch.fx import GraphModule
+
+    return [inner for inner in graph_module.modules() if isinstance(inner, GraphModule)]
 
 
-def _place(records: Sequence[Record], method: str, time_limit_s: float) -> tuple[list[int], int]:
-    """Offsets by record, and the bytes in all; tensors of no bytes lie at 0."""
-    real = [index for index, record in enumerate(records) if record.nbytes]
-    arena = plan_arena([records[i] for i in real], method=method, time_limit_s=time_limit_s)
-    if method == "best" and not arena.evidence.proven:
-        further = plan_arena(arena.records, method="exact", time_limit_s=time_limit_s)
-        arena = min(arena, further, key=lambda plan: plan.arena_bytes)
-    offsets = [0] * len(records)
-    for index, offset in zip(real, arena.offsets, strict=True):
-        offsets[index] = offset
-    return offsets, arena.arena_bytes
+def _reorder(graph_module: Any, dialect: Dialect, settings: Settings, work_limit: int, report: Report | None) -> bool:
+    """Whether nodes moved."""
+    try:
+        told = reordered(graph_module, dialect, settings, work_limit)
+    except Exception as error:  # what exports without us must export with us
+        warnings.warn(f"downset leaves a graph in its order: {type(error).__name__}: {error}", stacklevel=3)
+        return False
+    if told is None:
+        return False
+    if report is not None:
+        report(told)
+    return told.chosen

@@ -2,7 +2,8 @@
 
 Views are no operators: who reads a view reads what made its bytes. A result that the graph copies into an input at its
 end (a parameter, a state of the optimiser) lies in that input and takes no memory of its own. Inputs are not counted:
-they are there whatever is recomputed. Seconds are an analytic estimate from multiplications and bytes, the same in every process.
+they are there whatever is recomputed. Seconds are an analytic estimate from multiplications and bytes, the same in
+every process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from downset.integrations.training_graph import TrainingGraph
+from downset.integrations.training_graph import TrainingGraph, contracted
 
 __all__ = ["Traced", "sets_of", "traced"]
 
@@ -53,12 +54,18 @@ class _Reader:
         self.written: list[tuple[Any, Any, int]] = []
         """(input, what is copied into it, operator of the copy)"""
         self.kept: set[int] = set()
+        self.changed: frozenset[Any] = frozenset()
+        """Inputs whose new values the graph returns, for others to write."""
 
     def take(self, node: Any) -> None:
         if node.op in ("placeholder", "get_attr"):
             self.sources[node], self.inputs[node] = (), frozenset([node])
         elif node.op == "output":
             self.kept |= {source for of in node.all_input_nodes for source in self.sources[of]}
+            after = [getattr(described, "mutated_input", None) for described in node.meta.get("desc", ())]
+            self.changed = frozenset(
+                of for of in self.sources if of.op == "placeholder" and of.meta.get("desc", after) in after
+            )
         elif node.target is operator.getitem or (self._is_view(node) and not _mutates(node)):
             self.sources[node] = tuple(dict.fromkeys(s for of in node.all_input_nodes for s in self.sources[of]))
             self.inputs[node] = frozenset().union(*(self.inputs[of] for of in node.all_input_nodes))
@@ -72,7 +79,8 @@ class _Reader:
         self.nodes.append(node)
         self.reads.append({source for of in node.all_input_nodes for source in self.sources[of]})
         self.read_inputs.append(frozenset().union(*(self.inputs[of] for of in node.all_input_nodes)))
-        below = tuple(s for of in node.all_input_nodes for s in self.sources[of]) if self._is_view(node) else ()
+        shown = node.all_input_nodes[:1] if _is_copy(node) else node.all_input_nodes if self._is_view(node) else ()
+        below = tuple(source for of in shown for source in self.sources[of])
         self.sources[node] = tuple(dict.fromkeys((*below, at)))
         self.inputs[node] = frozenset()
         if _is_copy(node) and not self.sources[node.args[0]]:
@@ -86,10 +94,10 @@ class _Reader:
         behind = {at for at, node in enumerate(self.nodes) if node in late}
         waits: list[set[int]] = [set() for _ in self.nodes]
         nbytes = [self._nbytes(at) for at in range(len(self.nodes))]
-        early_written = frozenset(into for into, _, at in self.written if at not in behind)
+        early_written = self.changed | {into for into, _, at in self.written if at not in behind}
         for into, made, at in self.written:
             readers = {v for v, read in enumerate(self.read_inputs) if into in read and v != at}
-            writer = self._writes_in_place(made, readers, behind)
+            writer = self._writes_in_place(made, readers)
             waits[at if writer is None else writer] |= readers - {writer}
             nbytes[at] = 0
             if writer is not None:
@@ -109,15 +117,18 @@ class _Reader:
             late=frozenset(behind),
             apart=apart,
         )
-        return Traced(graph, tuple(self.nodes), dict(self.sources))
+        smaller, new = contracted(graph)
+        nodes = dict(zip(new, self.nodes, strict=True))  # of a kernel its last operator
+        sources = {node: tuple(dict.fromkeys(new[v] for v in of)) for node, of in self.sources.items()}
+        return Traced(smaller, tuple(nodes[at] for at in range(len(nodes))), sources)
 
-    def _writes_in_place(self, made: Any, readers: Collection[int], behind: Collection[int]) -> int | None:
+    def _writes_in_place(self, made: Any, readers: Collection[int]) -> int | None:
         """The operator that may write its result straight into an input: it runs behind all who read what was there."""
         if len(self.sources.get(made, ())) != 1 or self.inputs[made]:
             return None
         (writer,) = self.sources[made]
         others = [reader for reader in readers if reader != writer]
-        fusible = self.types.is_fusible(self.nodes[writer])
+        fusible = self._is_fusible(self.nodes[writer])
         return writer if fusible and all(r < writer for r in others) and writer not in self.kept else None
 
     def _nbytes(self, at: int) -> int:
@@ -131,10 +142,16 @@ class _Reader:
     def _is_constant(self, at: int) -> bool:
         """Whether every reader makes it anew: numbers that depend on nothing."""
         node = self.nodes[at]
-        return not self.reads[at] and not self.read_inputs[at] and self.types.is_fusible(node)
+        return not self.reads[at] and not self.read_inputs[at] and self._is_fusible(node)
+
+    def _is_fusible(self, node: Any) -> bool:
+        import torch
+
+        named = torch.Tag.pointwise in getattr(node.target, "tags", ()) or str(node.target) == "prims.fma.default"
+        return bool(named or self.types.is_fusible(node))
 
     def _loops(self, node: Any) -> int:
-        if not self.types.is_fusible(node) or _mutates(node):
+        if not self._is_fusible(node) or _mutates(node):
             return 0
         return max((_elements(tensor) for tensor in _tensors(node)), default=0)
 
@@ -160,7 +177,7 @@ class _Reader:
         device = next((tensor.device.type for tensor in _tensors(node)), "cpu")
         operations_s, bytes_s = _RATES.get(device, _RATES["cuda"])
         made = sum(_bytes_of(tensor) for tensor in _tensors(node))
-        if self.types.is_fusible(node):
+        if self._is_fusible(node):
             return made / bytes_s  # part of the kernel that reads it, at most it is written once
         read = sum(_bytes_of(tensor) for of in node.all_input_nodes for tensor in _tensors(of))
         count = flop_registry.get(getattr(node.target, "overloadpacket", None))

@@ -185,8 +185,7 @@ def _mark(gm: Any, settings: _Settings, options: dict[str, Any]) -> None:
     )
     if not known.required_bw_nodes:
         return
-    late = [node for node in gm.graph.nodes if not known.is_required_fw(node)]
-    graph = traced(gm.graph, frozenset(late), apart=True)
+    graph = traced(gm.graph, _backward(gm.graph, known), apart=True)
     theirs = _their_sets(gm, known, graph)
     again = _chosen(graph, settings, theirs)
     if set(again) == theirs[0]:
@@ -201,6 +200,15 @@ def _mark(gm: Any, settings: _Settings, options: dict[str, Any]) -> None:
             node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
         elif makers:
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def _backward(graph: Any, known: Any) -> set[Any]:
+    """The nodes of the backward pass, and those that it alone reads. What the forward pass writes in place is none."""
+    found = set(known.required_bw_nodes)
+    for node in reversed(graph.nodes):
+        if not known.is_required_fw(node) and any(user in found for user in node.users):
+            found.add(node)
+    return found
 
 
 def _is_part(node: Any) -> bool:
@@ -233,7 +241,7 @@ def _their_sets(gm: Any, known: Any, graph: Traced) -> list[set[int]]:
 
 
 def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
-    """The operators that run again; told to who wants reports, with a warning where the peak is above what was asked."""
+    """The operators that run again, told to the receiver of reports; warns where the peak is above what was asked."""
     plan = plan_again(known.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
     peak = plan.chosen.judged.peak_bytes
     if not plan.within:
@@ -263,12 +271,7 @@ def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> t
 
 def _copy(graph: Any, settings: _Settings) -> None:
     """Put copies of what runs again into the graph, each before the first of its late readers."""
-    late: dict[Any, None] = {}
-    for node in graph.nodes:
-        if node.op == "call_function" and (
-            node.meta.get("autograd_backward") or any(of in late for of in node.all_input_nodes)
-        ):
-            late[node] = None
+    late = _behind_forward(graph)
     if not late:
         return
     known = traced(graph, late.keys(), apart=False)
@@ -296,6 +299,20 @@ def _copy(graph: Any, settings: _Settings) -> None:
         node.args = _mapped(node.args, copies)
         node.kwargs = _mapped(node.kwargs, copies)
     graph.lint()
+
+
+def _behind_forward(graph: Any) -> dict[Any, None]:
+    """The nodes of the backward pass and of all that it does not read: the update and what that computes ahead."""
+    forward: set[Any] = set()
+    backward: set[Any] = set()
+    for node in graph.nodes:
+        if node.meta.get("autograd_backward") or any(of in backward for of in node.all_input_nodes):
+            backward.add(node)
+    for node in reversed(graph.nodes):
+        if node not in backward and any(of in forward or of.meta.get("autograd_backward") for of in node.users):
+            forward.add(node)
+    calls = (node for node in graph.nodes if node.op == "call_function" and forward)
+    return {node: None for node in calls if node not in forward}
 
 
 def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:

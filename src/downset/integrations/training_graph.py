@@ -7,14 +7,14 @@ loops that only operators of one such kernel read is part of that kernel, and wh
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, Step, front, search
 
-__all__ = ["Planned", "Priced", "TrainingGraph", "plan_again", "priced", "problems"]
+__all__ = ["Planned", "Priced", "TrainingGraph", "contracted", "plan_again", "priced", "problems"]
 
 _STATES = 1_000
 """States of the search for the order of one choice."""
@@ -111,6 +111,35 @@ def _least_needed(graph: TrainingGraph) -> int:
     return least
 
 
+def contracted(graph: TrainingGraph) -> tuple[TrainingGraph, tuple[int, ...]]:
+    """The graph with every kernel of late operators as one of them, which no choice changes; and by operator of the
+    given graph its number in this one."""
+    copied = _copied(graph, ())
+    last = list(range(len(graph.reads)))
+    for v, kernel in enumerate(_kernels(graph, copied)):
+        if copied.late[v]:
+            last[copied.origin[v]] = copied.origin[kernel]
+    stays = [v for v in range(len(last)) if last[v] == v]
+    number = {v: at for at, v in enumerate(stays)}
+    new = tuple(number[v] for v in last)
+    reads: list[set[int]] = [set() for _ in stays]
+    waits: list[set[int]] = [set() for _ in stays]
+    for v in range(len(last)):
+        reads[new[v]] |= {new[source] for source in graph.reads[v]} - {new[v]}
+        waits[new[v]] |= {new[source] for source in graph.waits[v]} - {new[v]}
+    return TrainingGraph(
+        tuple(tuple(sorted(of)) for of in reads),
+        tuple(tuple(sorted(of)) for of in waits),
+        tuple(graph.nbytes[v] for v in stays),
+        tuple(graph.loops[v] for v in stays),
+        tuple(graph.costs[v] for v in stays),
+        tuple(graph.may[v] for v in stays),
+        frozenset(number[v] for v in graph.kept),
+        frozenset(number[v] for v in stays if v in graph.late),
+        graph.apart,
+    ), new
+
+
 def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     """What a set of operators that run again costs, and the peak that it leaves under its best order."""
     copied = _copied(graph, again)
@@ -180,7 +209,7 @@ def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
 def _problems(graph: TrainingGraph, copied: _Copied) -> list[OrderProblem]:
     kernel = _kernels(graph, copied)
     if not graph.apart:
-        return [_problem(graph, copied, kernel, dict.fromkeys(kernel))]
+        return [_problem(graph, copied, kernel, range(len(kernel)))]
     return [
         _problem(graph, copied, kernel, [v for v, late in enumerate(copied.late) if late is side])
         for side in (False, True)

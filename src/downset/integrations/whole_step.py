@@ -117,15 +117,15 @@ def compile_step(
     work_limit: int = 20_000,
     report: Report | None = None,
     peak_bytes: int | None = None,
-    choices: int = 150,
+    choices: int = 60,
 ) -> TrainingStep:
     """A training step compiled as one graph, in the order of least peak memory.
 
     `optimizer`: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of `model`. `autocast`: a dtype such as
     `torch.bfloat16` for the forward pass and the loss. `accumulate`: the optimiser updates at every so many calls, with
     the sum of their gradients, as PyTorch has it. `order=False` leaves Inductor its own order, to compare. `report`,
-    `work_limit`, `peak_bytes` and `choices` as in `options`. Compiles at its first call. What cannot be one graph runs as plain PyTorch, with one
-    warning that says why.
+    `work_limit`, `peak_bytes` and `choices` as in `options`. Compiles at its first call. What cannot be one graph runs
+    as plain PyTorch, with one warning that says why.
     """
     torch = torch_library("compiling training steps")
     if accumulate < 1:

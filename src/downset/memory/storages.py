@@ -282,7 +282,7 @@ class Lagged:
 
 
 def lagged(graph: Graph, model: MemoryModel, sharing: Sharing, index: int) -> Lagged | None:
-    """What the kernels of the model's library let the operator overwrite while it reads, where there is anything."""
+    """The overlap that the kernels of the model's library allow this operator, where they allow one."""
     op = graph.ops[index]
     if (
         model.kernels is None

@@ -14,7 +14,8 @@ __all__ = ["check_problem"]
 
 def check_problem(problem: OrderProblem) -> None:
     """Raise UsageError naming the first law that a bare problem breaks: operators in a topological order, ascending
-    lists of operators that there are, whole bytes from 0 below 2**60 in all, in place no more than there is."""
+    lists of operators that there are, whole bytes from 0 below 2**60 in all, in place at equal size, or so many bytes
+    as are said."""
     count = len(problem.predecessors)
     for operator, before in enumerate(problem.predecessors):
         if not _ascending(before, operator):
@@ -36,19 +37,21 @@ def check_problem(problem: OrderProblem) -> None:
         raise UsageError(f"the storages add up to {LARGEST_BYTES} bytes or more")
     if problem.in_place and len(problem.in_place) != count:
         raise UsageError(f"in_place speaks of {len(problem.in_place)} operators, and there are {count}")
-    sizes = [len(listed) for listed in problem.in_place]
-    if problem.in_place_bytes and [len(listed) for listed in problem.in_place_bytes] != sizes:
-        raise UsageError("in_place_bytes does not speak of the storages that in_place lists")
-    if any(not 0 <= candidate < len(problem.storages) for listed in problem.in_place for candidate in listed):
-        raise UsageError(f"in_place names a storage that is none of the {len(problem.storages)}")
-    made = [0] * count
-    for storage in problem.storages:
-        for operator in storage.producers if len(storage.producers) == 1 else ():
-            made[operator] = max(made[operator], storage.nbytes)
-    for operator in range(count):
-        for candidate, nbytes in problem.candidates(operator):
-            if not 0 <= nbytes <= min(made[operator], problem.storages[candidate].nbytes):
-                raise UsageError(f"operator {operator} cannot take over {nbytes} bytes of storage {candidate}")
+    if problem.in_place_bytes and [*map(len, problem.in_place_bytes)] != [*map(len, problem.in_place)]:
+        raise UsageError("in_place_bytes lists other numbers of storages than in_place")
+    made = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
+    most = {producers: max(nbytes for other, nbytes in made if other == producers) for producers, _ in made}
+    for operator, candidates in enumerate(problem.in_place):
+        for position, candidate in enumerate(candidates):
+            known = 0 <= candidate < len(problem.storages)
+            if known and problem.in_place_bytes:
+                nbytes = problem.in_place_bytes[operator][position]
+                if not 0 <= nbytes <= min(problem.storages[candidate].nbytes, most.get((operator,), 0)):
+                    raise UsageError(f"operator {operator} cannot take over {nbytes!r} bytes of storage {candidate}")
+            elif not known or ((operator,), problem.storages[candidate].nbytes) not in made:
+                raise UsageError(
+                    f"operator {operator} makes nothing of the size of storage {candidate}, to take its place"
+                )
 
 
 def _ascending(operators: Sequence[int], count: int) -> bool:

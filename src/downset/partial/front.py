@@ -69,7 +69,7 @@ def undominated(items: Iterable[T], price_of: Callable[[T], Price], values: Valu
 
 
 def _work(price: Price) -> tuple[int, ...]:
-    return price.extra_macs, price.persistent_bytes
+    return price.extra_macs, price.persistent_bytes, price.narrow_bytes
 
 
 def front_of(options: Iterable[Option]) -> list[Option]:
@@ -82,11 +82,10 @@ def front_of_plans(plans: Iterable[PartialPlan]) -> list[PartialPlan]:
     return undominated(plans, lambda plan: plan.price, lambda price: (*_work(price), price.peak_bytes))
 
 
-def compose(whole: Sequence[int], options: Iterable[Option], *, most_macs: int | None = None) -> list[PartialPlan]:
+def compose(whole: Sequence[int], options: Iterable[Option]) -> list[PartialPlan]:
     """The front of sequences, the least work first: the network as it is, unless strips leave something out.
 
-    `most_macs`: at most so many are added, with no option taken that alone adds more. `whole[i]`: bytes live while
-    operator i runs as it is.
+    `whole[i]`: bytes live while operator i runs as it is.
     """
     ending: dict[int, list[Option]] = {}
     limit = max(whole, default=0)
@@ -95,15 +94,13 @@ def compose(whole: Sequence[int], options: Iterable[Option], *, most_macs: int |
         if option.price.extra_macs < 0 or option.price.persistent_bytes < 0:  # worth more bytes than the network needs
             limit = max(limit, option.price.peak_bytes)
     found: list[PartialPlan] = []
-    while limit >= 0 and (plans := _paths(whole, ending, limit, most_macs)):
+    while limit >= 0 and (plans := _paths(whole, ending, limit)):
         found += plans
         limit = max(plan.price.peak_bytes for plan in plans) - 1
     return front_of_plans(found)
 
 
-def _paths(
-    whole: Sequence[int], ending: Mapping[int, Sequence[Option]], limit: int, most_macs: int | None
-) -> list[PartialPlan]:
+def _paths(whole: Sequence[int], ending: Mapping[int, Sequence[Option]], limit: int) -> list[PartialPlan]:
     """The cheapest ways to run all operators within `limit` bytes."""
     at = [[PartialPlan((), Price(0))]]
     for stop, nbytes in enumerate(whole, start=1):
@@ -112,4 +109,4 @@ def _paths(
             if option.price.peak_bytes <= limit:
                 reached += [plan.and_then(option.price, option.part) for plan in at[option.part.first]]
         at.append(undominated(reached, lambda plan: plan.price, _work))
-    return [plan for plan in at[-1] if most_macs is None or plan.price.extra_macs <= most_macs]
+    return at[-1]

@@ -15,10 +15,11 @@ __all__ = ["Persistent", "padded_row_bits", "row_bits", "same_pads", "takes_over
 @dataclass(frozen=True, slots=True)
 class Persistent:
     """Bytes that a runtime keeps for each operator of a network beside its arena, by operator; `moving_bytes`: for one
-    that cuts out, joins or pads rows."""
+    that cuts out, joins or pads rows; `narrower_bytes`: how many fewer each takes where pointers have four bytes."""
 
     operator_bytes: tuple[int, ...]
     moving_bytes: int
+    narrower_bytes: int = 0
 
 
 def row_bits(graph: Graph, tensor: int, rows: int) -> int:

@@ -37,13 +37,14 @@ class Price:
     """`peak_bytes`: live at most while this part runs, with what lies beside it. `extra_macs`: beyond computing
     everything once; negative where rows are left out that nobody reads. `copied_bytes`: written by operators that
     only move values. `extra_operators`: beyond those of the network. `persistent_bytes`: what the runtime keeps for
-    those, estimated."""
+    those, estimated; `narrow_bytes`: the same where pointers have four bytes."""
 
     peak_bytes: int
     extra_macs: int = 0
     copied_bytes: int = 0
     extra_operators: int = 0
     persistent_bytes: int = 0
+    narrow_bytes: int = 0
 
     def beside(self, other: Price) -> Price:
         """The price of two parts that run one after the other."""
@@ -53,6 +54,7 @@ class Price:
             self.copied_bytes + other.copied_bytes,
             self.extra_operators + other.extra_operators,
             self.persistent_bytes + other.persistent_bytes,
+            self.narrow_bytes + other.narrow_bytes,
         )
 
 
@@ -135,7 +137,7 @@ class Pricing:
         if not possible:
             raise UnsupportedError(f"{self.graph.name}: a strip is padding alone, and rows are added to it")
         extra = macs - whole_macs(self.form, segment.operators)
-        return Price(peak, extra, copied, operators - len(segment.operators), persistent - self._persistent(segment))
+        return self._price(segment, peak, extra, copied, operators, persistent)
 
     def _native_segment(self, segment: Segment) -> Any:
         nbytes, beside = self.inputs(segment)
@@ -195,8 +197,11 @@ class Pricing:
         extra = macs - whole_macs(self.form, segment.operators)
         moved = (len(runs) - len(computed)) * self.persistent.moving_bytes
         persistent = moved + sum(self.persistent.operator_bytes[step.op] for step in computed)
-        more = len(runs) - len(segment.operators), persistent - self._persistent(segment)
-        return Price(peak, extra, copied, *more)
+        return self._price(segment, peak, extra, copied, len(runs), persistent)
+
+    def _price(self, segment: Segment, peak: int, extra: int, copied: int, operators: int, persistent: int) -> Price:
+        more, kept = operators - len(segment.operators), persistent - self._persistent(segment)
+        return Price(peak, extra, copied, more, kept, kept - more * self.persistent.narrower_bytes)
 
     def piece_bytes(self, tensor: int, rows: Interval) -> int:
         """Aligned bytes of some rows."""

@@ -13,6 +13,7 @@ Deviations: numbers of strips are those whose highest strip is lower than with o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,9 +54,11 @@ class PartialFront:
     """`plans`: no other found is as good in peak, multiply-adds and persistent bytes; the cheapest first, which is the
     network as it is, or leaves out rows that nobody reads. `bound_bytes`: no plan of this order in the space has a
     lower peak. `complete`: every choice of the space was priced, so that the front is that of the space.
-    `computed_whole`: operators that no strip computes, by index, with reasons."""
+    `computed_whole`: operators that no strip computes, by index, with reasons. `beyond`: plans of the front that
+    recompute more than is allowed."""
 
     plans: tuple[PartialPlan, ...]
+    beyond: tuple[PartialPlan, ...]
     bound_bytes: int
     complete: bool
     priced: int
@@ -96,9 +99,12 @@ def partial_front(
     search.price(sparing)
     whole = pricing.around.transient
     total = sum(op.macs for op in form.ops)
-    most = None if limits.max_recompute is None else int(total * limits.max_recompute)
-    plans = compose(whole, search.kept_options(), most_macs=most)
-    return PartialFront(tuple(plans), bound, search.complete, search.priced, computed_whole(graph, form))
+    most = math.inf if limits.max_recompute is None else int(total * limits.max_recompute)
+    found = compose(whole, search.kept_options())
+    plans, beyond = (
+        tuple(plan for plan in found if (plan.price.extra_macs <= most) is allowed) for allowed in (True, False)
+    )
+    return PartialFront(plans, beyond, bound, search.complete, search.priced, computed_whole(graph, form))
 
 
 @dataclass(slots=True)

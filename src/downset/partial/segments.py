@@ -84,7 +84,8 @@ def find_segment(graph: Graph, first: int, stop: int) -> Segment:
 def find_segments(graph: Graph, form: RowForm, *, most_crossing: int = 1) -> Iterator[Segment]:
     """The segments between positions at which at most so many tensors cross, shorter ones first.
 
-    No operator inside is computed whole, and some tensor made inside has more than one row. O(segments · operators).
+    No operator inside is computed whole, and some tensor made inside has more than one row. A segment without a result
+    is none. O(segments · operators).
     """
     crosses = crossing(graph)
     whole = computed_whole(graph, form)
@@ -93,7 +94,8 @@ def find_segments(graph: Graph, form: RowForm, *, most_crossing: int = 1) -> Ite
     for first, stop in _pairs(cuts):
         if before[first] == before[stop]:
             segment = find_segment(graph, first, stop)
-            if any(form.rows[tensor] > 1 for index in segment.operators for tensor in form.ops[index].outputs):
+            made = (tensor for index in segment.operators for tensor in form.ops[index].outputs)
+            if segment.results and any(form.rows[tensor] > 1 for tensor in made):
                 yield segment
 
 

@@ -21,10 +21,10 @@ __all__ = ["blocks"]
 
 def blocks(
     problem: SplitProblem, cluster: Cluster, *, comm: CommName = "resources", max_latency_s: float | None = None,
-    leader: Leader = "most bytes", ties: Ties = "printed",
+    leader: Leader = "most bytes", ties: Ties = "printed", deadline: float = float("inf"),
 ) -> FoundPipeline:  # fmt: skip
-    """`pico` on units joined up to the cuts that a single tensor crosses."""
+    """`pico` on units joined up to the cuts that a single tensor crosses. Raises LimitReached as `pico` does."""
     cuts = [0, *(cut for cut in range(1, problem.cuts) if len(problem.crossing(cut)) <= 1), problem.cuts]
     coarse = joined(problem, cuts)
-    found = pico(coarse, cluster, comm=comm, max_latency_s=max_latency_s, leader=leader, ties=ties)
+    found = pico(coarse, cluster, comm=comm, max_latency_s=max_latency_s, leader=leader, ties=ties, deadline=deadline)
     return replace(found, stages=on_cuts(found.stages, cuts))

@@ -42,7 +42,7 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
 
 
 _MOST_ROWS = 1 << 24
-"""Of a tensor: what is read is counted row by row."""
+"""Rows of a tensor: what is read is counted row by row."""
 
 
 def _check_rows(graph: Graph) -> None:

@@ -72,14 +72,17 @@ def pico(
 
     @cache
     def stage_seconds(start: int, stop: int, devices: int) -> float:
-        if clock.now() > deadline:
-            raise LimitReached("pico: no pipeline within the time; allow more")
         rows = problem.segment(start, stop).rows
         draft = _stage(problem, start, stop, list(range(devices)), equal_rows(rows, devices), leader)
         sender = -1 if start == 0 else count - 1
         return stage_of(problem, equal, draft, comm=comm, sender=sender).seconds
 
-    stages, states = dynamic_programming_for_pipeline_inference(problem.cuts, count, limit, stage_seconds, ties=ties)
+    def in_time(start: int, stop: int, devices: int) -> float:
+        if start == 0 and clock.now() > deadline:
+            raise LimitReached("pico: no pipeline within the time; allow more")
+        return stage_seconds(start, stop, devices)
+
+    stages, states = dynamic_programming_for_pipeline_inference(problem.cuts, count, limit, in_time, ties=ties)
     return FoundPipeline(adjust_stage_configuration(problem, cluster, stages, leader), 0.0, states=states)
 
 

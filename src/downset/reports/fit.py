@@ -32,7 +32,8 @@ def stopped_by(result: Fit) -> str:
 
 
 def front_cells(row: FrontRow) -> tuple[str, ...]:
-    """A plan in words: segments, bytes planned and measured, arithmetic, operators, file, milliseconds."""
+    """A plan in words: segments, bytes planned and measured, arithmetic, operators, file, milliseconds. The tail stands
+    twice: as measured, and as estimated where pointers have four bytes."""
 
     def taken(part: str) -> str:
         return format_bytes(row.measured[part]) if part in row.measured else ""
@@ -42,6 +43,7 @@ def front_cells(row: FrontRow) -> tuple[str, ...]:
         format_bytes(row.arena_bytes),
         taken("head_bytes"),
         taken("tail_bytes"),
+        taken("cortex_m_tail_bytes"),
         taken("total_bytes"),
         f"{row.extra_share:.1%}",
         str(row.operators),
@@ -103,7 +105,7 @@ def _fits(result: Fit) -> list[str]:
 
 
 def overlap_line(kernels: str) -> str:
-    """What offsets assume that let results lie over inputs."""
+    """The sentence that names the kernels which offsets assume."""
     return (
         f"Results lie over inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
         "these kernels only, and other kernels give wrong results without a message."
@@ -150,7 +152,8 @@ def _next_step(result: Fit) -> list[str]:
             total = -(-result.measured.after // 16) * 16
             return [
                 f"constexpr size_t kTensorArenaSize = {total};  "
-                f"// head and scratch {parts['head_bytes']} + tail {parts['tail_bytes']}, as TFLite Micro reports them"
+                f"// head and scratch {parts['head_bytes']} + tail {parts['tail_bytes']}, as TFLite Micro reports them "
+                f"here; on a Cortex-M the tail is about {parts['cortex_m_tail_bytes']}",
             ]
         return [
             f"constexpr size_t kTensorArenaSize = {-(-result.arena.after // 16) * 16} + TAIL;  "

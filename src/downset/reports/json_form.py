@@ -17,7 +17,7 @@ from downset.reports.front_json import front_json
 from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
 from downset.reports.pipelines import device_loads, sent_bytes
-from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun
+from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun, percentile
 from downset.sessions import SessionSettings, SessionTaken
 
 __all__ = [
@@ -319,6 +319,10 @@ def stage_result_json(result: StageResult) -> dict[str, Any]:
         ],
         "timings_used": result.timings_used,
         "bound_s": result.bound_s,
+        "peers": [
+            {"name": name, **{f"p{share}_s": percentile(seconds, share / 100) for share in (10, 50, 90)}}
+            for name, seconds in result.peer_s.items()
+        ],
         "notes": list(result.notes),
     }
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from statistics import median
+
 from downset.plans import StagePlan
-from downset.results import StageResult
+from downset.results import StageResult, is_steady
 from downset.text import format_bytes
 
-__all__ = ["choice_lines", "stage_plan_lines", "stage_result_lines"]
+__all__ = ["choice_lines", "peer_lines", "stage_plan_lines", "stage_result_lines"]
 
 
 def stage_plan_lines(plan: StagePlan) -> list[str]:
@@ -35,7 +38,26 @@ def choice_lines(result: StageResult) -> list[str]:
     return [
         f"chosen: {result.plan.evidence.method}; {result.why}",
         f"{bound}; {result.timings_used} stages timed",
+        *peer_lines(result.peer_s),
     ]
+
+
+def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
+    """The medians of others beside ours, "downset", and which of them are faster, where that can be told."""
+    if len(seconds) < 2:
+        return []
+    middle = {name: median(found) for name, found in seconds.items()}
+    ours = middle["downset"]
+    text = "; ".join(f"{name} {middle[name] * 1e3:.3f} ms" for name in sorted(middle, key=middle.__getitem__))
+    lines = [f"in the same rounds, medians: {text}"]
+    if not all(is_steady(found) for found in seconds.values()):
+        return [
+            *lines,
+            "which of them is faster cannot be told: times of one and the same spread too far (p90 over p10)",
+        ]
+    faster = [name for name in middle if middle[name] < ours]
+    faster.sort(key=middle.__getitem__)
+    return lines + [f"{name} is faster than this plan, {ours / middle[name]:.2f}x" for name in faster]
 
 
 def stage_result_lines(result: StageResult) -> list[str]:

@@ -148,7 +148,8 @@ def _proposals(
     step: Step, late: frozenset[int], seeds: Sequence[Collection[int]], known: list[Choice[J]]
 ) -> _Proposals[J]:
     for again in [*seeds, *_segment_sets(step, late, seeds)]:
-        known.append((yield again))
+        judged = yield again
+        known.append(judged)
     for choice in reversed(front(known)):
         known += yield from _smaller(step, choice)
     lowest = min(known, key=lambda choice: (choice.judged.peak_bytes, *choice.rank()))
@@ -258,7 +259,8 @@ def _descent(step: Step, now: Choice[J]) -> Generator[Collection[int], Choice[J]
         ahead.sort(key=lambda v: (-step.nbytes[v] / max(step.costs[v], 1e-12), v))
         tried = []
         for operator in ahead[:_BREADTH]:
-            tried.append((yield {*now.again, operator}))
+            judged = yield {*now.again, operator}
+            tried.append(judged)
         if not tried:
             return known
         known += tried

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import Graph, Op, Tensor
 from downset.graph.edit import Edit
-from downset.graph.halos import Window, same_pads, window
+from downset.graph.halos import same_pads, window
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
 from downset.graph.row_form import RowForm, RowInput
@@ -46,7 +46,8 @@ def writable_rows(graph: Graph, form: RowForm, *, cut_off: Collection[int] = ())
 
     Computed whole are resizes by a factor that is no power of two, for which the format's fixed-point scale is rounded,
     and AveragePools whose padded columns force SAME where no alignment of SAME meets the strip's rows. The operators
-    `cut_off` (see `tflite_form`) with a stride of two read a row more where SAME begins at the right row only then.
+    `cut_off` (see `tflite_form`) with a stride of two read a row more where SAME begins at the right row only then: not
+    those whose columns are not padded, or not as SAME does, which need no SAME or cannot have it.
     """
     if graph.source.format != "tflite":
         return form
@@ -54,14 +55,17 @@ def writable_rows(graph: Graph, form: RowForm, *, cut_off: Collection[int] = ())
     for index, op in enumerate(graph.ops):
         if ops[index].rows > 1 and not _keeps_values(graph, op):
             ops[index] = replace(ops[index], whole=True)
-        elif index in cut_off and kind_of(op.kind).rows == "window" and _reads_more(window(graph, op, 0)):
+        elif index in cut_off and kind_of(op.kind).rows == "window" and _reads_more(graph, op):
             ops[index] = replace(ops[index], inputs=tuple(_with_a_row(item) for item in ops[index].inputs))
     return replace(form, ops=tuple(ops))
 
 
-def _reads_more(rows: Window) -> bool:
+def _reads_more(graph: Graph, op: Op) -> bool:
     """Whether strips need an even number of rows: SAME puts half of `reach - 1` or `reach - 2` before the first."""
-    return rows.stride == 2 and rows.reach % 4 == 3
+    rows, columns = (window(graph, op, axis) for axis in (0, 1))
+    pads = columns.pad_begin, columns.pad_end
+    same = any(pads) and pads == same_pads(graph.tensors[op.inputs[0]].shape[2], columns)
+    return same and rows.stride == 2 and rows.reach % 4 == 3
 
 
 def _with_a_row(item: RowInput) -> RowInput:

@@ -10,7 +10,7 @@ from typing import Literal
 from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError
 from downset.formats.onnx.model_file import check_onnx
-from downset.formats.reading import check_readable
+from downset.formats.reading import check_readable, load
 from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes
 from downset.memory.models import MemoryName, memory_model
@@ -89,8 +89,15 @@ def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:
 def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int) -> Taken:
     if shapes:
         raise UnsupportedError("TFLite Micro runs a file at its own input sizes, not at those of --shape")
-    taken = tflm.measure(path, seed=seed)
-    return Taken({"total_bytes": taken.total_bytes, "head_bytes": taken.head_bytes, "tail_bytes": taken.tail_bytes})
+    taken, graph = tflm.measure(path, seed=seed), load(path)
+    return Taken(
+        {
+            "total_bytes": taken.total_bytes,
+            "head_bytes": taken.head_bytes,
+            "tail_bytes": taken.tail_bytes,
+            "cortex_m_tail_bytes": tflm.on_cortex_m(taken.tail_bytes, len(graph.ops), len(graph.tensors)),
+        }
+    )
 
 
 def _place_litert(graph: Graph, steps: Sequence[int], seconds: float) -> Arena:

@@ -15,7 +15,7 @@ from downset.executor.program import lower, possibly_live_bytes
 from downset.graph.core import Graph
 from downset.graph.cost import op_macs
 from downset.lattice import bits
-from downset.results import StageCandidate
+from downset.results import StageCandidate, is_steady
 from downset.runtimes.agreement import allowed_difference, as_array, difference
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.search import Progress, Variant
@@ -24,8 +24,6 @@ __all__ = ["Timed", "choose", "longest_path", "noise", "timed_candidates", "work
 
 _WINS = 0.8
 """The share of interleaved rounds that a candidate must win against sequential to be taken instead."""
-_TELLING = 1.5
-"""p90 over p10 of one and the same measurement beyond which it tells nothing: schedules differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +113,16 @@ def choose(timed: Timed) -> tuple[StageCandidate, float, str]:
         return sequential, 1.0, "there is no other schedule"
     best = next(candidate for candidate in timed.candidates if candidate.name == timed.best)
     ratios = [ours / theirs for ours, theirs in timed.pairs]
+    alone = [seconds for seconds, _ in timed.pairs]
     wins, gain = sum(ratio > 1.0 for ratio in ratios), median(ratios)
     text = f"faster than sequential in {wins} of {len(ratios)} fresh interleaved rounds, {gain:.3f}x in the median"
+    if not (is_steady(sequential.seconds) and is_steady(alone)):
+        text += "; sequential alone spread too far to tell anything"
+        return sequential, 1.0, f"the best other, {best.name}, was {text}: measure again on a quiet machine"
     if wins >= _WINS * len(ratios) and gain > 1.0:
         return best, gain, f"{best.name} was {text}"
-    low, high = (float(np.quantile(ratios, share)) for share in (0.1, 0.9))
-    if high > _TELLING * low:
+    if not is_steady(ratios):
+        low, high = (float(np.quantile(ratios, share)) for share in (0.1, 0.9))
         text += f"; the rounds spread too far to tell anything (p10 {low:.2f}x, p90 {high:.2f}x)"
         return sequential, 1.0, f"the best other, {best.name}, was {text}: measure again on a quiet machine"
     return sequential, 1.0, f"the best other, {best.name}, was {text}: not beyond the spread"
@@ -129,9 +131,9 @@ def choose(timed: Timed) -> tuple[StageCandidate, float, str]:
 def noise(timed: Timed) -> str | None:
     """A warning where timings spread too far for small differences to mean anything; None where they do not."""
     sequential = timed.candidates[0]
-    low, high = sequential.percentile(0.1), sequential.percentile(0.9)
-    if high <= _TELLING * low:
+    if is_steady(sequential.seconds):
         return None
+    low, high = sequential.percentile(0.1), sequential.percentile(0.9)
     return (
         f"timings are noisy: sequential alone took {low * 1e3:.3f} ms (p10) to {high * 1e3:.3f} ms (p90); differences "
         "below that mean nothing (something else may be using the device)"

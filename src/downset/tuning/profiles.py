@@ -36,7 +36,8 @@ _Answer = TypeVar("_Answer")
 
 
 class Key(NamedTuple):
-    """The conditions of a timing: another device, library, element type or batch is another timing."""
+    """The conditions of a timing: another device, element type, batch or version, of libraries and of downset, is
+    another timing."""
 
     device: str
     versions: str
@@ -138,6 +139,11 @@ class Profiles:
         rows = [(*key, seconds, time.time()) for key, seconds in timings]
         text = "INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?, ?, ?, ?)"
         self._ask(lambda connection: connection.executemany(text, rows))
+
+    def forget(self, keys: Sequence[Key]) -> int:
+        """Remove these; how many of them there were."""
+        text = "DELETE FROM timings WHERE (device, versions, dtype, batch, signature) = (?, ?, ?, ?, ?)"
+        return self._ask(lambda connection: max(0, connection.executemany(text, keys).rowcount) if keys else 0)
 
     def summary(self) -> list[tuple[str, str, str, int, int, float]]:
         """By device, versions, dtype and batch: how many timings, and when the last was taken."""

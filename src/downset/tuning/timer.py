@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import version
 
 from downset.errors import UnsupportedError
 from downset.executor.binder import Binder
@@ -21,6 +22,10 @@ from downset.tuning.profiles import Key, Profiles
 
 _NEVER_S = 1e6
 """The price of a stage that this device cannot run: more than any that it can."""
+_APART = 2.0
+_CALL_S = 5e-4
+"""Units alone take about what the whole network takes, and each what a call costs beside its kernels. A sum further
+above that was measured under load."""
 
 __all__ = ["StageTimer", "block_problem", "merge_families", "renamed"]
 
@@ -46,7 +51,11 @@ def merge_families(graph: Graph, units: UnitGraph) -> tuple[int, ...]:
 
 
 class StageTimer:
-    """Prices of stages, measured on the device. Stages that are the same up to names are measured once."""
+    """Prices of stages, measured on the device. Stages that are the same up to names are measured once.
+
+    Timings are kept in `profiles` only by `settle`, when the whole network was timed too: what a loaded machine took is
+    not used again.
+    """
 
     def __init__(
         self,
@@ -63,8 +72,10 @@ class StageTimer:
         # Timers of variants of one network share what is known and count together.
         self._shared = shared
         self.known: dict[str, float] = {} if shared is None else shared.known
+        self._versions = f"{device.versions}, downset {version('downset')}"
+        self._fresh: dict[str, float] = {}
         if profiles is not None:
-            self.known.update(profiles.matching(device.name, device.versions, device.dtype, self._batch))
+            self.known.update(profiles.matching(device.name, self._versions, device.dtype, self._batch))
         self._used = 0
         self.notes: list[str] = [] if shared is None else shared.notes
         self._names: dict[Stage, str] = {}
@@ -102,10 +113,28 @@ class StageTimer:
                 self.notes.append(f"a stage of {len(stage.units)} units was left out: {error}")
             self._count()
             if self._profiles is not None and self.known[name] < _NEVER_S:
-                device = self._device
-                key = Key(device.name, device.versions, device.dtype, self._batch, name)
-                self._profiles.put([(key, self.known[name])])
+                self._fresh[name] = self.known[name]
         return self.known[name]
+
+    def settle(self, units: Sequence[float], whole_s: float, *, quiet: bool) -> None:
+        """Keep what was measured where the machine was `quiet` and `units` alone sum to about the whole network's
+        seconds. Where they do not, forget what was kept of them: another run measures them again."""
+        if self._profiles is None:
+            return
+        if sum(units) > _APART * whole_s + _CALL_S * len(units):
+            names = {self.name_of(Stage(((unit,),))) for unit in range(len(self._units.units))}
+            forgotten = self._profiles.forget([self._key(name) for name in names - set(self._fresh)])
+            self.notes.append(
+                f"units alone took {sum(units) * 1e3:.3f} ms in all, the whole network {whole_s * 1e3:.3f} ms: they "
+                f"were timed under load; none was kept, and {forgotten} that had been kept were forgotten"
+            )
+        elif not quiet:
+            self.notes.append("timings of this run were not kept: the machine was not quiet")
+        else:
+            self._profiles.put([(self._key(name), seconds) for name, seconds in self._fresh.items()])
+
+    def _key(self, name: str) -> Key:
+        return Key(self._device.name, self._versions, self._device.dtype, self._batch, name)
 
     def _measure(self, stage: Stage) -> float:
         program = lower(self._units, [stage], barriers=True, max_lanes=self._device.max_lanes)

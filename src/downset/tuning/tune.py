@@ -19,6 +19,7 @@ from downset.stages.check import verify_stages
 from downset.stages.prepared import prepare
 from downset.stages.variants import VARIANTS
 from downset.tuning.choice import choose, longest_path, noise, timed_candidates, work
+from downset.tuning.peers import time_peers
 from downset.tuning.profiles import Profiles
 from downset.tuning.search import Progress, StageLimits, Variant
 
@@ -39,6 +40,7 @@ def tune_stages(
     runs: int = 15,
     seed: int = 0,
     progress: Progress | None = None,
+    peers: bool = False,
 ) -> StageResult:
     """Search stages for a network on a device, time whole candidates end to end, interleaved, and choose.
 
@@ -46,7 +48,8 @@ def tune_stages(
     the name of a kind, "cpu" or "cuda". `runs`: rounds in which each candidate runs once (at least 15 where the choice
     shall mean something). `profiles` keeps timings of stages from one call to the next. `progress` is told what is
     done, how much of it, and of how many. Times are measured, in seconds, on inputs drawn from `seed`. The plan is
-    verified.
+    verified. `peers`: on a CPU also time PyTorch, operator by operator, and for a .onnx file ONNX Runtime, in turns
+    with the chosen plan.
 
     Raises UnsupportedError for an operator without a kernel or a graph with nothing to run, UsageError for bad limits.
     """
@@ -58,7 +61,7 @@ def tune_stages(
         raise UsageError(f"candidates are timed in at least 1 round; given {runs}")
     if not graph.ops:
         raise UnsupportedError(f"{graph.name} has no operators: there is nothing to stage")
-    graph = prepare(graph, batch=batch)
+    loaded, graph = graph, prepare(graph, batch=batch)
     device = open_device(device) if isinstance(device, str) else device
     plain = Variant("", graph, device, profiles, limits, progress)
     if not plain.units.units:
@@ -103,6 +106,7 @@ def tune_stages(
     values = seeded_inputs(graph, seed=seed)
     timed = timed_candidates(variants, device, list(candidates.values()), values, runs, progress)
     chosen, speedup, why = choose(timed)
+    plain.timer.settle(alone, timed.candidates[0].percentile(0.5), quiet=noise(timed) is None)
     bound = max(longest_path(plain.units, alone), work(graph, plain.units, alone))
     # Units timed alone, at another moment, can come out above the whole: that is no bound.
     fastest = min(candidate.percentile(0.1) for candidate in timed.candidates)
@@ -123,7 +127,12 @@ def tune_stages(
             f"no bound is known: units timed alone make one of {bound * 1e3:.3f} ms, but the whole network took "
             f"{fastest * 1e3:.3f} ms (p10 of the fastest candidate): alone they were measured too slow"
         )
+    beside: dict[str, tuple[float, ...]] = {}
+    if peers:
+        progress("timing others", 0, 1)
+        beside, said = time_peers(loaded, graph, plan, device, values, runs=runs)
+        notes += said
     return StageResult(
         plan, timed.candidates, plain.timer.used, bound if known else None, speedup, why, tuple(dict.fromkeys(notes)),
-        () if chosen.variant else tuple(alone),
+        () if chosen.variant else tuple(alone), beside,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from downset.arenas.best import best
@@ -42,9 +42,15 @@ class Banked:
 
 
 def plan_banks(
-    records: Sequence[Record], banks: Sequence[Bank], *, time_limit_s: float = 10.0, node_limit: int = 200_000
+    records: Sequence[Record],
+    banks: Sequence[Bank],
+    *,
+    time_limit_s: float = 10.0,
+    node_limit: int = 200_000,
+    only: Mapping[int, int] | None = None,
 ) -> Banked:
-    """The least total cost of placing every record in some bank, none above its bytes.
+    """The least total cost of placing every record in some bank, none above its bytes. `only`: by record, the one bank
+    that it may lie in.
 
     Starts from greedy spilling (each record in turn into the cheapest bank that still has room, in several turns), then
     branches over the records by decreasing size, cheapest bank first, and prunes by cost and by the bytes live at once
@@ -61,9 +67,14 @@ def plan_banks(
     pinned = next((record for record in records if record.offset is not None), None)
     if pinned is not None:
         raise UsageError(f"record {pinned.id!r} is pinned: with several banks, an offset alone says nothing")
+    for index, bank_at in (only or {}).items():
+        if not (0 <= index < len(records) and 0 <= bank_at < len(banks)):
+            raise UsageError(f"record {index} may only lie in bank {bank_at}: one of the two does not exist")
     begin = time.perf_counter()
     order = sorted(range(len(banks)), key=lambda at: (banks[at].cost_per_byte, at))
-    search = _Search(records, [banks[at] for at in order], begin + time_limit_s, node_limit)
+    allowed = [order if index not in (only or {}) else [(only or {})[index]] for index in range(len(records))]
+    choices = [[order.index(at) for at in places] for places in allowed]
+    search = _Search(records, [banks[at] for at in order], choices, begin + time_limit_s, node_limit)
     search.run()
     if search.best is None:
         room = " + ".join(f"{bank.name} {bank.bytes}" for bank in banks)
@@ -77,15 +88,24 @@ def plan_banks(
 
 
 class _Search:
-    """Depth-first over assignments; the state of one call of `plan_banks`."""
+    """Depth-first over assignments; the state of one call of `plan_banks`. `choices[i]`: the banks of record i."""
 
-    def __init__(self, records: Sequence[Record], banks: Sequence[Bank], deadline: float, node_limit: int) -> None:
+    def __init__(
+        self,
+        records: Sequence[Record],
+        banks: Sequence[Bank],
+        choices: Sequence[Sequence[int]],
+        deadline: float,
+        node_limit: int,
+    ) -> None:
         self.records, self.banks, self.deadline, self.node_limit = records, banks, deadline, node_limit
+        self.choices = choices
         self.turn = sorted(range(len(records)), key=lambda i: (-records[i].nbytes, i))
         cheapest = banks[0].cost_per_byte
         self.rest = [0] * (len(self.turn) + 1)  # the least that the records from a position on can cost
         for at in range(len(self.turn) - 1, -1, -1):
-            fits = [bank.cost_per_byte for bank in banks if bank.bytes >= records[self.turn[at]].nbytes]
+            places = [banks[bank] for bank in choices[self.turn[at]]]
+            fits = [bank.cost_per_byte for bank in places if bank.bytes >= records[self.turn[at]].nbytes]
             self.rest[at] = self.rest[at + 1] + records[self.turn[at]].nbytes * min(fits, default=cheapest)
         self.root_bound = max(self.rest[0], self._spill_bound())
         self.best: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
@@ -118,7 +138,7 @@ class _Search:
             self._descend(0, 0, [[] for _ in self.banks])
 
     def _spill(self, sequence: Sequence[int]) -> None:
-        found = spill(self.records, sequence, [bank.bytes for bank in self.banks])
+        found = spill(self.records, sequence, [bank.bytes for bank in self.banks], choices=self._limited())
         if found is None:
             return
         cost = sum(
@@ -126,6 +146,9 @@ class _Search:
         )
         if self.best is None or cost < self.best[0]:
             self.best = (cost, *found)
+
+    def _limited(self) -> Sequence[Sequence[int]] | None:
+        return self.choices if any(len(places) < len(self.banks) for places in self.choices) else None
 
     def _descend(self, position: int, cost: int, held: list[list[int]]) -> None:
         if self.best is not None and cost + self.rest[position] >= self.best[0]:
@@ -138,7 +161,8 @@ class _Search:
             self._place(cost, held)
             return
         index = self.turn[position]
-        for at, bank in enumerate(self.banks):
+        for at in self.choices[index]:
+            bank = self.banks[at]
             held[at].append(index)
             if breadth_bound([self.records[i] for i in held[at]]) <= bank.bytes:
                 self._descend(position + 1, cost + self.records[index].nbytes * bank.cost_per_byte, held)

@@ -17,11 +17,17 @@ Spread = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def spill(
-    records: Sequence[Record], sequence: Sequence[int], capacities: Sequence[int], *, engine: EngineName = "native"
+    records: Sequence[Record],
+    sequence: Sequence[int],
+    capacities: Sequence[int],
+    *,
+    choices: Sequence[Sequence[int]] | None = None,
+    engine: EngineName = "native",
 ) -> Spread | None:
-    """Each record into the first arena that has room for it; None if one finds none. O(arenas · n²)."""
+    """Each record into the first arena that has room for it; None if one finds none. `choices`: by record, the arenas
+    that it may lie in, in turn; all of them if not given. O(arenas · n²)."""
     check_engine(engine)
-    if engine == "native" and small_enough(records):
+    if choices is None and engine == "native" and small_enough(records):
         if not capacities:
             return None if records else ((), ())
         found = _native(records, sequence, [min(capacity, 1 << 61) for capacity in capacities], 0)
@@ -30,9 +36,9 @@ def spill(
     arena_of, offsets = [0] * len(records), [0] * len(records)
     for index in sequence:
         record = records[index]
-        for arena, capacity in enumerate(capacities):
+        for arena in range(len(capacities)) if choices is None else choices[index]:
             at = lowest_gap(record, held[arena])
-            if at + record.nbytes <= capacity:
+            if at + record.nbytes <= capacities[arena]:
                 held[arena].append((record, at))
                 arena_of[index], offsets[index] = arena, at
                 break

@@ -10,6 +10,7 @@ from typing import Literal
 
 from downset.clusters.model import Cluster, Device, Duplex, Link, Network
 from downset.distributed.profiling.regression import DeviceRates, LinkRates
+from downset.text import printable
 
 __all__ = ["MeasuredCluster", "MeasuredDevice", "cluster_text", "measured_cluster"]
 
@@ -68,7 +69,7 @@ def cluster_text(measured: MeasuredCluster) -> str:
 def _lines(measured: MeasuredCluster) -> Iterator[str]:
     when = f"{datetime.fromtimestamp(measured.at, UTC):%Y-%m-%d %H:%M} UTC"
     cluster = measured_cluster(measured)
-    yield f"# Measured {when} by downset profile-cluster ({' '.join(measured.what.split())})."
+    yield f"# Measured {when} by downset profile-cluster ({printable(' '.join(measured.what.split()))})."
     yield "# spread: the median of |predicted - measured| / measured, over that many measurements."
     yield "[network]"
     yield f'kind = "{measured.kind}"'

@@ -1,4 +1,4 @@
-"""A network as a plain PyTorch function, for peers that take one."""
+"""A network as a plain PyTorch function, operator by operator: what others are given to run or compile."""
 
 from __future__ import annotations
 

@@ -1,0 +1,59 @@
+"""A uint8 file in the int8 form that TFLite Micro runs, held against the file itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from downset.errors import InvalidPlan, UnsupportedError, UsageError
+from downset.formats.reading import load
+from downset.formats.tflite.int8_form import fault, uses_uint8, write_int8_form
+from downset.runtimes.feeds import made_feeds
+from downset.runtimes.outputs import Array, in_litert
+
+__all__ = ["as_int8", "note_int8"]
+
+
+def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]]:
+    """(the int8 form, written into the folder; notes). Raises UsageError where the file computes on no uint8,
+    UnsupportedError where it has no exact int8 form, and InvalidPlan where LiteRT computes something else."""
+    if path.suffix.lower() != ".tflite":
+        raise UsageError(f"{path}: int8 is for .tflite files")
+    graph = load(path)
+    if not uses_uint8(path):
+        raise UsageError(f"{path} does not compute on uint8: leave int8 out")
+    folder.mkdir()
+    made = folder / path.name
+    write_int8_form(path, made)
+    said = "the exact int8 form of the file is fitted: its inputs and outputs are those of the file less 128"
+    names = [graph.tensors[tensor].name for op in graph.ops for tensor in op.outputs if tensor >= 0]
+    feeds = made_feeds(graph, seed=seed)
+    try:
+        ours = in_litert(path, feeds, inside=names)
+        theirs = in_litert(made, [{name: _less(value) for name, value in run.items()} for run in feeds], inside=names)
+    except UnsupportedError as error:
+        return made, [f"{said}; it was not run beside the file ({error})"]
+    pairs = [pair for runs in zip(ours.outputs, theirs.outputs, strict=True) for pair in zip(*runs, strict=True)]
+    pairs += [(value, theirs.inside[name]) for name, value in ours.inside.items() if name in theirs.inside]
+    if not all(np.array_equal(_less(one), other) for one, other in pairs):
+        raise InvalidPlan(f"{path}: the int8 form computes something else in LiteRT; nothing written")
+    return made, [
+        f"{said}; LiteRT's reference kernels compute the same for both, bit for bit, on {len(feeds)} inputs, and in "
+        f"{len(ours.inside)} tensors inside"
+    ]
+
+
+def note_int8(path: Path) -> list[str]:
+    """A note for a file that TFLite Micro refuses for its uint8: whether it has an exact int8 form."""
+    if not uses_uint8(path):
+        return []
+    reason = fault(path)
+    if reason is None:
+        return ["TFLite Micro runs no uint8; the file has an exact int8 form, which --int8 fits"]
+    return [f"TFLite Micro runs no uint8, and the file has no exact int8 form: {reason}"]
+
+
+def _less(value: Array) -> Array:
+    """uint8 less 128 as int8; other types as they are."""
+    return (value ^ np.uint8(128)).view(np.int8) if value.dtype == np.uint8 else value

@@ -1,0 +1,208 @@
+"""Where the tensors of an ExecuTorch graph lie: their specs grouped by shared bytes, as records of our planners.
+
+Reads and writes only the fields of ExecuTorch's TensorSpec that are listed at `Spec`, and imports nothing of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from downset.arenas.constrained.banks import Bank, plan_banks
+from downset.arenas.plan import plan_arena
+from downset.errors import UnsupportedError, UsageError
+from downset.memory.records import Record, align_up
+
+__all__ = ["MemoryMap", "Placed", "Settings", "Spec", "arena_of", "plan_specs"]
+
+
+class Spec(Protocol):
+    """The fields of ExecuTorch's TensorSpec that are read and, the last three, written."""
+
+    allocated_memory: int
+    lifetime: Sequence[int | None]
+    """First and last node that use the tensor, inclusive."""
+    storage_base: Any
+    """Another spec inside whose bytes this one lies, or None. ExecuTorch 1.4 calls it `inplace_base`."""
+    storage_base_offset: int
+    """Bytes from the start of that spec. ExecuTorch 1.4 has none: it is 0 there."""
+    mem_id: int | None
+    """The memory it goes to, counted from 1; None is 1."""
+    mem_offset: int | None
+    mem_obj_id: int | None
+
+    def realign(self, new_alignment: int) -> int: ...
+
+
+class MemoryMap(Protocol):
+    """ExecuTorch 1.5's TargetMemoryMap: `banks`, the fastest first, with `name`, `size`, `mem_id` and `alignment`."""
+
+    banks: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How specs are placed. `costs`: of a byte in each bank of `banks`, rising."""
+
+    method: str = "best"
+    time_limit_s: float = 2.0
+    banks: MemoryMap | None = None
+    costs: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.costs is not None:
+            if self.banks is None or len(self.costs) != len(self.banks.banks):
+                raise UsageError("costs takes one number for each bank of the memory map")
+            if list(self.costs) != sorted(self.costs):
+                raise UsageError(f"banks are listed from the fastest on, so their costs rise; given {self.costs}")
+
+
+Placed = list[tuple[Spec, int, int]]
+"""Spec, memory, offset."""
+
+
+def plan_specs(
+    alignment: int, specs: Iterable[Spec], graph_module: Any, extra_padding: int, settings: Settings
+) -> tuple[Placed, list[int]]:
+    """Where each spec lies, and the bytes of each memory; memory 0 is the constants', not ours."""
+    if alignment < 1:
+        raise UsageError(f"the alignment {alignment} is not positive")
+    groups = _shared_bytes(list(specs))
+    # What the pass set aside for the bodies of conditions and loops lies below everything else.
+    reserved = list(getattr(graph_module, "input_mem_buffer_sizes", None) or ())
+    if settings.banks is not None:
+        return _in_banks(alignment, groups, reserved, extra_padding, settings)
+    memories: dict[int, list[_Group]] = {}
+    for group in groups:
+        memories.setdefault(group.mem_id or 1, []).append(group)
+    return _in_arenas(alignment, memories, reserved, extra_padding, settings)
+
+
+def arena_of(records: Sequence[Record], settings: Settings) -> tuple[list[int], int]:
+    """Offsets by record, and the bytes in all; tensors of no bytes lie at 0."""
+    real = [index for index, record in enumerate(records) if record.nbytes]
+    arena = plan_arena([records[i] for i in real], method=settings.method, time_limit_s=settings.time_limit_s)
+    if settings.method == "best" and not arena.evidence.proven:
+        further = plan_arena(arena.records, method="exact", time_limit_s=settings.time_limit_s)
+        arena = min(arena, further, key=lambda plan: plan.arena_bytes)
+    offsets = [0] * len(records)
+    for index, offset in zip(real, arena.offsets, strict=True):
+        offsets[index] = offset
+    return offsets, arena.arena_bytes
+
+
+@dataclass(slots=True)
+class _Group:
+    """Specs that share one block of bytes, and the offset of each inside it."""
+
+    mem_id: int | None
+    members: list[tuple[Spec, int]]
+
+    def record(self, index: int, alignment: int) -> Record:
+        """One record for all: it lives while any of them does."""
+        firsts, lasts = [], []
+        for spec, _ in self.members:
+            first, last = spec.lifetime
+            if first is None or last is None:
+                raise UnsupportedError(f"{spec!r} has no lifetime; run the algorithm from MemoryPlanningPass")
+            firsts.append(first)
+            lasts.append(last)
+        nbytes = max(inside + spec.realign(alignment) for spec, inside in self.members)
+        for spec, inside in self.members:
+            if inside % alignment:
+                raise UnsupportedError(
+                    f"{spec!r} lies {inside} bytes inside another, against the alignment {alignment}"
+                )
+        return Record(str(index), min(firsts), max(lasts) + 1, align_up(nbytes, alignment), alignment)
+
+
+def _shared_bytes(specs: Sequence[Spec]) -> list[_Group]:
+    """Each group is led by the spec that the others lie in."""
+    known = {id(spec) for spec in specs}
+    groups: dict[int, _Group] = {}
+    for spec in specs:
+        root, inside = spec, 0
+        while (base := _base_of(root)) is not None:
+            if id(base) not in known:
+                raise UnsupportedError(f"{spec!r} is in place of {base!r}, which is not planned in the same memory")
+            inside += getattr(root, "storage_base_offset", 0)
+            root = base
+            if root is spec:
+                raise UnsupportedError(f"{spec!r} is in place of itself")
+        groups.setdefault(id(root), _Group(root.mem_id, [])).members.append((spec, inside))
+    return list(groups.values())
+
+
+def _base_of(spec: Spec) -> Any:
+    """In ExecuTorch 1.5 `inplace_base` raises at an offset, so it is asked only where there is nothing else."""
+    return spec.storage_base if hasattr(spec, "storage_base") else getattr(spec, "inplace_base", None)
+
+
+def _in_arenas(
+    alignment: int,
+    memories: dict[int, list[_Group]],
+    reserved: Sequence[int],
+    extra_padding: int,
+    settings: Settings,
+) -> tuple[Placed, list[int]]:
+    """Each memory is one arena above what is reserved there."""
+    nbytes = [0] * max(2, len(reserved), *(memory + 1 for memory in memories))
+    nbytes[: len(reserved)] = reserved
+    placed: Placed = []
+    for memory, groups in sorted(memories.items()):
+        floor = align_up(nbytes[memory], alignment)
+        offsets, arena_bytes = arena_of([g.record(i, alignment) for i, g in enumerate(groups)], settings)
+        placed += _at(groups, [memory] * len(groups), [floor + offset for offset in offsets])
+        nbytes[memory] = floor + arena_bytes + extra_padding
+    return placed, nbytes
+
+
+def _in_banks(
+    alignment: int, groups: Sequence[_Group], reserved: Sequence[int], extra_padding: int, settings: Settings
+) -> tuple[Placed, list[int]]:
+    """Groups that name a memory go there; all others wherever they cost least, within what the banks hold."""
+    assert settings.banks is not None
+    banks = list(settings.banks.banks)
+    stated = {bank.mem_id for bank in banks}
+    # One alignment for all banks: a record then fits every bank, and plans of banks compare.
+    unit = math.lcm(alignment, *(bank.alignment or 1 for bank in banks))
+    unmanaged: dict[int, list[_Group]] = {}
+    managed: list[_Group] = []
+    for group in groups:
+        if group.mem_id is None or group.mem_id in stated:
+            managed.append(group)
+        else:
+            unmanaged.setdefault(group.mem_id, []).append(group)
+    placed, nbytes = _in_arenas(alignment, unmanaged, reserved, extra_padding, settings)
+    nbytes += [0] * (max(stated) + 1 - len(nbytes))
+    floors = [align_up(nbytes[bank.mem_id], unit) for bank in banks]
+    costs = settings.costs or range(1, len(banks) + 1)
+    rooms = [
+        Bank(bank.name, max(0, bank.size - floor - extra_padding), cost)
+        for bank, floor, cost in zip(banks, floors, costs, strict=True)
+    ]
+    place = {bank.mem_id: at for at, bank in enumerate(banks)}
+    records = [group.record(i, unit) for i, group in enumerate(managed)]
+    real = [index for index, record in enumerate(records) if record.nbytes]
+    only = {at: place[mem_id] for at, index in enumerate(real) if (mem_id := managed[index].mem_id) is not None}
+    plan = plan_banks([records[i] for i in real], rooms, time_limit_s=settings.time_limit_s, only=only)
+    bank_of = [place[group.mem_id] if group.mem_id is not None else 0 for group in managed]
+    offsets = [0] * len(managed)
+    for index, bank, offset in zip(real, plan.bank_of, plan.offsets, strict=True):
+        bank_of[index], offsets[index] = bank, offset
+    for at, bank in enumerate(banks):
+        ends = [offsets[i] + records[i].nbytes for i in real if bank_of[i] == at]
+        if ends:
+            nbytes[bank.mem_id] = floors[at] + max(ends) + extra_padding
+    memories = [banks[at].mem_id for at in bank_of]
+    return placed + _at(managed, memories, [floors[at] + o for at, o in zip(bank_of, offsets, strict=True)]), nbytes
+
+
+def _at(groups: Sequence[_Group], memories: Sequence[int], offsets: Sequence[int]) -> Placed:
+    return [
+        (spec, memory, offset + inside)
+        for group, memory, offset in zip(groups, memories, offsets, strict=True)
+        for spec, inside in group.members
+    ]

@@ -1,0 +1,360 @@
+"""The order of an ExecuTorch graph: units of nodes that move together, the bytes of their tensors, and the least peak.
+
+A unit is a call with the `memory.alloc` nodes that it writes into. ExecuTorch takes the first node that names a tensor
+for its birth, so an allocation that stands early costs bytes: every one goes directly in front of its call. What is
+counted is what ExecuTorch counts: a tensor from its allocation to its last reader, an output to the end, an input from
+the start, a mutable buffer always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.integrations.executorch_offsets import Settings, arena_of
+from downset.integrations.scheduler_order import least_peak_order
+from downset.memory.liveness import OrderProblem, Storage
+from downset.memory.records import Record, align_up
+from downset.plans import Order
+from downset.text import abridged, format_bytes
+
+__all__ = ["Dialect", "GraphReport", "reordered"]
+
+_SHARES = "_share_alloc_with_arg_idx"
+"""The mark of a call that writes into the bytes of one of its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """The gain of ordering one graph. Bytes are of arenas, planned alike for both orders."""
+
+    nodes: int
+    given_bytes: int
+    """In the order that was given."""
+    ordered_bytes: int
+    """In ours."""
+    order: Order
+    """Ours, of units; its evidence has the bound of the peak, and whether that is proven least."""
+    chosen: bool
+    """Whether the graph has our order now: it does where that takes fewer bytes."""
+
+    __repr__ = abridged
+
+    def __str__(self) -> str:
+        """One line for people."""
+        after = min(self.given_bytes, self.ordered_bytes)
+        kept = "" if self.chosen else "; the given order stays"
+        return (
+            f"{self.nodes} nodes: arena {format_bytes(self.given_bytes)} -> {format_bytes(after)} B "
+            f"({(after - self.given_bytes) / max(self.given_bytes, 1):+.1%}){kept}; "
+            f"peak {self.order.evidence.in_bytes()}"
+        )
+
+
+Tensors = Callable[[Any], Iterable[tuple[object, int, int]]]
+"""Of a node: a key of each block of bytes that holds its value, the bytes (0 where nobody plans them), the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a graph says of its tensors, and which of them are planned."""
+
+    tensors: Tensors
+    views: Callable[[Any], Iterable[tuple[object, object]]]
+    """Of a node: pairs of keys that are one block."""
+    alignment: int
+    inputs: bool
+    outputs: bool
+    buffers: bool
+    always: Callable[[Any], bool]
+    """Whether an input is a buffer that is written to: it lives through the whole run."""
+
+    @staticmethod
+    def out_variants(signature: Any, *, alignment: int, inputs: bool, outputs: bool, buffers: bool) -> Dialect:
+        """Calls write into what `memory.alloc` made, and every node has the specs of its tensors."""
+        names = {} if signature is None else signature.inputs_to_buffers
+        mutated = set() if signature is None else set(signature.buffers_to_mutate.values())
+
+        def always(node: Any) -> bool:
+            return names.get(node.target) in mutated
+
+        return Dialect(_specs, lambda _: (), alignment, inputs, outputs, buffers, always)
+
+    @staticmethod
+    def edge() -> Dialect:
+        """Calls make new tensors; a `view_copy` will be a view."""
+        return Dialect(_values, _views, 16, False, True, False, lambda _: False)
+
+
+def reordered(graph_module: Any, dialect: Dialect, settings: Settings, work_limit: int) -> GraphReport | None:
+    """Move the nodes of a graph into the order of least bytes; None where there is nothing to order. Raises
+    UnsupportedError where a graph cannot be ordered, and leaves it as it is."""
+    graph = graph_module.graph
+    units = _Units(list(graph.nodes), dialect)
+    if len(units.members) < 2:
+        return None
+    given = tuple(range(len(units.members)))
+    order = least_peak_order(units.problem(), work_limit=work_limit)
+    before, after = (units.arena_bytes(steps, settings) for steps in (given, order.steps))
+    chosen = after < before
+    steps = order.steps if chosen else given
+    sequence = [*units.head, *chain.from_iterable(units.members[step] for step in steps)]
+    for earlier, later in pairwise(sequence):
+        if earlier.next is not later:
+            earlier.append(later)
+    if sequence[0] is not next(iter(graph.nodes)):
+        next(iter(graph.nodes)).prepend(sequence[0])
+    graph.lint()
+    graph_module.recompile()
+    return GraphReport(len(graph.nodes), before, after, order, chosen)
+
+
+@dataclass(slots=True)
+class _Block:
+    """One block of bytes: who touches it."""
+
+    nbytes: int = 0
+    memory: int = 1
+    given: bool = False
+    """Whether it is there before the first unit."""
+    kept: bool = False
+    """Whether it is there behind the last unit."""
+    made_by: int | None = None
+    touched: set[int] = field(default_factory=set)
+    written: set[int] = field(default_factory=set)
+    """Units that write to it other than the one that makes it."""
+
+
+class _Units:
+    """The units of a graph and the blocks of bytes that they touch. `head`: inputs and attributes, which stay first."""
+
+    def __init__(self, nodes: Sequence[Any], dialect: Dialect) -> None:
+        self._dialect = dialect
+        self.head = [node for node in nodes if node.op in ("placeholder", "get_attr")]
+        self.members = _units(nodes)
+        self._unit_of = {node: unit for unit, members in enumerate(self.members) for node in members}
+        self._blocks = _Blocks(nodes, dialect)
+        for node in self.head:
+            for block in self._blocks.of(node):
+                block.given = True
+                block.kept = block.kept or dialect.always(node)
+                if not (dialect.buffers if dialect.always(node) else dialect.inputs):
+                    block.nbytes = 0
+        for node, unit in self._unit_of.items():
+            for block in self._blocks.of(node):
+                if not block.given and block.made_by is None:
+                    block.made_by = unit
+            for touched in (node, *node.all_input_nodes):
+                for block in self._blocks.of(touched):
+                    block.touched.add(unit)
+            for target in _written(node):
+                for block in self._blocks.of(target):
+                    if block.made_by != unit:
+                        block.written.add(unit)
+        for source in next(node for node in nodes if node.op == "output").all_input_nodes:
+            for block in self._blocks.of(source):
+                block.kept = True
+                if not dialect.outputs:
+                    block.nbytes = 0
+
+    def problem(self) -> OrderProblem:
+        before: list[set[int]] = [set() for _ in self.members]
+        for node, unit in self._unit_of.items():
+            before[unit] |= {self._unit_of[source] for source in node.all_input_nodes if source in self._unit_of}
+        last: dict[object, int] = {}
+        for unit, members in enumerate(self.members):
+            row = _row(members[-1])
+            if row is not None:
+                before[unit] |= {last[row]} if row in last else set()
+                last[row] = unit
+        for block in self._blocks.all():
+            for write in block.written:
+                for other in block.touched:
+                    before[max(write, other)].add(min(write, other))
+        storages = []
+        for block in self._blocks.all():
+            makers = () if block.made_by is None else (block.made_by,)
+            readers = tuple(sorted(block.touched - set(makers))) or makers
+            if block.nbytes and (readers or block.kept):
+                storages.append(Storage(align_up(block.nbytes, self._dialect.alignment), makers, readers, block.kept))
+        return OrderProblem(tuple(tuple(sorted(w - {unit})) for unit, w in enumerate(before)), tuple(storages))
+
+    def arena_bytes(self, steps: Sequence[int], settings: Settings) -> int:
+        """Bytes of all memories when the units run in this order."""
+        at = {unit: when for when, unit in enumerate(steps, start=1)}
+        unit = self._dialect.alignment
+        memories: dict[int, list[Record]] = {}
+        for index, block in enumerate(self._blocks.all()):
+            if block.nbytes:
+                places = [at[toucher] for toucher in block.touched]
+                first = 0 if block.given else min(places)
+                last = len(steps) + 1 if block.kept else max(places, default=0)
+                record = Record(str(index), first, last + 1, align_up(block.nbytes, unit), unit)
+                memories.setdefault(block.memory, []).append(record)
+        return sum(arena_of(records, settings)[1] for records in memories.values())
+
+
+class _Blocks:
+    """The blocks of bytes of a graph; keys of the same bytes are joined."""
+
+    def __init__(self, nodes: Sequence[Any], dialect: Dialect) -> None:
+        self._keys: dict[Any, list[object]] = {}
+        self._found: dict[object, _Block] = {}
+        self._joined: dict[object, object] = {}
+        for node in nodes:
+            held = [] if node.op == "output" else list(dialect.tensors(node))
+            self._keys[node] = [key for key, _, _ in held]
+            for key, nbytes, memory in held:
+                block = self._found.setdefault(key, _Block())
+                block.nbytes, block.memory = max(block.nbytes, nbytes), memory
+        for node in nodes:
+            pairs = list(dialect.views(node))
+            for result in _in_place(node):
+                if len(self._keys[node]) == len(self._keys[result]) == 1:
+                    pairs.append((self._keys[node][0], self._keys[result][0]))
+                elif self._keys[node]:
+                    raise UnsupportedError(f"node {node.name} writes into several tensors at once")
+            for one, other in pairs:
+                self._join(one, other)
+
+    def _join(self, part: object, whole: object) -> None:
+        inner, outer = self._root(part), self._root(whole)
+        if inner != outer:
+            self._joined[inner] = outer
+            self._found[outer].nbytes = max(self._found[outer].nbytes, self._found.pop(inner).nbytes)
+
+    def of(self, node: Any) -> list[_Block]:
+        return [self._found[key] for key in dict.fromkeys(map(self._root, self._keys[node]))]
+
+    def all(self) -> Iterable[_Block]:
+        return self._found.values()
+
+    def _root(self, key: object) -> object:
+        while key in self._joined:
+            key = self._joined[key]
+        return key
+
+
+def _units(nodes: Sequence[Any]) -> list[list[Any]]:
+    """An allocation goes with the first node that reads it, which is the call that writes there."""
+    position = {node: at for at, node in enumerate(nodes)}
+    waiting: dict[Any, list[Any]] = {}
+    units = []
+    for node in nodes:
+        if node.op in ("placeholder", "get_attr", "output"):
+            continue
+        first = min(node.users, key=position.__getitem__, default=None)
+        if _is_alloc(node) and first is not None and first.op != "output":
+            waiting.setdefault(first, []).append(node)
+        else:
+            units.append([*waiting.pop(node, ()), node])
+    return units
+
+
+def _is_alloc(node: Any) -> bool:
+    target: Any = getattr(node, "target", None)
+    return getattr(target, "__module__", "") == "executorch.exir.memory" and target.__name__ == "alloc"
+
+
+def _specs(node: Any) -> Iterator[tuple[object, int, int]]:
+    from executorch.exir.tensor import TensorSpec
+
+    for spec in _flat(_meta_spec(node)):
+        if isinstance(spec, TensorSpec):
+            if spec.is_dynamic_unbound_tensor:
+                raise UnsupportedError(f"the size of {node.name} is known only when it runs")
+            if getattr(getattr(spec, "device", None), "name", "CPU") != "CPU":
+                raise UnsupportedError(f"{node.name} lies on another device than the CPU")
+            root = spec
+            while (base := getattr(root, "_base", None)) is not None:  # a view of another spec
+                root = base
+            yield id(root), 0 if spec.const else max(spec.nbytes(), root.nbytes()), root.mem_id or 1
+
+
+def _meta_spec(node: Any) -> Any:
+    """An allocation gets its spec late: until then it is that of the call that writes there alone."""
+    if "spec" not in node.meta and _is_alloc(node):
+        for user in node.users:
+            if sum(map(_is_alloc, user.kwargs.values())) == 1 and node in user.kwargs.values():
+                return user.meta.get("spec")
+    return node.meta.get("spec")
+
+
+def _values(node: Any) -> Iterator[tuple[object, int, int]]:
+    import torch
+
+    for at, value in enumerate(_flat(node.meta.get("val"))):
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise UnsupportedError(f"the value of {node.name} is symbolic")
+        if isinstance(value, torch.Tensor):
+            if not all(isinstance(size, int) for size in value.shape):
+                raise UnsupportedError(f"the size of {node.name} is symbolic")
+            yield (node, at), value.numel() * value.element_size(), 1
+
+
+def _views(node: Any) -> Iterator[tuple[object, object]]:
+    name = getattr(_schema(node), "name", "")
+    if name == "aten::view_copy" and not any(user.op == "output" for user in node.users):
+        yield (node, 0), (node.args[0], 0)
+    elif getattr(node.target, "__name__", "") == "getitem" and node.op == "call_function":
+        yield (node, 0), (node.args[0], node.args[1])
+
+
+def _in_place(node: Any) -> Iterator[Any]:
+    """Arguments whose bytes hold the result."""
+    schema = _schema(node)
+    for returned in schema.returns if schema is not None else ():
+        if returned.alias_info is not None and returned.alias_info.is_write:
+            for argument, given in _arguments(node, schema):
+                if argument.alias_info is not None and argument.alias_info.before_set & returned.alias_info.before_set:
+                    yield from (source for source in _flat(given) if hasattr(source, "op") and not _is_alloc(source))
+    if (shares := node.meta.get(_SHARES)) is not None:
+        yield node.args[shares]
+
+
+def _written(node: Any) -> Iterator[Any]:
+    schema = _schema(node)
+    if schema is not None:
+        for argument, given in _arguments(node, schema):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                yield from (target for target in _flat(given) if hasattr(target, "op") and not _is_alloc(target))
+    if (shares := node.meta.get(_SHARES)) is not None:
+        yield node.args[shares]
+
+
+def _arguments(node: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
+    for at, argument in enumerate(schema.arguments):
+        yield argument, node.args[at] if at < len(node.args) else node.kwargs.get(argument.name)
+
+
+def _operator(node: Any) -> Any:
+    """PyTorch's operator, also where a dialect wraps it."""
+    inner = getattr(node.target, "_op", None)
+    return inner if hasattr(inner, "_schema") else node.target
+
+
+def _schema(node: Any) -> Any:
+    return getattr(_operator(node), "_schema", None) if node.op == "call_function" else None
+
+
+def _row(node: Any) -> Any:
+    """Nodes of one row keep their order: those that draw random numbers, those that nobody reads (checks), and calls of
+    one delegate, which may have a state. None is no row."""
+    import torch
+
+    if getattr(node.target, "__name__", "") == "executorch_call_delegate":
+        return node.args[0]
+    if torch.Tag.nondeterministic_seeded in getattr(_operator(node), "tags", ()):
+        return "random"
+    return None if node.users else "unread"
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _flat(part)
+    else:
+        yield value

@@ -1,0 +1,58 @@
+"""Other runtimes on the same machine beside a plan of stages, in the same interleaved rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from downset.errors import DownsetError
+from downset.executor.device import TorchDevice
+from downset.executor.plain import network_function
+from downset.executor.staged import stage_engine
+from downset.extras import torch_library
+from downset.graph.core import Graph
+from downset.plans import StagePlan
+from downset.runtimes.ort_open import session_call
+
+__all__ = ["OURS", "time_peers"]
+
+OURS = "downset"
+Call = Callable[[Sequence[Any]], Any]
+
+
+def time_peers(
+    loaded: Graph, graph: Graph, plan: StagePlan, device: TorchDevice, values: Sequence[Any], *, runs: int
+) -> tuple[dict[str, tuple[float, ...]], list[str]]:
+    """Seconds of each run by runtime, ours among them, and what was not timed and why. Measured. `loaded`: the graph of
+    the file; `graph`: prepared from it, as the plan was made for."""
+    if device.kind != "cpu":
+        return {}, ["no other runtime was timed: on a GPU `python -m experiments.ios.gpu` does so"]
+    notes: list[str] = []
+    engine = stage_engine(graph, plan, device, values)
+    calls: dict[str, Call] = {OURS: lambda _: engine.outputs(), "PyTorch": _torch_call(graph)}
+    try:
+        if loaded.source.format == "onnx":
+            try:
+                calls["ONNX Runtime"] = _ort_call(loaded, graph, values, device)
+            except DownsetError as error:
+                notes.append(f"ONNX Runtime was not timed: {error}")
+        samples = device.time_whole(calls, values, runs=runs)
+    finally:
+        engine.close()
+    return {name: tuple(seconds) for name, seconds in samples.items()}, notes
+
+
+def _torch_call(graph: Graph) -> Call:
+    run, inputs = network_function(graph)
+
+    def call(_: Sequence[Any]) -> Any:
+        with torch_library().no_grad():
+            return run(*inputs)
+
+    return call
+
+
+def _ort_call(loaded: Graph, graph: Graph, values: Sequence[Any], device: TorchDevice) -> Call:
+    feeds = {graph.tensors[tensor].name: value for tensor, value in zip(graph.inputs, values, strict=True)}
+    run = session_call(loaded.source.path, feeds, threads=device.threads)
+    return lambda _: run()

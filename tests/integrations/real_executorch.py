@@ -1,0 +1,204 @@
+"""Inside one version of ExecuTorch: its verifier accepts our plans, and its runtime computes what eager PyTorch does.
+
+Run by test_executorch.py, which installs ExecuTorch; $EXECUTORCH is its version.
+"""
+
+import os
+import warnings
+from importlib.metadata import version
+from itertools import pairwise
+from types import SimpleNamespace
+
+import executorch.exir.memory_planning as planning
+import pytest
+import torch
+from executorch.exir import ExecutorchBackendConfig, to_edge
+from executorch.exir.memory import alloc
+from executorch.exir.passes import MemoryPlanningPass
+from executorch.runtime import Runtime
+from torch import nn
+
+from downset.integrations.executorch import algorithm, order_pass, planning_pass, suite_member
+from tests.executorch_specs import edge_program, load_programs, modules, record_programs
+
+warnings.simplefilter("ignore")
+HAS_OFFSETS = os.environ["EXECUTORCH"] != "1.4.1"
+"""Whether a tensor may lie inside another at an offset."""
+NAMES = (
+    ("two branches", "condition", "keeper", "U-Net", "inception blocks")
+    if HAS_OFFSETS
+    else ("two branches", "condition")
+)
+"""What is cheap to export; the newer version has more of it."""
+
+
+class Reader(nn.Module):
+    """Reads a buffer, writes to it, reads it again: three wide branches that another order would narrow."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("state", torch.zeros(8))
+
+    def forward(self, x):
+        old = (self.state + x).repeat(64)
+        self.state.add_(x)
+        new = (self.state * 2.0).repeat(64)
+        self.state.mul_(3.0)
+        last = (self.state - x).repeat(64)
+        return old.sum() + new.mean() - last.max() + self.state
+
+
+class FourConvolutions(nn.Module):
+    """Two wide, each read by a narrow one; written so that both wide results live at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.ModuleList(nn.Conv2d(3, 64, 3, padding=1) for _ in range(2))
+        self.narrow = nn.ModuleList(nn.Conv2d(64, 2, 1) for _ in range(2))
+
+    def forward(self, x):
+        first, second = [wide(x) for wide in self.wide]
+        return self.narrow[0](first) + self.narrow[1](second)
+
+
+def lowered(edge, pass_=None, **options):
+    config = {} if pass_ is None else {"memory_planning_pass": pass_}
+    return edge.to_executorch(ExecutorchBackendConfig(**config, **options))
+
+
+def planned_bytes(program):
+    return sum(program.executorch_program.execution_plan[0].non_const_buffer_sizes)
+
+
+def check(program, module, inputs, runs=1):
+    """ExecuTorch's verifier, and its runtime against eager PyTorch."""
+    exported = program.exported_program()
+    verifier = planning.Verifier(exported.graph_module, True, True, True, exported.graph_signature)
+    verifier.verify_storage_reuse()
+    verifier.verify_graph_input_output()
+    method = Runtime.get().load_program(program.buffer).load_method("forward")
+    for _ in range(runs):
+        (result,) = method.execute(inputs)
+        torch.testing.assert_close(result, module(*inputs))
+
+
+def exported(module, *inputs):
+    return to_edge(torch.export.export(module.eval(), inputs))
+
+
+def test_this_is_the_version_that_is_meant():
+    assert version("executorch") == os.environ["EXECUTORCH"]
+
+
+def test_the_recorded_specs_are_those_that_this_executorch_hands_over():
+    """tests/integrations/test_executorch_specs.py replays them where it is not installed."""
+    recorded = load_programs()
+    assert record_programs(*NAMES) == {name: recorded[name] for name in NAMES}
+
+
+@pytest.mark.parametrize(("name", "reinplace"), [(name, at % 2 == 1) for at, name in enumerate(NAMES)])
+def test_ordered_and_planned_it_takes_what_is_reported_and_computes_the_same(name, reinplace):
+    module, shape = modules()[name]
+    inputs, told = (torch.randn(shape),), []
+    edge = edge_program(name)
+    program = lowered(edge, planning_pass(report=told.append), run_reinplace_pass=reinplace)
+    if name == "keeper":
+        module.seen.zero_()
+    check(program, module, inputs)
+    calls = load_programs()[name]
+    assert planned_bytes(program) <= sum(calls[-1]["greedy_bytes"])
+    assert planned_bytes(program) == min(told[0].given_bytes, told[0].ordered_bytes) + sum(calls[-1]["reserved"])
+    nodes = list(program.exported_program().graph.nodes)
+    for node, following in pairwise(nodes):
+        if node.target is alloc:
+            assert following.target is alloc or node in following.all_input_nodes
+
+
+def test_the_order_is_what_offsets_alone_cannot_gain():
+    module, inputs = FourConvolutions(), (torch.randn(1, 3, 16, 16),)
+    plain = planned_bytes(lowered(exported(module, *inputs)))
+    placed = MemoryPlanningPass(memory_planning_algo=algorithm())
+    assert planned_bytes(lowered(exported(module, *inputs), placed)) == plain
+    both = lowered(exported(module, *inputs), planning_pass())
+    ordered = lowered(exported(module, *inputs), passes=[order_pass()])
+    for program in (both, ordered):
+        assert planned_bytes(program) < 0.6 * plain
+        check(program, module, inputs)
+
+
+@pytest.mark.parametrize("how", ["edge", "last"])
+def test_what_is_written_twice_is_read_in_between(how):
+    module, inputs = Reader(), (torch.arange(8.0),)  # whole numbers: sums are exact in any order
+    told = []
+    config = (
+        {"passes": [order_pass(report=told.append)]} if how == "edge" else {"pass_": planning_pass(report=told.append)}
+    )
+    program = lowered(exported(module, *inputs), **config)
+    assert told[0].chosen
+    check(program, module, inputs, runs=3)
+
+
+def test_sizes_that_change_are_counted_at_their_largest():
+    module, inputs = FourConvolutions().eval(), (torch.randn(2, 3, 8, 8),)
+    shapes = ({0: torch.export.Dim("batch", min=1, max=4)},)
+    edge = to_edge(torch.export.export(module, inputs, dynamic_shapes=shapes))
+    told = []
+    check(lowered(edge, planning_pass(report=told.append)), module, inputs)
+    assert told[0].ordered_bytes < 0.6 * told[0].given_bytes
+    with pytest.warns(UserWarning, match="downset leaves a graph in its order: .*symbolic"):
+        lowered(to_edge(torch.export.export(module, inputs, dynamic_shapes=shapes)), passes=[order_pass()])
+
+
+def test_a_tensor_inside_another_lies_there():
+    class Part(nn.Module):
+        def forward(self, x):
+            return torch.tanh((x * 2.0)[1:2]) + 1.0
+
+    def inside(graph_module):
+        for node in graph_module.graph.nodes:
+            if "slice_copy" in str(node.target):
+                node.meta["_share_alloc_with_arg_idx"] = 0
+                if HAS_OFFSETS:
+                    node.meta["_shared_alloc_offset"] = 256
+        return SimpleNamespace(graph_module=graph_module)
+
+    module, inputs = Part(), (torch.randn(4, 64),)
+    marked = lowered(exported(module, *inputs), planning_pass(alloc_graph_input=False), passes=[inside])
+    placed = {}
+    for node in marked.exported_program().graph.nodes:
+        if node.op == "call_function" and node.target is not alloc:
+            placed[str(node.target)] = node.meta["spec"].mem_offset
+    assert placed["aten.slice_copy.Tensor_out"] == placed["aten.mul.out"] + (256 if HAS_OFFSETS else 0)
+    if HAS_OFFSETS:
+        method = Runtime.get().load_program(marked.buffer).load_method("forward")
+        torch.testing.assert_close(method.execute(inputs)[0], module(*inputs))
+
+
+def test_banks_hold_no_more_than_they_have_and_the_fast_one_is_used():
+    if HAS_OFFSETS:
+        from executorch.exir.banked_memory_planning import Bank, TargetMemoryMap, banked_memory_planning_pass
+    else:
+        Bank, TargetMemoryMap = (SimpleNamespace, lambda banks: SimpleNamespace(banks=banks))  # noqa: N806
+    module, shape = modules()["two branches"]
+    inputs = (torch.randn(shape),)
+    banks = [
+        Bank(name="SRAM", size=100_000, mem_id=2, alignment=64),
+        Bank(name="DRAM", size=10**6, mem_id=1, alignment=None),
+    ]
+    program = lowered(edge_program("two branches"), planning_pass(banks=TargetMemoryMap(banks)))
+    check(program, module, inputs)
+    _, slow, fast = program.executorch_program.execution_plan[0].non_const_buffer_sizes
+    assert 0 < fast <= 100_000
+    if HAS_OFFSETS:
+        theirs = lowered(edge_program("two branches"), banked_memory_planning_pass(TargetMemoryMap(banks)))
+        assert slow <= theirs.executorch_program.execution_plan[0].non_const_buffer_sizes[1]
+
+
+def test_a_suite_keeps_the_least_of_its_members():
+    ours = planned_bytes(lowered(edge_program("two branches"), MemoryPlanningPass(memory_planning_algo=algorithm())))
+    greedy = sum(load_programs()["two branches"][-1]["greedy_bytes"])
+    for member, expected in ((suite_member(), ours), (suite_member(method="naive"), greedy)):
+        suite = planning.MemoryPlanningAlgorithmSuite([planning.greedy, member])
+        passed = MemoryPlanningPass(memory_planning_algo=suite)
+        assert planned_bytes(lowered(edge_program("two branches"), passed)) == expected
+    assert ours < 0.8 * greedy

@@ -1,0 +1,212 @@
+"""`peak_bytes=` inside PyTorch's compiler: the same numbers as eager PyTorch, in fewer bytes; and what goes wrong."""
+
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch._functorch import partitioners
+from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_compiler
+from torch.nn import functional
+
+import downset as ds
+from tests.integrations.test_inductor_options import Scheduled, Watched
+
+pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
+
+COMPILE = torch.compile
+
+
+class Deep(torch.nn.Module):
+    """Blocks that widen: what is wide is cheap to make again."""
+
+    def __init__(self, blocks=4):
+        super().__init__()
+        self.up = torch.nn.ModuleList(torch.nn.Linear(8, 64) for _ in range(blocks))
+        self.down = torch.nn.ModuleList(torch.nn.Linear(64, 8) for _ in range(blocks))
+        self.norm = torch.nn.BatchNorm1d(8)  # has buffers that change
+
+    def forward(self, x):
+        for up, down in zip(self.up, self.down, strict=True):
+            x = x + down(torch.tanh(functional.gelu(up(x))))
+        return self.norm(x)
+
+
+def batch(rows=96):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(rows, 8, generator=generator), torch.randn(rows, 8, generator=generator)
+
+
+def run_apart(model, settings):
+    """Loss, and the bytes that are saved for the backward pass, with our partitioner; what it makes runs as it is."""
+    x, y = batch()
+    saved = []
+
+    def compiled(graph, inputs):
+        saved.append(graph)
+        return make_boxed_compiler(lambda made, _: made)(graph, inputs)
+
+    def backend(graph, inputs):
+        return aot_module_simplified(
+            graph, inputs, fw_compiler=compiled, bw_compiler=compiled, partition_fn=settings["custom_partitioner_fn"]
+        )
+
+    torch._dynamo.reset()
+    loss = torch.compile(lambda: functional.mse_loss(model(x), y), fullgraph=True, backend=backend)()
+    loss.backward()
+    placeholders = saved[1].graph.find_nodes(op="placeholder")
+    return loss, sum(node.meta["val"].nbytes for node in placeholders if not node.name.startswith("primals"))
+
+
+def reports_of(peak_bytes):
+    reports = []
+    return ds.inductor.options(report=reports.append, peak_bytes=peak_bytes), reports
+
+
+def test_forward_and_backward_apart_compute_the_same_and_save_less():
+    settings, reports = reports_of(10**9)
+    _, most = run_apart(Deep(), settings)
+    (easy,) = reports
+    last = None
+    for limit in (easy.none_bytes * 3 // 4, easy.none_bytes // 2):
+        torch.manual_seed(0)
+        model = Deep()
+        settings, reports = reports_of(limit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loss, saved = run_apart(model, settings)
+        (report,) = reports
+        assert report.peak_bytes <= limit
+        assert report.operators
+        assert saved < most
+        assert last is None or report.cost_s >= last.cost_s
+        last = report
+        torch.manual_seed(0)
+        eager = Deep()
+        expected = functional.mse_loss(eager(batch()[0]), batch()[1])
+        expected.backward()
+        torch.testing.assert_close(loss, expected)
+        for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+        torch.testing.assert_close(dict(model.state_dict()), dict(eager.state_dict()))
+
+
+def whole_step(peak_bytes, monkeypatch, then):
+    """A whole step with our pass on its graph, which `then` gets; it runs without Inductor."""
+    reports = []
+    torch.manual_seed(0)
+    model = Deep()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def compile_(function, *, fullgraph, options):
+        def inference(graph, inputs):
+            before = len(graph.graph.nodes)
+            options["joint_custom_post_pass"](graph.graph)
+            graph.recompile()
+            then(graph.graph, len(graph.graph.nodes) - before)
+            return make_boxed_compiler(lambda made, _: made)(graph, inputs)
+
+        def backend(graph, inputs):
+            return aot_module_simplified(graph, inputs, fw_compiler=inference, inference_compiler=inference)
+
+        return COMPILE(function, fullgraph=fullgraph, backend=backend)
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    torch._dynamo.reset()
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=reports.append, peak_bytes=peak_bytes)
+    losses = [step(*batch()) for _ in range(2)]
+    assert step.fallback == ""
+    return model, losses, reports
+
+
+def test_a_whole_step_with_copies_is_the_plain_step(monkeypatch):
+    added = []
+    _, _, (none,) = whole_step(10**9, monkeypatch, lambda graph, more: added.append(more))
+    assert added == [0]
+    least = none.front[-1][1]
+    model, losses, (report,) = whole_step(least, monkeypatch, lambda graph, more: added.append(more))
+    assert report.peak_bytes == least < none.none_bytes
+    assert added[1] >= len(report.operators) > 0
+    torch.manual_seed(0)
+    plain = Deep()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    for loss in losses:
+        expected = functional.mse_loss(plain(batch()[0]), batch()[1])
+        expected.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.testing.assert_close(loss, expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(dict(model.state_dict()), dict(plain.state_dict()), rtol=1e-3, atol=1e-4)
+
+
+def test_the_scheduler_keeps_copies_behind_the_forward_pass():
+    """Else it fuses a copy with its original, and nothing is gained."""
+    seen = []
+
+    class After(Watched):
+        def __call__(self, nodes):
+            seen.append(
+                [
+                    (node, set(node.ancestors), [o for p in node.get_nodes() for o in p.node.get_origins()])
+                    for node in nodes
+                ]
+            )
+            raise Scheduled
+
+    torch.manual_seed(0)
+    model = Deep()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    reports = []
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=reports.append, peak_bytes=160_000)
+    step._options["_post_fusion_custom_pass"] = After(None)
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="Scheduled"), torch._inductor.config.patch(force_disable_caches=True):
+        step(*batch())  # falls back
+    (report,) = reports
+    assert report.operators
+    (nodes,) = seen
+    copied = [(node, before) for node, before, origins in nodes if any(o.meta.get("downset_again") for o in origins)]
+    forward = {
+        node.get_name()
+        for node, _, origins in nodes
+        if origins and not any(o.meta.get("downset_again") or o.meta.get("autograd_backward") for o in origins)
+    }
+    assert copied
+    assert forward
+    assert not any(node.get_name() in forward for node, _ in copied)
+
+
+def test_an_impossible_peak_is_told_and_the_least_is_taken():
+    settings, reports = reports_of(10)
+    with pytest.warns(UserWarning, match=r"within 10 B \(proven that none comes below [\d,]+ B\)") as told:
+        run_apart(Deep(), settings)
+    assert len(told) == 1
+    (report,) = reports
+    assert report.peak_bytes == report.front[-1][1]
+    assert "run again" in str(report)
+
+
+def test_where_a_contract_is_missing_pytorchs_own_choice_stays(monkeypatch):
+    monkeypatch.setattr(partitioners, "classify_nodes", None)
+    settings, reports = reports_of(10)
+    graph = torch.fx.symbolic_trace(lambda x: x + 1)
+    chosen = []
+    monkeypatch.setattr(
+        partitioners, "min_cut_rematerialization_partition", lambda gm, inputs, **options: chosen.append(gm)
+    )
+    with pytest.warns(UserWarning, match="recomputes nothing in a graph: TypeError"):
+        settings["custom_partitioner_fn"](graph, [], num_fwd_outputs=1)
+    assert chosen == [graph]
+    assert reports == []
+
+
+def test_caches_tell_limits_apart_and_ask_for_no_report():
+    def keys(**changed):
+        made = ds.inductor.options(**{"peak_bytes": 100, **changed})
+        return made["custom_partitioner_fn"].uuid(), pickle.dumps(made["custom_partitioner_fn"])
+
+    assert keys() == keys(report=print)
+    assert keys()[0] != keys(peak_bytes=101)[0]
+    assert keys()[0] != keys(choices=3)[0]
+    again = pickle.loads(keys()[1])
+    assert again.uuid() == keys()[0]

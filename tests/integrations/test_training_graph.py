@@ -1,0 +1,185 @@
+"""What runs again in a training step, held to every set and every order there is, counted here from the definitions."""
+
+import random
+from itertools import combinations, permutations
+
+import pytest
+
+import downset as ds
+from downset.integrations.training_graph import TrainingGraph, contracted, plan_again, priced, problems
+
+pytestmark = pytest.mark.native
+
+
+def random_step(seed, early, late, *, apart, fused=False):
+    """A forward pass, a backward pass that reads what it made, and writes into inputs behind their readers."""
+    generator = random.Random(f"step/{seed}")
+    count = early + late
+    reads = [
+        tuple(sorted(generator.sample(range(v), min(v, generator.randint(0 if v < 2 else 1, 3))))) for v in range(count)
+    ]
+    last = max(early - 1, 0)
+    reads[early] = tuple(sorted({*reads[early], last}))  # the loss
+    return TrainingGraph(
+        reads=tuple(reads),
+        waits=tuple(() for _ in range(count)),
+        nbytes=tuple(generator.randint(1, 30) for _ in range(count)),
+        loops=tuple(generator.choice([0, 8, 8]) if fused else 0 for _ in range(count)),
+        costs=tuple(float(generator.randint(1, 9)) for _ in range(count)),
+        may=tuple(v < last and generator.random() < 0.9 for v in range(count)),
+        kept=frozenset({count - 1}),
+        late=frozenset(range(early, count)),
+        apart=apart,
+    )
+
+
+def every_choice(graph):
+    """(cost, peak) of every set that may run again: no kernels, each order tried, bytes held counted one by one."""
+    count = len(graph.reads)
+    may = [v for v in range(count) if graph.may[v]]
+    found = []
+    for size in range(len(may) + 1):
+        for again in combinations(may, size):
+            ops = {("own", v) for v in range(count)} | {("copy", v) for v in again}
+
+            def read(op, again=again):
+                kind, v = op
+                late = kind == "copy" or v in graph.late
+                return {("copy" if late and s in again else "own", s) for s in graph.reads[v]}
+
+            while True:  # drop forward operators that nobody needs any more
+                used = {s for op in ops for s in read(op)}
+                idle = {
+                    op
+                    for op in ops
+                    if op not in used
+                    and (op[0] == "copy" or (op[1] not in graph.kept and any(op[1] in r for r in graph.reads)))
+                }
+                if not idle:
+                    break
+                ops -= idle
+            late = {op for op in ops if op[0] == "copy" or op[1] in graph.late}
+            forward = ops - late
+            anchor = behind(graph, forward)
+            before = {
+                op: read(op) | ({anchor} if op[0] == "copy" and not graph.apart and anchor else set()) for op in ops
+            }
+            cost = sum(graph.costs[v] for _, v in ops) - sum(graph.costs[v] for v in {v for _, v in ops})
+            least = None
+            for order in orders(ops, before, forward if graph.apart else None):
+                peak = peak_of(graph, order, read)
+                least = peak if least is None else min(least, peak)
+            found.append((cost, least))
+    return found
+
+
+def behind(graph, forward):
+    def above(v):
+        return {v}.union(*(above(s) for s in graph.reads[v]))
+
+    return max(forward, key=lambda op: (len(above(op[1])), -op[1])) if forward else None
+
+
+def orders(ops, before, forward):
+    def valid(order):
+        at = {op: i for i, op in enumerate(order)}
+        return all(at[b] < at[op] for op in order for b in before[op])
+
+    if forward is None:
+        yield from (order for order in permutations(sorted(ops)) if valid(order))
+        return
+    firsts = [o for o in permutations(sorted(forward)) if valid_part(o, before)]
+    seconds = [o for o in permutations(sorted(ops - forward)) if valid_part(o, before)]
+    yield from ((*one, *two) for one in firsts for two in seconds)
+
+
+def valid_part(order, before):
+    at = {op: i for i, op in enumerate(order)}
+    return all(at[b] < at[op] for op in order for b in before[op] if b in at)
+
+
+def peak_of(graph, order, read):
+    peak = 0
+    for step, op in enumerate(order):
+        later = {s for after in order[step:] for s in read(after)} | {("own", v) for v in graph.kept} | {op}
+        held = [made for made in order[: step + 1] if made in later]
+        peak = max(peak, sum(graph.nbytes[v] for _, v in held))
+    return peak
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_small_steps_are_planned_as_well_as_any(seed, apart):
+    graph = random_step(seed, 3, 2 + seed % 2, apart=apart)
+    plans = every_choice(graph)
+    peaks = sorted({peak for _, peak in plans})
+    for limit in [peaks[0] - 1, *peaks, peaks[-1] + 1]:
+        plan = plan_again(graph, limit, choices=500)
+        fitting = [cost for cost, peak in plans if peak <= limit]
+        assert plan.within == bool(fitting)
+        assert plan.least_bytes == peaks[0]
+        if fitting:
+            assert plan.chosen.judged.peak_bytes <= limit
+            assert plan.chosen.judged.cost == min(fitting)
+        else:
+            assert plan.chosen.judged.peak_bytes == peaks[0]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_larger_limit_never_costs_more_and_more_choices_are_never_worse(apart):
+    gained = 0
+    for seed in range(4):
+        graph = random_step(seed, 14, 14, apart=apart, fused=True)
+        none = plan_again(graph, 10**9, choices=1).none
+        before = None
+        for limit in (none.peak_bytes * eighths // 8 for eighths in range(4, 9)):
+            few, many = (plan_again(graph, limit, choices=choices) for choices in (12, 40))
+            assert many.within or not few.within
+            if few.within:
+                assert many.chosen.judged.cost <= few.chosen.judged.cost
+            assert many.least_bytes <= many.chosen.judged.peak_bytes
+            if not many.within:
+                assert many.chosen.judged.peak_bytes == min(choice.judged.peak_bytes for choice in many.front)
+                continue
+            assert many.chosen.judged.peak_bytes <= limit
+            assert before is None or many.chosen.judged.cost <= before
+            before = many.chosen.judged.cost
+            gained += bool(many.chosen.again)
+            made = problems(graph, many.chosen.again)
+            planned = [ds.plan_order(problem, work_limit=1_000, time_limit_s=10.0) for problem in made]
+            assert max(order.peak_bytes for order in planned) == many.chosen.judged.peak_bytes
+        assert before == 0
+    assert gained
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_kernels_of_the_backward_pass_change_no_price(apart):
+    fewer = 0
+    for seed in range(12):
+        graph = random_step(seed, 6, 12, apart=apart, fused=True)
+        smaller, new = contracted(graph)
+        fewer += len(graph.reads) - len(smaller.reads)
+        for again in [(), (0,), (1, 2), (0, 2, 4)]:
+            again = tuple(v for v in again if graph.may[v])
+            one, other = priced(graph, again), priced(smaller, tuple(sorted(new[v] for v in again)))
+            assert (one.peak_bytes, one.cost) == (other.peak_bytes, other.cost)
+    assert fewer > 20
+
+
+def test_what_is_written_in_place_waits_for_copies_too():
+    """Operator 3 writes over what operator 0 reads: a second run of 0 must come before."""
+    graph = TrainingGraph(
+        reads=((), (0,), (0, 1), (2,)),
+        waits=((), (), (), (0,)),
+        nbytes=(10, 1, 1, 0),
+        loops=(0, 0, 0, 0),
+        costs=(1.0, 1.0, 1.0, 1.0),
+        may=(True, False, False, False),
+        kept=frozenset({3}),
+        late=frozenset({2, 3}),
+        apart=False,
+    )
+    (problem,) = problems(graph, (0,))
+    assert len(problem.predecessors) == 5
+    assert problem.predecessors[4] == (0, 2, 3)
+    assert problem.predecessors[2] == (1,)  # the copy: behind the loss
