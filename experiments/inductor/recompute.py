@@ -1,6 +1,6 @@
 """Recomputation by the true peak against PyTorch's `activation_memory_budget`: forward and backward, peak and time.
 
-    python -m experiments.inductor.recompute [--quick] [--networks gpt,unet]
+    python -m experiments.inductor.recompute [--quick] [--networks gpt,unet] [--ours]
 
 Inductor compiles model and loss once for every budget of PyTorch's and once for every limit of ours, in one process.
 Peak bytes are the profiler's allocations from the forward pass to the gradients, beside the parameters; a step's
@@ -23,10 +23,10 @@ import downset as ds
 from experiments.frame import Experiment, fields, run
 from experiments.inductor.measure import STEPS, peak_bytes
 from experiments.inductor.networks import NETWORKS, Case
-from experiments.rows import Row
+from experiments.rows import Row, load_rows
 
 BUDGETS = (1.0, 0.8, 0.5, 0.3, 0.1)
-SHARES = (0.9, 0.75, 0.6, 0.5)
+SHARES = (0.45, 0.6, 0.75)
 
 
 def compiled(case: Case, **settings: Any) -> Callable[[], torch.Tensor]:
@@ -53,7 +53,8 @@ def rows(options: Namespace) -> Iterator[Row]:
     torch.set_num_threads(1)
     names = ["gpt_tiny"] if options.quick else (options.networks or "gpt").split(",")
     for name in names:
-        yield from rows_of(name, BUDGETS[::3] if options.quick else BUDGETS, SHARES[1::2] if options.quick else SHARES)
+        budgets = () if options.ours else BUDGETS[::3] if options.quick else BUDGETS
+        yield from rows_of(name, budgets, SHARES[::2] if options.quick else SHARES)
 
 
 def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> Iterator[Row]:
@@ -65,8 +66,13 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> Ite
             row = {"network": name, "way": "pytorch", "setting": budget, **measured(compiled(case))}
         first = first or row
         yield row
-    whole = None
-    for share in (1.0, *shares):
+    recorded = {
+        row["setting"]: row
+        for row in load_rows("inductor_recompute")
+        if row["way"] == "downset" and row["network"] == name
+    }
+    whole = None if budgets else recorded.get(1.0, {}).get("estimate")
+    for share in shares if whole else (1.0, *shares):
         reports: list[Any] = []
         settings = ds.inductor.options(report=reports.append, peak_bytes=int(whole * share) if whole else 2**60)
         row = {"network": name, "way": "downset", "setting": share, **measured(compiled(case, options=settings))}
@@ -120,7 +126,10 @@ EXPERIMENT = Experiment(
     ),
     key=("network", "way", "setting"),
     quick="a tiny GPT and fewer settings, nothing written",
-    options={"--networks": {"help": "some of them, between commas"}},
+    options={
+        "--networks": {"help": "some of them, between commas"},
+        "--ours": {"action": "store_true", "help": "only our limits, with what is recorded of the others"},
+    },
     after=against,
 )
 
