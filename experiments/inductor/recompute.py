@@ -40,8 +40,6 @@ def compiled(case: Case, **settings: Any) -> Callable[[], torch.Tensor]:
     loss_of = torch.compile(forward, fullgraph=True, **settings)
 
     def step() -> torch.Tensor:
-        for parameter in case.model.parameters():
-            parameter.grad = None
         loss = loss_of(*inputs)
         loss.backward()
         return loss.detach()
@@ -51,6 +49,7 @@ def compiled(case: Case, **settings: Any) -> Callable[[], torch.Tensor]:
 
 def rows(options: Namespace) -> Iterator[Row]:
     torch.set_num_threads(1)
+    torch._functorch.config.enable_autograd_cache = False  # what it finds is not divided, or told, again
     names = ["gpt_tiny"] if options.quick else (options.networks or "gpt").split(",")
     for name in names:
         budgets = () if options.ours else BUDGETS[::3] if options.quick else BUDGETS
@@ -63,7 +62,7 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> Ite
     first = None
     for budget in budgets:
         with torch._functorch.config.patch(activation_memory_budget=budget):
-            row = {"network": name, "way": "pytorch", "setting": budget, **measured(compiled(case))}
+            row = {"network": name, "way": "pytorch", "setting": budget, **measured(case, compiled(case))}
         first = first or row
         yield row
     recorded = {
@@ -75,27 +74,29 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> Ite
     for share in shares if whole else (1.0, *shares):
         reports: list[Any] = []
         settings = ds.inductor.options(report=reports.append, peak_bytes=int(whole * share) if whole else 2**60)
-        row = {"network": name, "way": "downset", "setting": share, **measured(compiled(case, options=settings))}
+        row = {"network": name, "way": "downset", "setting": share, **measured(case, compiled(case, options=settings))}
         (report,) = (told for told in reports if isinstance(told, ds.inductor.RecomputeReport))
-        orders = [told.order.peak_bytes for told in reports if isinstance(told, ds.inductor.OrderReport)]
         whole = whole or report.none_bytes
-        row.update(estimate=report.peak_bytes, again=len(report.operators), inductor_estimate=max(orders))
+        row.update(estimate=report.peak_bytes, again=len(report.operators))
         if first and abs(row["loss"] - first["loss"]) > 1e-3 * abs(row["loss"]):
             raise SystemExit(f"{name}: losses differ: {row}, {first}")
         yield row
 
 
-def measured(step: Callable[[], torch.Tensor]) -> Row:
+def measured(case: Case, step: Callable[[], torch.Tensor]) -> Row:
+    """Every step begins without gradients."""
     begin = time.process_time()
     loss = float(step())
     first_s = time.process_time() - begin
-    step()
     seconds = []
     for _ in range(STEPS):
+        case.model.zero_grad(set_to_none=True)
         begin = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - begin)
+    case.model.zero_grad(set_to_none=True)
     row: Row = {"loss": round(loss, 6), "peak_bytes": peak_bytes(step), "step_s": round(statistics.median(seconds), 5)}
+    case.model.zero_grad(set_to_none=True)
     return {**row, "first_step_cpu_s": round(first_s, 2)}
 
 
