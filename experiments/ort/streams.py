@@ -64,7 +64,7 @@ def streams(graph: Graph, lanes: int) -> list[list[str]]:
 
 
 def config_of(names: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """What ONNX Runtime 1.31 reads: streams of node names, and the device of each, 0 for a CPU."""
+    """The content that ONNX Runtime 1.31 reads: streams of node names, and the device of each, 0 for a CPU."""
     return {"type": "DeviceBasedPartitioner", "streams": [list(lane) for lane in names], "devices": ["0"] * len(names)}
 
 

@@ -136,7 +136,7 @@ def _shared_bytes(specs: Sequence[Spec]) -> list[_Group]:
 
 
 def _base_of(spec: Spec) -> Any:
-    """In ExecuTorch 1.5 `inplace_base` raises at an offset, so it is asked only where there is nothing else."""
+    """The spec that this one lies in. `inplace_base` raises at an offset in ExecuTorch 1.5, so it is asked last."""
     return spec.storage_base if hasattr(spec, "storage_base") else getattr(spec, "inplace_base", None)
 
 

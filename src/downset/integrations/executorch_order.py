@@ -33,9 +33,9 @@ class GraphReport:
 
     nodes: int
     given_bytes: int
-    """In the order that was given."""
+    """The bytes that the given order takes."""
     ordered_bytes: int
-    """In ours."""
+    """The bytes that ours takes."""
     order: Order
     """Ours, of units; its evidence has the bound of the peak, and whether that is proven least."""
     chosen: bool
@@ -55,16 +55,16 @@ class GraphReport:
 
 
 Tensors = Callable[[Any], Iterable[tuple[object, int, int]]]
-"""Of a node: a key of each block of bytes that holds its value, the bytes (0 where nobody plans them), the memory."""
+"""A node to the blocks of bytes that hold its value: a key, the bytes (0 where nobody plans them), the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a graph says of its tensors, and which of them are planned."""
+    """The way in which a graph states its tensors, and which of them are planned."""
 
     tensors: Tensors
     views: Callable[[Any], Iterable[tuple[object, object]]]
-    """Of a node: pairs of keys that are one block."""
+    """A node to pairs of keys that are one block."""
     alignment: int
     inputs: bool
     outputs: bool
