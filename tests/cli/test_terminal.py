@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -14,11 +15,13 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+import downset
 from downset.cli import _COMMANDS
 from downset.commands.examples import EXAMPLES
 from downset.commands.options import print_table
-from downset.text import format_size, shortened
+from downset.text import format_bytes, format_size, shortened
 from tests.models import branchy_model, installed_model
+from tests.plain_graphs import random_graph
 
 RECORDS = "id,lower,upper,size\na,0,2,100\nb,1,3,50\nc,2,4,100\n"
 
@@ -147,6 +150,19 @@ def test_no_digit_is_cut_however_narrow_the_terminal(width):
     print_table(out, table)
     said = out.file.getvalue()
     assert all(figure in said for figure in ("1,234,567,890", "987,654,321", "987,654,320")) and "…" not in said
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_figure_of_inspect_is_cut(width):
+    from downset.commands.inspect import _print_screen
+
+    graph = random_graph(random.Random(3), 12)
+    found = downset.inspect(graph)
+    out = Console(width=width, file=io.StringIO())
+    _print_screen(found, out)
+    printed = out.file.getvalue()
+    assert all(format_bytes(step.live_bytes) in printed for step in found.steps)
+    assert "live bytes" in printed and printed.count("← peak") >= 1
 
 
 def test_long_names_keep_both_ends():

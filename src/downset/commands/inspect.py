@@ -45,6 +45,8 @@ def inspect(model: str, memory: str | None, shapes: tuple[str, ...], trust: bool
         _print_screen(found, console())
 
 
+_BAR = 20
+"""Characters of the bar of the peak, where the terminal has room for it."""
 _SHOWN = 1_000
 """Operators on the screen: a table of more takes longer to draw than the network to look into."""
 
@@ -73,19 +75,29 @@ def _print_screen(found: Inspection, out: Any) -> None:
         f"{format_bytes(found.peak_bytes)} B (memory model {found.memory})",
         soft_wrap=True,
     )
-    table = Table(box=None)
-    for column in ("step", "live bytes", "", "kind", "name"):
-        table.add_column(column, justify="right" if column in ("step", "live bytes") else "left", no_wrap=True)
-    peak = max(found.peak_bytes, 1)
     shown, left_out = _around_peak(found.steps)
-    for row in shown:
-        bar = "█" * round(20 * row.live_bytes / peak)
-        mark = " ← peak" if row.live_bytes == found.peak_bytes else ""
-        room = max(out.width - 60 - len(mark), 20)
-        name = printable(row.name)
-        name = shortened(name, room)
-        cells = (str(row.step), format_bytes(row.live_bytes), bar, printable(row.kind), name + mark)
-        table.add_row(*map(Text, cells))
+    peak, mark = max(found.peak_bytes, 1), " ← peak"
+    numbers = [
+        ("step", [str(row.step) for row in shown]),
+        ("live bytes", [format_bytes(row.live_bytes) for row in shown]),
+    ]
+    width = sum(2 + max([len(title), *map(len, cells)]) for title, cells in numbers)
+    bar_room = _BAR if out.width >= width + 3 * _BAR else 0
+    left = out.width - width - bar_room - len(mark) - 6
+    kinds = max([len("kind"), *(len(row.kind) for row in shown)])
+    kind_room = min(kinds, max(left // 2, 4))
+    room = max(left - kind_room, 4)
+    table = Table(box=None)
+    for title, cells in numbers:
+        longest = max([len(title), *map(len, cells)])
+        table.add_column(title, justify="right", no_wrap=True, min_width=longest)  # no digit is cut
+    for column in (*([""] if bar_room else []), "kind", "name"):
+        table.add_column(column, no_wrap=True)
+    for place, row in enumerate(shown):
+        bar = ["█" * round(bar_room * row.live_bytes / peak)] if bar_room else []
+        name = shortened(printable(row.name), room) + (mark if row.live_bytes == found.peak_bytes else "")
+        kind = shortened(printable(row.kind), kind_room)
+        table.add_row(*map(Text, (*(cells[place] for _, cells in numbers), *bar, kind, name)))
     out.print(table)
     if left_out:
         out.print(f"{left_out:,} more operators; --json lists them all", soft_wrap=True)
