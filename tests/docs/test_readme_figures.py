@@ -368,7 +368,7 @@ def test_options_of_commands_exist(command):
     (usage,) = (line[0] for line in lines if line[0].startswith(f"`downset {command} "))
     made = getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command.replace("-", "_"))
     known = {option for parameter in made.params for option in parameter.opts}
-    named = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", usage))
+    named = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", usage))
     assert named <= known
     for choices in re.findall(r"(?:--[a-z-]+) ([a-z]+(?:\\\|[a-z]+)+)", usage):
         assert any(
