@@ -165,7 +165,8 @@ def _pass_classes() -> dict[str, Any]:
 
 def _again(kind: str, uuid: str, *within: int) -> Any:
     del uuid
-    return _pass_classes()[kind](*([_Settings(*within, report=None)] if within else []))
+    made = _pass_classes()[kind]
+    return made(_Settings(within[0], within[1], None)) if within else made()
 
 
 def _warn(error: Exception) -> None:
