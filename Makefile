@@ -71,10 +71,12 @@ bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and 
 
 bench-partial: $(VENV)/dev.stamp  ## segments in strips: the front, measured in TFLite Micro and ONNX Runtime
 	$(BIN)/python -m experiments.partial
+	$(BIN)/python -m experiments.partial.tiles
 
 bench-inductor: $(VENV)/dev.stamp  ## training steps compiled by PyTorch, without and with our order
 	$(BIN)/python -m experiments.inductor
 	$(BIN)/python -m experiments.inductor --again
+	$(BIN)/python -m experiments.inductor.recompute
 
 bench-testbed: $(VENV)/dev.stamp  ## pipelines measured on Ray in network namespaces; needs root, about two hours
 	$(BIN)/python -m experiments.testbed.shaping

@@ -19,7 +19,7 @@ pytest.importorskip("onnxruntime")
 def test_a_device_whose_driver_is_silent_ends_itself():
     program = (
         "import time; from downset.distributed.serving import device; device.DRIVER_SILENCE_S = 0.5; "
-        "device.Device('d0', watched=True); time.sleep(60)"
+        "device.ServingDevice('d0', watched=True); time.sleep(60)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 3 and "nothing heard of the driver" in done.stderr

@@ -25,6 +25,23 @@ def test_training_steps():
         assert cells[6] == f"{of[2]['first_step_cpu_s']:.0f} / {of[3]['first_step_cpu_s']:.0f}"
 
 
+def test_recomputation():
+    rows = {(row["way"], row["setting"]): row for row in load_rows("inductor_recompute")}
+    ways = {"PyTorch's budget": "pytorch", "our limit": "downset"}
+    found = [line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith(("| PyTorch's", "| our limit"))]
+    assert len(found) == len(rows)
+    for cells in found:
+        (way,) = (short for name, short in ways.items() if cells[0].strip().startswith(name))
+        row = rows[way, float(cells[0].split()[-1])]
+        said = [f"{row[name]:,}" if name in row else "-" for name in ("peak_bytes", "estimate", "again")]
+        assert [cell.strip() for cell in cells[1:]] == said
+        assert row["peak_bytes"] <= row.get("estimate", row["peak_bytes"])
+    theirs = {setting: row["peak_bytes"] for (way, setting), row in rows.items() if way == "pytorch"}
+    assert theirs[0.8] < theirs[0.5]
+    least = min(row["peak_bytes"] for (way, _), row in rows.items() if way == "downset")
+    assert theirs[0.1] < least
+
+
 def test_the_examples():
     torch = pytest.importorskip("torch")
     names = {}

@@ -27,9 +27,10 @@ RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch):
-    """Hanging parsers get two seconds, and a test that hangs itself ends the run."""
-    monkeypatch.setattr(isolation, "PARSING_S", 2.0)
+def _soon(request, monkeypatch):
+    """Parsers that hang get two seconds, and a test that hangs itself ends the run."""
+    if re.search("hang|unfold|fexp", request.node.name):
+        monkeypatch.setattr(isolation, "PARSING_S", 2.0)
     monkeypatch.setattr(isolation, "RUNNING_S", 3.0)
     faulthandler.dump_traceback_later(240, exit=True)
     yield
@@ -143,7 +144,7 @@ def test_rows_that_do_not_fit_64_bits_are_an_answer(run, tmp_path, kind, attribu
     whole = hostile_files.model([node], [given], [result], initializers=[weights][: kind == "Conv"])
     (tmp_path / "m.onnx").write_bytes(whole.SerializeToString())
     status, _, err = run("split", tmp_path / "m.onnx", "--cluster", "pico_1mac", "--time-limit", "1s")
-    assert status in (0, 5), err
+    assert status in ANSWERS, err
 
 
 def test_a_header_of_a_numpy_file_is_not_trusted(run, made, tmp_path):

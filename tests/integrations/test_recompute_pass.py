@@ -20,7 +20,7 @@ COMPILE = torch.compile
 class Deep(torch.nn.Module):
     """Blocks that widen: what is wide is cheap to make again."""
 
-    def __init__(self, blocks=4):
+    def __init__(self, blocks=3):
         super().__init__()
         self.up = torch.nn.ModuleList(torch.nn.Linear(8, 64) for _ in range(blocks))
         self.down = torch.nn.ModuleList(torch.nn.Linear(64, 8) for _ in range(blocks))
@@ -67,28 +67,26 @@ def test_forward_and_backward_apart_compute_the_same_and_save_less():
     settings, reports = reports_of(10**9)
     _, most = run_apart(Deep(), settings)
     (easy,) = reports
-    last = None
-    for limit in (easy.none_bytes * 3 // 4, easy.none_bytes // 2):
-        torch.manual_seed(0)
-        model = Deep()
-        settings, reports = reports_of(limit)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            loss, saved = run_apart(model, settings)
-        (report,) = reports
-        assert report.peak_bytes <= limit
-        assert report.operators
-        assert saved < most
-        assert last is None or report.cost_s >= last.cost_s
-        last = report
-        torch.manual_seed(0)
-        eager = Deep()
-        expected = functional.mse_loss(eager(batch()[0]), batch()[1])
-        expected.backward()
-        torch.testing.assert_close(loss, expected)
-        for one, other in zip(model.parameters(), eager.parameters(), strict=True):
-            torch.testing.assert_close(one.grad, other.grad)
-        torch.testing.assert_close(dict(model.state_dict()), dict(eager.state_dict()))
+    limit = easy.none_bytes * 3 // 4
+    torch.manual_seed(0)
+    model = Deep()
+    settings, reports = reports_of(limit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss, saved = run_apart(model, settings)
+    (report,) = reports
+    assert report.peak_bytes <= limit
+    assert report.operators
+    assert report.front == easy.front
+    assert saved < most
+    torch.manual_seed(0)
+    eager = Deep()
+    expected = functional.mse_loss(eager(batch()[0]), batch()[1])
+    expected.backward()
+    torch.testing.assert_close(loss, expected)
+    for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    torch.testing.assert_close(dict(model.state_dict()), dict(eager.state_dict()))
 
 
 def whole_step(peak_bytes, monkeypatch, then):
@@ -157,7 +155,7 @@ def test_the_scheduler_keeps_copies_behind_the_forward_pass():
     model = Deep()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     reports = []
-    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=reports.append, peak_bytes=160_000)
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=reports.append, peak_bytes=130_000)
     step._options["_post_fusion_custom_pass"] = After(None)
     torch._dynamo.reset()
     with pytest.warns(UserWarning, match="Scheduled"), torch._inductor.config.patch(force_disable_caches=True):

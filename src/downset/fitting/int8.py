@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from downset.errors import InvalidPlan, UnsupportedError, UsageError
 from downset.formats.reading import load
-from downset.formats.tflite.int8_form import fault, uses_uint8, write_int8_form
+from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
 from downset.runtimes.feeds import made_feeds
-from downset.runtimes.outputs import Array, in_litert
+from downset.runtimes.outputs import in_litert
 
 __all__ = ["as_int8", "note_int8"]
 
@@ -31,12 +29,14 @@ def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]
     feeds = made_feeds(graph, seed=seed)
     try:
         ours = in_litert(path, feeds, inside=names)
-        theirs = in_litert(made, [{name: _less(value) for name, value in run.items()} for run in feeds], inside=names)
+        theirs = in_litert(
+            made, [{name: less_128(value) for name, value in run.items()} for run in feeds], inside=names
+        )
     except UnsupportedError as error:
         return made, [f"{said}; it was not run beside the file ({error})"]
     pairs = [pair for runs in zip(ours.outputs, theirs.outputs, strict=True) for pair in zip(*runs, strict=True)]
     pairs += [(value, theirs.inside[name]) for name, value in ours.inside.items() if name in theirs.inside]
-    if not all(np.array_equal(_less(one), other) for one, other in pairs):
+    if any(less_128(one).tobytes() != other.tobytes() for one, other in pairs):
         raise InvalidPlan(f"{path}: the int8 form computes something else in LiteRT; nothing written")
     return made, [
         f"{said}; LiteRT's reference kernels compute the same for both, bit for bit, on {len(feeds)} inputs, and in "
@@ -52,8 +52,3 @@ def note_int8(path: Path) -> list[str]:
     if reason is None:
         return ["TFLite Micro runs no uint8; the file has an exact int8 form, which --int8 fits"]
     return [f"TFLite Micro runs no uint8, and the file has no exact int8 form: {reason}"]
-
-
-def _less(value: Array) -> Array:
-    """uint8 less 128 as int8; other types as they are."""
-    return (value ^ np.uint8(128)).view(np.int8) if value.dtype == np.uint8 else value

@@ -20,7 +20,7 @@ __all__ = ["LiveBuffer", "OrderReport", "RecomputeReport", "TrainingStep", "comp
 
 
 def options(
-    *, work_limit: int = 20_000, report: Report | None = None, peak_bytes: int | None = None, choices: int = 60
+    *, work_limit: int = 20_000, report: Report | None = None, peak_bytes: int | None = None, choices: int = 100
 ) -> dict[str, Any]:
     """A value for `torch.compile(…, options=…)`: every graph that is compiled runs in the order of least peak memory.
 

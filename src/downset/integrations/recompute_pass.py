@@ -26,6 +26,8 @@ from downset.text import abridged, format_bytes
 __all__ = ["RecomputeReport", "recompute_options"]
 
 _AGAIN = "downset_again"
+_BUDGETS = (0.5, 0.2, 0.1)
+"""PyTorch's `activation_memory_budget`s whose choices are tried too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,26 +220,16 @@ def _is_part(node: Any) -> bool:
 
 
 def _their_sets(gm: Any, known: Any, graph: Traced) -> list[set[int]]:
-    """What runs again by PyTorch's own choice, and by that which it falls back to for smaller budgets."""
-    from dataclasses import replace
-
+    """What runs again by PyTorch's own choice, and by its choices for smaller budgets."""
     from torch._functorch import config, partitioners
 
     for node in reversed(gm.graph.nodes):
         node.dist_from_bw = 0 if node.op != "output" and not known.is_required_fw(node) else int(1e9)
         if node.dist_from_bw and node.op != "output":
             node.dist_from_bw = min([int(1e9), *(user.dist_from_bw + 1 for user in node.users)])
-    usual = partitioners.MinCutOptions(
-        ban_if_used_far_apart=config.ban_recompute_used_far_apart,
-        ban_if_long_fusible_chains=config.ban_recompute_long_fusible_chains,
-        ban_if_materialized_backward=config.ban_recompute_materialized_backward,
-        ban_if_not_in_allowlist=config.ban_recompute_not_in_allowlist,
-        ban_if_reduction=config.ban_recompute_reductions,
-    )
-    further = replace(
-        usual, ban_if_used_far_apart=False, ban_if_long_fusible_chains=False, ban_if_materialized_backward=False
-    )
-    return [sets_of(graph, partitioners.solve_min_cut(gm.graph, known, of)[0]) for of in (usual, further)]
+    budgets = (1.0, *_BUDGETS) if config.activation_memory_budget_runtime_estimator == "flops" else (1.0,)
+    saved = (partitioners.choose_saved_values_set(gm.graph, known, memory_budget=budget) for budget in budgets)
+    return [sets_of(graph, values) for values in saved]
 
 
 def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ def stage_module(
     limits: StageLimits | None = None,
     runs: int = 15,
 ) -> Any:
-    """An `nn.Module` that computes what an ExportedProgram does, for inference, by stages of operators: lanes of
+    """A module of PyTorch that computes what an ExportedProgram does, for inference, by stages of operators: lanes of
     threads on the CPU, one captured graph on CUDA.
 
     `device`: as for `tune_stages`, which searches the plan with `limits` and `runs` where none is given; the module has

@@ -267,4 +267,26 @@ def _problem(graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], opera
         read = tuple(sorted(readers.get(v, ())))
         if nbytes and (read or (own and (v in kept or v not in inner))):
             storages.append(Storage(nbytes, own, read or own, kept=v in kept))
-    return OrderProblem(tuple(tuple(sorted(of)) for of in before), tuple(storages))
+    return OrderProblem(
+        tuple(tuple(sorted(of)) for of in before), tuple(storages), _in_place(graph, copied, lasts, storages)
+    )
+
+
+def _in_place(
+    graph: TrainingGraph, copied: _Copied, lasts: Sequence[int], storages: Sequence[Storage]
+) -> tuple[tuple[int, ...], ...]:
+    """By kernel: what it reads last and may write over, element by element."""
+    made: list[set[int]] = [set() for _ in lasts]
+    for storage in storages:
+        for producer in storage.producers:
+            made[producer].add(storage.nbytes)
+    found: list[list[int]] = [[] for _ in lasts]
+    for index, storage in enumerate(storages):
+        for reader in storage.consumers if not storage.kept and storage.producers else ():
+            if (
+                graph.loops[copied.origin[lasts[reader]]]
+                and storage.nbytes in made[reader] - {0}
+                and reader not in storage.producers
+            ):
+                found[reader].append(index)
+    return tuple(tuple(of) for of in found) if any(found) else ()

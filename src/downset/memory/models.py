@@ -13,8 +13,8 @@ from downset.memory.overlaps import ELEMENTWISE, KERNELS, KernelsName
 __all__ = ["MEMORY_MODELS", "MemoryModel", "MemoryName", "memory_model"]
 
 MemoryName = Literal[
-    "live", "paper", "serenity", "tflm", "tflm-reference", "tflm-cmsis-nn-dsp", "tflm-cmsis-nn-mve", "litert", "ort",
-    "torch",
+    "live", "paper", "serenity", "tflm", "litert", "ort", "torch", "tflm-reference", "tflm-cmsis-nn-dsp",
+    "tflm-cmsis-nn-mve",
 ]  # fmt: skip
 
 

@@ -25,7 +25,17 @@ from downset.graph.row_form import Interval, RowForm, equal_strips, hull
 from downset.partial.segments import Segment
 from downset.rewrites.strips import given_rows
 
-__all__ = ["MOST_JOINED", "Piece", "Program", "Step", "check_strips", "most_strips", "strip_program"]
+__all__ = [
+    "MOST_JOINED",
+    "Piece",
+    "Program",
+    "Step",
+    "check_strips",
+    "first_read_later",
+    "most_strips",
+    "rows_of_strips",
+    "strip_program",
+]
 
 MOST_JOINED = 10
 """Parts that one concatenation joins; more are joined in several. TFLite Micro's takes no more inputs."""
@@ -167,6 +177,11 @@ def _new_rows(
     return tuple(found)
 
 
+def rows_of_strips(form: RowForm, segment: Segment, strips: int) -> tuple[dict[int, Interval], ...]:
+    """By strip, by operator: the rows that it computes there where nothing is recomputed."""
+    return _new_rows(form, segment, strips, frozenset(), [{} for _ in range(strips)])
+
+
 def _read(form: RowForm, index: int, made: Interval) -> dict[int, Interval]:
     """By activation: the rows that an operator reads to make these."""
     return {
@@ -175,7 +190,7 @@ def _read(form: RowForm, index: int, made: Interval) -> dict[int, Interval]:
     }
 
 
-def _first_read_later(form: RowForm, new: Sequence[Mapping[int, Interval]]) -> list[dict[int, int]]:
+def first_read_later(form: RowForm, new: Sequence[Mapping[int, Interval]]) -> list[dict[int, int]]:
     """By strip: the first row of each tensor that later strips read; tensors that none reads are left out."""
     later: list[dict[int, int]] = [{}]
     for strip in reversed(new[1:]):
@@ -205,7 +220,7 @@ class _Writer:
             self.held[tensor] = [self._piece(tensor, (0, self.form.rows[tensor]))]
         whole = {tensor: list(pieces) for tensor, pieces in self.held.items()}
         joins = {tensor: _Join(self, tensor) for tensor in self.segment.results}
-        later = _first_read_later(self.form, self.new)
+        later = first_read_later(self.form, self.new)
         for strip, new in enumerate(self.new):
             self.strip = strip
             last = {tensor: index for index in sorted(new) for tensor in _read(self.form, index, new[index])}

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.formats.tflite.flatbuffer import read_flatbuffer
 from downset.formats.whole_files import write_whole
 
-__all__ = ["fault", "thresholds", "uses_uint8", "write_int8_form"]
+__all__ = ["fault", "less_128", "thresholds", "uses_uint8", "write_int8_form"]
 
 _UINT8, _INT8 = 3, 9
 _SHIFT = 128
@@ -230,3 +231,8 @@ def _listed(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     return str(value.decode(errors="replace")) if isinstance(value, bytes) else str(value)
+
+
+def less_128(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """uint8 less 128 as int8; other types as they are."""
+    return (value ^ np.uint8(128)).view(np.int8) if value.dtype == np.uint8 else value

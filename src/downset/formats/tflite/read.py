@@ -258,7 +258,7 @@ class _Reader:
         }
 
     def _every_operator(self) -> Iterator[Any]:
-        """Of all subgraphs."""
+        """Yields those of all subgraphs."""
         for subgraph in (self._model.Subgraphs(place) for place in range(self._model.SubgraphsLength())):
             yield from (subgraph.Operators(place) for place in range(subgraph.OperatorsLength()))
 

@@ -1,0 +1,177 @@
+"""Tiles beside strips: bytes that a segment needs when its columns are cut as well as its rows.
+
+    python -m experiments.partial.tiles [--quick]
+
+Figures are *analytic*: elements that are there, without alignment and without the second place of cuts and joins, for
+strips and tiles alike; nothing is recomputed. A segment is computed in bands of rows, and each band in tiles from left
+to right. Between two tiles there are, of every tensor inside, the rows that the next band reads (of the columns done),
+the rows kept from the band before (of the columns to come), and the columns that the next tile reads. `pieces` is the
+number of copies of every operator: each costs persistent bytes (`partial.persistent`). Rows give, by segment, the least
+head and the least total of head and persistent bytes, with strips alone and with tiles. The segments are those whose
+plans are recorded for a model. Without ../shared/models the recorded rows are printed.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from downset import Graph, load
+from downset.graph.cost import row_form
+from downset.graph.row_form import RowForm
+from downset.partial.memory_form import row_bits
+from downset.partial.persistent import tflm_persistent
+from downset.partial.program import first_read_later, rows_of_strips
+from downset.partial.segments import Segment, find_segment
+from downset.rewrites.tflite_form import writable_rows
+from experiments.frame import Column, Experiment, fields, run
+from experiments.rows import Row
+
+MODELS = Path(__file__).resolve().parents[3] / "shared" / "models"
+SEGMENTS = {
+    "MobileNet v2 1.0 224, int8": ("mobilenet_v2_1.0_224_rand_int8", [(0, 6), (0, 13)]),
+    "MobileNet v2 0.35 160, int8": ("mobilenet_v2_0.35_160_rand_int8", [(0, 3), (0, 6), (0, 13)]),
+    "vww 96, int8": ("vww_96_int8", [(2, 4), (0, 8)]),
+    "BlazeFace, float": ("face_detection_front_pinto_f32", [(0, 16), (0, 32)]),
+}
+MOST_PIECES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One axis of a segment in parts: by part and operator the positions it computes, by part and tensor the first that
+    later parts read."""
+
+    form: RowForm
+    made: tuple[dict[int, tuple[int, int]], ...]
+    later: tuple[dict[int, int], ...]
+
+    def done(self, part: int, maker: int) -> int:
+        """Up to where a tensor is computed after this part."""
+        return max((made[maker][1] for made in self.made[: part + 1] if maker in made), default=0)
+
+    def kept(self, part: int, tensor: int, maker: int) -> int:
+        """Positions that are there for later parts."""
+        if part < 0 or tensor not in self.later[part]:
+            return 0
+        return max(self.done(part, maker) - self.later[part][tensor], 0)
+
+
+def cut(form: RowForm, segment: Segment, parts: int) -> Cut:
+    made = rows_of_strips(form, segment, parts)
+    return Cut(form, made, tuple(first_read_later(form, made)))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A segment in bands and tiles."""
+
+    graph: Graph
+    segment: Segment
+    bands: Cut
+    columns: Cut
+
+    def element_bytes(self, tensor: int) -> float:
+        """Bytes of one position in a row, all channels."""
+        bits = row_bits(self.graph, tensor, self.bands.form.rows[tensor])
+        return bits / 8 / max(self.columns.form.rows[tensor], 1)
+
+    def head_bytes(self) -> int:
+        """The most bytes that are there while an operator computes a tile."""
+        whole = sum(self.graph.tensors[tensor].nbytes for tensor in (*self.segment.inputs, *self.segment.results))
+        maker = {tensor: at for at in self.segment.operators for tensor in self.bands.form.ops[at].outputs}
+        inside = {tensor: at for tensor, at in maker.items() if tensor not in self.segment.results}
+        peak = 0.0
+        for band, column in product(range(len(self.bands.made)), range(len(self.columns.made))):
+            # Before an operator computes, what comes behind it is as the tile before left it.
+            before = self._kept(inside, band, column - 1)
+            after = self._kept(inside, band, column)
+            for at in self.segment.operators:
+                if at in self.bands.made[band] and at in self.columns.made[column]:
+                    kept = sum((after if inside[tensor] < at else before)[tensor] for tensor in inside)
+                    peak = max(peak, kept + self._running(at, band, column, inside))
+        return round(whole + peak)
+
+    def _kept(self, inside: dict[int, int], band: int, column: int) -> dict[int, float]:
+        """By tensor: bytes that are there for later tiles."""
+        found = {}
+        for tensor, maker in inside.items():
+            width = self.columns.form.rows[tensor]
+            done = self.columns.done(column, maker) if column >= 0 else 0
+            to_come = width - done + (self.columns.kept(column, tensor, maker) if column >= 0 else 0)
+            rows = self.bands.made[band].get(maker, (0, 0))
+            beside = self.columns.kept(column, tensor, maker) * max(rows[1] - rows[0], 0)
+            above = self.bands.kept(band - 1, tensor, maker) * to_come
+            below = self.bands.kept(band, tensor, maker) * done
+            found[tensor] = (beside + above + below) * self.element_bytes(tensor)
+        return found
+
+    def _running(self, at: int, band: int, column: int, inside: dict[int, int]) -> float:
+        """Bytes that an operator makes, and new ones that it reads."""
+        rows, columns = self.bands.made[band][at], self.columns.made[column][at]
+        area = (rows[1] - rows[0]) * (columns[1] - columns[0])
+        total = sum(area * self.element_bytes(t) for t in self.bands.form.ops[at].outputs if t in inside)
+        for item in self.bands.form.ops[at].inputs:
+            maker = inside.get(item.tensor)
+            if maker is not None and maker in self.bands.made[band] and maker in self.columns.made[column]:
+                new_rows, new_columns = self.bands.made[band][maker], self.columns.made[column][maker]
+                new = (new_rows[1] - new_rows[0]) * (new_columns[1] - new_columns[0])
+                total += new * self.element_bytes(item.tensor)
+        return total
+
+
+def rows_of(model: str, path: Path) -> Iterator[Row]:
+    graph = load(path)
+    along_rows = writable_rows(graph, row_form(graph, strict=False))
+    along_columns = row_form(graph, axis=1, strict=False)
+    persistent = tflm_persistent(graph)
+    for first, stop in SEGMENTS[model][1]:
+        segment = find_segment(graph, first, stop)
+        result = segment.results[0]
+        most = along_rows.rows[result], along_columns.rows[result]
+        bands, columns = (
+            {n: cut(form, segment, n) for n in sorted({-(-rows // height) for height in range(1, rows + 1)})}
+            for form, rows in ((along_rows, most[0]), (along_columns, most[1]))
+        )
+        each = sum(persistent.operator_bytes[first:stop])
+        found = {
+            (b, c): Tiles(graph, segment, bands[b], columns[c]).head_bytes()
+            for b, c in product(bands, columns)
+            if b * c <= MOST_PIECES
+        }
+        totals = {(b, c): head + each * b * c for (b, c), head in found.items()}
+        for label, cost in (("head", found), ("total", totals)):
+            strips = min((item for item in cost if item[1] == 1), key=cost.__getitem__)
+            tiles = min((item for item in cost if min(item) > 1), key=cost.__getitem__)
+            yield {
+                "model": model, "segment": f"{first} to {stop}", "least": label,
+                "strips": strips[0], "strips_head_bytes": found[strips], "strips_persistent_bytes": each * strips[0],
+                "tiles": f"{tiles[0]} x {tiles[1]}", "tiles_head_bytes": found[tiles],
+                "tiles_persistent_bytes": each * tiles[0] * tiles[1],
+            }  # fmt: skip
+
+
+def rows(options: Namespace) -> Iterator[Row]:
+    for model, (file, _) in SEGMENTS.items():
+        path = MODELS / f"{file}.tflite"
+        if path.exists() and not (options.quick and "vww" not in model):
+            yield from rows_of(model, path)
+
+
+COLUMNS: tuple[Column, ...] = (
+    *fields("model", "segment", "least", "strips"),
+    ("head B", "{strips_head_bytes:,}"),
+    ("persistent B", "{strips_persistent_bytes:,}"),
+    ("tiles", "{tiles}"),
+    ("head B, tiles", "{tiles_head_bytes:,}"),
+    ("persistent B, tiles", "{tiles_persistent_bytes:,}"),
+)
+EXPERIMENT = Experiment(
+    "partial_tiles", rows, COLUMNS, key=("model", "segment", "least"), quick="vww 96 alone, nothing written"
+)
+
+if __name__ == "__main__":
+    run(EXPERIMENT)
