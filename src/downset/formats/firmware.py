@@ -22,6 +22,8 @@ __all__ = ["Firmware", "cmsis_nn_scratch_bytes", "firmware", "resolver_method"]
 
 _ALIGNMENT = 16
 """Bytes to which TFLite Micro asks the model and the arena to be aligned."""
+_PLANNING_BYTES = 72 + 40
+"""For each buffer, with pointers of eight bytes: what the allocator notes about it, and what the planner does."""
 _PER_LINE = 20
 _WITHOUT_VARIABLES = (
     "//   static tflite::MicroInterpreter interpreter(tflite::GetModel(model), resolver, arena, kArenaBytes);",
@@ -127,7 +129,8 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
     arena = fit.arena.after
     scratch = cmsis_nn_scratch_bytes(fit.graph)
     total = parts["head_bytes"] + parts["tail_bytes"]
-    rounded = -(-total // _ALIGNMENT) * _ALIGNMENT
+    needed = max(total, parts["tail_bytes"] + planning_bytes(fit.graph, scratch=parts["head_bytes"] > arena))
+    rounded = -(-needed // _ALIGNMENT) * _ALIGNMENT
     known = "proven least" if fit.arena.proven else f"bound {format_bytes(fit.arena.bound)}"
     return [
         "",
@@ -139,7 +142,7 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
         f"constexpr size_t kTensorBytes = {arena};  // the plan's arena ({known})",
         f"constexpr size_t kScratchBytes = {max(0, parts['head_bytes'] - arena)};  // of the reference kernels",
         f"constexpr size_t kTailBytes = {parts['tail_bytes']};  // what stays from one run to the next",
-        f"constexpr size_t kMarginBytes = {rounded - total};  // to a multiple of {_ALIGNMENT}",
+        f"constexpr size_t kMarginBytes = {rounded - total};  // for planning at the start; a multiple of {_ALIGNMENT}",
         "constexpr size_t kArenaBytes = kTensorBytes + kScratchBytes + kTailBytes + kMarginBytes;",
         "// CMSIS-NN's int8 kernels for DSP instructions ask for at most so much scratch in one operator, by its",
         "// own formulas (analytic, not run): add it where you link them.",
@@ -182,6 +185,13 @@ def resolver_method(name: str) -> str | None:
     if name in _SPELLED:
         return f"Add{_SPELLED[name]}"
     return "Add" + "".join(part if part[0].isdigit() else part.capitalize() for part in name.split("_"))
+
+
+def planning_bytes(graph: Graph, *, scratch: bool) -> int:
+    """Bytes that TFLite Micro needs beside the tail while it plans, before tensors lie there: for every buffer, and at
+    most one of scratch for an operator."""
+    placed = sum(tensor.role != "constant" for tensor in graph.tensors)
+    return _PLANNING_BYTES * (placed + (len(graph.ops) if scratch else 0))
 
 
 def cmsis_nn_scratch_bytes(graph: Graph) -> int:
