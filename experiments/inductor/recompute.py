@@ -101,7 +101,7 @@ def measured(case: Case, step: Callable[[], torch.Tensor]) -> Row:
 
 
 def against(rows: Sequence[Row]) -> None:
-    """For every budget: our least peak in no more time, and our least time in no more bytes."""
+    """Prints for every budget our least peak in no more time, and our least time in no more bytes."""
     for theirs in (row for row in rows if row["way"] == "pytorch"):
         mine = [row for row in rows if row["way"] == "downset" and row["network"] == theirs["network"]]
         fast = min((r["peak_bytes"] for r in mine if r["step_s"] <= 1.02 * theirs["step_s"]), default=None)

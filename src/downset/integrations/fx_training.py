@@ -39,7 +39,7 @@ def traced(fx_graph: Any, late: Collection[Any], *, apart: bool) -> Traced:
 
 
 class _Reader:
-    """What is known of the nodes so far."""
+    """Keeps the known facts of the nodes read so far."""
 
     def __init__(self) -> None:
         from torch._functorch.partitioners import get_default_op_list

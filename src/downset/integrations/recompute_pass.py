@@ -1,4 +1,4 @@
-"""What runs again in the backward pass, as passes of PyTorch's compiler.
+"""Passes of PyTorch's compiler that let operators run again in the backward pass.
 
 Where forward and backward are two graphs, our partitioner marks what runs again and what is saved, and PyTorch's own
 divides the graph by these marks. Where a whole step is one graph, a pass puts the copies into it, and a pass of the
@@ -32,12 +32,12 @@ _BUDGETS = (0.5, 0.2, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class RecomputeReport:
-    """What runs again in one step. Peaks are estimates from the graph before the compiler fuses it: beside parameters,
-    the state of an optimiser and the batch."""
+    """The operators of one step that run again. Peaks are estimates from the graph before the compiler fuses it. They
+    leave parameters, the state of an optimiser and the batch out."""
 
     limit_bytes: int
     peak_bytes: int
-    """Under the best order of what was chosen."""
+    """The peak under the best order of the chosen operators."""
     cost_s: float
     """Analytic estimate of what runs again."""
     none_bytes: int
@@ -45,7 +45,7 @@ class RecomputeReport:
     pytorch: tuple[float, int] | None
     """Cost and peak of PyTorch's own choice, where forward and backward are two graphs."""
     operators: tuple[str, ...]
-    """What runs again, by PyTorch's names."""
+    """The operators that run again, by PyTorch's names."""
     front: tuple[tuple[float, int], ...]
     """(cost, peak bytes) of the choices that no other beats, the cheapest first."""
     tried: int
@@ -72,7 +72,7 @@ class _Settings:
         return f"downset {_fingerprint()} {self.peak_bytes} {self.choices}"
 
     def within(self) -> tuple[Any, ...]:
-        """What caches see: not the receiver of reports."""
+        """The part that caches see, which is not the receiver of reports."""
         return self.uuid(), self.peak_bytes, self.choices
 
 
@@ -221,7 +221,7 @@ def _is_part(node: Any) -> bool:
 
 
 def _their_sets(gm: Any, known: Any, graph: Traced) -> list[set[int]]:
-    """What runs again by PyTorch's own choice, and by its choices for smaller budgets."""
+    """The operators that run again by PyTorch's own choice, and by its choices for smaller budgets."""
     from torch._functorch import config, partitioners
 
     for node in reversed(gm.graph.nodes):
@@ -273,7 +273,7 @@ def _copy(graph: Any, settings: _Settings) -> None:
     copies: dict[Any, Any] = {}
 
     def late_one(node: Any, reader: Any) -> Any:
-        """What a late reader reads in place of a node: its copy, or the same view of a copy."""
+        """The value that a late reader reads in place of a node: its copy, or the same view of a copy."""
         if node in late or node in copies or node.op != "call_function":
             return copies.get(node, node)
         if node not in again and (node in operators or not known.sources[node]):

@@ -141,7 +141,7 @@ def contracted(graph: TrainingGraph) -> tuple[TrainingGraph, tuple[int, ...]]:
 
 
 def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
-    """What a set of operators that run again costs, and the peak that it leaves under its best order."""
+    """The cost of a set of operators that run again, and the peak that it leaves under its best order."""
     copied = _copied(graph, again)
     runs = [0] * len(graph.reads)
     for operator in copied.origin:

@@ -160,7 +160,7 @@ def _step(graph: Graph, price: Sequence[float]) -> Step:
 
 
 def _splits(graph: Graph, memory: MemoryName | MemoryModel, steps: Sequence[int]) -> list[frozenset[int]]:
-    """What runs behind every split: that right after the peak first, then a few steps around it, then the others."""
+    """The operators behind every split: the split right after the peak first, then a few around it, then the others."""
     transients = profile(order_problem(graph, memory), steps)
     at = transients.index(max(transients))
     near = dict.fromkeys([at + 1, at, at - 1, at + 2, *range(1, len(steps))])

@@ -23,13 +23,13 @@ _BREADTH = 6
 """Operators tried at every step of the descent."""
 _SEGMENTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _KEPT_SHARES = (0.0, 0.3, 0.6)
-"""Of the bytes inside a segment: the share that is kept because it is the dearest to make again."""
+"""The share of the bytes inside a segment that is kept because it is the dearest to make again."""
 _DIVISIONS = 8
 """The least part of a set that is tried without is this part of it."""
 
 
 class Judged(Protocol):
-    """What the caller says of a set."""
+    """A set of operators as the caller judges it."""
 
     @property
     def cost(self) -> float: ...
@@ -45,7 +45,7 @@ J = TypeVar("J", bound=Judged)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the search knows. Operators are numbered in an order in which they can run."""
+    """The step as the search knows it. Operators are numbered in an order in which they can run."""
 
     reads: Sequence[Collection[int]]
     """By operator: those whose outputs it reads."""
