@@ -22,6 +22,7 @@ LISTS = {
     "graph/kinds.py": "the table",
     "kernels/table.py": "kind -> kernel",
     "kernels/nn.py": "fused activation -> kernel",
+    "memory/overlaps.py": "read in the kernels of libraries: whose result may take the place of an input",
     "memory/models.py": "measured: which kinds a runtime runs in place",
     "equivalence/meaning.py": "proofs keep a vocabulary of their own: a wrong row must not make a wrong rewrite proven",
     "equivalence/parts.py": "kind -> the identity that proves a part of it: a dispatch table",

@@ -45,6 +45,9 @@ def test_prices_are_those_of_the_rewritten_network(graph, data):
         live = profile(order_problem(striped, model), range(len(striped.ops)))
         inside = live[segment.first : segment.first + price.extra_operators + len(segment.operators)]
         assert len(striped.ops) == len(graph.ops) + price.extra_operators
-        assert price.peak_bytes == max(inside), model.name
+        if model.kernels is None:
+            assert price.peak_bytes == max(inside), model.name
+        else:  # what kernels let overlap is no part of a price
+            assert price.peak_bytes >= max(inside), model.name
         assert price.extra_macs == macs(striped) - macs(graph)
         assert price.narrow_bytes == price.persistent_bytes - 3 * price.extra_operators
