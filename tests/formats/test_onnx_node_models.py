@@ -18,8 +18,10 @@ from downset.errors import LoadError
 from downset.formats.onnx.read import load_onnx
 from downset.joint.check import verify
 from downset.orders.plan import plan_order
+from tests.effort import LONG
 
 REFUSED = json.loads((Path(__file__).parents[1] / "golden" / "onnx_models_refused.json").read_text())
+LISTED = {name: entry for entry in REFUSED["node"] for name in entry["models"]}
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 FILES = sorted([*DATA.glob("light/*.onnx"), *DATA.glob("*/*/model.onnx")])
 
@@ -67,9 +69,11 @@ def reference_values(case):
 
 
 def test_every_node_model_is_planned_or_refused_for_a_listed_reason(cases, tmp_path):
+    assert len(cases) >= 1884  # of onnx 1.23
     refused = {}
     tensors = run = 0
-    for case in cases:
+    part = [case for place, case in enumerate(cases) if LONG or case.name in LISTED or place % 3 == 0]
+    for case in part:
         path = tmp_path / "model.onnx"
         path.write_bytes(case.model.SerializeToString())
         try:
@@ -85,15 +89,13 @@ def test_every_node_model_is_planned_or_refused_for_a_listed_reason(cases, tmp_p
             if isinstance(value, np.ndarray) and tensor.dtype != "opaque":
                 tensors += 1
                 assert tensor.shape == value.shape, f"{case.name}: {tensor.name}"
-    listed = {name: entry for entry in REFUSED["node"] for name in entry["models"]}
-    assert set(refused) == set(listed)
+    assert set(refused) == set(LISTED)
     for name, message in refused.items():
-        assert f"made by '{listed[name]['operator']}_" in message
+        assert f"made by '{LISTED[name]['operator']}_" in message
         assert "known only at run time" in message
-    assert len(listed) <= 60
-    assert len(cases) >= 1884  # of onnx 1.23
-    assert run > 0.85 * (len(cases) - len(listed))
-    assert tensors > 13000
+    assert len(LISTED) <= 60
+    assert run > 0.85 * (len(part) - len(LISTED))
+    assert tensors > 6 * len(part)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem if path.parent.name == "light" else path.parent.name)

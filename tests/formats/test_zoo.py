@@ -21,7 +21,7 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 SMALL = {
     "inception_v3": {"image": 107}, "vgg16": {"image": 32, "classifier": False}, "yolov2": {"image": 64},
     "nasnet_large": {"image": 67, "filters": 24}, "randwire_large": {"image": 64, "channels": 16},
-    "nasnet_mobile": {"image": 64, "repeats": 1},
+    "nasnet_mobile": {"image": 64, "repeats": 1}, "nasnet_a_large": {"image": 67, "channels": 24, "repeats": 1},
     "pnasnet_large": {"image": 67, "channels": 24, "repeats": 2, "following": 1},
     "amoebanet_large": {"image": 67, "channels": 24, "repeats": 1},
     "darts": {"image": 64, "layers": 5}, "randwire_cifar10": {"image": 32}, "randwire_cifar100": {"image": 32},

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.effort import LONG
 from tests.fuzz.campaign import CLUSTER, RECORDS
 from tests.models import branchy_model, installed_model
 
@@ -114,7 +115,11 @@ def writing(inputs, disk):
 NAMES = list(writing(Path(), Path()))
 
 
-@pytest.mark.parametrize("name", NAMES)
+ALIKE = {"fit --trace", "order --report", "order --trace", "arena --report", "split --report", "simulate --trace"}
+"""Pictures of other commands than those that are tried always: all are written by the same functions."""
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if LONG or name not in ALIKE])
 def test_a_full_disk_is_one_line_and_what_was_there_stays(inputs, disk, name):
     command = writing(inputs, disk.folder)[name]
     (disk.folder / "kept").write_text("kept")
