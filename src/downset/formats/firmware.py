@@ -23,7 +23,7 @@ __all__ = ["Firmware", "cmsis_nn_scratch_bytes", "firmware", "resolver_method"]
 _ALIGNMENT = 16
 """Bytes to which TFLite Micro asks the model and the arena to be aligned."""
 _PLANNING_BYTES = 72 + 40
-"""For each buffer, with pointers of eight bytes: what the allocator notes about it, and what the planner does."""
+"""The notes of the allocator and of the planner about each buffer, with pointers of eight bytes."""
 _PER_LINE = 20
 _WITHOUT_VARIABLES = (
     "//   static tflite::MicroInterpreter interpreter(tflite::GetModel(model), resolver, arena, kArenaBytes);",
