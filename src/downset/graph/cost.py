@@ -65,10 +65,13 @@ def row_form(graph: Graph, *, axis: int = 0, strict: bool = True) -> RowForm:
 
 def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, *, strict: bool) -> RowOp:
     outputs = tuple(tensor for tensor in op.outputs if tensor != ABSENT)
+    first: dict[int, int] = {}  # position at which the operator reads a tensor first
+    for position, tensor in enumerate(op.inputs):
+        first.setdefault(tensor, position)
     read = [
         position
-        for position, tensor in enumerate(op.inputs)
-        if tensor != ABSENT and graph.tensors[tensor].role == "activation" and tensor not in op.inputs[:position]
+        for tensor, position in first.items()
+        if tensor != ABSENT and graph.tensors[tensor].role == "activation"
     ]
     made = rows[outputs[0]] if outputs else 1
     try:
