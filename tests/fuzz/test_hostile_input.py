@@ -136,7 +136,7 @@ def test_an_interrupted_run_says_so_and_leaves_nothing(tmp_path, number):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(scratch)}, text=True
     )
     for _ in range(600):  # the folder for candidates is there once it is at work
-        if any(scratch.iterdir()):
+        if any(path.is_dir() for path in scratch.iterdir()):
             break
         time.sleep(0.05)
     running.send_signal(number)
