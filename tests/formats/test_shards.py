@@ -23,6 +23,7 @@ from downset.pipelines.early_fused import early_fused
 from downset.pipelines.network import pipeline_units
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
+from tests.effort import LONG
 from tests.models import branchy_model, installed_model
 from zoo import ZOO
 
@@ -112,8 +113,8 @@ def test_shards_of_the_zoo(name, options, stages, devices, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "options"), [
-    ("vgg16", {"image": 64, "classifier": False}), ("yolov2", {"image": 64}), ("resnet34", {"image": 64}),
     ("inception_v3", {"image": 107}), ("mobilenet_v3_large", {"image": 64}), ("squeezenet1_0", {"image": 79}),
+    *[("vgg16", {"image": 64, "classifier": False}), ("yolov2", {"image": 64}), ("resnet34", {"image": 64})] * LONG,
 ])  # fmt: skip
 def test_shards_of_exact_plans_of_the_zoo(name, options, tmp_path):
     onnx.save(ZOO[name](**options), str(tmp_path / "whole.onnx"))
