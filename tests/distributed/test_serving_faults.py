@@ -13,7 +13,7 @@ from downset.distributed.serving import health
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
-from tests.distributed.thread_fleet import ThreadFleet, assert_same, frames_of, running, unsplit
+from tests.distributed.thread_fleet import ThreadFleet, assert_same, first_event, frames_of, running, unsplit
 from tests.models import branchy_model
 
 pytest.importorskip("onnxruntime")
@@ -54,7 +54,7 @@ def _served(model, tmp_path, disturb, *, frames=60, delay_s=0.01, prepares=False
 @pytest.mark.parametrize("name", NAMES)
 def test_a_killed_device(name, prepares, model, tmp_path):
     report, _ = _served(model, tmp_path, lambda f, n, p: f.kill(name) if n == 20 else None, prepares=prepares)
-    assert (report.events[0].kind, report.events[0].device) == ("lost", name)
+    assert (first_event(report).kind, first_event(report).device) == ("lost", name)
     change = next(event for event in report.events if event.kind == "replanned")
     assert change.device == name and change.replayed > 0 and report.completed == 60
 

@@ -175,3 +175,8 @@ def assert_same(found, expected):
         assert one.keys() == other.keys()
         for name, value in other.items():
             np.testing.assert_allclose(one[name], value, rtol=1e-3, atol=1e-4)
+
+
+def first_event(report):
+    """The first event of a report that is no slowness, which a busy machine shows of any device."""
+    return next(event for event in report.events if event.kind != "slow")
