@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from downset.graph.core import Graph, Op, Tensor
 
 
@@ -19,3 +21,12 @@ def random_graph(random, operators, inputs=2, window=8):
     read = {tensor for op in ops for tensor in op.inputs}
     inputs_read = tuple(tensor for tensor in range(inputs) if tensor in read)
     return Graph("random", tuple(tensors), tuple(ops), inputs_read, tuple(sorted(outputs))).check()
+
+
+def every_order(graph):
+    """All orders in which the operators can run."""
+    before = graph.predecessors()
+    for steps in permutations(range(len(before))):
+        place = {operator: at for at, operator in enumerate(steps)}
+        if all(place[other] < place[v] for v in place for other in before[v]):
+            yield steps

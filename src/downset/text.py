@@ -30,6 +30,7 @@ __all__ = [
     "read_file",
     "shell_word",
     "shortened",
+    "unheard",
 ]
 
 _MOST = 1 << 62
@@ -163,3 +164,7 @@ def _abridged_field(value: Any) -> str:
     if isinstance(value, tuple) and len(value) > 1 and is_dataclass(value[0]):
         return f"<{len(value)} {type(value[0]).__name__}>"
     return _ABRIDGING.repr(value)
+
+
+def unheard(*told: object) -> None:
+    """Takes reports of progress that nobody asked for."""

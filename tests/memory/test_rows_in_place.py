@@ -1,8 +1,6 @@
 """Rows that lie where they are copied to, byte by byte: in every order of small graphs each operator reads what it did
 without, and live bytes stay a submodular function of the downset."""
 
-from itertools import permutations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +15,7 @@ from downset.memory.models import memory_model
 from downset.memory.storages import share
 from downset.orders.plan import plan_order
 from tests.effort import cases
+from tests.plain_graphs import every_order
 
 
 @st.composite
@@ -44,14 +43,6 @@ def row_graphs(draw):
 
 def tensor(number, rows):
     return Tensor(f"t{number}", (1, rows, 7), "uint8", 7 * rows)
-
-
-def every_order(graph):
-    before = graph.predecessors()
-    for steps in permutations(range(len(before))):
-        place = {operator: at for at, operator in enumerate(steps)}
-        if all(place[other] < place[v] for v in place for other in before[v]):
-            yield steps
 
 
 def made(op, read, nbytes):

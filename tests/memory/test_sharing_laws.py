@@ -2,7 +2,6 @@
 are those that a run by symbols counts."""
 
 from dataclasses import replace
-from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +17,7 @@ from downset.memory.storages import share
 from downset.orders.plan import plan_order
 from tests.effort import cases
 from tests.oracles_sharing import Mixed, run
+from tests.plain_graphs import every_order
 
 SERENITY = MEMORY_MODELS["serenity"]
 WITH_VIEWS = replace(SERENITY, name="serenity with views", views=frozenset({"Reshape"}))
@@ -47,14 +47,6 @@ def sharing_graphs(draw):
         tensors.append(Tensor(f"t{len(tensors)}", (), "uint8", nbytes))
     outputs = draw(st.lists(st.integers(0, len(tensors) - 1), min_size=1, max_size=2, unique=True))
     return Graph("sharing", tuple(tensors), tuple(ops), (0,), tuple(outputs)).check()
-
-
-def every_order(graph):
-    before = graph.predecessors()
-    for steps in permutations(range(len(before))):
-        place = {operator: at for at, operator in enumerate(steps)}
-        if all(place[other] < place[v] for v in place for other in before[v]):
-            yield steps
 
 
 @MODELS

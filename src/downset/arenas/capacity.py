@@ -25,36 +25,22 @@ def within(planner: Chosen, capacity_bytes: int) -> Planner:
     """A planner of offsets that ends at or below the capacity, or raises: InfeasibleError where it is proven that
     nothing does, with the least that will do where that is known; LimitReached where it is not known in time, with the
     best placement that the planner or the search found. A planner with an option `capacity` is given it."""
-    knows = _knows_capacity(planner)
-
-    def plan(
-        records: Sequence[Record],
-        *,
-        ties: TiesName = "tflite",
-        time_limit_s: float = 10.0,
-        work_limit: int | None = None,
-    ) -> Found:
-        check_capacity(records, capacity_bytes)
-        begin = time.perf_counter()
-        found = planner(
-            records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit,
-            **({"capacity": capacity_bytes} if knows else {}),
-        )  # fmt: skip
-        if height(records, found.solution) > capacity_bytes and not (found.proven or knows):
-            left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
-            found = _better(
-                found,
-                exact(records, time_limit_s=left, work_limit=work_limit, capacity=capacity_bytes),
-                records,
-                height,
-            )
-        return _judge(found, height(records, found.solution), capacity_bytes)
-
-    return plan
+    return _held(planner, capacity_bytes, check_capacity, exact, height)
 
 
 def within_objects(planner: Chosen, capacity_bytes: int) -> Planner:
     """A planner of objects whose total is at or below the capacity; raises as `within`."""
+    return _held(planner, capacity_bytes, _check_objects, exact_objects, total_bytes)
+
+
+def _held(
+    planner: Chosen,
+    capacity_bytes: int,
+    check: Callable[[Sequence[Record], int], None],
+    search: Callable[..., Found],
+    measure: Callable[[Sequence[Record], Sequence[int]], int],
+) -> Planner:
+    """The planner, and where it does not fit the search that proves or finds more. `check` raises where no plan can."""
     knows = _knows_capacity(planner)
 
     def plan(
@@ -64,26 +50,30 @@ def within_objects(planner: Chosen, capacity_bytes: int) -> Planner:
         time_limit_s: float = 10.0,
         work_limit: int | None = None,
     ) -> Found:
-        bound = objects_bound(records)
-        if bound > capacity_bytes:
-            maxima = ", ".join(map(str, positional_maxima(records)[:4]))
-            raise InfeasibleError(
-                f"shared objects take {bound} bytes at least (positional maxima {maxima}, …): "
-                f"no assignment fits into {capacity_bytes}",
-                figures={"limit_bytes": capacity_bytes, "least_bytes": bound},
-            )
+        check(records, capacity_bytes)
         begin = time.perf_counter()
         found = planner(
             records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit,
             **({"capacity": capacity_bytes} if knows else {}),
         )  # fmt: skip
-        if total_bytes(records, found.solution) > capacity_bytes and not (found.proven or knows):
+        if measure(records, found.solution) > capacity_bytes and not (found.proven or knows):
             left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
-            searched = exact_objects(records, time_limit_s=left, work_limit=work_limit, capacity=capacity_bytes)
-            found = _better(found, searched, records, total_bytes)
-        return _judge(found, total_bytes(records, found.solution), capacity_bytes)
+            searched = search(records, time_limit_s=left, work_limit=work_limit, capacity=capacity_bytes)
+            found = _better(found, searched, records, measure)
+        return _judge(found, measure(records, found.solution), capacity_bytes)
 
     return plan
+
+
+def _check_objects(records: Sequence[Record], capacity_bytes: int) -> None:
+    bound = objects_bound(records)
+    if bound > capacity_bytes:
+        maxima = ", ".join(map(str, positional_maxima(records)[:4]))
+        raise InfeasibleError(
+            f"shared objects take {bound} bytes at least (positional maxima {maxima}, …): "
+            f"no assignment fits into {capacity_bytes}",
+            figures={"limit_bytes": capacity_bytes, "least_bytes": bound},
+        )
 
 
 def _knows_capacity(planner: Chosen) -> bool:

@@ -49,15 +49,11 @@ def overlapping(
     most = min(_PAIRS // max(pairs, 1), 200 * len(records)) if search else _FEW_ROUNDS
     rounds = most if work_limit is None else min(most, work_limit)
     least, value = tuple(known), height(records, known)
-    kept: list[int] = []
-    kept_value = -1
-    for sequence in _sequences(records):
-        offsets = _place(records, excluded, sequence)
-        found = height(records, offsets)
-        if kept_value < 0 or found < kept_value:
-            kept, kept_value, at_kept = sequence, found, offsets
-        if found < value:
-            least, value = tuple(offsets), found
+    placed = [(sequence, _place(records, excluded, sequence)) for sequence in _sequences(records)]
+    kept, at_kept = min(placed, key=lambda pair: height(records, pair[1]))
+    kept_value = height(records, at_kept)
+    if kept_value < value:
+        least, value = tuple(at_kept), kept_value
     draw = random.Random(0)
     done = 0
     stopped_by: StoppedBy = ""

@@ -111,7 +111,7 @@ def plan_arena(
         found = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
     seconds = time.perf_counter() - begin
     check_placement(records, found.solution, overlaps=overlaps)
-    value = max((at + record.nbytes for at, record in zip(found.solution, records, strict=True)), default=0)
+    value = height(records, found.solution)
     evidence = _evidence(chosen.name, value, found, seconds)
     tensor_offsets = {} if living is None else living.tensor_offsets(found.solution)
     arena = Arena(records, found.solution, evidence, model.name if model else "", tensor_offsets, overlaps)

@@ -19,6 +19,7 @@ from downset.distributed.run_record import RunRecord
 from downset.errors import UsageError
 from downset.plans import Pipeline
 from downset.results import Simulation
+from downset.text import unheard
 
 __all__ = ["Disturbance", "simulate"]
 
@@ -48,7 +49,7 @@ def simulate(
     `observe` is called with (frame, task, begin, end) of what the asked run does, of plans with a schedule.
     Raises UsageError for arguments without sense, InvalidPlan for orders that cannot be followed."""
     _check(plan, frames, arrival_s, jitter, disturbances)
-    runs = _Runs(plan, frames, jitter, seed, progress or _nobody, observe)
+    runs = _Runs(plan, frames, jitter, seed, progress or unheard, observe)
     runs.planned = 1 + (arrival_s is not None or bool(disturbances)) + (arrival_s is None)
     saturated = runs.run(frames, None, (), observed=arrival_s is None and not disturbances)
     sustained_s = _period_s(saturated)
@@ -60,10 +61,6 @@ def simulate(
         pace_s = arrival_s
         asked = latest = runs.run(frames, arrival_s, disturbances, observed=True)
     return _summary(plan, frames, asked, latest, sustained_s, pace_s)
-
-
-def _nobody(done: int, of: int) -> None:
-    """Who is told where nobody asked to be."""
 
 
 def _check(

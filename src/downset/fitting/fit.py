@@ -56,7 +56,7 @@ from downset.results import Comparison, Fit
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
 from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of
-from downset.text import format_bytes
+from downset.text import format_bytes, unheard
 
 __all__ = ["fit"]
 
@@ -108,7 +108,7 @@ def fit(
     LimitReached when it did not suffice but more search might help, and any other DownsetError for bad input; then
     nothing is written either.
     """
-    tell = progress or _nobody
+    tell = progress or unheard
     path = Path(model)
     chosen_target = _with_overlaps(_target(path, target), kernels)
     check_work_limit(work_limit)
@@ -180,10 +180,6 @@ def fit(
         if output is not None:
             result = ship(job, chosen, result, output=Path(output), session=None if session is None else Path(session))
     return result
-
-
-def _nobody(said: str) -> None:
-    """Who is told where nobody asked to be."""
 
 
 def _rewritten(job: Job, plan: Planned, time_limit_s: float, *, inexact: bool) -> tuple[list[Candidate], list[str]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from downset.integrations.training_graph import TrainingGraph, contracted
+from downset.rewrites.recompute_search import needed
 
 __all__ = ["Traced", "sets_of", "traced"]
 
@@ -194,15 +195,9 @@ class _Reader:
 def sets_of(known: Traced, saved: Iterable[Any]) -> set[int]:
     """The operators that run again where exactly these fx nodes are saved for the backward pass."""
     held = {source for node in saved for source in known.sources.get(node, ())[-1:]}
-    graph = known.graph
-    ahead = [source for v in graph.late for source in graph.reads[v]]
-    found: set[int] = set()
-    while ahead:
-        v = ahead.pop()
-        if v not in graph.late and v not in held and v not in found and graph.may[v]:
-            found.add(v)
-            ahead += graph.reads[v]
-    return found
+    step = known.graph.step()
+    again = {at for at, may in enumerate(step.may) if may} - held
+    return set(needed(step, again, known.graph.late))
 
 
 def _tensors(node: Any) -> Iterable[Any]:

@@ -7,19 +7,17 @@ hands the nodes back as they came.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from downset import native
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
+from downset.integrations.fingerprint import fingerprint
 from downset.integrations.scheduler_order import LiveBuffer, OrderReport, least_peak_order, live_at
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.memory.liveness import OrderProblem
@@ -102,13 +100,7 @@ def _again(uuid: str, work_limit: int) -> Any:
 
 @cache
 def _fingerprint() -> str:
-    """A hash of the version and of all that decides an order: a change of either invalidates caches."""
-    package = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256(version("downset").encode())
-    for path in [*sorted(Path(__file__).parent.glob("*order*.py")), *sorted((package / "orders").glob("*.py"))]:
-        digest.update(path.read_bytes())
-    digest.update(Path(native.compiled.__file__).read_bytes())
-    return digest.hexdigest()[:16]
+    return fingerprint(sorted(Path(__file__).parent.glob("*order*.py")))
 
 
 def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport | None]:

@@ -9,16 +9,15 @@ recomputed by us.
 
 from __future__ import annotations
 
-import hashlib
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from downset import native
+from downset.integrations.fingerprint import fingerprint
 from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.training_graph import plan_again, priced
 from downset.text import abridged, format_bytes
@@ -89,16 +88,9 @@ def recompute_options(
 
 @cache
 def _fingerprint() -> str:
-    """A hash of the version and of all that decides a choice."""
-    package = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256(version("downset").encode())
-    here = ("fx_training.py", "recompute_pass.py", "training_graph.py")
-    for path in [*(Path(__file__).parent / name for name in here), package / "rewrites" / "recompute_search.py"]:
-        digest.update(path.read_bytes())
-    for path in sorted((package / "orders").glob("*.py")):
-        digest.update(path.read_bytes())
-    digest.update(Path(native.compiled.__file__).read_bytes())
-    return digest.hexdigest()[:16]
+    here = Path(__file__).parent
+    names = ("fx_training.py", "recompute_pass.py", "training_graph.py", "../rewrites/recompute_search.py")
+    return fingerprint(here / name for name in names)
 
 
 @cache
@@ -197,7 +189,7 @@ def _mark(gm: Any, settings: _Settings, options: dict[str, Any]) -> None:
         if node.op != "call_function" or not known.is_required_fw(node):
             continue
         makers = graph.sources.get(node, ())
-        if makers and graph.nodes[makers[-1]] is not node and not _is_part(node):
+        if makers and graph.nodes[makers[-1]] is not node and node.target is not operator.getitem:
             continue  # a view: PyTorch decides whether it or what it shows is saved
         if makers and makers[-1] in again:
             node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
@@ -212,12 +204,6 @@ def _backward(graph: Any, known: Any) -> set[Any]:
         if not known.is_required_fw(node) and any(user in found for user in node.users):
             found.add(node)
     return found
-
-
-def _is_part(node: Any) -> bool:
-    import operator
-
-    return node.target is operator.getitem
 
 
 def _their_sets(gm: Any, known: Any, graph: Traced) -> list[set[int]]:

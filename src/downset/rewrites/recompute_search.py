@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate, combinations
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Choice", "Judged", "Step", "front", "search"]
+__all__ = ["Choice", "Judged", "Step", "front", "needed", "search"]
 
 _BREADTH = 6
 """Operators tried at every step of the descent."""

@@ -18,16 +18,13 @@ from downset.rewrites.rebatch import batch_or_one
 from downset.stages.check import verify_stages
 from downset.stages.prepared import prepare
 from downset.stages.variants import VARIANTS
+from downset.text import unheard
 from downset.tuning.choice import choose, longest_path, noise, timed_candidates, work
 from downset.tuning.peers import time_peers
 from downset.tuning.profiles import Profiles
 from downset.tuning.search import Progress, StageLimits, Variant
 
 __all__ = ["tune_stages"]
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Nobody watches."""
 
 
 def tune_stages(
@@ -56,7 +53,7 @@ def tune_stages(
     from downset.executor.arena import seeded_inputs
 
     limits = limits or StageLimits()
-    progress = progress or _silent
+    progress = progress or unheard
     if runs < 1:
         raise UsageError(f"candidates are timed in at least 1 round; given {runs}")
     if not graph.ops:

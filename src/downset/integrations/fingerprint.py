@@ -1,0 +1,22 @@
+"""A hash of the code that decides what a compiled graph becomes, for the caches of PyTorch's compiler."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from downset import native
+
+__all__ = ["fingerprint"]
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """A hash of the version, of these files, of the planners of orders and of the compiled searches: a change of any
+    invalidates what is kept."""
+    digest = hashlib.sha256(version("downset").encode())
+    for path in [*files, *sorted((Path(__file__).parents[1] / "orders").glob("*.py"))]:
+        digest.update(path.read_bytes())
+    digest.update(Path(native.compiled.__file__).read_bytes())
+    return digest.hexdigest()[:16]
