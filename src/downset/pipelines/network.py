@@ -124,15 +124,17 @@ class Chain:
     baseline_cuts: tuple[int, ...]
 
 
-_MOST_UNITS, _LEAST_UNITS = 256, 16
-_MOST_SWEPT = 250_000
-"""Units times operators: each cut's prices look at every operator before it."""
+_MOST_UNITS, _LEAST_UNITS = 256, 4
+_SWEPT_A_S, _MOST_SWEPT = 60_000, 150_000
+"""Units times operators, as the prices of a cut look at every operator before it: in each second of the time limit, of
+which one counts at least, and at most."""
 
 
-def priced_chain(graph: Graph, chain: Chain) -> Chain:
-    """The chain, with units joined where there are more than planners can price in seconds: as many as that at most, of
-    about equal work, between cuts that baselines know."""
-    most = min(_MOST_UNITS, max(_LEAST_UNITS, _MOST_SWEPT // len(graph.ops)))
+def priced_chain(graph: Graph, chain: Chain, *, seconds: float = 10.0) -> Chain:
+    """The chain, with units joined where there are more than can be priced in time: as many as that at most, of about
+    equal work, between cuts that baselines know."""
+    swept = int(min(max(seconds, 1.0) * _SWEPT_A_S, _MOST_SWEPT))
+    most = min(_MOST_UNITS, max(_LEAST_UNITS, swept // len(graph.ops)))
     if len(chain.units) <= most:
         return chain
     steps = [[op for unit in chain.units[start:stop] for op in unit] for start, stop in pairwise(chain.baseline_cuts)]

@@ -72,7 +72,7 @@ def plan_pipeline(
     graph = network if isinstance(network, Graph) else None
     with clock.counting(work_limit, time_limit_s) as limit_s:
         began = clock.now()
-        problem, baseline_cuts, notes = _problem(network, units, limit_s / 2, chain=can.chain)
+        problem, baseline_cuts, notes = _problem(network, units, limit_s, chain=can.chain)
         check_floors(problem, cluster, accounting, graph, limit_s)
         left_s = max(limit_s / 2, limit_s - (clock.now() - began))
         begin, deadline = time.perf_counter(), clock.now() + left_s
@@ -120,7 +120,8 @@ def _evidence(found: FoundPipeline, name: str, priced: Judged, floor_s: float, s
 def _problem(
     network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, chain: ChainName
 ) -> tuple[SplitProblem, tuple[int, ...] | None, list[str]]:
-    """The chain of cuts, those of them that planners without relays may use (None: all), and notes."""
+    """The chain of cuts, those of them that planners without relays may use (None: all), and notes. `seconds`: the time
+    limit of the command, of which the chain takes half at most."""
     if isinstance(network, SplitProblem):
         return network, None, []
     notes = []
@@ -129,11 +130,11 @@ def _problem(
     baseline_cuts = None
     if units is None:
         if chain == "relays":
-            found = pipeline_chain(network, seconds=seconds)
+            found = pipeline_chain(network, seconds=seconds / 2)
         else:
-            blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=seconds)
+            blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=seconds / 2)
             found = Chain(blocks, tuple(range(len(blocks) + 1)))
-        priced = priced_chain(network, found)
+        priced = priced_chain(network, found, seconds=seconds)
         if priced is not found:
             notes.append(f"{len(found.units):,} units are planned as {len(priced.units)}, some of them together")
         units, baseline_cuts = priced.units, priced.baseline_cuts if chain == "relays" else None
