@@ -27,7 +27,7 @@ from downset import Graph, load_cluster, plan_pipeline, simulate
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import COMM, CommName
 from downset.pipelines.problem import SplitProblem
-from experiments.frame import Experiment, fields, printed, run
+from experiments.frame import Experiment, fields, names_of, printed, run
 from experiments.pico.setups import equal_cluster, network
 from experiments.rows import Row
 
@@ -155,8 +155,8 @@ EXPERIMENT = Experiment(
     key=KEY,
     quick="a few points, nothing written",
     options={
-        "--comm": {"nargs": "*", "choices": COMM, "default": COMM, "help": "models of time"},
-        "--figures": {"nargs": "*", "default": list(FIGURES), "help": "13 is 13 and 14"},
+        "--comm": {"type": names_of(COMM), "default": COMM, "help": "models of time"},
+        "--figures": {"type": names_of(FIGURES), "default": list(FIGURES), "help": "13 is 13 and 14"},
     },
     after=throughput,
 )
