@@ -14,6 +14,7 @@ from downset.orders.planners import ORDERS
 from downset.pipelines.planners import PIPELINERS
 from downset.stages.planners import STAGERS
 from experiments.ios.networks import NETWORKS
+from experiments.pico.figures12_16 import STATEMENTS, share
 from experiments.serenity.subjects import geometric_mean
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -310,6 +311,15 @@ def test_pipelines_of_every_cluster():
         assert numbers(cell) == [round(row["over_pico"], 2), round(row["over_single"], 2)], key
         assert row["over_pico"] >= 1, key
         assert row["over_single"] >= 1, key
+
+
+def test_what_the_paper_says_of_figures_13_to_16():
+    _, lines = table("figure | the paper says", (ROOT / "docs" / "pipelines.md").read_text())
+    recorded = rows("pico_figures12_16")
+    assert lines == [
+        [said["figure"], said["says"], *(share(said["name"], comm, recorded) for comm in ("paper", "resources"))]
+        for said in STATEMENTS.rows
+    ]
 
 
 def words_of(page):
