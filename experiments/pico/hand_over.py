@@ -4,8 +4,7 @@
 
 Both by `exact`, by resources, in the same run and with the same time limit; analytic. `least baseline`: the least
 period of the other methods on the same cluster. `--quick`: one network on one cluster, with the recorded rows of the
-rest. Planning seconds are CPU seconds of one process. Recorded rows with a column `leaders` are from before plans with
-leaders were searched by loads.
+rest. Planning seconds are CPU seconds of one process.
 """
 
 from __future__ import annotations

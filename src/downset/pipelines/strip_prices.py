@@ -14,7 +14,7 @@ __all__ = ["given_rows", "hull", "made_rows", "nbytes_of", "needs", "rows_of", "
 
 
 _Spans = dict[tuple[bool, int, int], dict[int, tuple[int, int]]]
-"""What some rows (or columns: True) of one block need, by tensor. Tiles side by side have the same rows."""
+"""Rows that some rows (or columns: True) of one block need, by tensor. Tiles side by side have the same rows."""
 
 
 def strips_of(problem: SplitProblem, cluster: Cluster, split: Split) -> tuple[Strip, ...]:
