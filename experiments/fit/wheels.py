@@ -24,7 +24,7 @@ from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
 
 KEPT = ("target", "peak_bytes", "arena_bytes", "shipped", "outputs", "rewrites", "traffic")
-"""What a row keeps of the JSON of `downset fit`: no order and no offsets, and no milliseconds, which are those of
+"""Keys of the JSON of `downset fit` that a row keeps: no order and no offsets, and no milliseconds, which are those of
 `experiments.ort.sessions`."""
 
 
