@@ -98,6 +98,8 @@ def measured(row: Row) -> str:
 def equal(row: Row) -> str:
     """Whether outputs are equal bit for bit, or how far they are apart, which `fit` has judged to be rounding."""
     outputs = row["outputs"]
+    if outputs["equal"] is None:
+        return "not compared"
     return "yes" if outputs["equal"] else f"up to {outputs['max_abs_error']:.2g}"
 
 
