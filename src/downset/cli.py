@@ -22,7 +22,7 @@ from downset import __version__
 from downset.commands.examples import epilog
 from downset.errors import DownsetError
 from downset.process import Stopped, abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
-from downset.text import brief, printable
+from downset.text import brief, printable, shortened
 
 __all__ = ["main"]
 
@@ -181,5 +181,10 @@ def _complain(message: str) -> None:
     print(f"downset: error: {_one_line(message)}", file=sys.stderr)
 
 
+_LONGEST_WORD, _LONGEST_LINE = 300, 2_000
+"""Characters of a message: names in files may have any length."""
+
+
 def _one_line(message: str) -> str:
-    return printable(" ".join(message.split()))
+    words = (shortened(word, _LONGEST_WORD) for word in printable(" ".join(message.split())).split(" "))
+    return shortened(" ".join(words), _LONGEST_LINE)
