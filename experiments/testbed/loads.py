@@ -49,7 +49,7 @@ class Costs:
 
 def measured_costs() -> Costs | None:
     """The costs by the committed rows; None where they have none of entries and results."""
-    rows = load_rows(MESSAGES)
+    rows = _beyond_rest(load_rows(MESSAGES))
     calls = [row["device_cpu_ms"] for row in rows if row["what"] == "call"]
     rates = [
         row["together_mbps"]
@@ -63,6 +63,16 @@ def measured_costs() -> Costs | None:
         _line(rows, "entry", "device_cpu_ms"), _line(rows, "result", "device_cpu_ms"), 1e-3 * min(calls),
         min(rates) * 1e6 / 8,
     )  # fmt: skip
+
+
+def _beyond_rest(rows: Sequence[Row]) -> list[Row]:
+    """The rows without what a node at rest takes in the same time: rates of computing are measured beside that."""
+    rest = [float(np.mean(row["cpu_ms_per_s"])) * 1e-3 for row in rows if row["what"] == "at rest"]
+    found: list[Row] = []
+    for row in rows:
+        cpu = {name: value - rest[0] * row["ms"] for name, value in row.items() if name.endswith("_cpu_ms")}
+        found.append({**row, **cpu})
+    return found
 
 
 def _line(rows: Sequence[Row], what: str, column: str) -> Line:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 
 from downset.distributed.profiling.measure import Effort, Measuring
 from downset.distributed.serving.cluster import cluster
@@ -65,6 +64,8 @@ def rows(bed: Bed, at: Measuring, *, quick: bool) -> list[dict[str, Any]]:
 
 def _with_driver(at: Measuring, spent: Spent, *, shares: bool, quick: bool) -> list[dict[str, Any]]:
     """Milliseconds of the first device's processor: it is on the driver's machine, and its link carries nothing."""
+    import ray
+
     found: list[dict[str, Any]] = []
     for what, nbytes in (("call", 0), *((what, nbytes) for what in ("entry", "result") for nbytes in _SIZES)):
 
