@@ -1,8 +1,8 @@
 """The command line: `downset COMMAND`. Thin: options in, library calls, tables or JSON out.
 
-stdout is data, stderr is talk. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification failed, 5 cannot load
-or unsupported, 6 not known: a limit was reached before, or nothing here runs what would tell; 70 an error of downset
-itself, 128 and the signal's number where it was stopped.
+stdout carries data, stderr messages and progress. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification
+failed, 5 cannot load or unsupported, 6 not known: a limit was reached before, or nothing here runs what would tell; 70
+an error of downset itself, 128 and the signal's number where it was stopped.
 """
 
 from __future__ import annotations
