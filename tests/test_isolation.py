@@ -80,12 +80,13 @@ def test_time_in_which_others_have_the_processor_does_not_count(monkeypatch):
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})  # of this process and of those it starts
     spin = [sys.executable, "-c", "while True: pass"]
-    busy = [subprocess.Popen(spin) for _ in range(3)]
+    busy = [subprocess.Popen(spin, start_new_session=True) for _ in range(3)]  # Linux shares out by session
     try:
-        isolated("tests.workers", "compute", {"seconds": 0.6}, timeout_s=1.5)
+        monkeypatch.setattr(isolation, "_BUSY", 1000)
+        isolated("tests.workers", "compute", {"seconds": 0.8}, timeout_s=1.2)
         monkeypatch.setattr(isolation, "_BUSY", 1)
         with pytest.raises(LimitReached):
-            isolated("tests.workers", "compute", {"seconds": 0.6}, timeout_s=1.5)
+            isolated("tests.workers", "compute", {"seconds": 0.8}, timeout_s=1.2)
     finally:
         os.sched_setaffinity(0, before)
         for process in busy:
