@@ -71,6 +71,7 @@ bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and 
 
 bench-partial: $(VENV)/dev.stamp  ## segments in strips: the front, measured in TFLite Micro and ONNX Runtime
 	$(BIN)/python -m experiments.partial
+	$(BIN)/python -m experiments.partial.micro
 	$(BIN)/python -m experiments.partial.tiles
 
 bench-inductor: $(VENV)/dev.stamp  ## training steps compiled by PyTorch, without and with our order

@@ -202,12 +202,13 @@ PipelineFound least_latency(const PipelineProblem& problem, double seconds, std:
     return pipeline_found(search, std::move(found));
 }
 
-// {possible, peak bytes, MACs, copied bytes, operators, persistent bytes}
-std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t> strips_price(
+// {possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes}
+std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t> strips_price(
     const StripNetwork& network, const StripSegment& segment, std::int64_t strips, const Int64s& recomputed,
     bool even) {
     const auto found = price_strips(network, segment, strips, recomputed, even);
-    return {found.possible, found.peak_bytes, found.macs, found.copied_bytes, found.operators, found.persistent_bytes};
+    return {found.possible,     found.peak_bytes, found.apart_bytes,     found.macs,
+            found.copied_bytes, found.operators,  found.persistent_bytes};
 }
 
 void bind_partial(nb::module_& module) {
@@ -215,16 +216,18 @@ void bind_partial(nb::module_& module) {
     nb::class_<StripNetwork>(module, "StripNetwork",
                              "A network that is computed in strips of rows.\n\nFourteen integers an operator: how it "
                              "makes rows, stride, reach, begin, end, factor, adds, first input,\nbits of a padded row, "
-                             "left, right, SAME along columns, graph output, persistent bytes.")
-        .def(nb::init<RowForm, const Lists&, const Lists&, Int64s, std::int64_t, std::int64_t, bool>(), "form"_a,
-             "numbers"_a, "overwritten"_a, "row_bits"_a, nb::kw_only(), "alignment"_a, "moving_persistent_bytes"_a,
+                             "left, right, SAME along columns, graph output, persistent bytes. Walks are those of\nkernels "
+                             "that let results lie over inputs, fourteen integers or none.")
+        .def(nb::init<RowForm, const Lists&, const Lists&, const Lists&, Int64s, std::int64_t, std::int64_t, bool>(),
+             "form"_a, "numbers"_a, "overwritten"_a, "walks"_a, "row_bits"_a, nb::kw_only(), "alignment"_a, "moving_persistent_bytes"_a,
              "only_reader"_a);
     nb::class_<StripSegment>(module, "StripSegment", "Operators first to stop, and what is live around them.")
         .def(
             "__init__",
             [](StripSegment* self, const StripNetwork& network, std::int64_t first, std::int64_t stop, Int64s inputs,
-               Int64s input_bytes, std::vector<bool> inputs_kept, std::vector<bool> inputs_apart, Int64s results,
-               std::vector<bool> results_counted, std::int64_t live_beside) {
+               Int64s input_bytes, std::vector<bool> inputs_kept, std::vector<bool> inputs_apart,
+               std::vector<bool> inputs_alone, Int64s results, std::vector<bool> results_counted,
+               std::int64_t live_beside) {
                 StripSegment made{first,
                                   stop,
                                   std::move(inputs),
@@ -232,15 +235,16 @@ void bind_partial(nb::module_& module) {
                                   std::move(results),
                                   std::move(inputs_kept),
                                   std::move(inputs_apart),
+                                  std::move(inputs_alone),
                                   std::move(results_counted),
                                   live_beside};
                 made.check(network);
                 new (self) StripSegment(std::move(made));
             },
             "network"_a, "first"_a, "stop"_a, nb::kw_only(), "inputs"_a, "input_bytes"_a, "inputs_kept"_a,
-            "inputs_apart"_a, "results"_a, "results_counted"_a, "live_beside"_a);
+            "inputs_apart"_a, "inputs_alone"_a, "results"_a, "results_counted"_a, "live_beside"_a);
     module.def("strips_price", &strips_price, "network"_a, "segment"_a, "strips"_a, "recomputed"_a, "even"_a,
-               Unlocked(), "(Possible, peak bytes, MACs, copied bytes, operators, persistent bytes).");
+               Unlocked(), "(Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes).");
 }
 
 void bind_pipelines(nb::module_& module) {

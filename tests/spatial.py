@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -46,6 +48,15 @@ class Builder:
         read = {tensor for op in self.ops for tensor in op.inputs}
         outputs = [op.outputs[0] for op in self.ops if op.outputs[0] not in read]
         return Graph("random", tuple(self.tensors), tuple(self.ops), inputs, tuple(outputs), self.constants).check()
+
+
+def in_int8(graph):
+    """The same network with elements of one byte, for kernels that are written for these."""
+    tensors = tuple(
+        replace(tensor, dtype="int8", nbytes=tensor.nbytes // 4) if tensor.dtype == "float32" else tensor
+        for tensor in graph.tensors
+    )
+    return replace(graph, tensors=tensors)
 
 
 def _window(draw, size, pool):

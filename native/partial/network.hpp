@@ -10,6 +10,15 @@
 
 namespace downset {
 
+// How the kernel of a window goes through its result, as `memory.overlaps` says it; `none`: no overlap.
+struct StripWalk {
+    enum class Order { none, pixel, channel, four_pixels, written_first };
+    Order order = Order::none;
+    std::int64_t unit, batches, kernel_rows, row_dilation;  // unit: bytes of an element
+    std::int64_t read_columns, made_columns, kernel_columns, column_stride, column_dilation, left, depth, channels;
+    std::int64_t least_rows;  // with fewer rows of the input another kernel runs
+};
+
 // How an operator is computed for some rows, as `rewrites.strips.given_rows` says it.
 struct StripOp {
     enum class Given { exact, window, transposed, factor, pad };
@@ -23,6 +32,7 @@ struct StripOp {
     bool apart;                             // what it makes of a graph output is never made in place
     std::int64_t persistent_bytes;          // what the runtime keeps for each copy of it
     std::vector<std::int64_t> overwritten;  // positions of inputs that it may make its result in
+    StripWalk walk{};
 };
 
 struct StripNetwork {
@@ -33,12 +43,14 @@ struct StripNetwork {
     std::int64_t alignment, moving_persistent_bytes;  // of a slice, a join or a pad
     bool only_reader;
 
-    StripNetwork(RowForm network, const Lists& numbers, const Lists& overwritten, std::vector<std::int64_t> bits,
-                 std::int64_t align, std::int64_t moving_persistent, bool in_place_only_reader)
+    StripNetwork(RowForm network, const Lists& numbers, const Lists& overwritten, const Lists& walks,
+                 std::vector<std::int64_t> bits, std::int64_t align, std::int64_t moving_persistent,
+                 bool in_place_only_reader)
         : form(std::move(network)), row_bits(std::move(bits)), alignment(align),
           moving_persistent_bytes(moving_persistent), only_reader(in_place_only_reader) {
         require_size("numbers of operators", numbers.size(), form.ops.size());
         require_size("overwritten inputs", overwritten.size(), form.ops.size());
+        require_size("walks", walks.size(), form.ops.size());
         require_size("bits of rows", row_bits.size(), form.rows.size());
         require_at_least<std::int64_t>("bits of rows", row_bits, 0);
         require(alignment >= 1, "alignment: ", alignment, " is not at least 1");
@@ -51,8 +63,20 @@ struct StripNetwork {
             require(n[7] >= -1 && n[7] < reads, "numbers of an operator: input ", n[7], " does not exist");
             require_indices("overwritten inputs", overwritten[i], form.ops[i].inputs.size());
             ops.push_back({static_cast<StripOp::Given>(n[0]), n[1], n[2], n[3], n[4], n[5], n[6] != 0, n[7], n[8], n[9],
-                           n[10], n[11] != 0, n[12] != 0, n[13], overwritten[i]});
+                           n[10], n[11] != 0, n[12] != 0, n[13], overwritten[i], walk(walks[i], ops.size())});
         }
+    }
+
+    StripWalk walk(const std::vector<std::int64_t>& n, std::size_t at) const {
+        if (n.empty()) return {};
+        require_size("numbers of a walk", n.size(), 14);
+        require(n[0] >= 1 && n[0] <= 4, "numbers of a walk: ", n[0], " is no order");
+        for (std::size_t i = 1; i < n.size(); ++i)
+            require(n[i] >= (i == 10 ? 0 : 1), "numbers of a walk: ", n[i], " at ", i, " is too small");
+        require(n[0] != 2 || n[12] >= n[11], "numbers of a walk: fewer channels than are read");
+        require(form.ops[at].inputs.size() >= 1 && form.ops[at].outputs.size() == 1, "walk: of no window");
+        return {static_cast<StripWalk::Order>(n[0]), n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11],
+                n[12], n[13]};
     }
 
     std::int64_t aligned_bytes(std::int64_t bits) const {
@@ -65,7 +89,8 @@ struct StripNetwork {
 struct StripSegment {
     std::int64_t first, stop;
     std::vector<std::int64_t> inputs, input_bytes, results;
-    std::vector<bool> inputs_kept, inputs_apart, results_counted;  // apart: nothing is made in their bytes
+    std::vector<bool> inputs_kept, inputs_apart, inputs_alone, results_counted;
+    // apart: nothing is made in their bytes; alone: no other tensor lies there
     std::int64_t live_beside;
 
     void check(const StripNetwork& network) const {
@@ -76,6 +101,7 @@ struct StripSegment {
         require_size("bytes of inputs", input_bytes.size(), inputs.size());
         require_size("inputs that are kept", inputs_kept.size(), inputs.size());
         require_size("inputs apart", inputs_apart.size(), inputs.size());
+        require_size("inputs alone", inputs_alone.size(), inputs.size());
         require_size("results that count", results_counted.size(), results.size());
         require(!results.empty(), "segment: it has no results");
         std::vector<bool> there(network.row_bits.size(), false);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "partial/lag.hpp"
 #include "partial/network.hpp"
 #include "partial/rows.hpp"
 
@@ -13,7 +14,7 @@ namespace downset {
 
 struct StripPrice {
     bool possible = true;
-    std::int64_t peak_bytes = 0, macs = 0, copied_bytes = 0, operators = 0, persistent_bytes = 0;
+    std::int64_t peak_bytes = 0, apart_bytes = 0, macs = 0, copied_bytes = 0, operators = 0, persistent_bytes = 0;
 };
 
 class StripPricing {
@@ -55,6 +56,7 @@ private:
     };
     struct Run {
         std::vector<std::int64_t> reads, writes, over;
+        std::int64_t lagged = -1, lag = 0;  // a piece that the result may overlap, this far below it
     };
     struct Join {
         std::vector<std::vector<std::int64_t>> levels{1};
@@ -79,7 +81,7 @@ private:
 
     std::int64_t step(std::int64_t tensor, Rows rows, std::vector<std::int64_t> reads) {
         const auto made = piece(tensor, rows);
-        runs_.push_back({std::move(reads), {made}, {}});
+        runs_.push_back({std::move(reads), {made}, {}, -1, 0});
         return made;
     }
 
@@ -157,16 +159,21 @@ private:
         const auto& op = network_.ops[at];
         std::vector<std::int64_t> over;
         for (const auto position : op.overwritten) over.push_back(reads[position]);
-        if (op.padded_row_bits > 0) {
-            if (const auto rows = padded_rows(at, read[0], pieces_[writes[0]].rows); rows > 0) {
-                pieces_.push_back({-1, {}, network_.aligned_bytes(op.padded_row_bits * rows)});
-                const auto padded = static_cast<std::int64_t>(pieces_.size()) - 1;
-                runs_.push_back({{reads[0]}, {padded}, {}});
-                price_.copied_bytes += pieces_.back().nbytes;
-                reads[0] = padded;
-            }
+        Sides sides;
+        bool padded = false;
+        if (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none)
+            sides = sides_of(at, read[0], pieces_[writes[0]].rows);
+        if (op.padded_row_bits > 0 && pads(op, sides, read[0].size())) {
+            const auto rows = read[0].size() + sides.top + sides.bottom;
+            pieces_.push_back({-1, {}, network_.aligned_bytes(op.padded_row_bits * rows)});
+            runs_.push_back({{reads[0]}, {static_cast<std::int64_t>(pieces_.size()) - 1}, {}, -1, 0});
+            price_.copied_bytes += pieces_.back().nbytes;
+            reads[0] = static_cast<std::int64_t>(pieces_.size()) - 1;
+            padded = true;
         }
-        runs_.push_back({std::move(reads), writes, std::move(over)});
+        const auto lag = lags_.of(op, at, read[0].size(), pieces_[writes[0]].rows.size(), sides, padded);
+        const auto lagged = lag < 0 ? -1 : reads[0];
+        runs_.push_back({std::move(reads), writes, std::move(over), lagged, lag});
         runs_.back().over.erase(std::remove_if(runs_.back().over.begin(), runs_.back().over.end(),
                                                [&](auto taken) {
                                                    const auto& now = runs_.back().reads;
@@ -181,25 +188,27 @@ private:
     std::vector<std::size_t> computed_;
     std::vector<bool> apart_;
 
-    // Rows of the padded input; 0 where the pads are SAME's or none.
-    std::int64_t padded_rows(std::int64_t at, Rows read, Rows made) const {
+    Lags lags_;
+
+    // Rows of padding above and below.
+    Sides sides_of(std::int64_t at, Rows read, Rows made) const {
         const auto& op = network_.ops[at];
         const auto& form = network_.form;
         const auto rows = form.rows[form.ops[at].inputs[0].tensor];
+        if (made.start == 0 && made.stop == form.ops[at].rows && read.start == 0 && read.stop == rows)
+            return {op.begin, op.end};
         const auto first = made.start * op.stride - op.begin;
         const auto last = (made.stop - 1) * op.stride - op.begin + op.reach;
-        auto top = read.start - first;
-        auto bottom = std::max<std::int64_t>(std::min(last, rows + op.end) - read.stop, 0);
-        if (made.start == 0 && made.stop == form.ops[at].rows && read.start == 0 && read.stop == rows) {
-            top = op.begin;
-            bottom = op.end;
-        }
-        const auto size = read.size();
+        return {read.start - first, std::max<std::int64_t>(std::min(last, rows + op.end) - read.stop, 0)};
+    }
+
+    // Whether the pads are neither SAME's nor none.
+    static bool pads(const StripOp& op, Sides sides, std::int64_t size) {
         const auto total =
             std::max<std::int64_t>(((size + op.stride - 1) / op.stride - 1) * op.stride + op.reach - size, 0);
-        const bool same = op.same_columns && top == total / 2 && bottom == total - total / 2;
-        const bool none = top == 0 && bottom == 0 && op.left == 0 && op.right == 0;
-        return same || none ? 0 : size + top + bottom;
+        const bool same = op.same_columns && sides.top == total / 2 && sides.bottom == total - total / 2;
+        const bool none = sides.top == 0 && sides.bottom == 0 && op.left == 0 && op.right == 0;
+        return !same && !none;
     }
 
     Rows rows_given(std::int64_t at, Rows made, const std::vector<Rows>& read) {
@@ -342,6 +351,7 @@ private:
             for (const auto piece : one.writes) made += pieces_[piece].nbytes;
             live += made;
             const bool computes = next < computed_.size() && computed_[next] == at;
+            price_.apart_bytes = std::max(price_.apart_bytes, live);
             price_.peak_bytes = std::max(price_.peak_bytes, live - taken(one, at, computes && apart_[next]));
             if (!computes && !pads(one)) price_.copied_bytes += made;
             next += computes;
@@ -352,7 +362,7 @@ private:
     bool pads(const Run& one) const { return pieces_[one.writes[0]].tensor < 0; }
 
     std::int64_t taken(const Run& one, std::size_t at, bool apart) const {
-        if (one.over.empty() || (apart && pieces_[one.writes[0]].kept)) return 0;
+        if (apart && pieces_[one.writes[0]].kept) return 0;
         for (const auto number : one.over) {
             const auto& over = pieces_[number];
             if (over.last == static_cast<std::int64_t>(at) && !over.kept &&
@@ -360,7 +370,13 @@ private:
                 over.nbytes == pieces_[one.writes[0]].nbytes && !(network_.only_reader && over.readers > 1))
                 return over.nbytes;
         }
-        return 0;
+        if (one.lagged < 0) return 0;
+        const auto& over = pieces_[one.lagged];
+        const bool outside = one.lagged < static_cast<std::int64_t>(segment_.inputs.size());
+        if (over.last != static_cast<std::int64_t>(at) || over.kept || (outside && !segment_.inputs_alone[one.lagged]))
+            return 0;
+        const auto lag = network_.aligned_bytes(8 * one.lag);
+        return std::max<std::int64_t>(std::min(over.nbytes, pieces_[one.writes[0]].nbytes - lag), 0);
     }
 
     void free(const Run& one, std::size_t at, std::int64_t& live) {

@@ -200,7 +200,8 @@ class StripNetwork:
     A network that is computed in strips of rows.
 
     Fourteen integers an operator: how it makes rows, stride, reach, begin, end, factor, adds, first input,
-    bits of a padded row, left, right, SAME along columns, graph output, persistent bytes.
+    bits of a padded row, left, right, SAME along columns, graph output, persistent bytes. Walks are those of
+    kernels that let results lie over inputs, fourteen integers or none.
     """
 
     def __init__(
@@ -208,6 +209,7 @@ class StripNetwork:
         form: RowForm,
         numbers: Sequence[Sequence[int]],
         overwritten: Sequence[Sequence[int]],
+        walks: Sequence[Sequence[int]],
         row_bits: Sequence[int],
         *,
         alignment: int,
@@ -228,6 +230,7 @@ class StripSegment:
         input_bytes: Sequence[int],
         inputs_kept: Sequence[bool],
         inputs_apart: Sequence[bool],
+        inputs_alone: Sequence[bool],
         results: Sequence[int],
         results_counted: Sequence[bool],
         live_beside: int,
@@ -235,9 +238,9 @@ class StripSegment:
 
 def strips_price(
     network: StripNetwork, segment: StripSegment, strips: int, recomputed: Sequence[int], even: bool
-) -> tuple[bool, int, int, int, int, int]:
+) -> tuple[bool, int, int, int, int, int, int]:
     """
-    (Possible, peak bytes, MACs, copied bytes, operators, persistent bytes).
+    (Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes).
     """
 
 class PipelineSegment:

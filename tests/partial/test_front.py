@@ -12,11 +12,12 @@ from downset.errors import UnsupportedError
 from downset.graph.core import Graph
 from downset.graph.cost import macs, row_form
 from downset.memory.liveness import order_problem, peak_bytes, profile
+from downset.memory.overlaps import KERNELS
 from downset.partial.memory_form import Persistent
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.search import PartialLimits, partial_front
 from tests.effort import cases
-from tests.spatial import Builder, spatial_graphs
+from tests.spatial import Builder, in_int8, spatial_graphs
 from zoo import graph as zoo
 
 NO_TIME_LIMIT = PartialLimits(time_limit_s=math.inf)
@@ -139,6 +140,41 @@ def test_more_work_never_gives_a_worse_front(graph, limits):
             other.price.peak_bytes <= plan.price.peak_bytes and other.price.extra_macs <= plan.price.extra_macs
             for other in more.plans
         )
+
+
+@given(spatial_graphs(), st.sampled_from(KERNELS), st.integers(0, 300))
+@settings(max_examples=cases(30))
+def test_overlaps_never_give_a_worse_front(graph, kernels, limit):
+    """With the same work, for each plan without overlaps there is one with them that is as good in everything."""
+    graph = in_int8(graph)
+    limits = PartialLimits(time_limit_s=math.inf, work_limit=limit)
+    persistent = Persistent((50,) * len(graph.ops), 20)
+    apart, over = (
+        partial_front(graph, memory=memory, limits=limits, persistent=persistent)
+        for memory in ("tflm", f"tflm-{kernels}")
+    )
+    assert over.bound_bytes <= apart.bound_bytes
+    assert over.bound_bytes <= over.least.price.peak_bytes
+    for plan in apart.plans:
+        assert any(
+            other.price.peak_bytes <= plan.price.peak_bytes
+            and other.price.extra_macs <= plan.price.extra_macs
+            and other.price.persistent_bytes <= plan.price.persistent_bytes
+            for other in over.plans
+        )
+
+
+def test_overlaps_change_which_plan_is_best():
+    """Three pointwise convolutions in a row: results lie over inputs, so that no strips are worth their copies."""
+    build = Builder(True, 0)
+    first = x = build.tensor((16, 8, 8))
+    for _ in range(3):
+        x = build.op("Conv", [x, build.weights(16, 1, 1, 16)], (16, 8, 8), kernel_shape=[1, 1], group=1)
+    graph = in_int8(build.graph((first,)))
+    apart, over = (partial_front(graph, memory=memory, limits=NO_TIME_LIMIT) for memory in ("tflm", "tflm-reference"))
+    assert apart.plans[0].price.peak_bytes == 2 * 16 * 8 * 8
+    assert over.least.price.peak_bytes == over.plans[0].price.peak_bytes == 16 * 8 * 8 + 16
+    assert over.least.segments == ()
 
 
 @given(spatial_graphs())

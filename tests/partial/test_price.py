@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ from downset.partial.program import most_strips, strip_program
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import find_segments
 from tests.effort import cases
-from tests.spatial import spatial_graphs
+from tests.spatial import in_int8, spatial_graphs
 
 MODELS = [model for model in MEMORY_MODELS.values() if not model.concat_is_view]
 
@@ -23,6 +25,8 @@ MODELS = [model for model in MEMORY_MODELS.values() if not model.concat_is_view]
 @given(spatial_graphs(), st.data())
 @settings(max_examples=cases(80))
 def test_prices_are_those_of_the_rewritten_network(graph, data):
+    if data.draw(st.booleans()):
+        graph = in_int8(graph)
     form = row_form(graph)
     found = list(find_segments(graph, form, most_crossing=data.draw(st.integers(1, 3))))
     assume(found)
@@ -45,9 +49,9 @@ def test_prices_are_those_of_the_rewritten_network(graph, data):
         live = profile(order_problem(striped, model), range(len(striped.ops)))
         inside = live[segment.first : segment.first + price.extra_operators + len(segment.operators)]
         assert len(striped.ops) == len(graph.ops) + price.extra_operators
-        if model.kernels is None:
-            assert price.peak_bytes == max(inside), model.name
-        else:  # what kernels let overlap is no part of a price
-            assert price.peak_bytes >= max(inside), model.name
+        assert price.peak_bytes == max(inside), model.name
+        problem = replace(order_problem(striped, model), in_place=(), in_place_bytes=())
+        apart = profile(problem, range(len(striped.ops)))
+        assert price.apart_bytes == max(apart[segment.first : segment.first + len(inside)]), model.name
         assert price.extra_macs == macs(striped) - macs(graph)
         assert price.narrow_bytes == price.persistent_bytes - 3 * price.extra_operators

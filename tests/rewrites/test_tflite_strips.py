@@ -17,7 +17,7 @@ from downset.graph.kinds import kind_of
 from downset.orders.plan import plan_order
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import find_segments
-from downset.rewrites.tflite_form import CONCAT_INPUTS, tflite_form, writable_rows
+from downset.rewrites.tflite_form import CONCAT_INPUTS, IN_PLACE, tflite_form, writable_rows
 from tests.effort import cases
 from tests.strip_networks import strip_networks
 
@@ -71,7 +71,7 @@ def test_strips_compute_what_the_network_does(tmp_path_factory, dtype, data):
         by_rows = in_strips(graph, [part], form=form)
     except UnsupportedError:  # fewer rows than strips
         reject()
-    striped = tflite_form(by_rows, cut_off=cut_off, joins=data.draw(st.sampled_from(["copied", "in place"])))
+    striped = tflite_form(by_rows, cut_off=cut_off, in_place=data.draw(st.sampled_from(IN_PLACE)))
     kinds = {op.kind for op, at in zip(striped.ops, striped.source.op_index, strict=True) if at < 0}
     event(f"{sorted(kinds - {'Conv', 'Concat', 'tflite::SLICE'})}")
     assert max((len(op.inputs) for op in striped.ops if op.kind == "Concat"), default=0) <= CONCAT_INPUTS

@@ -17,15 +17,15 @@ from downset.graph.cost import macs, row_form
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import order_problem, peak_bytes, profile
-from downset.memory.models import MemoryName
+from downset.memory.models import MemoryModel, MemoryName
 from downset.orders.check import verify_steps
 from downset.partial.front import PartialPlan, front_of_plans
 from downset.partial.memory_form import Persistent
 from downset.partial.persistent import tflm_persistent
 from downset.partial.rewrite import in_strips, reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
-from downset.plans import Evidence, Order, Rewrite, Together
-from downset.rewrites.tflite_form import tflite_form, writable_rows
+from downset.plans import Arena, Evidence, Order, Rewrite, Together
+from downset.rewrites.tflite_form import IN_PLACE, tflite_form, writable_rows
 from downset.text import format_bytes
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "arithmetic",
     "files_of",
     "least_in_strips",
+    "placed",
     "remedies",
     "search_strips",
     "strips_within",
@@ -160,17 +161,43 @@ def _less(one: list[Candidate], other: list[Candidate]) -> list[Candidate]:
     return min(one, other, key=lambda files: min(file.cost() for file in files))
 
 
+def placed(
+    striped: Graph, memory: MemoryName | MemoryModel, *, time_limit_s: float, work_limit: int | None = None
+) -> tuple[Graph, Arena]:
+    """The network in a form that its file can state, with offsets: the form in which it needs least. The limits
+    are those of each placement."""
+    ways = IN_PLACE if striped.source.format == "tflite" else IN_PLACE[:1]
+    forms = [tflite_form(striped, in_place=in_place) for in_place in ways]
+    peaks = [peak_bytes(order_problem(form, memory), range(len(form.ops))) for form in forms]
+    best: tuple[Graph, Arena] | None = None
+    for peak, form in sorted(zip(peaks, forms, strict=True), key=lambda pair: pair[0]):
+        if best is None or peak < best[1].arena_bytes:
+            best = _less_high(best, form, _arena(form, "best", memory, time_limit_s, work_limit))
+    assert best is not None
+    if best[1].arena_bytes > min(peaks):
+        best = _less_high(best, best[0], _arena(best[0], "local_search", memory, time_limit_s, work_limit))
+    return best
+
+
+def _arena(
+    graph: Graph, method: str, memory: MemoryName | MemoryModel, time_limit_s: float, work_limit: int | None
+) -> Arena:
+    steps = range(len(graph.ops))
+    return plan_arena(graph, steps, method=method, memory=memory, time_limit_s=time_limit_s, work_limit=work_limit)
+
+
+def _less_high(best: tuple[Graph, Arena] | None, graph: Graph, arena: Arena) -> tuple[Graph, Arena]:
+    return (graph, arena) if best is None or arena.arena_bytes < best[1].arena_bytes else best
+
+
 def _planned(job: Job, search: StripSearch, plan: PartialPlan) -> Planned:
-    graph = tflite_form(in_strips(search.graph, plan.segments, form=search.forms[plan]))
+    striped = in_strips(search.graph, plan.segments, form=search.forms[plan])
+    graph, arena = placed(striped, job.target.memory, time_limit_s=0.05 * job.time_limit_s, work_limit=job.work_limit)
     steps = tuple(range(len(graph.ops)))
     verify_steps(graph.predecessors(), steps)
     peak = peak_bytes(order_problem(graph, job.target.memory), steps)
     bound = min(peak, search.front.bound_bytes)
     evidence = Evidence("strips", peak, bound, False, search.front.priced)
-    arena = plan_arena(
-        graph, steps, method="best", memory=job.target.memory, time_limit_s=0.05 * job.time_limit_s,
-        work_limit=job.work_limit,
-    )  # fmt: skip
     return Planned(graph, Together(Order(steps, job.target.memory, evidence), arena), _rewrites(job, search, plan))
 
 

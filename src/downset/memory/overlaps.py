@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from downset.graph.core import ABSENT, Graph, Op
 
-__all__ = ["ELEMENTWISE", "KERNELS", "TABLE", "Geometry", "KernelsName", "Walk", "geometry", "lag_bytes", "least_lag",
-           "walk_of"]  # fmt: skip
+__all__ = ["ELEMENTWISE", "KERNELS", "TABLE", "Geometry", "KernelsName", "Walk", "element_bytes", "geometry",
+           "lag_bytes", "least_lag", "walk_of"]  # fmt: skip
 
 KernelsName = Literal["reference", "cmsis-nn-dsp", "cmsis-nn-mve"]
 KERNELS: tuple[KernelsName, ...] = get_args(KernelsName)
@@ -129,11 +129,12 @@ def _operation(op: Op, window: Geometry) -> Operation | None:
     return "pointwise" if plain and window.read[1:3] == window.made[1:3] else "convolution"
 
 
-def walk_of(graph: Graph, op: Op, kernels: str) -> Walk | None:
-    """How the library's kernel goes through this operator; None where the table allows no overlap."""
+def walk_of(graph: Graph, op: Op, kernels: str, window: Geometry | None = None) -> Walk | None:
+    """How the library's kernel goes through this operator, or through one with another `window`; None where the table
+    allows no overlap."""
     if kernels not in TABLE or not op.inputs or op.inputs[0] == ABSENT or ABSENT in op.outputs:
         return None
-    window = geometry(graph, op)
+    window = window or geometry(graph, op)
     if window is None:
         return None
     types = {graph.tensors[tensor].dtype for tensor in (op.inputs[0], op.outputs[0])}
@@ -154,14 +155,18 @@ def _is_main_kernel(kernels: str, operation: Operation, window: Geometry) -> boo
     return operation != "convolution" or (window.kernel[0] > 1 and window.read[1] > 1)
 
 
-def least_lag(graph: Graph, op: Op, kernels: str) -> int | None:
+def least_lag(graph: Graph, op: Op, kernels: str, window: Geometry | None = None) -> int | None:
     """The least number of bytes by which the first output has to begin below the first input where they overlap, or
-    None where they must not."""
-    walk, window = walk_of(graph, op, kernels), geometry(graph, op)
-    if walk is None or window is None:
-        return None
-    unit = graph.tensors[op.outputs[0]].nbytes // max(1, int(np.prod(window.made)))
-    return lag_bytes(window, walk, unit)
+    None where they must not. `window`: of some rows of the operator."""
+    window = window or geometry(graph, op)
+    walk = walk_of(graph, op, kernels, window)
+    return None if walk is None or window is None else lag_bytes(window, walk, element_bytes(graph, op))
+
+
+def element_bytes(graph: Graph, op: Op) -> int:
+    """Bytes of one element of what the operator makes."""
+    made = graph.tensors[op.outputs[0]]
+    return made.nbytes // max(1, int(np.prod(made.shape)))
 
 
 @lru_cache(maxsize=4096)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset.graph.row_form import RowForm, RowOp, needed
+from downset.memory.overlaps import geometry
 from downset.partial.memory_form import takes_over
 from downset.partial.price import Pricing
 from downset.partial.segments import Segment
@@ -32,7 +33,7 @@ def _least(form: RowForm, pricing: Pricing, segment: Segment) -> int:
     nbytes, beside = pricing.inputs(segment)
     outside = set(segment.inputs)
     begins = [
-        0 if takes_over(pricing.graph.ops[index], pricing.model) else _row(pricing, form.ops[index])
+        0 if _overlaps(pricing, index) else _row(pricing, form.ops[index])
         for index in segment.operators
         if {item.tensor for item in form.ops[index].inputs} <= outside
     ]
@@ -48,6 +49,12 @@ def _least(form: RowForm, pricing: Pricing, segment: Segment) -> int:
     made = pricing.piece_bytes(highest, (0, form.rows[highest])) if pricing.counts(highest) else 0
     stay = sum(size for size, tensor in zip(nbytes, segment.inputs, strict=True) if pricing.stays(tensor, segment))
     return max(beside + sum(nbytes) + min(begins, default=0), beside + stay + made * (1 if once else 2))
+
+
+def _overlaps(pricing: Pricing, index: int) -> bool:
+    """Whether an operator may make its result, or some of it, where it reads."""
+    op, model = pricing.graph.ops[index], pricing.model
+    return bool(takes_over(op, model)) or (model.kernels is not None and geometry(pricing.graph, op) is not None)
 
 
 def _row(pricing: Pricing, op: RowOp) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from downset import native
@@ -11,6 +12,7 @@ from downset.graph.halos import spatial_axis, window
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.models import MemoryModel
+from downset.memory.overlaps import element_bytes, geometry, walk_of
 from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, same_pads, takes_over
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["native_network"]
 
+_WALKS = ("pixel", "channel", "four pixels", "written first")
 _EXACT, _WINDOW, _TRANSPOSED, _FACTOR, _PAD = range(5)
 
 
@@ -37,6 +40,7 @@ def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: 
         rows,
         [[*_numbers(graph, form, index, model), persistent.operator_bytes[index]] for index in range(len(graph.ops))],
         [_overwritten(graph, form, index, model) for index in range(len(graph.ops))],
+        [_walk(graph, form, index, model) for index in range(len(graph.ops))],
         [row_bits(graph, tensor, rows) for tensor, rows in enumerate(form.rows)],
         alignment=model.alignment,
         moving_persistent_bytes=persistent.moving_bytes,
@@ -84,3 +88,22 @@ def _given(graph: Graph, form: RowForm, index: int) -> tuple[int, int, int, int,
 def _overwritten(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[int]:
     over = takes_over(graph.ops[index], model)
     return [position for position, item in enumerate(form.ops[index].inputs) if item.tensor in over]
+
+
+def _walk(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[int]:
+    """The loops of the kernel where a result may lie over its input, and the columns of its window; else nothing."""
+    op = graph.ops[index]
+    if model.kernels is None or op.kind in model.in_place or _given(graph, form, index)[0] != _WINDOW:
+        return []
+    found, order = geometry(graph, op), walk_of(graph, op, model.kernels)
+    if found is None or order is None or form.ops[index].inputs[0].tensor != op.inputs[0]:
+        return []
+    batches, _, read_columns, depth = found.read
+    one_row = replace(found, read=(batches, 1, read_columns, depth), made=(batches, 1, *found.made[2:]))
+    least_rows = 1 if walk_of(graph, op, model.kernels, one_row) == order else 2
+    (kernel_rows, kernel_columns), (row_dilation, column_dilation) = found.kernel, found.dilations
+    return [
+        1 + _WALKS.index(order), element_bytes(graph, op), batches, kernel_rows, row_dilation, read_columns,
+        found.made[2], kernel_columns, found.strides[1], column_dilation, found.pads[1], depth, found.made[3],
+        least_rows,
+    ]  # fmt: skip

@@ -7,7 +7,7 @@ that network: equal for models in which tensors share bytes only in place, never
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from downset.graph.kinds import kind_of
 from downset.graph.row_form import Interval, RowForm
 from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MemoryModel
+from downset.memory.overlaps import geometry, least_lag
 from downset.memory.records import align_up
 from downset.memory.storages import share
 from downset.methods import EngineName
@@ -37,7 +38,8 @@ class Price:
     """`peak_bytes`: live at most while this part runs, with what lies beside it. `extra_macs`: beyond computing
     everything once; negative where rows are left out that nobody reads. `copied_bytes`: written by operators that
     only move values. `extra_operators`: beyond those of the network. `persistent_bytes`: what the runtime keeps for
-    those, estimated; `narrow_bytes`: the same where pointers have four bytes."""
+    those, estimated; `narrow_bytes`: the same where pointers have four bytes. `apart_bytes`: the peak of a segment in
+    strips where no result takes over bytes of an input."""
 
     peak_bytes: int
     extra_macs: int = 0
@@ -45,6 +47,7 @@ class Price:
     extra_operators: int = 0
     persistent_bytes: int = 0
     narrow_bytes: int = 0
+    apart_bytes: int = 0
 
     def beside(self, other: Price) -> Price:
         """The price of two parts that run one after the other."""
@@ -55,15 +58,18 @@ class Price:
             self.extra_operators + other.extra_operators,
             self.persistent_bytes + other.persistent_bytes,
             self.narrow_bytes + other.narrow_bytes,
+            max(self.apart_bytes, other.apart_bytes),
         )
 
 
 class _Run(NamedTuple):
-    """One operator as memory sees it: buffers that it reads and makes, and those that it may make in place."""
+    """One operator as memory sees it: buffers that it reads and makes, and those that it may make in place. `lag`: how
+    far below the first that it reads the result begins where it overlaps that one (None: never)."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     in_place: tuple[int, ...] = ()
+    lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,16 @@ class Surroundings:
 
     live: tuple[int, ...]
     transient: tuple[int, ...]
+    apart: tuple[int, ...]
+    """`transient` where no result takes over bytes of an input."""
     needed_until: tuple[int, ...]
     """By tensor: the last operator that reads its bytes; the number of operators where they are kept to the end."""
     held_by: tuple[tuple[int, ...], ...]
     """By tensor: its storages."""
+
+    def alone(self, tensor: int) -> bool:
+        """Whether no other tensor lies in the tensor's storage."""
+        return self.held_by.count(self.held_by[tensor]) == 1
 
 
 def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
@@ -94,8 +106,11 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
             if last < count:
                 changes[last + 1] -= nbytes
     needed = tuple(max((until[storage] for storage in held), default=-1) for held in sharing.storages_of)
-    transient = profile(order_problem(graph, model), range(count))
-    return Surroundings(tuple(accumulate(changes)), tuple(transient), needed, tuple(sharing.storages_of))
+    problem = order_problem(graph, model)
+    transient = profile(problem, range(count))
+    apart = profile(replace(problem, in_place=(), in_place_bytes=()), range(count))
+    held = tuple(sharing.storages_of)
+    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, held)
 
 
 class Pricing:
@@ -133,11 +148,11 @@ class Pricing:
         if segment not in self._segments:
             self._segments[segment] = self._native_segment(segment)
         found = native.compiled.strips_price(self._native, self._segments[segment], strips, list(recomputed), even)
-        possible, peak, macs, copied, operators, persistent = found
+        possible, peak, apart, macs, copied, operators, persistent = found
         if not possible:
             raise UnsupportedError(f"{self.graph.name}: a strip is padding alone, and rows are added to it")
         extra = macs - whole_macs(self.form, segment.operators)
-        return self._price(segment, peak, extra, copied, operators, persistent)
+        return self._price(segment, (peak, apart), extra, copied, operators, persistent)
 
     def _native_segment(self, segment: Segment) -> Any:
         nbytes, beside = self.inputs(segment)
@@ -150,6 +165,7 @@ class Pricing:
             input_bytes=nbytes,
             inputs_kept=[self.stays(tensor, segment) for tensor in segment.inputs],
             inputs_apart=[tensor in self.graph.inputs for tensor in segment.inputs],
+            inputs_alone=[self.around.alone(tensor) for tensor in segment.inputs],
             results=segment.results,
             results_counted=[self.counts(tensor) for tensor in segment.results],
             live_beside=beside,
@@ -189,7 +205,8 @@ class Pricing:
         nbytes[: len(given)] = given
         kept = {*program.results, *(at for at, tensor in enumerate(segment.inputs) if self.stays(tensor, segment))}
         apart = {at for at, tensor in enumerate(segment.inputs) if tensor in graph.inputs}
-        peak = _peak(runs, nbytes, beside + sum(given), kept, apart, self.model)
+        shared = {at for at, tensor in enumerate(segment.inputs) if not self.around.alone(tensor)}
+        peaks = _peaks(runs, nbytes, beside + sum(given), kept, apart, shared, self.model)
         computed = [step for step in program.steps if step.kind == "compute"]
         macs = sum(self.form.ops[step.op].macs_per_row * _made(program, step) for step in computed)
         written = sum(nbytes[piece] for run in runs for piece in run.writes)
@@ -197,11 +214,14 @@ class Pricing:
         extra = macs - whole_macs(self.form, segment.operators)
         moved = (len(runs) - len(computed)) * self.persistent.moving_bytes
         persistent = moved + sum(self.persistent.operator_bytes[step.op] for step in computed)
-        return self._price(segment, peak, extra, copied, len(runs), persistent)
+        return self._price(segment, peaks, extra, copied, len(runs), persistent)
 
-    def _price(self, segment: Segment, peak: int, extra: int, copied: int, operators: int, persistent: int) -> Price:
+    def _price(
+        self, segment: Segment, peaks: tuple[int, int], extra: int, copied: int, operators: int, persistent: int
+    ) -> Price:
         more, kept = operators - len(segment.operators), persistent - self._persistent(segment)
-        return Price(peak, extra, copied, more, kept, kept - more * self.persistent.narrower_bytes)
+        peak, apart = peaks
+        return Price(peak, extra, copied, more, kept, kept - more * self.persistent.narrower_bytes, apart)
 
     def piece_bytes(self, tensor: int, rows: Interval) -> int:
         """Aligned bytes of some rows."""
@@ -215,7 +235,9 @@ class Pricing:
             yield _Run(reads, step.writes)
             return
         op = self.graph.ops[step.op]
-        padded = self._pad_bytes(program, step) if self._padded and kind_of(op.kind).rows == "window" else 0
+        sides = self._sides(program, step) if kind_of(op.kind).rows == "window" else None
+        padded = self._pad_bytes(program, step, sides) if self._padded and sides else 0
+        lag = None if sides is None else self._lag(program, step, sides, padded=padded > 0)
         if padded:
             nbytes.append(padded)
             yield _Run(reads[:1], (len(nbytes) - 1,))
@@ -223,23 +245,51 @@ class Pricing:
         over = takes_over(op, self.model)
         if self.model.outputs_apart and op.outputs[0] in self.graph.outputs and step.writes[0] in program.results:
             over = frozenset()
-        yield _Run(reads, step.writes, tuple(piece for piece in step.reads if program.pieces[piece].tensor in over))
+        in_place = tuple(piece for piece in step.reads if program.pieces[piece].tensor in over)
+        yield _Run(reads, step.writes, in_place, lag)
 
-    def _pad_bytes(self, program: Program, step: Step) -> int:
-        """Bytes of the padded input, or 0 where the pads are SAME's or none."""
+    def _sides(self, program: Program, step: Step) -> tuple[int, int, int, int]:
+        """Padding of a window in a strip: above, below, left and right."""
         op = self.graph.ops[step.op]
         source, made = program.pieces[step.reads[0]], program.pieces[step.writes[0]]
         rows, columns = window(self.graph, op, 0), window(self.graph, op, 1)
-        count, height = self.form.rows[source.tensor], source.rows[1] - source.rows[0]
+        count = self.form.rows[source.tensor]
         pads = strip_pads(rows, count, made.rows, source.rows)
         if (made.rows, source.rows) == ((0, self.form.rows[made.tensor]), (0, count)):
             pads = rows.pad_begin, rows.pad_end
-        sides = (*pads, columns.pad_begin, columns.pad_end)
-        wide = self.graph.tensors[source.tensor].shape[2]
+        return (*pads, columns.pad_begin, columns.pad_end)
+
+    def _pad_bytes(self, program: Program, step: Step, sides: tuple[int, int, int, int]) -> int:
+        """Bytes of the padded input, or 0 where the pads are SAME's or none."""
+        op, source = self.graph.ops[step.op], program.pieces[step.reads[0]]
+        rows, columns = window(self.graph, op, 0), window(self.graph, op, 1)
+        height, wide = source.rows[1] - source.rows[0], self.graph.tensors[source.tensor].shape[2]
         if not any(sides) or sides == (*same_pads(rows, height), *same_pads(columns, wide)):
             return 0
-        bits = padded_row_bits(self.graph, source.tensor, count, sides[2] + sides[3]) * (height + sum(pads))
+        count = self.form.rows[source.tensor]
+        bits = padded_row_bits(self.graph, source.tensor, count, sides[2] + sides[3]) * (height + sides[0] + sides[1])
         return align_up((bits + 7) // 8, self.model.alignment)
+
+    def _lag(self, program: Program, step: Step, sides: tuple[int, int, int, int], *, padded: bool) -> int | None:
+        """The aligned lag of a window in a strip, by the kernels of the model's library (`memory.storages.lagged`)."""
+        op = self.graph.ops[step.op]
+        if self.model.kernels is None or op.kind in self.model.in_place:
+            return None
+        whole = geometry(self.graph, op)
+        source, made = program.pieces[step.reads[0]], program.pieces[step.writes[0]]
+        if whole is None or source.tensor != op.inputs[0]:
+            return None
+        top, below, left, right = sides
+        batches, _, columns, depth = whole.read
+        height = source.rows[1] - source.rows[0]
+        strip = replace(
+            whole,
+            read=(batches, height + padded * (top + below), columns + padded * (left + right), depth),
+            made=(batches, made.rows[1] - made.rows[0], *whole.made[2:]),
+            pads=(0, 0) if padded else (top, left),
+        )
+        lag = least_lag(self.graph, op, self.model.kernels, strip)
+        return None if lag is None else align_up(lag, self.model.alignment)
 
 
 def _made(program: Program, step: Step) -> int:
@@ -247,9 +297,17 @@ def _made(program: Program, step: Step) -> int:
     return stop - start
 
 
-def _peak(
-    runs: Sequence[_Run], nbytes: Sequence[int], live: int, kept: set[int], apart: set[int], model: MemoryModel
-) -> int:
+def _peaks(
+    runs: Sequence[_Run],
+    nbytes: Sequence[int],
+    live: int,
+    kept: set[int],
+    apart: set[int],
+    shared: set[int],
+    model: MemoryModel,
+) -> tuple[int, int]:
+    """(peak, peak where nothing is taken over). Inputs `apart` are not worked in place, inputs `shared` not overlapped:
+    other tensors lie there."""
     last: dict[int, int] = {}
     readers: dict[int, int] = {}
     for at, run in enumerate(runs):
@@ -258,11 +316,11 @@ def _peak(
         for piece in set(run.reads):
             last[piece] = at
             readers[piece] = readers.get(piece, 0) + 1
-    peak = 0
+    peak = without = 0
     for at, run in enumerate(runs):
         live += sum(nbytes[piece] for piece in run.writes)
         over = (
-            piece
+            nbytes[piece]
             for piece in run.in_place
             if last[piece] == at
             and piece not in kept
@@ -270,8 +328,11 @@ def _peak(
             and nbytes[piece] == nbytes[run.writes[0]]
             and not (model.in_place_only_reader and readers[piece] > 1)
         )
-        peak = max(peak, live - (nbytes[taken] if (taken := next(over, None)) is not None else 0))
+        taken = next(over, 0)
+        if not taken and run.lag is not None and last[run.reads[0]] == at and run.reads[0] not in kept | shared:
+            taken = max(min(nbytes[run.reads[0]], nbytes[run.writes[0]] - run.lag), 0)
+        peak, without = max(peak, live - taken), max(without, live)
         for piece in {*run.reads, *run.writes}:
             if last[piece] == at and piece not in kept:
                 live -= nbytes[piece]
-    return peak
+    return peak, without

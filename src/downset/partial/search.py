@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 
 from downset.errors import UnsupportedError
@@ -94,9 +94,11 @@ def partial_front(
     search = _Search(graph, form, pricing, limits, deadline)
     segments = tuple(find_segments(graph, form))
     bound = least_peak(form, pricing, segments)
-    useful, sparing = search.ranked(segments, bound)
-    search.price(useful)
-    search.price(sparing)
+    if pricing.model.kernels is not None:
+        # First what is tried where nothing overlaps, in the same sequence: then no plan is worse for an overlap.
+        apart = replace(pricing.model, kernels=None, in_place=frozenset())
+        search.explore(segments, least_peak(form, Pricing(graph, form, apart, engine=engine), segments), apart=True)
+    search.explore(segments, bound)
     whole = pricing.around.transient
     total = sum(op.macs for op in form.ops)
     most = math.inf if limits.max_recompute is None else int(total * limits.max_recompute)
@@ -117,14 +119,27 @@ class _Search:
     options: dict[Segment, list[Option]] = field(default_factory=dict)
     priced: int = 0
     complete: bool = True
+    apart: bool = False
+    """Whether what is tried next depends on prices of tensors that lie apart."""
+    shown: dict[Segment, list[Option]] = field(default_factory=dict)
+    """Options with the prices on which that depends."""
+    known: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
+    """What was priced, where it is asked for twice."""
 
     def kept_options(self) -> Iterator[Option]:
         return chain.from_iterable(self.options.values())
 
+    def explore(self, segments: Sequence[Segment], bound: int, *, apart: bool = False) -> None:
+        """Price choices until a limit is met."""
+        self.apart, self.shown = apart, self.options if self.pricing.model.kernels is None else {}
+        useful, sparing = self.ranked(segments, bound)
+        self.price(useful)
+        self.price(sparing)
+
     def ranked(self, segments: Sequence[Segment], bound: int) -> tuple[list[Segment], list[Segment]]:
         """(segments in which the network as it is needs more than the bound, others that may save arithmetic). In all
         others strips save nothing: a plan without them is as good."""
-        whole = self.pricing.around.transient
+        whole = self.pricing.around.apart if self.apart else self.pricing.around.transient
         spared = _spared(self.form)
         useful, sparing = [], []
         for segment in segments:
@@ -135,7 +150,7 @@ class _Search:
         return useful, sparing
 
     def price(self, segments: Sequence[Segment]) -> None:
-        """Price choices until a limit is met: first the finest strips of every segment, then the others of the segments
+        """First the finest strips of every segment, then the others of the segments
         that promise most, then what recomputes."""
         finest = {segment: least for segment in segments if (least := self._finest(segment)) is not None}
         ranked = sorted(finest, key=lambda segment: (finest[segment], segment.first, segment.stop))
@@ -170,18 +185,33 @@ class _Search:
         return [(even, count) for count, even in sorted(found)]
 
     def _try(self, segment: Segment, strips: int, even: bool, recomputed: frozenset[int]) -> Price | None:
-        if self._spent():
-            return None
-        self.priced += 1
-        try:
-            price = self.pricing.strips(segment, strips, recomputed=recomputed, even=even)
-        except UnsupportedError:
+        key = segment, strips, even, recomputed
+        again = key in self.known
+        if not again and self._spent():
             return None
         part = InStrips(segment.first, segment.stop, strips, recomputed, even)
-        known = self.options.setdefault(segment, [])
-        known.append(Option(part, price))
-        if len(known) > 64:
-            known[:] = front_of(known)
+        if again:
+            price = self.known[key]
+        else:
+            price = self._priced(segment, part)
+            if self.pricing.model.kernels is not None:
+                self.known[key] = price
+        if price is None:
+            return None
+        if self.apart:
+            price = replace(price, peak_bytes=price.apart_bytes)
+        if self.shown is not self.options:
+            _add(self.shown, segment, Option(part, price))
+        return price
+
+    def _priced(self, segment: Segment, part: InStrips) -> Price | None:
+        """The price of a choice that is a new one; None where there are no such strips."""
+        self.priced += 1
+        try:
+            price = self.pricing.strips(segment, part.strips, recomputed=part.recomputed, even=part.even)
+        except UnsupportedError:
+            return None
+        _add(self.options, segment, Option(part, price))
         return price
 
     def _recompute(self, segment: Segment) -> None:
@@ -193,7 +223,7 @@ class _Search:
                     self._try(segment, strips, even, recomputed)
             return
         self.complete = False  # other sets may be better
-        for option in front_of(option for option in self.options.get(segment, ()) if not option.part.recomputed):
+        for option in front_of(option for option in self.shown.get(segment, ()) if not option.part.recomputed):
             self._recompute_by_gain(segment, option, units)
 
     def _recompute_by_gain(self, segment: Segment, option: Option, units: Sequence[frozenset[int]]) -> None:
@@ -231,6 +261,13 @@ class _Search:
             units.setdefault(unit, set()).add(index)
         results = {made_by[tensor] for tensor in segment.results}
         return [frozenset(unit) for unit in units.values() if unit.isdisjoint(results)]
+
+
+def _add(options: dict[Segment, list[Option]], segment: Segment, option: Option) -> None:
+    known = options.setdefault(segment, [])
+    known.append(option)
+    if len(known) > 64:
+        known[:] = front_of(known)
 
 
 def _spared(form: RowForm) -> list[tuple[int, int]]:

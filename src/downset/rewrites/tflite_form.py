@@ -28,11 +28,14 @@ from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
 from downset.graph.row_form import RowForm, RowInput
 
-__all__ = ["CONCAT_INPUTS", "Joins", "tflite_form", "writable_rows"]
+__all__ = ["CONCAT_INPUTS", "IN_PLACE", "InPlace", "tflite_form", "writable_rows"]
 
-Joins = Literal["copied", "in place"]
-"""How the strips of a tensor of the file are joined: from places of their own, so that both are there for a moment, or
-made where the tensor has them, so that its bytes are taken from the first strip on."""
+InPlace = Literal["nothing", "cuts", "joins inside", "all joins"]
+"""What lies where it is copied to; each holds those before it. `cuts`: rows that are cut out. `joins inside`: new rows
+that are joined to kept ones, whose bytes are taken as soon as the first are made. `all joins`: the strips of a tensor
+of the file, whose bytes are taken from the first strip on; else they have places of their own, and both are there for
+a moment."""
+IN_PLACE: tuple[InPlace, ...] = get_args(InPlace)
 
 CONCAT_INPUTS = 10
 """TFLite Micro's CONCATENATION reads so many tensors at most."""
@@ -83,23 +86,23 @@ def _keeps_values(graph: Graph, op: Op) -> bool:
     return True
 
 
-def tflite_form(graph: Graph, *, cut_off: Collection[int] = (), joins: Joins = "copied") -> Graph:
+def tflite_form(graph: Graph, *, cut_off: Collection[int] = (), in_place: InPlace = "joins inside") -> Graph:
     """The same network with every operator that a rewrite made in a form that a .tflite file can state.
 
     A convolution or MaxPool whose pads differ from those of SAME has its input padded. The operators `cut_off`, by
     their place in the file, run with SAME where that makes all their rows and more, and those are cut off: more
     arithmetic, and no copy of the input.
 
-    Where offsets are in force, rows that are cut out of a tensor of the file, and what is joined inside a segment, need
-    no second place (`memory.storages`). Plan and export what is returned: its operators are written one by one. A graph
+    Where offsets are in force, what is `in_place` needs no second place (`memory.storages`); which of these takes least
+    is known when it is placed. Plan and export what is returned: its operators are written one by one. A graph
     of another format is returned as it is. Raises UnsupportedError, naming the operator, where the format has no form
     for it.
     """
-    if joins not in get_args(Joins):
-        raise UsageError(f"joins is {' or '.join(map(repr, get_args(Joins)))}, not {joins!r}")
+    if in_place not in IN_PLACE:
+        raise UsageError(f"in_place is {' or '.join(map(repr, IN_PLACE))}, not {in_place!r}")
     if graph.source.format != "tflite" or not graph.source.rewritten:
         return graph
-    forms = _Forms(graph, frozenset(cut_off), joins)
+    forms = _Forms(graph, frozenset(cut_off), IN_PLACE.index(in_place))
     for index, op in enumerate(graph.ops):
         if graph.source.op_index[index] < 0:
             forms.state(index, op)
@@ -110,7 +113,7 @@ def tflite_form(graph: Graph, *, cut_off: Collection[int] = (), joins: Joins = "
 class _Forms:
     graph: Graph
     cut_off: frozenset[int]
-    joins: Joins
+    in_place: int
     edit: Edit = field(init=False)
     _cut: frozenset[int] = field(init=False)
     _read_by: tuple[tuple[int, ...], ...] = field(init=False)
@@ -211,7 +214,7 @@ class _Forms:
 
     def _lies_at(self, meta: Tensor, axis: int, start: int) -> dict[str, int]:
         """Where in its source a piece begins, in bytes; nothing where its bytes are not one stretch there."""
-        if any(extent != 1 for extent in meta.shape[:axis]) or not meta.shape[axis]:
+        if not self.in_place or any(extent != 1 for extent in meta.shape[:axis]) or not meta.shape[axis]:
             return {}
         return {"lies_at": meta.nbytes // meta.shape[axis] * start}
 
@@ -254,9 +257,9 @@ class _Forms:
         it, and would take the bytes of all that they are joined to."""
         last = len(op.inputs) - 1
         if self.graph.source.tensor_index[result] < 0:
-            places: tuple[int, ...] = () if op.inputs[last] in self._cut else (last,)
+            places: tuple[int, ...] = (last,) if self.in_place >= 2 and op.inputs[last] not in self._cut else ()
         else:
-            places = tuple(range(last + 1)) if self.joins == "in place" else ()
+            places = tuple(range(last + 1)) if self.in_place == 3 else ()
         return replace(op, attrs={**op.attrs, "in_place": places}) if places else op
 
     def _axis(self, op: Op) -> int:
