@@ -4,11 +4,12 @@
 
 CPU seconds of this machine, measured, once each; periods are analytic. `search` is the compiled search for the least
 load, prices of strips included where no earlier search of the network has made them, `plan` all of `exact` under its
-usual limit of 10 s: also the other methods' plans that it compares itself with, and schedules. Goal: a second for at
-most eight devices at 40 cuts, five for sixteen of four types. `pairs`: links whose rates differ from pair to pair, half
-to twice the cluster's, with eight distinct devices only. `chain of 40` is synthetic: layers of 1 to 6 MMAC a row,
-kernels of 1, 3 and 5, 224 rows. `searched_s` is the least load of one fused block a stage, which the search has proven;
-a plan below it has several blocks a stage, halo exchange or tiles.
+usual limit of 10 s: also the other methods' plans that it compares itself with, on fewer devices for up to a second,
+and schedules. Goal of the search: a second for at most eight devices at 40 cuts, five for sixteen of four types.
+`pairs`: links whose rates differ from pair to pair, half to twice the cluster's, with eight distinct devices only.
+`chain of 40` is synthetic: layers of 1 to 6 MMAC a row, kernels of 1, 3 and 5, 224 rows. `searched_s` is the least
+load of one fused block a stage, which the search has proven; a plan below it has several blocks a stage, halo exchange
+or tiles.
 """
 
 from __future__ import annotations
