@@ -80,8 +80,8 @@ SESSIONS = {
     "PP-OCR classifier": ("rapidocr: ch_ppocr_mobile_v2.0_cls_mobile.onnx", ""),
     "SwiftNet": ("zoo: swiftnet_hpd", ""),
     "SwiftNet, `--slower 1.1x`": ("zoo: swiftnet_hpd", "slower 1.1"),
-    "MobileNet v2 in strips": ("zoo: mobilenet_v2", "max_recompute 0.1"),
-    "MobileNet v2 in strips, `--slower 1.1x`": ("zoo: mobilenet_v2", "max_recompute 0.1, slower 1.1"),
+    "MobileNet v2, `--max-recompute 10%`": ("zoo: mobilenet_v2", "max_recompute 0.1"),
+    "MobileNet v2, `--max-recompute 10% --slower 1.1x`": ("zoo: mobilenet_v2", "max_recompute 0.1, slower 1.1"),
     "DenseNet-121": ("zoo: densenet121", ""),
     "DARTS": ("zoo: darts", ""),
     "SqueezeNet 1.0": ("zoo: squeezenet1_0", ""),
@@ -113,6 +113,20 @@ def test_sessions_of_onnx_runtime():
             claim = row["rows"][-1][figure]
             assert abs(row["printed"][figure] - claim) <= allowed * claim, name
     assert len([model for model, _ in recorded if not model.startswith("zoo")]) >= 5
+
+
+def test_options_of_sessions():
+    """Every option that is left out is a row, and every model a column."""
+    recorded = {(row["model"], row["without"]): row for row in rows("ort_options")}
+    header, lines = table("without | ", (ROOT / "docs" / "memory-models-ort.md").read_text())
+    models = [SESSIONS[name][0] for name in header[1:]]
+    assert {(model, line[0].strip("`")) for line in lines for model in models} == set(recorded)
+    for without, *cells in lines:
+        for model, cell in zip(models, cells, strict=True):
+            row = recorded[model, without.strip("`")]
+            assert cell == (
+                f"{row['held_bytes']:,}, {row['ratio']:.2f}x ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
+            ), (model, without)
 
 
 ORDERED = {
