@@ -154,6 +154,16 @@ def test_orders():
             assert "in {}, {} and {} ms of CPU".format(*spent_ms) in what
 
 
+def test_whole_steps():
+    recorded = {row["graph"]: row for row in rows("speed_order")}
+    _, lines = table("step | operators | Inductor", (ROOT / "docs" / "pytorch.md").read_text())
+    assert {f"step_{line[0].strip('`')}" for line in lines} == {name for name in recorded if name.startswith("step_")}
+    for name, *cells in lines:
+        row = recorded[f"step_{name.strip('`')}"]
+        known = [row[column] for column in ("operators", "inductor", "optimal", "bound")]
+        assert numbers(" ".join(cells)) == [*known, round(100 * row["gap"], 1), round(1000 * row["cpu_s"])], name
+
+
 def test_methods_of_arenas_are_all_there_and_no_others():
     _, lines = table("method | offsets | objects")
     for form, known in ((1, ARENAS), (2, SHARED)):
