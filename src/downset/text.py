@@ -7,6 +7,7 @@ import os
 import re
 import reprlib
 import stat
+import sys
 import textwrap
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ __all__ = [
     "parse_share",
     "printable",
     "read_file",
+    "read_stdin",
     "shell_word",
     "shortened",
     "unheard",
@@ -130,6 +132,14 @@ def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30) -> byt
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise LoadError(f"{path} has more than {format_size(most_bytes)}; no file of its kind is so large")
+    return data
+
+
+def read_stdin(*, most_bytes: int = 1 << 30) -> bytes:
+    """The bytes of the standard input. Raises LoadError for more than `most_bytes`."""
+    data = sys.stdin.buffer.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise LoadError(f"the standard input has more than {format_size(most_bytes)}; no file of its kind is so large")
     return data
 
 

@@ -46,6 +46,16 @@ def test_a_full_stderr_changes_no_exit_code(wide, tmp_path):
         assert done.returncode == expected
 
 
+def test_no_output_takes_the_place_of_what_is_printed_to(tmp_path):
+    records, printed = tmp_path / "r.csv", tmp_path / "out"
+    records.write_text("id,lower,upper,size\na,0,1,4\n")
+    for output in ("/dev/stdout", printed):
+        with printed.open("w") as file:
+            command = [*COMMAND, "arena", str(records), "-o", str(output)]
+            done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is where this process prints" in done.stderr
+
+
 NATIVE = """
 import ctypes, threading
 from downset import cli

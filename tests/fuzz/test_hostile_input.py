@@ -46,6 +46,20 @@ def test_a_graph_of_very_many_orders_is_inspected_in_time(run, tmp_path):
     assert facts["downsets"] <= sys.float_info.max
 
 
+def test_files_may_have_names_that_are_no_text(run, tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.json")
+    Path(path).write_text(json.dumps({key: value for key, value in GRAPH.items() if key != "name"}))
+    for command in ("inspect", "order"):
+        status, out, _ = run(command, path, "--json")
+        assert (status, json.loads(out)["ok"]) == (0, True)
+    status, out, _ = run("inspect", f"{path}\udcfe", "--json")
+    assert (status, json.loads(out)["ok"]) == (5, False)
+    records, drawn = f"{path}.csv", f"{path}.svg"
+    Path(records).write_text("id,lower,upper,size\na,0,1,4\n")
+    assert run("arena", records, "--map", drawn)[0] == 0
+    assert Path(drawn).read_text(encoding="utf-8").startswith("<svg")
+
+
 def test_names_draw_nothing_on_the_terminal(run, tmp_path):
     path = tmp_path / "[red]x.json"
     tensors = [{"size": 4, "name": "a\x1b[2J"}, {"size": 8, "name": "[bold]b\n"}, {"size": 2}]

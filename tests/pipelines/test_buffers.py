@@ -17,6 +17,7 @@ from downset.distributed.plan_run import run_plan
 from downset.distributed.simulator import simulate
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached
 from downset.formats.reading import load
+from downset.pipelines import buffers
 from downset.pipelines.accounting import Accounting, judged
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
@@ -267,9 +268,9 @@ def test_runs_keep_to_their_arenas_and_need_them():
         several = [place for place, buffer in enumerate(plan.schedule.buffers) if buffer.slots > 1]
         if several and plan.period_s:
             place = draw.choice(several)
-            buffers = list(plan.schedule.buffers)
-            buffers[place] = replace(buffers[place], slots=buffers[place].slots - 1)
-            less = replace(plan, schedule=replace(plan.schedule, buffers=tuple(buffers)))
+            changed = list(plan.schedule.buffers)
+            changed[place] = replace(changed[place], slots=changed[place].slots - 1)
+            less = replace(plan, schedule=replace(plan.schedule, buffers=tuple(changed)))
             try:
                 assert simulate(less, frames=200).sustained_period_s > plan.period_s * (1 + 1e-6)
             except InvalidPlan as stuck:
@@ -277,6 +278,20 @@ def test_runs_keep_to_their_arenas_and_need_them():
             fewer += 1
     assert shared > 5
     assert fewer > 2
+
+
+def test_buffers_of_one_device_that_are_many_lie_in_blocks(monkeypatch):
+    monkeypatch.setattr(buffers, "_MANY", 0)
+    together = 0
+    for _, graph, plan in graph_plans(6):
+        verify_pipeline(graph, plan)
+        ends = {}
+        for buffer in plan.schedule.buffers:
+            alike = (buffer.device, buffer.writers, buffer.readers)
+            assert buffer.offset == ends.get(alike, buffer.offset)
+            together += alike in ends
+            ends[alike] = buffer.offset + buffer.slots * buffer.nbytes
+    assert together
 
 
 def weights(graph, plan):

@@ -6,6 +6,7 @@ name there the whole. The key `ok` is in no plan file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -61,7 +62,11 @@ def print_failure(kind: str, error: Mapping[str, Any], found: Mapping[str, Any])
 def _print(document: Mapping[str, Any]) -> None:
     import msgspec
 
-    text = escaped(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    try:
+        text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    except UnicodeEncodeError:  # names of files may be any bytes, which Python holds as halves of surrogates
+        text = json.dumps(msgspec.to_builtins(document, str_keys=True), indent=2)
+    text = escaped(text)
     for start in range(0, len(text), _PIECE):
         click.echo(text[start : start + _PIECE], nl=False)
     click.echo()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from downset.formats.whole_files import check_output, copy_whole, part_name
 from downset.graph.core import Graph
 from downset.text import brief, format_bytes
 
-__all__ = ["Frames", "Results", "read_frames"]
+__all__ = ["Frames", "Results", "check_names", "read_frames"]
 
 Array = npt.NDArray[Any]
 
@@ -80,6 +80,19 @@ def _opened(path: Path, *, mapped: bool = False) -> Any:
         raise LoadError(f"cannot read {path}: {brief(error, 120) or type(error).__name__}") from None
 
 
+_LONGEST_NAME = 60_000
+"""Bytes of a name in a .npz file, which is a zip archive."""
+
+
+def check_names(path: str, names: Iterable[str]) -> None:
+    """Raise UsageError where arrays of these names cannot be written into the .npz file at `path`."""
+    for name in names:
+        if len(name.encode()) > _LONGEST_NAME:
+            raise UsageError(
+                f"output {path}: the name {name!r} is too long for a .npz file, which takes {_LONGEST_NAME:,} bytes"
+            )
+
+
 class Results:
     """Results on their way into a file, written when the context's work is `finish`ed and never in part.
 
@@ -93,6 +106,7 @@ class Results:
         if self._path.suffix not in (".npy", ".npz") or (self._path.suffix == ".npy" and len(self._metas) > 1):
             wanted = ".npz" if len(self._metas) > 1 else ".npy or .npz"
             raise UsageError(f"output {path}: the network has {len(self._metas)} outputs, name a {wanted} file")
+        check_names(path, (meta.name for meta in self._metas))
         self._parts: dict[str, tuple[Path, Array]] = {}
 
     def __enter__(self) -> Results:

@@ -46,6 +46,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Run MODEL as the plan says; print how long it took."""
+    from downset.commands.frames import check_names
     from downset.errors import InvalidPlan, UsageError
     from downset.executor.staged import run_stages
     from downset.formats.onnx.data_files import weights_beside
@@ -72,6 +73,7 @@ def run(
         raise InvalidPlan(f"the plan was made for batch {plan.batch}; --shape gives {batch_or_one(loaded)}")
     if outputs is not None:
         check_output(outputs, source=weights_beside(loaded))
+        check_names(outputs, (loaded.tensors[tensor].name for tensor in loaded.outputs))
     arrays = [_array(path) for path in inputs]
     for path, array, tensor in zip(inputs, arrays, loaded.inputs, strict=False):
         _check_dtype(path, array, loaded.tensors[tensor])

@@ -11,12 +11,11 @@ import csv
 import io
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from downset.errors import LoadError, UnsupportedError
 from downset.memory.records import Record, faults
-from downset.text import read_file
+from downset.text import read_file, read_stdin
 
 __all__ = ["read_records", "records_from_csv", "records_to_csv"]
 
@@ -46,7 +45,7 @@ def read_records(path: str | os.PathLike[str]) -> tuple[Record, ...]:
 
     Raises LoadError naming file, line and column of the first thing that is wrong."""
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else read_file(path)
+        data = read_stdin() if str(path) == "-" else read_file(path)
         text = data.decode("utf-8-sig")
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror or error}") from None

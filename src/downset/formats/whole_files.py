@@ -11,7 +11,7 @@ import secrets
 import shutil
 import stat
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from downset.errors import UsageError
@@ -90,6 +90,15 @@ def _check(path: Path, sources: Sequence[Path]) -> None:
         raise UsageError(f"output directory {folder} is not writable")
     if any(_same(path, source) for source in sources):
         raise UsageError(f"output {path} is the file being read; choose another name")
+    if path.exists() and any(os.path.samestat(path.stat(), stream) for stream in _streams()):
+        raise UsageError(f"output {path} is where this process prints; choose another name")
+
+
+def _streams() -> Iterator[os.stat_result]:
+    """The files behind stdout and stderr, which replacing them would cut off."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            yield os.fstat(number)
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes, *, source: Path | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -124,22 +125,23 @@ def share(graph: Graph, model: MemoryModel) -> Sharing:
                 continue
             if tensor in sharing.outputs and not model.outputs_counted:
                 continue
-            held = [storage for part in parts for storage in sharing.storages_of[part]]
             if position == 0 and _is_view(graph, model, op, sharing):
                 source = op.inputs[0]
                 sharing.storages_of[tensor] = sharing.storages_of[source]
                 if len(sharing.storages_of[source]) == 1:
                     sharing.lay(tensor, sharing.storages_of[source][0], sharing.begin_of[source])
                 sharing.close(sharing.storages_of[tensor])
-            elif _is_concatenation_view(model, op, tensor, parts, sharing):
+            elif position == 0 and _is_concatenation_view(model, op, tensor, parts, sharing):
+                held = _held(parts, sharing)
                 sharing.storages_of[tensor] = tuple(held)
                 for storage in held:
                     sharing.exclusive[storage] = False
                 sharing.close(held)
             elif position == 0 and _accumulates(graph, model, index, parts, sharing, read_by):
-                for other in held[1:]:
-                    sharing.merge(held[0], other)
-                sharing.storages_of[tensor] = (held[0],)
+                first, *others = _held(parts, sharing)
+                for other in others:
+                    sharing.merge(first, other)
+                sharing.storages_of[tensor] = (first,)
             elif position == 0 and _is_cut(graph, model, op, sharing):
                 (storage,) = sharing.storages_of[op.inputs[0]]
                 sharing.lay(tensor, storage, sharing.begin_of[op.inputs[0]] + int(op.attrs["lies_at"]))
@@ -156,6 +158,10 @@ def share(graph: Graph, model: MemoryModel) -> Sharing:
     if model.inputs == "to the end":
         sharing.keep(graph.inputs)
     return sharing
+
+
+def _held(parts: Sequence[int], sharing: Sharing) -> list[int]:
+    return [storage for part in parts for storage in sharing.storages_of[part]]
 
 
 def _aligned_bytes(graph: Graph, model: MemoryModel, tensor: int) -> int:
@@ -178,7 +184,7 @@ def _is_view(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool
 def _is_concatenation_view(model: MemoryModel, op: Op, tensor: int, parts: Sequence[int], sharing: Sharing) -> bool:
     if op.kind != "Concat" or not model.concat_is_view or tensor in sharing.outputs or op.attrs.get("activation"):
         return False
-    held = [storage for part in parts for storage in sharing.storages_of[part]]
+    held = _held(parts, sharing)
     return len(set(held)) == len(held) and all(sharing.storages_of[part] for part in parts)
 
 
@@ -203,9 +209,9 @@ def _joins_rows(graph: Graph, op: Op) -> bool:
 def _gather(graph: Graph, op: Op, storage: int, sharing: Sharing) -> None:
     """The parts that the operator names, and that are nobody else's, are made where the result has them; the others are
     copied there."""
-    begin = 0
+    begin, uses = 0, Counter(op.inputs)
     for position, part in enumerate(op.inputs):
-        alone = op.inputs.count(part) == 1 and part not in sharing.outputs
+        alone = uses[part] == 1 and part not in sharing.outputs
         if position in op.attrs["in_place"] and alone and sharing.spanned(part):
             sharing.absorb(storage, part, begin)
             sharing.exclusive[storage] = False

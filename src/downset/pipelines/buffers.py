@@ -108,14 +108,14 @@ def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], device:
 
 def _take_frames(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], entry: int) -> None:
     given = _whole(problem, held, entry, 0)
-    first = [task for part in given for task in part.readers]
+    first = dict.fromkeys(task for part in given for task in part.readers)
     for part in given:
         part.writers = list(first)
 
 
 def _keep_results(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], exit_: int) -> None:
     results = _whole(problem, held, exit_, problem.cuts)
-    last = [task for part in results for task in part.writers]
+    last = dict.fromkeys(task for part in results for task in part.writers)
     for part in results:
         part.readers += last
 
@@ -146,11 +146,31 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
     from downset.arenas.constrained.conflicts import records_of_conflicts
     from downset.arenas.plan import plan_arena
 
-    sizes = [buffer.nbytes * buffer.slots for buffer in buffers]
-    records = records_of_conflicts(sizes, conflicts(as_events(buffers), between))
-    quick = plan_arena(records, method="greedy_by_size")
-    if quick.arena_bytes <= max(room_bytes, quick.evidence.bound):
-        return quick.offsets
-    best = plan_arena(records, method="best", **clock.limits(0.5))
-    clock.spent(best.evidence.states)
-    return min(quick, best, key=lambda arena: arena.arena_bytes).offsets
+    blocks = _blocks(buffers)
+    sizes = [sum(buffers[place].nbytes * buffers[place].slots for place in block) for block in blocks]
+    records = records_of_conflicts(sizes, conflicts(as_events([buffers[block[0]] for block in blocks]), between))
+    found = plan_arena(records, method="greedy_by_size")
+    if found.arena_bytes > max(room_bytes, found.evidence.bound):
+        best = plan_arena(records, method="best", **clock.limits(0.5))
+        clock.spent(best.evidence.states)
+        found = min(found, best, key=lambda arena: arena.arena_bytes)
+    offsets = [0] * len(buffers)
+    for block, begin in zip(blocks, found.offsets, strict=True):
+        for place in block:
+            offsets[place] = begin
+            begin += buffers[place].nbytes * buffers[place].slots
+    return tuple(offsets)
+
+
+_MANY = 1_000
+"""Buffers of one device: conflicts are pairs of them."""
+
+
+def _blocks(buffers: Sequence[Buffer]) -> list[list[int]]:
+    """Buffers by their places: each apart, or where they are many those of the same writers and readers together."""
+    if len(buffers) <= _MANY:
+        return [[place] for place in range(len(buffers))]
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    for place, buffer in enumerate(buffers):
+        alike.setdefault((buffer.writers, buffer.readers), []).append(place)
+    return list(alike.values())

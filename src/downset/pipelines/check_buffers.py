@@ -87,9 +87,10 @@ def _wanted(rows: PlanRows, plan: Pipeline) -> Wanted:
         for tensor, part in held.items():
             if tensor not in made or tensor in own:
                 add(task.device, tensor, part, number, writes=tensor in made)
-    inputs = [key for key in found if key[0] == plan.entry and key[1] in rows.graph.inputs]
+    given, made = set(rows.graph.inputs), _results(rows)
+    inputs = [key for key in found if key[0] == plan.entry and key[1] in given]
     taking = set().union(*(found[key][2] for key in inputs))
-    results = [key for key in found if key[0] == plan.exit and key[1] in _results(rows)]
+    results = [key for key in found if key[0] == plan.exit and key[1] in made]
     ending = set().union(*(found[key][1] for key in results))
     for key in inputs:
         found[key] = (_whole(rows, key[1]), set(taking), found[key][2])
@@ -206,9 +207,13 @@ def check_places(plan: Pipeline, schedule: PipelineSchedule) -> None:
         raise InvalidPlan("a device with buffers is not in the plan's memory")
     for device in ends:
         own = [buffer for buffer in schedule.buffers if buffer.device == device]
-        pairs = list(_sharing(own))
+        pairs: dict[
+            tuple[tuple[int, ...], ...], tuple[Buffer, Buffer]
+        ] = {}  # by tasks, which alone say whether they may
+        for one, two in _sharing(own):
+            pairs.setdefault((one.writers, one.readers, two.writers, two.readers), (one, two))
         if pairs:
-            _check_apart(plan, schedule, pairs)
+            _check_apart(plan, schedule, list(pairs.values()))
 
 
 def _end(buffer: Buffer) -> int:
@@ -219,10 +224,11 @@ def _sharing(buffers: Sequence[Buffer]) -> Iterator[tuple[Buffer, Buffer]]:
     """Pairs that have bytes in common."""
     ordered = sorted(buffers, key=lambda buffer: buffer.offset)
     for place, one in enumerate(ordered):
-        for two in ordered[place + 1 :]:
-            if two.offset >= _end(one):
+        end = _end(one)
+        for other in range(place + 1, len(ordered)):
+            if ordered[other].offset >= end:
                 break
-            yield one, two
+            yield one, ordered[other]
 
 
 def _check_apart(plan: Pipeline, schedule: PipelineSchedule, pairs: Sequence[tuple[Buffer, Buffer]]) -> None:

@@ -57,7 +57,7 @@ class PlanRows:
         outside = [described for op, described in enumerate(self.form.ops) if op not in inside]
         read_outside = {item.tensor for described in outside for item in described.inputs}
         read_inside = {item.tensor for op in inside for item in self.form.ops[op].inputs}
-        return sorted(t for t in made if t in read_outside or t in self.form.outputs or t not in read_inside)
+        return sorted(made & (read_outside | set(self.form.outputs)) | made - read_inside)
 
     def parts(self, block: Block, strip: Strip, sinks: Sequence[int]) -> tuple[dict[int, Part], dict[int, Part]]:
         """By tensor: all that the strip reads and makes, and its own part of the sinks."""

@@ -173,8 +173,11 @@ def _arcs(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[float]) 
         if order.turns:
             last, first = order.turns[-1], order.turns[0]
             arcs.append((last.task, first.task, seconds[last.task], 1 + last.behind - first.behind))
+    slots: dict[tuple[int, int], int] = {}  # buffers of one pair of tasks wait as the one with the fewest does
     for buffer in schedule.buffers:
-        arcs += [(one, two, seconds[one], buffer.slots) for one in buffer.readers for two in buffer.writers]
+        for pair in ((one, two) for one in buffer.readers for two in buffer.writers):
+            slots[pair] = min(slots.get(pair, buffer.slots), buffer.slots)
+    arcs += [(one, two, seconds[one], least) for (one, two), least in slots.items()]
     tails, heads, lengths, frames = zip(*arcs, strict=True)
     return np.array(tails), np.array(heads), np.array(lengths, np.float64), np.array(frames)
 

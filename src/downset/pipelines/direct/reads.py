@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
-from downset.pipelines.problem import SplitProblem
+from downset.pipelines.problem import Ints, SplitProblem
 
 __all__ = ["Reads"]
 
@@ -28,8 +28,9 @@ class Reads:
         self.by: dict[int, list[tuple[int, Mask]]] = {}
         for place in reversed(range(problem.cuts)):
             for op in reversed(problem.units[place]):
+                made = np.flatnonzero(self.made(op))
                 for position, tensor in enumerate(problem.ops[op].inputs):
-                    rows = self.read_by(op, position)
+                    rows = self._read_for(op, position, made)
                     self.rows[tensor] |= rows
                     self.by.setdefault(tensor, []).append((place, rows))
 
@@ -45,9 +46,12 @@ class Reads:
 
     def read_by(self, op: int, position: int) -> Mask:
         """Which rows of an input it reads for them."""
+        return self._read_for(op, position, np.flatnonzero(self.made(op)))
+
+    def _read_for(self, op: int, position: int, at: Ints) -> Mask:
+        """Which rows of an input it reads to make these."""
         described = self.problem.ops[op]
         found = np.zeros(self.problem.tensors[described.inputs[position]].rows, bool)
-        at = np.flatnonzero(self.made(op))
         first, last = described.first[position][at], described.last[position][at + 1]
         for low, high in zip(first.tolist(), last.tolist(), strict=True):
             found[low:high] = True
@@ -55,10 +59,11 @@ class Reads:
 
     def moved(self, op: int) -> list[tuple[int, float]]:
         """(tensor, share of its rows) of what an operator writes, then of what it reads, for them."""
-        described, made = self.problem.ops[op], float(self.made(op).mean())
-        written = [(tensor, made) for tensor in described.outputs]
+        described, made = self.problem.ops[op], self.made(op)
+        at, share = np.flatnonzero(made), float(made.mean())
+        written = [(tensor, share) for tensor in described.outputs]
         return written + [
-            (tensor, float(self.read_by(op, position).mean())) for position, tensor in enumerate(described.inputs)
+            (tensor, float(self._read_for(op, position, at).mean())) for position, tensor in enumerate(described.inputs)
         ]
 
     def moved_bytes(self, op: int) -> int:

@@ -120,11 +120,15 @@ def _occupancy(
 def conflicts(buffers: Sequence[Buffer], between: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     """Pairs (first < second) of buffers that are in use at once in some run, for whatever frames; all others may lie in
     the same bytes. `between`: the `frames_between` of tasks, under the buffers' slots."""
-    count = len(buffers)
-    ahead = np.zeros((count, count), np.int64)
-    for one, buffer in enumerate(buffers):
-        reached = between[list(buffer.readers)].max(axis=0)
-        ahead[one] = [reached[list(other.writers)].max() for other in buffers]
+    if not buffers:
+        return []
+    readers = {known: place for place, known in enumerate(dict.fromkeys(buffer.readers for buffer in buffers))}
+    writers = {known: place for place, known in enumerate(dict.fromkeys(buffer.writers for buffer in buffers))}
+    reached = [between[list(known)].max(axis=0) for known in readers]
+    least = np.array([[row[list(known)].max() for known in writers] for row in reached])
+    read = [readers[buffer.readers] for buffer in buffers]
+    written = [writers[buffer.writers] for buffer in buffers]
     # A writer of the one is at most so many frames ahead of the readers of the other, and the other way round.
-    both = ahead + ahead.T
-    return [(one, two) for one in range(count) for two in range(one + 1, count) if both[one, two] > 1]
+    ahead = least[np.ix_(read, written)]
+    pairs = np.argwhere(np.triu(ahead + ahead.T > 1, 1))
+    return [(one, two) for one, two in pairs.tolist()]
