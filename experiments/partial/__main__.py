@@ -31,7 +31,7 @@ import onnx
 from downset import DownsetError, Graph, export, load
 from downset.arenas.plan import plan_arena
 from downset.fitting.candidates import Job, Planned
-from downset.fitting.strips import StripSearch, placed, search_strips
+from downset.fitting.strips import StripSearch, lowest, placed, search_strips
 from downset.formats.tflite.write import export_tflite
 from downset.graph.cost import macs
 from downset.joint.order_and_arena import plan_together
@@ -39,6 +39,7 @@ from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MemoryName
 from downset.memory.overlaps import KernelsName
 from downset.partial.front import PartialPlan
+from downset.partial.price import Price
 from downset.partial.rewrite import in_strips
 from downset.partial.search import PartialLimits, partial_front
 from downset.plans import Evidence, Order
@@ -81,15 +82,15 @@ class Wanted:
 
     plan: str
     share: float
-    key: Callable[[PartialPlan], int]
+    key: Callable[[Price], int]
 
 
-def _total(plan: PartialPlan) -> int:
-    return plan.price.peak_bytes + plan.price.persistent_bytes
+def _total(price: Price) -> int:
+    return price.peak_bytes + price.persistent_bytes
 
 
-def _head(plan: PartialPlan) -> int:
-    return plan.price.peak_bytes
+def _head(price: Price) -> int:
+    return price.peak_bytes
 
 
 WANTED = (
@@ -134,7 +135,7 @@ def tflite_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iter
 
 def _best(search: StripSearch, wanted: Wanted, graph: Graph) -> PartialPlan:
     plans = [plan for plan in search.front.plans if plan.price.extra_macs <= wanted.share * macs(graph)]
-    return min(plans, key=lambda plan: (wanted.key(plan), plan.cost))
+    return lowest(search, plans, wanted.key)[0]
 
 
 def _in_the_way(search: StripSearch) -> str:
