@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
@@ -14,7 +14,7 @@ from typing import Any
 from experiments.rows import Row, rest_of_rows, save_rows
 
 __all__ = [
-    "RECORDED", "Column", "Experiment", "Printed", "beside", "fields", "line_of", "printed", "ratio", "run",
+    "RECORDED", "Column", "Experiment", "Printed", "beside", "fields", "line_of", "names_of", "printed", "ratio", "run",
     "show_table",
 ]  # fmt: skip
 
@@ -74,6 +74,19 @@ def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> None:
         experiment.after([*fresh, *recorded])
     if fresh and not options.quick:
         print("written:", save_rows(experiment.name, fresh, by=experiment.key))
+
+
+def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    """The type of an option that takes some of these names, with commas between them."""
+
+    def read(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                raise ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}")
+        return names
+
+    return read
 
 
 def _show(experiment: Experiment, row: Row, mark: str = "") -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from downset import isolation
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.isolation import isolated, limits, parsed, stop_parser
 
@@ -72,6 +73,24 @@ def test_what_goes_wrong_in_a_worker_is_one_error_of_ours(ask):
 def test_time_is_limited():
     with pytest.raises(LimitReached, match=r"took longer than 0\.5 s"):
         isolated("tests.workers", "sleep", {}, timeout_s=0.5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux says who waits for a processor")
+def test_time_in_which_others_have_the_processor_does_not_count(monkeypatch):
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})  # of this process and of those it starts
+    spin = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(spin) for _ in range(3)]
+    try:
+        isolated("tests.workers", "compute", {"seconds": 0.6}, timeout_s=1.5)
+        monkeypatch.setattr(isolation, "_BUSY", 1)
+        with pytest.raises(LimitReached):
+            isolated("tests.workers", "compute", {"seconds": 0.6}, timeout_s=1.5)
+    finally:
+        os.sched_setaffinity(0, before)
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.parametrize("ask", [isolated, parsed])

@@ -16,7 +16,7 @@ from typing import Any
 
 from downset import load_cluster, plan_pipeline
 from downset.pipelines.planners import PIPELINERS
-from experiments.frame import Experiment, fields, run
+from experiments.frame import Experiment, fields, names_of, run
 from experiments.rows import Row
 from zoo import graph
 
@@ -62,8 +62,8 @@ def medians(rows: Sequence[Row]) -> None:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    networks = ["squeezenet"] if options.quick else options.networks.split(",")
-    clusters = CLUSTERS[:4:3] if options.quick else options.clusters.split(",")
+    networks = ["squeezenet"] if options.quick else options.networks
+    clusters = CLUSTERS[:4:3] if options.quick else options.clusters
     return (row_of(network, cluster, options.limit) for network, cluster in product(networks, clusters))
 
 
@@ -74,8 +74,8 @@ EXPERIMENT = Experiment(
     key=("network", "cluster"),
     quick="one network on two clusters, nothing written",
     options={
-        "--networks": {"default": ",".join(NETWORKS)},
-        "--clusters": {"default": ",".join(CLUSTERS)},
+        "--networks": {"type": names_of(NETWORKS | LARGE), "default": list(NETWORKS)},
+        "--clusters": {"type": names_of(CLUSTERS), "default": CLUSTERS},
         "--limit": {"type": float, "default": 10.0, "help": "seconds for each search"},
     },
     after=medians,

@@ -3,10 +3,11 @@
     python -m experiments.pico.figures12_16 [--quick]
 
 Analytic, by the paper's equations (`paper`) and by what devices can keep (`resources`), on 2 to 8 equal Raspberry Pis
-at 0.6, 0.8 and 1 GHz (figures without printed values but for the ratios in the text, which stand beside ours), one MAC
-a cycle. Energy (Figure 16) is simulated on the heterogeneous cluster with the powers in its file, which are not the
-paper's. Memory (Figure 15) is weights and the arena of activations, by resources of buffers too, without a runtime.
-`exact` is ours and not in the paper.
+at 0.6, 0.8 and 1 GHz, one MAC a cycle. For Figure 12 the paper's text has ratios, which stand beside ours; for the
+others it says only how methods compare, and a table says in how many comparisons that holds here. `latency_ms`: periods
+where every message takes that much besides its bytes, with eight devices at 1 GHz. Energy (Figure 16) is simulated on
+the heterogeneous cluster with the powers in its file, which are not the paper's. Memory (Figure 15) is weights and the
+arena of activations, by resources of buffers too, without a runtime. `exact` is ours and not in the paper.
 
 Figure 12 beside the paper: by its equations pipelines of one device a stage move nothing, so that the speed-up is all
 MACs over those of the largest stage at any frequency. ResNet34's blocks have 231 MMAC each and the first layer 118:
@@ -20,19 +21,24 @@ coarser division than one unit a module would give that, but the paper does not 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise, product
 from typing import Any
 
 from downset import Graph, load_cluster, plan_pipeline, simulate
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import COMM, CommName
 from downset.pipelines.problem import SplitProblem
-from experiments.frame import Experiment, fields, printed, run
+from experiments.frame import Experiment, fields, names_of, printed, run, show_table
 from experiments.pico.setups import equal_cluster, network
 from experiments.rows import Row
 
 METHODS = ("layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact")
+BASELINES = METHODS[:4]
 PAPER = printed("pico_figure12")
+STATEMENTS = printed("pico_figures13_16")
+SENT_MS = (None, 2.0, 10.0)
 MODEL_LIMIT_S = 60.0
 
 
@@ -63,17 +69,23 @@ def speedups(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
 
 def periods(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     """Figures 13 and 14: period by method; throughput a minute with eight devices."""
+    points: list[tuple[float, int, float | None]] = [(1.0, 8, None)]
+    if not quick:
+        points = [(ghz, count, None) for ghz in (0.6, 0.8, 1.0) for count in (2, 4, 6, 8)]
+        points += [(1.0, 8, latency_ms) for latency_ms in SENT_MS[1:]]
     found = []
     for figure, name in ((13, "vgg16"), (14, "yolov2")):
         model = network(name)
         problem = split_problem(model, block_units(model))
-        for ghz in (1.0,) if quick else (0.6, 0.8, 1.0):
-            for count in (8,) if quick else (2, 4, 6, 8):
-                cluster = equal_cluster(count, ghz)
-                row: dict[str, Any] = {"figure": figure, "comm": comm, "network": name, "ghz": ghz, "devices": count}
-                for method in METHODS:
-                    row[method] = round(_plan(problem, cluster, method, comm).period_s, 4)
-                found.append(row)
+        for ghz, count, latency_ms in points:
+            cluster = equal_cluster(count, ghz)
+            cluster = replace(cluster, network=replace(cluster.network, latency_s=(latency_ms or 0.0) / 1000))
+            row: dict[str, Any] = {
+                "figure": figure, "comm": comm, "network": name, "ghz": ghz, "devices": count, "latency_ms": latency_ms,
+            }  # fmt: skip
+            for method in METHODS:
+                row[method] = round(_plan(problem, cluster, method, comm).period_s, 4)
+            found.append(row)
     return found
 
 
@@ -102,11 +114,12 @@ def _memory(model: Graph, problem: SplitProblem, count: int, method: str, comm: 
 def energy(comm: CommName, *, quick: bool) -> list[dict[str, Any]]:
     """Figure 16: joules a frame on the heterogeneous cluster, simulated."""
     found = []
-    cluster = load_cluster("pico_1mac")
-    for name in ("vgg16",) if quick else ("vgg16", "yolov2"):
+    links = load_cluster("pico_1mac")
+    for name, latency_ms in product(("vgg16",) if quick else ("vgg16", "yolov2"), (None,) if quick else SENT_MS):
         model = network(name)
         problem = split_problem(model, block_units(model))
-        row: dict[str, Any] = {"figure": 16, "comm": comm, "network": name}
+        cluster = replace(links, network=replace(links.network, latency_s=(latency_ms or 0.0) / 1000))
+        row: dict[str, Any] = {"figure": 16, "comm": comm, "network": name, "latency_ms": latency_ms}
         for method in ("early_fused", "optimal_fused", "coedge", "pico", "exact"):
             row[method] = round(simulate(_plan(problem, cluster, method, comm), frames=100).energy_j or 0.0, 1)
         found.append(row)
@@ -118,7 +131,7 @@ def _plan(problem: SplitProblem, cluster: Any, method: str, comm: CommName) -> A
 
 
 FIGURES = {"12": speedups, "13": periods, "15": memory, "16": energy}
-KEY = ("figure", "comm", "network", "ghz", "devices", "method")
+KEY = ("figure", "comm", "network", "ghz", "devices", "latency_ms", "method")
 
 
 def rows(options: Namespace) -> Iterator[Row]:
@@ -135,14 +148,77 @@ def results(row: Row) -> str:
     return "; ".join(said + beside)
 
 
+def holds(name: str, rows: Iterable[Row]) -> list[bool]:
+    """Whether a statement of the paper holds, comparison by comparison, in rows of one model of time."""
+    rows = [row for row in rows if row.get("latency_ms") is None]
+    periods = [row for row in rows if row["figure"] in (13, 14)]
+    sizes = {
+        (row["network"], row["method"], row["devices"]): (row["weights_mb"], row["weights_mb"] + row["features_mb"])
+        for row in rows
+        if row["figure"] == 15 and row["method"] != "exact"
+    }
+    energies = [row for row in rows if row["figure"] == 16]
+    if name == "pico first":
+        return [row["pico"] <= min(row[method] for method in BASELINES) for row in periods]
+    if name == "coedge before layerwise":
+        return [row["coedge"] < row["layerwise"] for row in periods]
+    if name == "optimal before early":
+        return [row["optimal_fused"] < row["early_fused"] for row in periods]
+    if name == "more devices, more throughput":
+        ordered = sorted(periods, key=lambda row: (row["network"], row["ghz"], row["devices"]))
+        return [
+            (more[method] < fewer[method])
+            != (method == "layerwise" and more["network"] == "yolov2" and more["ghz"] == 1)
+            for fewer, more in pairwise(ordered)
+            if fewer["devices"] < more["devices"]
+            for method in (*BASELINES, "pico")
+        ]
+    if name == "more devices, less memory":
+        ordered_sizes = sorted(sizes.items())
+        return [
+            more[1] < fewer[1] for (key, fewer), (next_key, more) in pairwise(ordered_sizes) if key[:2] == next_key[:2]
+        ]
+    if name == "whole model on every device":
+        whole = {network: max(size[0] for key, size in sizes.items() if key[0] == network) for network, _, _ in sizes}
+        return [size[0] == whole[key[0]] for key, size in sizes.items() if key[1] != "pico"]
+    if name == "pico least memory":
+        return [
+            sizes[network, "pico", devices][1] < size[1]
+            for (network, method, devices), size in sizes.items()
+            if method != "pico"
+        ]
+    if name == "early most energy":
+        return [row["early_fused"] == max(row[method] for method in BASELINES[1:]) for row in energies]
+    if name == "optimal below early":
+        return [row["optimal_fused"] < row["early_fused"] for row in energies]
+    return [row["pico"] < row["coedge"] for row in energies]
+
+
+def share(name: str, comm: CommName, rows: Iterable[Row]) -> str | None:
+    """How many comparisons of a statement hold, of how many; None where there are none."""
+    found = holds(name, (row for row in rows if row["comm"] == comm))
+    return f"{sum(found)} of {len(found)}" if found else None
+
+
 def throughput(rows: Sequence[Row]) -> None:
     print("""
 Figure 12: speed-up over one device (paper: up to 6.8 and 6.5 with pieces, 5 and 4 with blocks)
-Figures 13 and 14: period in s (the paper: PICO best; CE beats LW, OFL beats EFL)
-Figure 15: memory of a device in MB (paper: falls with devices; only PICO divides the weights)
-Figure 16: energy in J a frame, simulated (paper: EFL most, PICO least)""")
+Figures 13 and 14: period in s; Figure 15: memory of a device in MB; Figure 16: energy in J a frame, simulated""")
+    show_table(
+        (
+            *fields("figure", "says"),
+            ("by the equations", lambda row: share(row["name"], "paper", rows)),
+            ("by resources", lambda row: share(row["name"], "resources", rows)),
+        ),
+        STATEMENTS.rows,
+        "What the paper says, and of how many comparisons of ours it holds (`exact` is not in the paper)",
+    )
     for comm in COMM:
-        best = [row["layerwise"] / row["pico"] for row in rows if "layerwise" in row and row["comm"] == comm]
+        best = [
+            row["layerwise"] / row["pico"]
+            for row in rows
+            if "layerwise" in row and row["comm"] == comm and row.get("latency_ms") is None
+        ]
         if best:
             said = f"Throughput of pico over layerwise, {comm}: {min(best):.1f} to {max(best):.1f}x"
             print(f"{said}; the abstract: 1.8 to 6.8x")
@@ -155,8 +231,8 @@ EXPERIMENT = Experiment(
     key=KEY,
     quick="a few points, nothing written",
     options={
-        "--comm": {"nargs": "*", "choices": COMM, "default": COMM, "help": "models of time"},
-        "--figures": {"nargs": "*", "default": list(FIGURES), "help": "13 is 13 and 14"},
+        "--comm": {"type": names_of(COMM), "default": COMM, "help": "models of time"},
+        "--figures": {"type": names_of(FIGURES), "default": list(FIGURES), "help": "13 is 13 and 14"},
     },
     after=throughput,
 )

@@ -1,11 +1,10 @@
 """Periods with leaders and by direct hand-over, on six networks and every cluster that comes along.
 
-    python -m experiments.pico.hand_over [--quick] [--seconds 60] [--networks vgg16 ...] [--clusters pico_1mac ...]
+    python -m experiments.pico.hand_over [--quick] [--seconds 60] [--networks vgg16,…] [--clusters pico_1mac,…]
 
 Both by `exact`, by resources, in the same run and with the same time limit; analytic. `least baseline`: the least
 period of the other methods on the same cluster. `--quick`: one network on one cluster, with the recorded rows of the
-rest. Planning seconds are CPU seconds of one process. Recorded rows with a column `leaders` are from before plans with
-leaders were searched by loads.
+rest. Planning seconds are CPU seconds of one process.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from downset.errors import DownsetError
 from downset.graph.core import Graph
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.planners import PIPELINERS
-from experiments.frame import Experiment, fields, run
+from experiments.frame import Experiment, fields, names_of, run
 from experiments.pico.compare import CLUSTERS, NETWORKS
 from experiments.rows import Row
 from zoo import graph
@@ -77,8 +76,8 @@ EXPERIMENT = Experiment(
     quick="one row now, the rest as recorded",
     options={
         "--seconds": {"type": float, "default": 60.0, "help": "limit for each search"},
-        "--networks": {"nargs": "+", "choices": list(NETWORKS), "default": list(NETWORKS)},
-        "--clusters": {"nargs": "+", "choices": CLUSTERS, "default": list(CLUSTERS)},
+        "--networks": {"type": names_of(NETWORKS), "default": list(NETWORKS)},
+        "--clusters": {"type": names_of(CLUSTERS), "default": CLUSTERS},
     },
 )
 

@@ -1,6 +1,6 @@
 """How long exact planning takes: networks of up to 40 cuts, eight and sixteen devices, every kind of network.
 
-    python -m experiments.pico.speed [--quick]
+    python -m experiments.pico.speed [--quick] [--networks vgg16,…]
 
 CPU seconds of this machine, measured, once each; periods are analytic. `search` is the compiled search for the least
 load, prices of strips included where no earlier search of the network has made them, `plan` all of `exact` under its
@@ -28,11 +28,13 @@ from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.network import block_units, pipeline_units, split_problem
 from downset.pipelines.planners import exact as plan_exact
 from downset.pipelines.problem import SplitProblem, chain_problem
-from experiments.frame import Experiment, fields, run
+from experiments.frame import Experiment, fields, names_of, run
 from experiments.pico.setups import network
 from experiments.rows import Row
 from zoo import graph
 
+CHAIN = "chain of 40"
+NETWORKS = ("vgg16", "yolov2", "resnet34", "inception_v3", "mobilenet_v3_large", CHAIN)
 SPEEDS = (2.2e9, 1.5e9, 1.2e9, 0.8e9)
 KINDS = {
     "links": {"kind": "links", "overlap": False},
@@ -45,24 +47,20 @@ KINDS = {
 }
 
 
-def problems(*, quick: bool) -> dict[str, SplitProblem]:
-    found = {}
-    for name in ("vgg16",) if quick else ("vgg16", "yolov2"):
+def problem_of(name: str) -> SplitProblem:
+    if name in ("vgg16", "yolov2"):
         built = network(name)
-        found[name] = split_problem(built, block_units(built))
-    if quick:
-        return found
-    for name in ("resnet34", "inception_v3", "mobilenet_v3_large"):
+        return split_problem(built, block_units(built))
+    if name != CHAIN:
         built = graph(name, weights=False)
-        found[name] = split_problem(built, pipeline_units(built))
+        return split_problem(built, pipeline_units(built))
     random = Random(1)
     layers = [
         (random.randint(1, 6) * 10**6, random.choice([1, 3, 3, 5]), 2 if unit in (5, 12, 20, 28) else 1,
          random.randint(4, 64) * 1000)
         for unit in range(40)
     ]  # fmt: skip
-    found["chain of 40"] = chain_problem(layers, rows=224, row_bytes=2688)
-    return found
+    return chain_problem(layers, rows=224, row_bytes=2688)
 
 
 def devices(name: str) -> tuple[Device, ...]:
@@ -98,7 +96,8 @@ def row_of(name: str, problem: SplitProblem, members: str, kind: str) -> Row:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    for name, problem in problems(quick=options.quick).items():
+    for name in ("vgg16",) if options.quick else options.networks:
+        problem = problem_of(name)
         for members in ("8 of 4 types",) if options.quick else ("8 of 4 types", "8 distinct", "16 of 4 types"):
             for kind in KINDS:
                 if not kind.startswith("pairs") or members == "8 distinct":
@@ -124,6 +123,7 @@ EXPERIMENT = Experiment(
     ),
     key=("network", "devices", "kind"),
     quick="VGG16 on eight devices, nothing written",
+    options={"--networks": {"type": names_of(NETWORKS), "default": NETWORKS}},
 )
 
 if __name__ == "__main__":

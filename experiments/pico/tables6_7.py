@@ -20,7 +20,7 @@ from itertools import product
 from downset import Cluster, Pipeline, plan_pipeline
 from downset.pipelines.paper_timing import COMM, CommName
 from downset.pipelines.problem import SplitProblem
-from experiments.frame import Experiment, printed, run
+from experiments.frame import Experiment, names_of, printed, run
 from experiments.pico.setups import equal_cluster, hetero_cluster, loads, synthetic
 from experiments.rows import Row
 
@@ -106,7 +106,7 @@ EXPERIMENT = Experiment(
     quick="two of each, nothing written",
     options={
         "--limit": {"type": float, "default": 60.0, "help": "seconds for each search"},
-        "--comm": {"nargs": "*", "choices": COMM, "default": COMM, "help": "models of time"},
+        "--comm": {"type": names_of(COMM), "default": COMM, "help": "models of time"},
     },
     after=by_device,
 )

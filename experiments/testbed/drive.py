@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -37,7 +38,10 @@ from experiments.testbed.faults import faulty_run, place
 
 __all__ = ["wait_for_devices"]
 
-_LEAST_FRAMES = 4
+_WINDOWS = 3
+"""A run ends when so many times what is inside has come out, or after `_LONGEST` times its time: while a pipeline fills
+and drains, its results do not come at its period."""
+_LONGEST = 3.0
 _PLANS_S = 5.0
 _JOINS_S = 150.0
 
@@ -145,24 +149,36 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
     with run_on(fleet, graph, plan, shards, settings) as pipeline:
         bed.throttle()
         used = [bed.used_s(device) for device in range(len(bed.cpu_shares))]
+        carried, dropped = _carried_bytes(bed, orders), bed.dropped_packets()
         begun = time.monotonic()
         times = _streamed(pipeline, graph, window, orders["most_s"])
         report = pipeline.report()
         took = time.monotonic() - begun
         used = [bed.used_s(device) - before for device, before in enumerate(used)]
+        carried, dropped = _carried_bytes(bed, orders) - carried, bed.dropped_packets() - dropped
         bed.release()
     return {
+        "cell_bytes": carried // max(report.completed, 1), "dropped_packets": dropped,
         "spare_frames": window - (plan.schedule.window if plan.schedule is not None else 1),
         "frames": len(times), "measured_s": _period_s(times, window), "latency_s": round(report.latency_s[0], 3)
         if report.latency_s else None, "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
         "events": [asdict(event) for event in report.events],
         "cpu_of_share": [round(one / took / share, 3) for one, share in zip(used, bed.cpu_shares, strict=True)],
-        "by_device": _by_device(plan, report),
+        "by_device": _by_device(graph, plan, report),
     }  # fmt: skip
 
 
-def _by_device(plan: Pipeline, report: Any) -> list[dict[str, Any]]:
-    """Planned against measured, in seconds a frame."""
+def _carried_bytes(bed: Bed, orders: dict[str, Any]) -> int:
+    return bed.cell_bytes() if orders["medium"] == "shared" else 0
+
+
+def _bytes_of(graph: Graph, tensors: Sequence[int]) -> int:
+    return sum(graph.tensors[tensor].nbytes for tensor in tensors)
+
+
+def _by_device(graph: Graph, plan: Pipeline, report: Any) -> list[dict[str, Any]]:
+    """Planned against measured, in seconds a frame; messages of the plan, and what comes from and goes to the driver
+    beside it."""
     planned = frame_seconds(plan)
     macs = [[0, 0] for _ in plan.cluster.devices]
     for stage in plan.stages:
@@ -173,6 +189,11 @@ def _by_device(plan: Pipeline, report: Any) -> list[dict[str, Any]]:
     found = []
     for number, use in enumerate(report.devices):
         row: dict[str, Any] = {"name": use.name, "rss_mb": round(use.rss_bytes / 1e6, 1)}
+        sent = [task.transfer.nbytes for task in plan.tasks if task.transfer and task.transfer.source == number]
+        received = [task.transfer.nbytes for task in plan.tasks if task.transfer and task.transfer.target == number]
+        row |= {"sends": len(sent), "sent_bytes": sum(sent), "receives": len(received), "received_bytes": sum(received)}
+        row["entry_bytes"] = _bytes_of(graph, graph.inputs) if number == plan.entry else 0
+        row["result_bytes"] = _bytes_of(graph, graph.outputs) if number == plan.exit else 0
         row["redundancy"] = round(macs[number][1] / macs[number][0], 4) if macs[number][0] else 0.0
         for what in ("computing", "sending", "receiving"):
             row[f"planned_{what}_s"] = round(getattr(planned[number], what), 4)
@@ -182,7 +203,7 @@ def _by_device(plan: Pipeline, report: Any) -> list[dict[str, Any]]:
 
 
 def _streamed(pipeline: RunningPipeline, graph: Graph, window: int, most_s: float) -> list[float]:
-    """When results came: one frame more than the window is inside or waits, until the time is over."""
+    """When results came: one frame more than the window is inside or waits, until the time is over and enough came."""
     random, begun = np.random.default_rng(0), time.monotonic()
     frame = random.standard_normal(graph.tensors[graph.inputs[0]].shape).astype(np.float32)
     for _ in range(window + 1):
@@ -190,7 +211,8 @@ def _streamed(pipeline: RunningPipeline, graph: Graph, window: int, most_s: floa
     times = []
     for _ in pipeline.results():
         times.append(time.monotonic())
-        if times[-1] - begun < most_s or len(times) + window < _LEAST_FRAMES:
+        took = times[-1] - begun
+        if took < most_s or (len(times) < _WINDOWS * window and took < _LONGEST * most_s):
             pipeline.submit(frame)
     return times
 

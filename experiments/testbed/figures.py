@@ -17,6 +17,7 @@ from typing import Any
 
 from experiments.pico.table5 import PAPER
 from experiments.rows import load_rows
+from experiments.testbed.loads import loads_s, measured_costs
 from experiments.testbed.measured import NAME, REPLANS
 
 PAPER_NAMES = {
@@ -60,15 +61,19 @@ def groups(rows: Sequence[Row]) -> Iterator[tuple[Key, dict[str, Row]]]:
 
 def periods(rows: Sequence[Row]) -> list[list[Any]]:
     alone = {key: by_method["single"]["measured_s"] for key, by_method in groups(rows) if "single" in by_method}
-    body = []
+    costs, body = measured_costs(), []
     for row in sorted(rows, key=lambda row: (*key_of(row), row["spare_frames"])):
         key, measured, planned = key_of(row), row["measured_s"], row["planned_s"]
         if not measured:
             continue
         faster = f"{alone[key] / measured:.2f}x" if key in alone else None
+        loads = loads_s(row, costs) if costs is not None else None
+        loaded = None if loads is None else max(*loads[0], loads[1])
         body.append(
             [*key, PAPER_NAMES[row["method"]], row["spare_frames"], planned, row["simulated_s"], measured,
-             f"{measured / planned - 1:+.0%}", round(60 / measured, 1), faster, row["load"]]
+             f"{measured / planned - 1:+.0%}", None if loaded is None else round(loaded, 4),
+             None if loaded is None else f"{measured / loaded - 1:+.0%}", round(60 / measured, 1), faster,
+             row["load"]]
         )  # fmt: skip
     return body
 
@@ -130,15 +135,19 @@ def main() -> None:
     if not rows:
         sys.exit("no rows yet: python -m experiments.testbed.measured")
     table(
-        "Figures 12 to 14: periods in s, frames a minute, speed-up over the fastest device alone",
+        "Figures 12 to 14: periods in s (loads: what processors and network do for a frame), frames a minute, speed-up "
+        "over the fastest device alone",
         (
             "network",
             "devices",
             "medium",
             "method",
+            "spare",
             "planned",
             "simulated",
             "measured",
+            "off",
+            "loads",
             "off",
             "a minute",
             "speed-up",

@@ -3,7 +3,8 @@
     python -m experiments.testbed.message_cost [--quick]        # needs root
 
 Messages of several sizes go from one device to another through Ray under TLS over 50 Mbit/s, first with whole cores,
-then with the shares of the measured experiments.
+then with the shares of the measured experiments. Frames come from the driver (`entry`), results go back to it
+(`result`), and calls carry nothing (`call`): these are of no plan, and cost the device's processor too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from downset.distributed.profiling.measure import Effort, Measuring
 from downset.distributed.serving.cluster import cluster
 from experiments.rows import save_rows
@@ -25,6 +28,8 @@ from experiments.testbed.settings import CLUSTERS, Setting
 
 NAME = "testbed_messages"
 _SIZES = (16 << 10, 512 << 10, 2 << 20)
+Spent = Callable[[Callable[[], object], int], tuple[list[float], float]]
+"""(what is done, how often) -> by device, milliseconds of processor each time; of the clock."""
 
 
 def rows(bed: Bed, at: Measuring, *, quick: bool) -> list[dict[str, Any]]:
@@ -52,7 +57,32 @@ def rows(bed: Bed, at: Measuring, *, quick: bool) -> list[dict[str, Any]]:
                 row = {"what": "message", "shares": shares, "pair": pair, "bytes": nbytes, "ms": taken}
                 row |= {"sender_cpu_ms": used[pair[0]], "receiver_cpu_ms": used[pair[1]]}
                 found.append(row | {"load": round(os.getloadavg()[0], 2)})
+        found += _with_driver(at, spent, shares=shares, quick=quick)
     bed.release()
+    return found
+
+
+def _with_driver(at: Measuring, spent: Spent, *, shares: bool, quick: bool) -> list[dict[str, Any]]:
+    """Milliseconds of the first device's processor: it is on the driver's machine, and its link carries nothing."""
+    import ray
+
+    found: list[dict[str, Any]] = []
+    for what, nbytes in (("call", 0), *((what, nbytes) for what in ("entry", "result") for nbytes in _SIZES)):
+
+        def work(what: str = what, nbytes: int = nbytes) -> None:
+            if what == "call":
+                at.all("ready")
+            elif what == "entry":
+                at.all("take", [ray.put(np.zeros(nbytes, np.uint8))])
+            else:
+                at.all("give", nbytes)
+
+        work()
+        used, taken = spent(work, (10 if quick else 40) if nbytes < 1 << 18 else (4 if quick else 12))
+        found.append(
+            {"what": what, "shares": shares, "bytes": nbytes, "device_cpu_ms": used[0], "ms": taken,
+             "load": round(os.getloadavg()[0], 2)}
+        )  # fmt: skip
     return found
 
 

@@ -1,8 +1,8 @@
 """The command line: `downset COMMAND`. Thin: options in, library calls, tables or JSON out.
 
-stdout is data, stderr is talk. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification failed, 5 cannot load
-or unsupported, 6 not known: a limit was reached before, or nothing here runs what would tell; 70 an error of downset
-itself, 128 and the signal's number where it was stopped.
+stdout carries data, stderr messages and progress. Exit codes: 0 done, 2 usage, 3 proven not to fit, 4 verification
+failed, 5 cannot load or unsupported, 6 not known: a limit was reached before, or nothing here runs what would tell; 70
+an error of downset itself, 128 and the signal's number where it was stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from downset import __version__
 from downset.commands.examples import epilog
 from downset.errors import DownsetError
 from downset.process import Stopped, abandon_stdout, answering_signals, in_scratch_folder, settled_streams, write_report
-from downset.text import brief, printable
+from downset.text import brief, printable, shortened
 
 __all__ = ["main"]
 
@@ -181,5 +181,10 @@ def _complain(message: str) -> None:
     print(f"downset: error: {_one_line(message)}", file=sys.stderr)
 
 
+_LONGEST_WORD, _LONGEST_LINE = 300, 2_000
+"""Characters of a message: names in files may have any length."""
+
+
 def _one_line(message: str) -> str:
-    return printable(" ".join(message.split()))
+    words = (shortened(word, _LONGEST_WORD) for word in printable(" ".join(message.split())).split(" "))
+    return shortened(" ".join(words), _LONGEST_LINE)

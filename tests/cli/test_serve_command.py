@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from downset.distributed.serving.node_guard import session_processes
+from downset.distributed.serving.nodes import free_port
 from tests.cluster_toml import cluster_toml
 from tests.distributed.thread_fleet import unsplit
 from tests.models import branchy_model
@@ -86,6 +87,40 @@ def test_a_stopped_driver_leaves_no_process_behind(number, code, here):
     while time.monotonic() < until and any(session_processes(guard) for guard in guards):
         time.sleep(0.1)
     assert [session_processes(guard) for guard in guards] == [[], [], []]
+
+
+def test_a_device_under_keys(here, run):
+    """The page's way from keys to results, with a board that is an address of loopback. The worker outlives the driver,
+    and leaves nothing behind when it is stopped."""
+    assert run("keys", "init", "--authority", "boards")[0] == 0
+    for name, host in (("driver", "127.0.0.2"), ("board", "127.0.0.3")):
+        assert run("keys", "issue", name, "--host", host, "--authority", "boards")[0] == 0
+    Path("board.toml").write_text(cluster_toml({"board": 1e6}, rate_mbps=800, overlap=True))
+    head = f"127.0.0.2:{free_port('127.0.0.2')}"
+    downset = [sys.executable, "-m", "downset"]
+    worker = subprocess.Popen(
+        [*downset, "worker", "--head", head, "--name", "board", "--keys", "boards/board", "--address", "127.0.0.3"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        given = ("--cluster", "board.toml", "--head", head, "--keys", "boards/driver", "--input", "frames.npy")
+        served = subprocess.run(
+            [*downset, "serve", "net.onnx", *given, "-o", "keyed.npz", "--no-ahead"], capture_output=True, text=True,
+            check=False, timeout=240,
+        )  # fmt: skip
+        assert served.returncode == 0, served.stderr
+        assert "measured: 12 of 12 frames" in served.stdout and not served.stderr
+        assert worker.poll() is None
+        guards = _children(worker.pid)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        _, said = worker.communicate(timeout=60)
+    assert "board: joins the head" in said and "Traceback" not in said
+    assert [session_processes(guard) for guard in guards] == [[] for _ in guards]
+    expected = unsplit(here / "net.onnx", [{"x": frame[None]} for frame in np.load("frames.npy")])
+    with np.load("keyed.npz") as found:
+        for one, other in zip(found["flat"], expected, strict=True):
+            np.testing.assert_allclose(one, other["flat"], rtol=1e-3, atol=1e-4)
 
 
 def _children(parent):

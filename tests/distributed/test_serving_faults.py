@@ -229,7 +229,7 @@ def test_shards_for_losses_are_placed_before(model, tmp_path):
         for outputs in pipeline.run(given):
             found.append(outputs)
             if len(found) == 20:
-                wait_for(lambda: len(engine._ready_for) == 3 and not engine._carrier._carrying)
+                wait_for(lambda: len(engine._ready_for) == 3 and not engine._carrier._placing)
                 fleet.names.discard("d1")
                 fleet.kill("d1")
         report = pipeline.report()

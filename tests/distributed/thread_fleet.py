@@ -16,7 +16,7 @@ from downset.distributed.serving.fleet import DeviceLost
 from downset.distributed.serving.serve import Settings, run_on
 
 GROUP = {"compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive",
-         "keep": "setup", "begin": "setup"}  # fmt: skip
+         "keep": "setup", "place": "setup", "begin": "setup"}  # fmt: skip
 SIZES = {"compute": 1, "send": 1, "receive": 4, "setup": 1, "control": 1}
 
 
@@ -85,7 +85,7 @@ class ThreadFleet:
         found = getattr(process.device, method)(*arguments)
         if method == "compute":
             found = {"seconds": [seconds + process.delay_s * process.factor for seconds in found["seconds"]]}
-        if method == "keep":
+        if method == "keep" or (method == "place" and arguments[3]):
             self.kept.append((device, arguments[0]))
         return found
 

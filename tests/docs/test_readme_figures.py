@@ -4,6 +4,7 @@ import importlib
 import itertools
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,13 @@ from downset.cli import _COMMANDS
 from downset.orders.planners import ORDERS
 from downset.pipelines.planners import PIPELINERS
 from downset.stages.planners import STAGERS
+from experiments.ios.cpu import verdict
 from experiments.ios.networks import NETWORKS
+from experiments.pico.compare import CLUSTERS
+from experiments.pico.compare import NETWORKS as SIX_NETWORKS
+from experiments.pico.figures12_16 import STATEMENTS, share
 from experiments.serenity.subjects import geometric_mean
+from experiments.testbed.loads import loads_s, measured_costs
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -224,20 +230,36 @@ def test_cells_of_the_memory_paper_that_do_not_come_out():
 
 
 def test_stages_on_a_cpu():
+    """What the page counts are the verdicts of the recorded intervals, and it names the networks that stay as they
+    are."""
     titles = NETWORKS | {"resnet50": "ResNet-50"}
     sentence = " ".join(RESULTS[RESULTS.index("Measured on two cores") :].split("No GPU")[0].split())
-    won, kept = sentence.split("sequential kept for")
     recorded = {titles[row["network"]]: row for row in rows("ios_cpu")}
-    named = [*re.findall(r"([A-Z][\w-]*(?: V\d)?) \d\.\d+x", won), *re.split(r", | and ", kept.strip(" ."))]
-    assert sorted(named) == sorted(recorded) == sorted(titles.values())
-    nasnet = recorded["NASNet-A"]["why"]
-    assert re.search(r"greedy, was faster than sequential in 16 of 21 fresh .* 1\.043x", nasnet)
-    assert "greedy won 16 of 21 rounds by 1.043x" in won
-    assert sum("too far to tell" in row["why"] for row in recorded.values()) == 2
-    for title, row in recorded.items():
-        assert (title in kept) == (row["chosen"] == "sequential"), title
-        if row["chosen"] != "sequential":
-            assert f"{title} {row['speedup']:.2f}x" in won
+    (kept,) = re.findall(r"sequential is kept for ([^:]+):", sentence)
+    assert sorted(re.split(r", | and ", kept)) == sorted(recorded) == sorted(titles.values())
+    assert {row["chosen"] for row in recorded.values()} == {"sequential"}
+    duels = [duel for row in recorded.values() for duel in row["duels"]]
+    found = Counter(verdict(duel) for duel in duels)
+    assert f"in {duels[0]['rounds']} interleaved rounds" in sentence
+    assert found["faster"] == 0 and "no other schedule was faster" in sentence
+    assert f"{found['slower']} were slower and {found['not told apart']} not told apart" in sentence
+
+
+def test_rounds_against_sequential_in_their_page():
+    _, lines = table("network | schedule | against", (ROOT / "docs" / "stages.md").read_text())
+    titles = NETWORKS | {"resnet50": "ResNet-50"}
+    recorded = [(titles[row["network"]], duel) for row in rows("ios_cpu") for duel in row["duels"]]
+    assert lines == [
+        [
+            title,
+            duel["name"],
+            f"{duel['ratio']:.2f}x",
+            f"{duel['low']:.2f} to {duel['high']:.2f}",
+            f"{duel['faster_rounds']} of {duel['rounds']}",
+            verdict(duel),
+        ]
+        for title, duel in recorded
+    ]
 
 
 def test_peers_of_stages_in_their_page():
@@ -310,6 +332,15 @@ def test_pipelines_of_every_cluster():
         assert numbers(cell) == [round(row["over_pico"], 2), round(row["over_single"], 2)], key
         assert row["over_pico"] >= 1, key
         assert row["over_single"] >= 1, key
+
+
+def test_what_the_paper_says_of_figures_13_to_16():
+    _, lines = table("figure | the paper says", (ROOT / "docs" / "pipelines.md").read_text())
+    recorded = rows("pico_figures12_16")
+    assert lines == [
+        [said["figure"], said["says"], *(share(said["name"], comm, recorded) for comm in ("paper", "resources"))]
+        for said in STATEMENTS.rows
+    ]
 
 
 def words_of(page):
@@ -439,5 +470,35 @@ def test_what_the_readme_says_came_out():
     assert numbers(said["ONNX Runtime"]) == [session["rows"][0]["held_bytes"], session["rows"][-1]["held_bytes"]]
     keys = ("yolov2", "paper cluster, 2 MAC/cycle", "resources")
     row = {(row["network"], row["cluster"], row["comm"]): row for row in rows("pico_numbers")}[keys]
-    ratio = re.search(r"(\d\.\d+)x", said["several devices"])[1]
-    assert f"{row['pico_s'] / row['exact_s']:.2f}" == ratio and row["proven"]
+    everywhere = {(one["network"], one["cluster"]): one for one in rows("pico_compare")}
+    assert set(everywhere) >= set(itertools.product(SIX_NETWORKS, CLUSTERS))
+    ratios = [row["pico_s"] / row["exact_s"], everywhere["yolov2", "pico_2mac"]["over_single"]]
+    for over in ("over_pico", "over_single"):
+        ratios += [least([everywhere[key][over] for key in everywhere]) for least in (min, max)]
+    assert re.findall(r"(\d\.\d+)x", said["several devices"]) == [f"{ratio:.2f}" for ratio in ratios]
+    assert row["proven"]
+    assert len(SIX_NETWORKS) == 6 and len(CLUSTERS) == 7
+
+
+def test_loads_of_the_testbed():
+    """Periods by what processors and the network do for a frame, beside those that were measured."""
+    page = " ".join((ROOT / "docs" / "cluster.md").read_text().split())
+    assert rows("testbed_messages") and rows("testbed_shaping")
+    costs, found = measured_costs(), []
+    for row in rows("testbed_periods"):
+        loads = loads_s(row, costs)
+        if loads is not None:
+            found.append(
+                (row, row["measured_s"] / row["planned_s"] - 1, row["measured_s"] / max(*loads[0], loads[1]) - 1)
+            )
+    fused = [100 * off for row, _, off in found if (row["network"], row["method"]) == ("vgg16", "early_fused")]
+    assert f"By the loads `early_fused` on VGG16 is {min(fused):.0f} to {max(fused):.0f} % off" in page
+    alone = [
+        (100 * plan, 100 * off)
+        for row, plan, off in found
+        if (row["network"], row["devices"]) == ("yolov2_half", 4)
+        and sum(one["planned_computing_s"] > 0 for one in row["by_device"]) == 1
+    ]
+    assert f"plans for one device {min(alone)[0]:.0f} to {max(alone)[0]:.0f} % slower" in page
+    offs = [off for _, off in alone]
+    assert f"By the loads: {-min(offs):.0f} % faster to {max(offs):.0f} % slower" in page

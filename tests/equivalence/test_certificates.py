@@ -359,6 +359,23 @@ def test_rows_that_a_strip_keeps_for_the_next_are_proven(tmp_path):
         assert not prove(path, saved("silent", {key: one for key, one in parts.items() if key != name})).proven
 
 
+def test_a_concatenation_inside_another_is_proven_where_nothing_else_is_rewritten(tmp_path):
+    """No tensor is new, and one operator is gone: the file says that it is rewritten, and of which tensor."""
+    net, tflite = Net(5), TfliteNet(5, dtype="int8")
+    x, z = net.input(2), tflite.input(2)
+    inner, deep = net.concat([net.conv(x, 2), net.conv(x, 3)]), tflite.concat([tflite.conv(z, 2), tflite.conv(z, 3)])
+    made = [
+        net.save(tmp_path / "m.onnx", [net.concat([inner, net.conv(x, 2), inner])]),
+        tflite.save(tmp_path / "m.tflite", [tflite.concat([deep, tflite.conv(z, 2), deep])]),
+    ]
+    for path in made:
+        graph = load(path)
+        flat = partition(graph, partition_sites(graph)).graph
+        assert len(flat.ops) == len(graph.ops) - 1
+        found = prove(path, written(flat, tmp_path / f"flat{path.suffix}"))
+        assert found.proven and found.exact and found.rewrites == 1, found.reason
+
+
 def test_a_tensor_that_a_concatenation_reads_twice_is_padded_in_each_place(tmp_path):
     """It holds two boxes of the result, and each padded part belongs to one of them."""
     net = Net(3)

@@ -267,11 +267,56 @@ def test_a_module_beside_a_model_is_not_run(run, made, tmp_path, monkeypatch):
     assert not (tmp_path / "it_ran").exists()
 
 
+def test_names_with_line_ends_stay_on_their_line(run, tmp_path):
+    """Nothing that a file says looks like a line of ours."""
+    name = "y\n\rdevice: median 0 ms\u2028\x85\x0b"
+    model = hostile_files.model([helper.make_node("Relu", ["x"], [name])], *map(_values, ("x", name)))
+    path, plan = tmp_path / "m.onnx", tmp_path / "plan.json"
+    path.write_bytes(model.SerializeToString())
+    stage = ("stage", path, "-o", plan, "--no-profiles", "--budget-timings", "2", "--time-limit", "1s")
+    assert run(*stage)[0] == 0
+    status, out, err = run("run", path, "--plan", plan, "--runs", "1")
+    assert (status, err) == (0, "")
+    said = out.splitlines()
+    assert len(said) == 2 and said[1].startswith("y??device: median 0 ms???: [4], from ")
+
+
+def _values(name):
+    return [hostile_files.value(name)]
+
+
+_LONG = "z" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("graph.json", hostile_files.plain(ops=[{"ins": [7], "outs": [1], "name": _LONG}]).decode()),
+        ("graph.json", hostile_files.plain(ops=[{"ins": [7], "outs": [1], "name": "z " * 50_000}]).decode()),
+        ("cluster.toml", f"[network]\nkind = 'links'\nrate_mbps = 1\n{_LONG} = 1\n"),
+        ("plan.json", json.dumps({"kind": "stages", "schema": _LONG})),
+    ],
+)
+def test_messages_are_short_whatever_a_file_says(run, made, tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    other = {"graph": ("inspect", path), "cluster": ("split", made / "whole.onnx", "--cluster", path)}
+    status, out, err = run(*other.get(path.stem, ("simulate", path)))
+    assert (status, out) == (5, "") and err.startswith("downset: error: ")
+    assert err.count("\n") == 1 and len(err) < 2500
+
+
 def test_an_output_that_is_a_link_in_a_circle_is_refused(fails, made, tmp_path):
     (tmp_path / "round").symlink_to("round")
     for option in ("--report", "--session", "-o"):
         more = ("-o", tmp_path / "out.onnx") if option == "--session" else ()
         fails(2, "fit", made / "whole.onnx", option, tmp_path / "round", *more, says="round")
+    for name in ("round.h", "round.cc"):
+        (tmp_path / name).symlink_to(name)
+        written = ("-o", tmp_path / "out.tflite", "--header", tmp_path / name)
+        fails(2, "fit", made / "damaged_behind.tflite", *written, says=name)
+        (tmp_path / name).unlink()
+    assert not (tmp_path / "out.tflite").exists()
 
 
 @pytest.mark.parametrize(

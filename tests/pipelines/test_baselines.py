@@ -6,14 +6,20 @@ from random import Random
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
+from downset.errors import LimitReached
+from downset.methods import Method
+from downset.pipelines import incumbents
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.coedge import coedge
 from downset.pipelines.drafts import Split, StageDraft, Tile
 from downset.pipelines.early_fused import early_fused, grid_of
+from downset.pipelines.incumbents import Incumbents, PlanRequest
 from downset.pipelines.layerwise import layerwise
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.optimal_fused import optimal_fused
 from downset.pipelines.paper_timing import period_and_latency, stage_of, stages_of
 from downset.pipelines.problem import chain_problem
+from downset.pipelines.single import single
 from downset.pipelines.strips import equal_rows, proportional_rows, tiles
 from tests.strategies_pipeline import random_chain
 from zoo import graph
@@ -61,6 +67,29 @@ def test_early_fused_is_a_grid_of_equal_tiles_then_one_device():
     assert period_and_latency(cluster, stages_of(problem, cluster, chosen, comm="paper"))[0] == min(periods)
 
 
+def test_nobody_is_asked_when_there_is_a_plan_and_no_time(monkeypatch):
+    asked = []
+
+    def slow(problem, cluster):
+        asked.append(problem)
+        return single(problem, cluster)
+
+    (problem,) = chains(1)
+    best = Incumbents(PlanRequest(problem, CLUSTER, Accounting(), time_limit_s=100.0))
+    best.ask([Method(slow), Method(single)])
+    assert asked and not best.late
+    monkeypatch.setattr(incumbents, "_LEAST_S", 0.0)
+    for known in (False, True):
+        asked.clear()
+        best = Incumbents(PlanRequest(problem, CLUSTER, Accounting(), time_limit_s=0.0))
+        best.ask([Method(single), Method(slow)] if known else [Method(slow)])
+        assert (bool(asked), best.late) == (not known, known)
+        assert best.drafts
+    with pytest.raises(LimitReached):
+        optimal_fused(problem, CLUSTER, deadline=-1.0)
+    assert early_fused(problem, CLUSTER, deadline=-1.0).stages
+
+
 def test_optimal_fused_is_the_best_of_all_ways_to_fuse():
     leader = 1
     for problem in chains(40):
@@ -70,9 +99,9 @@ def test_optimal_fused_is_the_best_of_all_ways_to_fuse():
                 cuts = [0, *inner, problem.cuts]
                 for alone in product((False, True), repeat=len(cuts) - 1):
                     splits = []
-                    for start, stop, single in zip(cuts[:-1], cuts[1:], alone, strict=True):
+                    for start, stop, by_itself in zip(cuts[:-1], cuts[1:], alone, strict=True):
                         rows = problem.segment(start, stop).rows
-                        parts = (Tile(leader, 0, rows),) if single else tiles(range(3), equal_rows(rows, 3))
+                        parts = (Tile(leader, 0, rows),) if by_itself else tiles(range(3), equal_rows(rows, 3))
                         splits.append(Split(start, stop, parts))
                     best = min(best, seconds(problem, (StageDraft(leader, tuple(splits)),)))
         assert seconds(problem, optimal_fused(problem, CLUSTER).stages) == pytest.approx(best, rel=1e-9)

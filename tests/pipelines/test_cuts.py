@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from itertools import permutations
+from unittest.mock import patch
 
 from hypothesis import given, settings
 
 from downset.errors import InfeasibleError
 from downset.graph.core import Op
 from downset.lattice import bits
+from downset.pipelines import network
 from downset.pipelines.cuts import refined_cuts, thinned
+from downset.pipelines.network import pipeline_chain, priced_chain
 from downset.pipelines.pieces.problem import piece_problem
 from downset.pipelines.pieces.search import pieces
 from tests.effort import cases
@@ -45,6 +48,25 @@ def test_carried_bytes_and_the_least_order(graph):
         else:
             best = total if best is None else min(best, total)
     assert sum(chain.carried[1:]) == best
+
+
+@given(spatial_graphs(most_ops=10))
+@settings(max_examples=cases(40))
+def test_units_are_joined_where_they_are_too_many_to_price(graph):
+    fine = pipeline_chain(graph)
+    for most in (1, 2, 4, len(fine.units)):
+        with patch.object(network, "_MOST_UNITS", most):
+            joined = priced_chain(graph, fine)
+        assert len(joined.units) <= most
+        assert sorted(op for unit in joined.units for op in unit) == list(range(len(graph.ops)))
+        known = {_before(fine.units, cut) for cut in fine.baseline_cuts}
+        cuts = [_before(joined.units, cut) for cut in range(len(joined.units) + 1)]
+        assert {cuts[cut] for cut in joined.baseline_cuts} <= known
+        assert (joined is fine) == (len(fine.units) <= most)
+
+
+def _before(units, cut):
+    return frozenset(op for unit in units[:cut] for op in unit)
 
 
 @given(spatial_graphs(most_ops=10))

@@ -1,1 +1,1 @@
-"""Pipelines in action: the simulator."""
+"""Pipelines that run: simulated event by event, and on real devices."""

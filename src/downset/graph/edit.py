@@ -93,6 +93,11 @@ class Edit:
             self._parts[len(self.tensors) - 1] = part_of_part(self._known_parts.get(part.of), part)
         return len(self.tensors) - 1
 
+    def stays(self, tensor: int) -> None:
+        """State that a tensor holds what it held, where an edit changes how it is made and adds no tensor: without a
+        statement a file is not known to be rewritten."""
+        self._parts.setdefault(tensor, Part(self.tensors[tensor].name))
+
     def replace(self, index: int, ops: Sequence[Op], *, settings_of: Sequence[int] = ()) -> None:
         """Put these operators where one was. They count as new; each keeps, of the source file, the settings of the
         operator at the original index `settings_of[i]` (-1: none; by default of the one replaced where the kind is

@@ -10,6 +10,7 @@ recomputed by us.
 from __future__ import annotations
 
 import operator
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class RecomputeReport:
     front: tuple[tuple[float, int], ...]
     """(cost, peak bytes) of the choices that no other beats, the cheapest first."""
     tried: int
+    seconds: float
+    """How long the search took; its effort is counted in sets, so the choice does not depend on it."""
 
     __repr__ = abridged
 
@@ -221,7 +224,9 @@ def _their_sets(gm: Any, known: Any, graph: Traced) -> list[set[int]]:
 
 def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
     """The operators that run again, told to the receiver of reports; warns where the peak is above what was asked."""
+    begin = time.perf_counter()
     plan = plan_again(known.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
+    seconds = time.perf_counter() - begin
     peak = plan.chosen.judged.peak_bytes
     if not plan.within:
         least = format_bytes(plan.least_bytes)
@@ -243,6 +248,7 @@ def _chosen(known: Traced, settings: _Settings, theirs: Sequence[set[int]]) -> t
                 tuple(known.nodes[at].name for at in plan.chosen.again),
                 tuple((choice.judged.cost, choice.judged.peak_bytes) for choice in plan.front),
                 plan.tried,
+                seconds,
             )
         )
     return plan.chosen.again

@@ -4,8 +4,8 @@ Source: beyond PICO, whose section 4.2 demands that pieces form a chain, each re
     tensor that is read further on is relayed by the stages in between, and a cut costs what it carries.
 Names: a *cut* is a downset of vertices (`pieces.problem.piece_problem`); what it carries: tensors made before it (or
     given to the network) and read after it, and results of the network made before it.
-Complexity: within a piece, one heap step for each edge between downsets of the piece; past `state_limit` of them the
-    cheapest next vertex is taken, O(V²).
+Complexity: within a piece, one heap step for each edge between downsets of the piece; past `state_limit` of them, or
+    past the deadline, the cheapest next vertex is taken, O(V²).
 Deviations: the cuts of the chain of pieces stay, and each piece is refined into single vertices, in the order with the
     least sum of carried bytes. So whatever a planner may choose on the chain of pieces it may choose here, at the same
     cost: on any one cost model its optimum over these cuts is never worse.
@@ -14,13 +14,19 @@ Deviations: the cuts of the chain of pieces stay, and each piece is refined into
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from downset import clock
 from downset.lattice import bits, successors
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem
 
 __all__ = ["CutChain", "refined_cuts", "thinned"]
+
+
+_LOOK = 256
+"""States between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +47,11 @@ class CutChain:
         )
 
 
-def refined_cuts(problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000) -> CutChain:
+def refined_cuts(
+    problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000, deadline: float = math.inf
+) -> CutChain:
     """A cut behind every vertex, those of the chain of pieces among them. Without a chain the whole network is one
-    piece."""
+    piece. `deadline` (of `clock.now`): past it vertices are taken greedily."""
     carrying = _Carrying(problem)
     everything = (1 << len(problem.vertices)) - 1
     pieces = [sum(1 << v for v in piece) for piece in chain.pieces] if chain is not None else [everything]
@@ -51,7 +59,7 @@ def refined_cuts(problem: PieceProblem, chain: PieceChain | None = None, *, stat
     for piece in pieces:
         if not piece:
             continue
-        order, proven = _least_carrying(carrying, before, piece, state_limit)
+        order, proven = _least_carrying(carrying, before, piece, state_limit, deadline)
         exact = exact and proven
         for place, v in enumerate(order):
             before |= 1 << v
@@ -119,7 +127,9 @@ class _Carrying:
         return total
 
 
-def _least_carrying(carrying: _Carrying, before: int, piece: int, state_limit: int) -> tuple[Sequence[int], bool]:
+def _least_carrying(
+    carrying: _Carrying, before: int, piece: int, state_limit: int, deadline: float
+) -> tuple[Sequence[int], bool]:
     """The order of a piece's vertices with the least sum of carried bytes, and whether that is proven: Dijkstra."""
     predecessors = carrying.problem.predecessors
     count = len(predecessors)
@@ -136,7 +146,7 @@ def _least_carrying(carrying: _Carrying, before: int, piece: int, state_limit: i
         done.add(cut)
         if cut == goal:
             break
-        if len(done) > state_limit:
+        if len(done) > state_limit or (len(done) % _LOOK == 0 and clock.now() > deadline):
             return _greedy(carrying, before, piece), False
         may = ready.pop(cut)
         for v in bits(may):

@@ -12,6 +12,7 @@ or they are not known, the grid is 1 column wide.
 
 from __future__ import annotations
 
+from downset import clock
 from downset.clusters.model import Cluster
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.paper_timing import CommName, stage_of
@@ -28,10 +29,11 @@ def grid_of(count: int) -> tuple[int, int]:
 
 def early_fused(
     problem: SplitProblem, cluster: Cluster, *, comm: CommName = "resources", fused: int | None = None,
-    below_s: float = float("inf"),
+    below_s: float = float("inf"), deadline: float = float("inf"),
 ) -> FoundPipeline:  # fmt: skip
     """One stage of two blocks: the first `fused` units as tiles, the rest on the fastest device. Plans whose period is
-    not below `below_s` need not be compared: where all are such, any."""
+    not below `below_s` need not be compared: where all are such, any. Past the deadline (of `clock.now`) it is the best
+    so far."""
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
     candidates = range(1, problem.cuts + 1) if fused is None else (fused,)
@@ -42,7 +44,7 @@ def early_fused(
     seconds, best = below_s, drafts[0]
     # Those first that compute least at best: behind them most others need not be priced.
     for floor, draft in sorted(((_floor_s(problem, cluster, d.splits[0].stop), d) for d in drafts), key=lambda p: p[0]):
-        if floor >= seconds:
+        if floor >= seconds or clock.now() > deadline:
             break
         found = stage_of(problem, cluster, draft, comm=comm).seconds
         if found < seconds:

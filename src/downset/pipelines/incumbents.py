@@ -23,6 +23,9 @@ from downset.pipelines.problem import SplitProblem
 
 __all__ = ["Incumbents", "PlanRequest"]
 
+_LEAST_S = 1.0
+"""Least seconds for other planners' plans."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
@@ -94,8 +97,14 @@ class Incumbents:
         """The best so far from now on."""
         self.period_s, self.drafts, self.judged, self.outside = period_s, drafts, found, outside
 
+    @property
+    def deadline(self) -> float:
+        """When planners end, by `clock.now`."""
+        return self.begin + max(self.asked.time_limit_s, _LEAST_S)
+
     def ask(self, planners: Iterable[Method], devices: Sequence[int] | None = None) -> None:
-        """Offers what planners make of the problem on these devices (all: in the order of strips)."""
+        """Offers what planners make of the problem on these devices (all: in the order of strips), until the deadline
+        once there is a plan."""
         order = canonical(self.asked.cluster).order
         chosen = order if devices is None else tuple(devices)
         some = sub_cluster(self.asked.cluster, chosen)
@@ -103,6 +112,9 @@ class Incumbents:
             # Tiles are one for each device: of a slow one more may be too many.
             fewer = planner.plan is early_fused and devices is None
             for count in range(1, len(chosen) + 1) if fewer else (len(chosen),):
+                if self.drafts and clock.now() > self.deadline:
+                    self.late = True
+                    return
                 try:
                     self._ask(planner, chosen[:count], some if count == len(chosen) else None)
                 except LimitReached:
@@ -118,7 +130,7 @@ class Incumbents:
             self._coarse, some,
             **planner.taken(
                 comm=self.asked.accounting.comm, below_s=below, time_limit_s=MOMENT_S,
-                deadline=self.begin + max(self.asked.time_limit_s, 1.0),
+                deadline=self.deadline,
             ),
         )  # fmt: skip
         self.offer(on_devices(on_cuts(found.stages, self._cuts), devices), outside=planner in OUTSIDE)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
+from downset import clock
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError
 from downset.graph.core import ABSENT, Graph
-from downset.graph.cost import longest_axis, row_form
+from downset.graph.cost import longest_axis, op_macs, row_form
 from downset.graph.halos import extent
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
@@ -19,7 +20,7 @@ from downset.pipelines.pieces.problem import PieceChain, PieceProblem, piece_pro
 from downset.pipelines.pieces.search import pieces
 from downset.pipelines.problem import Ints, SplitOp, SplitProblem, SplitTensor
 
-__all__ = ["Chain", "block_units", "layer_units", "pipeline_chain", "pipeline_units", "split_problem"]
+__all__ = ["Chain", "block_units", "layer_units", "pipeline_chain", "pipeline_units", "priced_chain", "split_problem"]
 
 
 def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool = True) -> SplitProblem:
@@ -70,7 +71,7 @@ def _without_constants(
     units = []
     for unit in chain:
         stays = [op for op in unit if op not in fixed] or list(unit[:1])
-        sources[stays[0]] = tuple(sorted({stays[0], *(op for op in unit if op not in stays)}))
+        sources[stays[0]] = tuple(sorted({stays[0], *(set(unit) - set(stays))}))
         units.append(tuple(stays))
     return tuple(units), tuple(sources)
 
@@ -123,6 +124,29 @@ class Chain:
     baseline_cuts: tuple[int, ...]
 
 
+_MOST_UNITS, _LEAST_UNITS = 256, 4
+_SWEPT_A_S, _MOST_SWEPT = 60_000, 150_000
+"""Units times operators, as the prices of a cut look at every operator before it: in each second of the time limit, of
+which one counts at least, and at most."""
+
+
+def priced_chain(graph: Graph, chain: Chain, *, seconds: float = 10.0) -> Chain:
+    """The chain, with units joined where there are more than can be priced in time: as many as that at most, of about
+    equal work, between cuts that baselines know."""
+    swept = int(min(max(seconds, 1.0) * _SWEPT_A_S, _MOST_SWEPT))
+    most = min(_MOST_UNITS, max(_LEAST_UNITS, swept // len(graph.ops)))
+    if len(chain.units) <= most:
+        return chain
+    steps = [[op for unit in chain.units[start:stop] for op in unit] for start, stop in pairwise(chain.baseline_cuts)]
+    work = list(accumulate(sum(op_macs(graph, graph.ops[op]) for op in step) for step in steps))
+    count = list(accumulate(map(len, steps)))
+    units: dict[int, list[int]] = {}
+    for step, macs, ops in zip(steps, work, count, strict=True):
+        share = (macs / max(work[-1], 1) + ops / count[-1]) / 2
+        units.setdefault(min(int(share * most), most - 1), []).extend(step)
+    return Chain(tuple(map(tuple, units.values())), tuple(range(len(units) + 1)))
+
+
 def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, ...], ...]:
     """The chain of the paper: Algorithm 1's pieces; blocks where there is no such chain within diameter or time."""
     return _pieces(graph, seconds)[2]
@@ -131,10 +155,11 @@ def pipeline_units(graph: Graph, *, seconds: float = 10.0) -> tuple[tuple[int, .
 def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> Chain:
     """The same chain refined: beside the pieces' cuts those between blocks, and others that need relays, up to `most`
     where pieces and blocks leave room."""
+    deadline = clock.now() + seconds
     problem, chain, units = _pieces(graph, seconds)
     if problem is None or chain is None:
         return Chain(units, tuple(range(len(units) + 1)))
-    refined = refined_cuts(problem, chain, state_limit=_ORDER_STATES)
+    refined = refined_cuts(problem, chain, state_limit=_ORDER_STATES, deadline=deadline)
     room = most - sum(refined.of_pieces)
     refined = thinned(problem, refined, max(room, 1)) if len(refined.cuts) > most else refined
     masks = _downsets(refined.units(problem))
@@ -143,7 +168,7 @@ def pipeline_chain(graph: Graph, *, seconds: float = 10.0, most: int = 40) -> Ch
     masks = sorted({*masks, *_downsets(block_units(graph))}, key=int.bit_count)
     if any(before & ~after for before, after in pairwise(masks)):
         masks = _downsets(refined.units(problem))
-    return Chain(layer_units(graph, masks[1:]), tuple(place for place, mask in enumerate(masks) if mask in kept))
+    return Chain(layer_units(masks[1:]), tuple(place for place, mask in enumerate(masks) if mask in kept))
 
 
 _ORDER_STATES = 5_000
@@ -168,11 +193,11 @@ def _pieces(graph: Graph, seconds: float) -> tuple[PieceProblem | None, PieceCha
     return problem, chain, chain.operators(problem)
 
 
-def layer_units(graph: Graph, cuts: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+def layer_units(cuts: Iterable[int]) -> tuple[tuple[int, ...], ...]:
     """Units between downsets: `cuts` are masks of operators, each containing the one before, the last one all."""
     units, before = [], 0
     for mask in cuts:
-        unit = tuple(op for op in range(len(graph.ops)) if (mask & ~before) >> op & 1)
+        unit = tuple(op for op, digit in enumerate(reversed(f"{mask & ~before:b}")) if digit == "1")
         if unit:
             units.append(unit)
         before = mask
@@ -188,18 +213,18 @@ def block_units(graph: Graph) -> tuple[tuple[int, ...], ...]:
     for tensor in graph.outputs:
         last_read[tensor] = count
     crossing: set[int] = {t for t in graph.inputs if last_read[t] >= 0}
-    mask, cuts = 0, []
+    begin, units = 0, []
     for index, op in enumerate(graph.ops):
-        mask |= 1 << index
         crossing |= {
             t for t in op.outputs if t != ABSENT and last_read[t] > index and graph.tensors[t].role != "constant"
         }
-        crossing -= {t for t in crossing if last_read[t] <= index}
+        crossing -= {t for t in op.inputs if t != ABSENT and last_read[t] <= index}
         alone = next(iter(crossing)) if len(crossing) == 1 else -1
         follows = index + 1 < count and _joins(graph, index + 1)
         if index == count - 1 or (alone >= 0 and made_by[alone] == index and not follows):
-            cuts.append(mask)
-    return layer_units(graph, cuts)
+            units.append(tuple(range(begin, index + 1)))
+            begin = index + 1
+    return tuple(units)
 
 
 def _joins(graph: Graph, op: int) -> bool:

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import itemgetter
 
+from downset import clock
 from downset.clusters.model import Cluster
+from downset.errors import LimitReached
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.paper_timing import stage_of
 from downset.pipelines.problem import SplitProblem, price
@@ -22,13 +24,16 @@ from downset.pipelines.strips import equal_rows, tiles
 __all__ = ["optimal_fused"]
 
 
-def optimal_fused(problem: SplitProblem, cluster: Cluster) -> FoundPipeline:
-    """One stage of all devices with the fused blocks of least total time."""
+def optimal_fused(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("inf")) -> FoundPipeline:
+    """One stage of all devices with the fused blocks of least total time. Raises LimitReached after the deadline (of
+    `clock.now`)."""
     speeds = [device.speed for device in cluster.devices]
     leader = speeds.index(max(speeds))
     best = [0.0]
     chosen: list[Split] = []
     for stop in range(1, problem.cuts + 1):
+        if clock.now() > deadline:
+            raise LimitReached("optimal_fused needs more time for so many layers and devices")
         found: tuple[float, int, int] = (float("inf"), 0, 0)
         chosen.append(Split(0, stop, ()))
         # Those first that compute least: behind them most blocks need not be priced.

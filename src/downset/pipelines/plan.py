@@ -17,7 +17,7 @@ from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import FoundPipeline, Judged
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.least_memory import check_floors
-from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
+from downset.pipelines.network import Chain, block_units, pipeline_chain, pipeline_units, priced_chain, split_problem
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.planners import CONTRACT, PIPELINERS, PipelineOptions
 from downset.pipelines.problem import SplitProblem
@@ -71,11 +71,13 @@ def plan_pipeline(
     accounting = accounting_of(cluster, comm=comm, topology=topology, source=source, sink=sink, window=window)
     graph = network if isinstance(network, Graph) else None
     with clock.counting(work_limit, time_limit_s) as limit_s:
+        began = clock.now()
         problem, baseline_cuts, notes = _problem(network, units, limit_s, chain=can.chain)
         check_floors(problem, cluster, accounting, graph, limit_s)
-        begin, deadline = time.perf_counter(), clock.now() + limit_s
+        left_s = max(limit_s / 2, limit_s - (clock.now() - began))
+        begin, deadline = time.perf_counter(), clock.now() + left_s
         search = PlanSearch(
-            problem, graph, cluster, accounting, planner, engine, baseline_cuts, max_latency_s, limit_s, deadline
+            problem, graph, cluster, accounting, planner, engine, baseline_cuts, max_latency_s, left_s, deadline
         )
         found, counted = search.best()
         stopped = [f"stopped at the limit of {clock.told(limit_s)}"] if found.stopped else []
@@ -118,20 +120,24 @@ def _evidence(found: FoundPipeline, name: str, priced: Judged, floor_s: float, s
 def _problem(
     network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, chain: ChainName
 ) -> tuple[SplitProblem, tuple[int, ...] | None, list[str]]:
-    """The chain of cuts, those of them that planners without relays may use (None: all), and notes."""
+    """The chain of cuts, those of them that planners without relays may use (None: all), and notes. `seconds`: the time
+    limit of the command, of which the chain takes half at most."""
     if isinstance(network, SplitProblem):
         return network, None, []
     notes = []
     if not network.ops:
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
     baseline_cuts = None
-    if units is None and chain == "relays":
-        refined = pipeline_chain(network, seconds=seconds)
-        units, baseline_cuts = refined.units, refined.baseline_cuts
-    elif units is None and chain == "blocks":
-        units = block_units(network)
-    elif units is None:
-        units = pipeline_units(network, seconds=seconds)
+    if units is None:
+        if chain == "relays":
+            found = pipeline_chain(network, seconds=seconds / 2)
+        else:
+            blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=seconds / 2)
+            found = Chain(blocks, tuple(range(len(blocks) + 1)))
+        priced = priced_chain(network, found, seconds=seconds)
+        if priced is not found:
+            notes.append(f"{len(found.units):,} units are planned as {len(priced.units)}, some of them together")
+        units, baseline_cuts = priced.units, priced.baseline_cuts if chain == "relays" else None
     try:
         problem = split_problem(network, units)
     except UnsupportedError as error:

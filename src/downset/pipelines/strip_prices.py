@@ -13,18 +13,23 @@ from downset.plans import Rows, Strip
 __all__ = ["given_rows", "hull", "made_rows", "nbytes_of", "needs", "rows_of", "strips_of"]
 
 
+_Spans = dict[tuple[bool, int, int], dict[int, tuple[int, int]]]
+"""Rows that some rows (or columns: True) of one block need, by tensor. Tiles side by side have the same rows."""
+
+
 def strips_of(problem: SplitProblem, cluster: Cluster, split: Split) -> tuple[Strip, ...]:
     """The strips of a block with their MACs and bytes. Redundant MACs are those above a strip's share of the need."""
     segment = problem.segment(split.start, split.stop)
     least = problem.least_macs_before()
     needed = least[split.stop] - least[split.start]
     strips = []
+    spans: _Spans = {}
     for tile in split.tiles:
         if tile.columns is None:
             macs, in_bytes, out_bytes, moved_bytes = quantities(segment, tile.start, tile.stop)
             part = (tile.stop - tile.start) / segment.rows
         else:
-            macs, in_bytes, out_bytes, moved_bytes = _tile_quantities(problem, split, tile)
+            macs, in_bytes, out_bytes, moved_bytes = _tile_quantities(problem, split, tile, spans)
             frame_columns = problem.turned().segment(split.start, split.stop).rows
             part = (tile.stop - tile.start) / segment.rows * ((tile.columns[1] - tile.columns[0]) / frame_columns)
         redundant = max(0, macs - round(needed * part))
@@ -83,13 +88,18 @@ def nbytes_of(problem: SplitProblem, rows: Rows) -> int:
     return whole * (rows.columns[1] - rows.columns[0]) // problem.turned().tensors[rows.tensor].rows
 
 
-def _held(problem: SplitProblem, split: Split, tile: Tile) -> Iterator[Rows]:
-    """All that a strip reads and makes."""
-    down = needs(problem, split, tile.start, tile.stop, problem.segment(split.start, split.stop).rows)
-    side: dict[int, tuple[int, int]] | None = None
+def _held(problem: SplitProblem, split: Split, tile: Tile, spans: _Spans | None = None) -> Iterator[Rows]:
+    """All that a strip reads and makes. `spans` keeps what rows and columns of this block need, for its other tiles."""
+    known: _Spans = {} if spans is None else spans
+    rows = (False, tile.start, tile.stop)
+    if rows not in known:
+        known[rows] = needs(problem, split, *rows[1:], problem.segment(split.start, split.stop).rows)
+    down, side = known[rows], None
     if tile.columns is not None:
-        across = problem.turned()
-        side = needs(across, split, *tile.columns, across.segment(split.start, split.stop).rows)
+        columns, across = (True, *tile.columns), problem.turned()
+        if columns not in known:
+            known[columns] = needs(across, split, *columns[1:], across.segment(split.start, split.stop).rows)
+        side = known[columns]
     for tensor in sorted(down):
         if problem.tensors[tensor].row_bytes and (side is None or tensor in side):
             yield Rows(tensor, *down[tensor], None if side is None else side[tensor])
@@ -99,12 +109,13 @@ def _ops(problem: SplitProblem, split: Split) -> list[int]:
     return [op for unit in problem.units[split.start : split.stop] for op in unit]
 
 
-def _tile_quantities(problem: SplitProblem, split: Split, tile: Tile) -> tuple[int, int, int, int]:
+def _tile_quantities(problem: SplitProblem, split: Split, tile: Tile, spans: _Spans) -> tuple[int, int, int, int]:
     """`quantities` of a tile: rows and columns need their halos independently."""
-    held = {rows.tensor: rows for rows in _held(problem, split, tile)}
-    macs = sum(_tile_macs(problem, held, op) for op in _ops(problem, split))
-    moved_bytes = sum(_tile_moved_bytes(problem, held, op) for op in _ops(problem, split))
-    made = {tensor for op in _ops(problem, split) for tensor in problem.ops[op].outputs}
+    held = {rows.tensor: rows for rows in _held(problem, split, tile, spans)}
+    ops = _ops(problem, split)
+    macs = sum(_tile_macs(problem, held, op) for op in ops if problem.ops[op].macs_per_row)
+    moved_bytes = sum(_tile_moved_bytes(problem, held, op) for op in ops if not problem.ops[op].macs_per_row)
+    made = {tensor for op in ops for tensor in problem.ops[op].outputs}
     in_bytes = sum(nbytes_of(problem, rows) for tensor, rows in held.items() if tensor not in made)
     out_bytes = sum(nbytes_of(problem, rows) for rows in made_rows(problem, split, tile, halos=False))
     return macs, in_bytes, out_bytes, moved_bytes
@@ -123,7 +134,7 @@ def _tile_macs(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
 def _tile_moved_bytes(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
     """Bytes that an operator without MACs reads and writes for a tile."""
     described, made = problem.ops[op], held.get(problem.ops[op].outputs[0])
-    if described.macs_per_row or made is None or made.columns is None:
+    if made is None or made.columns is None:
         return 0
     moved_bytes = sum(nbytes_of(problem, held[tensor]) for tensor in described.outputs if tensor in held)
     across = problem.turned().ops[op]

@@ -90,7 +90,7 @@ def sent_bytes(plan: Pipeline, stage: int) -> int:
 
 
 def stage_rows(plan: Pipeline, stage: PipelineStage) -> list[str]:
-    """By block of a stage: which device computes which rows; the leader has a star."""
+    """By block of a stage: which device computes which rows; the leader has a star, also where it computes none."""
     names = [printable(device.name) for device in plan.cluster.devices]
     rows = [
         " ".join(
@@ -100,6 +100,9 @@ def stage_rows(plan: Pipeline, stage: PipelineStage) -> list[str]:
         )
         for block in stage.blocks[:_MOST_BLOCKS]
     ]
+    working = {strip.device for block in stage.blocks for strip in block.strips}
+    if stage.leader >= 0 and stage.leader not in working:
+        rows[0] = f"{names[stage.leader]}*: none {rows[0]}"
     if len(stage.blocks) > _MOST_BLOCKS:
         rows.append(f"... {len(stage.blocks) - _MOST_BLOCKS} more blocks")
     return rows

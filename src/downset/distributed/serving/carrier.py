@@ -1,10 +1,16 @@
-"""Shards on their way to devices: at once where a plan needs them, else one after another for plans that may come."""
+"""Shards on their way to devices: at once where a plan needs them, else in pieces for plans that may come.
+
+Pieces leave the network and the device's processor to the frames for as long as each of them took.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 from downset.distributed.serving.calls import Calls
 from downset.distributed.serving.deployment import Shards
@@ -12,6 +18,18 @@ from downset.distributed.serving.deployment import Shards
 __all__ = ["Carrier"]
 
 _log = logging.getLogger("downset.serving")
+_PIECE_BYTES = 512 << 10
+_SHORT_S = 0.05
+"""After a piece that took no longer the next one follows at once."""
+
+
+@dataclass(slots=True)
+class _Placing:
+    """A shard on its way in pieces: `at` bytes of it have arrived."""
+
+    shard: str
+    data: bytes
+    at: int = 0
 
 
 class Carrier:
@@ -21,13 +39,15 @@ class Carrier:
         self._calls, self._shards = calls, shards
         self._known: dict[str, set[str]] = {}
         self._later: dict[str, deque[str]] = {}
-        self._carrying: set[str] = set()
+        self._placing: dict[str, _Placing] = {}
+        self._next_s: dict[str, float] = {}  # when the next piece may leave
 
     def has(self, device: str, shards: Iterable[str]) -> None:
         """A device has joined, with these shards on its disk."""
         self._known[device] = set(shards)
         self._later.pop(device, None)
-        self._carrying.discard(device)
+        self._placing.pop(device, None)
+        self._next_s.pop(device, None)
 
     def bring(
         self, device: str, shards: Iterable[str], *, then: Callable[[int], None], wanted: Callable[[], bool]
@@ -52,25 +72,63 @@ class Carrier:
 
         following()
 
-    def place(self, device: str, shards: Iterable[str]) -> None:
-        """Bring a device these when nothing else is carried there; what fails is left out."""
-        self._later.setdefault(device, deque()).extend(shards)
+    def place(self, device: str, shards: Iterable[str], *, first: bool = False) -> None:
+        """Bring a device these piece by piece; what fails is left out. `first`: before all that waits."""
+        waiting = self._later.setdefault(device, deque())
+        if first:
+            waiting.extendleft(reversed(list(shards)))
+        else:
+            waiting.extend(shards)
         self._place_next(device)
 
+    def awaits(self, device: str, shards: Iterable[str]) -> bool:
+        """Whether some of these are on their way there, or wait to be."""
+        under_way = {placing.shard for name, placing in self._placing.items() if name == device}
+        return bool((set(shards) - self._known.get(device, set())) & (under_way | {*self._later.get(device, ())}))
+
+    def go_on(self) -> None:
+        """Send the pieces that have waited long enough; to be called every now and then."""
+        for device in [*self._later]:
+            self._place_next(device)
+
     def _place_next(self, device: str) -> None:
-        waiting = self._later.get(device)
-        if device in self._carrying or waiting is None:
-            return
-        while waiting and waiting[0] in self._known.get(device, ()):
-            waiting.popleft()
-        if waiting:
-            self._carrying.add(device)
+        known, waiting = self._known.get(device, set()), self._later.get(device, deque())
+        placing = self._placing.get(device)
+        if placing is None:
+            while waiting and waiting[0] in known:
+                waiting.popleft()
+            if not waiting:
+                return
             shard = waiting.popleft()
-            self._calls.call(
-                device, "keep", shard, self._shards.data(shard), True,
-                then=lambda removed: self._placed(device, shard, removed),
-                refused=lambda error: self._refused(device, error),
-            )  # fmt: skip
+            placing = self._placing[device] = _Placing(shard, self._shards.data(shard))
+        if time.monotonic() >= self._next_s.get(device, 0.0):
+            self._send_piece(device, placing)
+
+    def _send_piece(self, device: str, placing: _Placing) -> None:
+        piece, begun_s = placing.data[placing.at : placing.at + _PIECE_BYTES], time.monotonic()
+        last = placing.at + len(piece) == len(placing.data)
+        self._next_s[device] = math.inf
+        self._calls.call(
+            device, "place", placing.shard, placing.at, piece, last,
+            then=lambda removed: self._arrived(device, placing, len(piece), begun_s, removed),
+            refused=lambda error: self._refused(device, error),
+        )  # fmt: skip
+
+    def _arrived(
+        self, device: str, placing: _Placing, nbytes: int, begun_s: float, removed: Collection[str]
+    ) -> None:  # fmt: skip
+        if self._placing.get(device) is not placing:
+            return
+        now = time.monotonic()
+        took_s = now - begun_s
+        rests_s = took_s if took_s > _SHORT_S else 0.0
+        placing.at += nbytes
+        self._next_s[device] = now + rests_s
+        if placing.at == len(placing.data):
+            self._holds(device, placing.shard, removed)
+            del self._placing[device]
+        if not rests_s:
+            self._place_next(device)
 
     def _holds(self, device: str, shard: str, removed: Collection[str]) -> None:
         known = self._known.setdefault(device, set())
@@ -82,12 +140,8 @@ class Carrier:
                 device, len(removed),
             )  # fmt: skip
 
-    def _placed(self, device: str, shard: str, removed: Collection[str]) -> None:
-        self._holds(device, shard, removed)
-        self._carrying.discard(device)
-        self._place_next(device)
-
     def _refused(self, device: str, error: BaseException) -> None:
         _log.warning("nothing more is placed ahead on %s: %s", device, error)
         self._later.pop(device, None)
-        self._carrying.discard(device)
+        self._placing.pop(device, None)
+        self._next_s.pop(device, None)

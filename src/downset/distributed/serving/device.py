@@ -66,6 +66,7 @@ class ServingDevice:
         chosen = folder or os.environ.get("DOWNSET_SHARDS")
         limit_bytes = int(os.environ.get("DOWNSET_SHARDS_LIMIT", LIMIT_BYTES))
         self._kept = KeptShards(Path(chosen or tempfile.mkdtemp(prefix="downset-shards-")), limit_bytes)
+        self._arriving: tuple[str, bytearray] = ("", bytearray())
         self._sessions: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._run = -1
@@ -96,6 +97,21 @@ class ServingDevice:
             return self._kept.keep(shard, data, ahead=ahead)
         except UnsupportedError as error:
             raise UnsupportedError(f"device {self._name!r}: {error}") from None
+
+    def place(self, shard: str, at: int, piece: bytes, last: bool) -> list[str]:
+        """Take a piece of a shard for a plan that may come, which begins `at` that byte; with the last one the shard is
+        kept (`keep`). One shard at a time: the first piece of another one drops what has come."""
+        self._heard = time.monotonic()
+        if at == 0:
+            self._arriving = (shard, bytearray())
+        name, held = self._arriving
+        if name != shard or len(held) != at:
+            raise UnsupportedError(f"device {self._name!r}: a piece of a shard came out of turn")
+        held += piece
+        if not last:
+            return []
+        self._arriving = ("", bytearray())
+        return self.keep(shard, bytes(held), ahead=True)
 
     def begin(self, run: int, program: bytes) -> float:
         """Open the sessions of a program and forget everything of earlier runs; the seconds that took."""

@@ -176,6 +176,7 @@ class Engine:
         absent = set() if self._move is None else self._move.waits - self._members.alive
         if absent:
             self._recover(min(absent), now)
+        self._carrier.go_on()
         missing = self._members.missing()
         if self._runs == 0 and missing and now - self._begun_s > self._settings.gather_s:
             raise UsageError(
@@ -264,7 +265,7 @@ class Engine:
         else:
             self._ready_for[advice.devices] = advice.deployment
         for device, shards in advice.deployment.shards.items():
-            self._carrier.place(device, shards)
+            self._carrier.place(device, shards, first=advice.better)
 
     def _prepare(self) -> None:
         if self._settings.prepares:
@@ -333,11 +334,14 @@ class Engine:
     def _go_on(self) -> None:
         if self._run is None or self._move is not None:
             return
-        if self._better is None:
+        better = self._better
+        if better is not None and any(self._carrier.awaits(name, shards) for name, shards in better.shards.items()):
+            better = None  # frames flow until its shards are there
+        if better is None:
             while self._waiting and self._run.room():
                 self._run.enter(self._waiting.popleft())
         elif not self._run.frames():
-            self._move_to(self._better, ServeEvent(0.0, "replanned", "", "a faster plan for the devices as they are"))
+            self._move_to(better, ServeEvent(0.0, "replanned", "", "a faster plan for the devices as they are"))
             return
         self._run.go_on()
 

@@ -24,8 +24,8 @@ from downset.extras import optional_library
 from downset.text import format_bytes
 
 __all__ = [
-    "LEAST_STORE_BYTES", "LOCAL_ADDRESS", "Node", "NodeOptions", "common_environment", "device_resource", "free_port",
-    "start_node", "working_folder",
+    "LEAST_STORE_BYTES", "LOCAL_ADDRESS", "Node", "NodeOptions", "answers", "common_environment", "device_resource",
+    "free_port", "start_node", "working_folder",
 ]  # fmt: skip
 
 LOCAL_ADDRESS = "127.0.0.2"
@@ -128,6 +128,13 @@ def free_port(address: str, port: int = 0) -> int:
                 "another port"
             ) from None
         return int(listener.getsockname()[1])
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2.0):
+        return True
+    return False
 
 
 def start_node(options: NodeOptions) -> Node:

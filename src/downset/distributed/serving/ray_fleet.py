@@ -11,7 +11,7 @@ from typing import Any
 
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost, Then
-from downset.distributed.serving.nodes import Node, common_environment, device_resource
+from downset.distributed.serving.nodes import Node, answers, common_environment, device_resource
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.extras import optional_library
 from downset.text import brief
@@ -22,7 +22,7 @@ GROUPS = {"compute": 1, "send": 2, "receive": 4, "control": 2, "setup": 1}
 """Threads of a device by what they do: computations one after another, all else beside them."""
 _GROUP_OF = {
     "compute": "compute", "send": "send", "result": "send", "enter": "receive", "receive": "receive", "keep": "setup",
-    "begin": "setup",
+    "place": "setup", "begin": "setup",
 }  # fmt: skip
 _log = logging.getLogger("downset.serving")
 _CONNECTS_S = 60.0
@@ -88,6 +88,12 @@ class RayFleet:
     def connect(self, node: Node | None = None) -> None:
         """Connect to the head. Raises UnsupportedError where it does not answer, or `node`, the head's, has ended."""
         until = time.monotonic() + _CONNECTS_S
+        host, _, port = self._head.rpartition(":")
+        while not answers(
+            host, int(port)
+        ):  # Ray's client writes to stderr, whatever its settings, where it has to wait
+            self._check_head(node, until, "nobody listens there")
+            time.sleep(0.1)
         while True:
             try:
                 self._ray.init(
@@ -99,11 +105,15 @@ class RayFleet:
             except (ConnectionError, RuntimeError, OSError, TimeoutError) as error:
                 with contextlib.suppress(Exception):
                     self._ray.shutdown()
-                if node is not None and not node.running:
-                    raise UnsupportedError(f"Ray's head node ended: {node.said()}") from None
-                if time.monotonic() > until:
-                    raise UnsupportedError(f"no answer from Ray's head at {self._head}: {brief(error)}") from None
+                self._check_head(node, until, brief(error))
                 time.sleep(0.2)
+
+    def _check_head(self, node: Node | None, until: float, reason: str) -> None:
+        """Raises UnsupportedError where the head's node has ended, or the time is over."""
+        if node is not None and not node.running:
+            raise UnsupportedError(f"Ray's head node ended: {node.said()}") from None
+        if time.monotonic() > until:
+            raise UnsupportedError(f"no answer from Ray's head at {self._head}: {reason}") from None
 
     def close(self) -> None:
         """Disconnect; the actors of this driver end with it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import socket
 import time
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from downset.distributed.serving.cluster import host_and_port
-from downset.distributed.serving.nodes import Node, NodeOptions, start_node, working_folder
+from downset.distributed.serving.nodes import Node, NodeOptions, answers, start_node, working_folder
 from downset.errors import UnsupportedError, UsageError
 
 __all__ = ["WorkerOptions", "work"]
@@ -48,7 +47,7 @@ def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
     since_s: float | None = None
     while True:
         address = options.address or _own_address(host, port)
-        if not _answers(host, port):
+        if not answers(host, port):
             if since_s is None:
                 since_s = time.monotonic()
                 told(f"{options.name}: waiting for the head at {options.head}")
@@ -91,12 +90,6 @@ def _serve_once(
         if node is not None:
             node.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _answers(host: str, port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=2.0):
-        return True
-    return False
 
 
 def _own_address(host: str, port: int) -> str:

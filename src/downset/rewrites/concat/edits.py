@@ -38,6 +38,7 @@ def flatten(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
     for tensor in op.inputs:
         inputs += concat.inputs if tensor == concat.outputs[0] else (tensor,)
     edit.replace(reader, [replace(op, inputs=tuple(inputs))])
+    edit.stays(op.outputs[0])
 
 
 def flatten_images(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> None:
