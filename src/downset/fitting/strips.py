@@ -34,18 +34,19 @@ __all__ = [
     "arithmetic",
     "files_of",
     "least_in_strips",
-    "lowest",
     "placed",
     "remedies",
     "search_strips",
     "strips_within",
     "taken_bytes",
+    "worth_placing",
 ]
 
 _TRIED = 8
 """Plans that are written and measured at most until one fits."""
 _LOOKED_AT = 12
-"""Plans whose networks are made at most to find the one that needs least."""
+"""Plans whose networks are made at most to find those that are worth placing."""
+_PLACED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,12 @@ class StripSearch:
     def found(self) -> bool:
         """Whether any plan but the network as it is was found."""
         return any(plan.segments for plan in self.front.plans)
+
+    @property
+    def may_be_lower(self) -> bool:
+        """Whether strips were found, or the search ended early and its bound leaves room for some."""
+        peak = peak_bytes(order_problem(self.graph, self.memory), range(len(self.graph.ops)))
+        return self.found or (not self.front.complete and self.front.bound_bytes < peak)
 
 
 def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch:
@@ -109,12 +116,19 @@ def _large_windows(graph: Graph) -> list[int]:
 
 def least_in_strips(job: Job, search: StripSearch) -> list[Candidate]:
     """Files of the plan that needs least, in the arena and persistent bytes together; none where no strips help."""
-    plans = lowest(search, [plan for plan in search.front.plans if plan.segments], _total)
-    made = [(_planned(job, search, plan), plan) for plan in plans[:3]]
+    plans = [plan for plan in search.front.plans if plan.segments]
+    made = [(_planned(job, search, plan), plan) for plan in worth_placing(search, plans, _total)]
     if not made:
         return []
     best, _ = min(made, key=lambda pair: pair[0].together.arena.arena_bytes + pair[1].price.persistent_bytes)
     return _written(job, best, "strips")
+
+
+def worth_placing(search: StripSearch, plans: Sequence[PartialPlan], cost: Callable[[Price], int]) -> list[PartialPlan]:
+    """The few of least cost, and the few among those that recompute nothing: a placement may be above its bound, and
+    what is allowed to recompute shall not need more for that."""
+    kept = [plan for plan in plans if plan.price.extra_macs <= 0]
+    return list(dict.fromkeys([*lowest(search, kept, cost)[:_PLACED], *lowest(search, plans, cost)[:_PLACED]]))
 
 
 def _total(price: Price) -> int:
