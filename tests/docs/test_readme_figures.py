@@ -458,17 +458,54 @@ def test_partial_execution():
     found = {(row["model"], row["plan"]): row for row in rows("partial") if "total_bytes" in row}
     _, lines = table("measured in TFLite Micro, bytes | total", (ROOT / "docs" / "partial.md").read_text())
     assert {line[0] for line in lines} == {model for model, plan in found if plan != "the file as it is"}
-    for model, as_it_is, least, more, operators, head in lines:
-        total, deep = (found[model, f"least {plan}"] for plan in (
+    for model, as_it_is, least, more, operators, head, overlapping in lines:
+        total, deep, over = (found[model, f"least {plan}"] for plan in (
             "total, at most 1 % recomputed", "head, nothing recomputed",
+            "total, results over inputs (reference kernels)",
         ))  # fmt: skip
         assert numbers(as_it_is) == [found[model, "the file as it is"]["total_bytes"]], model
-        assert numbers(least) == [total["total_bytes"], total["head_bytes"], total["tail_bytes"]], model
+        parts = ("total_bytes", "head_bytes", "tail_bytes", "cortex_m_tail_bytes")
+        assert numbers(least) == [total[part] for part in parts], model
         assert numbers(more) == [round(100 * total["extra_macs"] / total["macs"], 2)], model
         assert numbers(operators) == total["operators"], model
         assert numbers(head) == [deep["head_bytes"], deep["total_bytes"]], model
-        assert total["differs"] == deep["differs"] == 0, model
+        assert numbers(overlapping) == [over["total_bytes"], over["head_bytes"]], model
+        assert total["differs"] == deep["differs"] == over["differs"] == 0, model
         assert total["total_bytes"] < numbers(as_it_is)[0], model
+
+
+def test_what_was_wanted_of_strips():
+    """Every goal is printed with what was reached."""
+    goals = {(row["model"], row["plan"]): row for row in rows("partial") if "goal" in row}
+    _, lines = table("model | plan | wanted", (ROOT / "docs" / "partial.md").read_text())
+    assert len(lines) == len(goals)
+    for model, plan, wanted, reached in lines:
+        row = goals[model, plan]
+        figure, most, met = row["goal"]
+        assert numbers(wanted) == [most], (model, plan)
+        assert numbers(reached) == [row[figure]] and met, (model, plan)
+
+
+def test_strips_beside_msf_cnn():
+    _, lines = table("more MACs at most | ours", (ROOT / "docs" / "partial.md").read_text())
+    for line, row in zip(lines, rows("partial_peers"), strict=True):
+        shown = [round(100 * row["more_macs"], 2), row["planned_bytes"], round(100 * row["our_more_macs"], 2)]
+        shown += [row["theirs_bytes"], row["theirs_measured_bytes"]]
+        assert [number for cell in line for number in numbers(cell)] == shown
+
+
+def test_tiles_that_keep_nothing():
+    page = ROOT / "docs" / "decisions" / "0016-strips-of-rows-not-tiles.md"
+    _, lines = table("keeping nothing, analytic", page.read_text())
+    labels = ("head, keeping nothing, 10 % more MACs at most", "head, keeping nothing")
+    for model, *cells in lines:
+        for cell, (least, how) in zip(cells, itertools.product(labels, ("strips", "tiles")), strict=True):
+            found = [row for row in rows("partial_tiles") if (row["model"], row["least"]) == (model, least)]
+            parts = [
+                (row[f"{how}_head_bytes"], row[f"{how}_persistent_bytes"], row[f"{how}_more_macs"]) for row in found
+            ]
+            head, kept, more = min(parts)
+            assert numbers(cell) == [head, kept, round(100 * more, 1)], (model, cell)
 
 
 def test_tiles_beside_strips():
