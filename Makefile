@@ -56,6 +56,7 @@ fuzz: $(VENV)/dev.stamp  ## damaged files of every format for MINUTES=10; prints
 bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's memory model to its measurements
 	$(BIN)/python -m experiments.fit.wheels
 	$(BIN)/python -m experiments.ort.memory
+	$(BIN)/python -m experiments.ort.options
 
 bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order

@@ -94,7 +94,7 @@ EXPERIMENT = Experiment(
     ),
     key=("more_macs",),
     quick="at 48 x 48, nothing written",
-    options={"--work-limit": {"type": int, "default": 15_000, "help": "choices that are priced at most"}},
+    options={"--work-limit": {"type": int, "default": 80_000, "help": "choices that are priced at most"}},
 )
 
 if __name__ == "__main__":

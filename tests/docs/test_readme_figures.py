@@ -80,8 +80,8 @@ SESSIONS = {
     "PP-OCR classifier": ("rapidocr: ch_ppocr_mobile_v2.0_cls_mobile.onnx", ""),
     "SwiftNet": ("zoo: swiftnet_hpd", ""),
     "SwiftNet, `--slower 1.1x`": ("zoo: swiftnet_hpd", "slower 1.1"),
-    "MobileNet v2 in strips": ("zoo: mobilenet_v2", "max_recompute 0.1"),
-    "MobileNet v2 in strips, `--slower 1.1x`": ("zoo: mobilenet_v2", "max_recompute 0.1, slower 1.1"),
+    "MobileNet v2, `--max-recompute 10%`": ("zoo: mobilenet_v2", "max_recompute 0.1"),
+    "MobileNet v2, `--max-recompute 10% --slower 1.1x`": ("zoo: mobilenet_v2", "max_recompute 0.1, slower 1.1"),
     "DenseNet-121": ("zoo: densenet121", ""),
     "DARTS": ("zoo: darts", ""),
     "SqueezeNet 1.0": ("zoo: squeezenet1_0", ""),
@@ -115,6 +115,20 @@ def test_sessions_of_onnx_runtime():
     assert len([model for model, _ in recorded if not model.startswith("zoo")]) >= 5
 
 
+def test_options_of_sessions():
+    """Every option that is left out is a row, and every model a column."""
+    recorded = {(row["model"], row["without"]): row for row in rows("ort_options")}
+    header, lines = table("without | ", (ROOT / "docs" / "memory-models-ort.md").read_text())
+    models = [SESSIONS[name][0] for name in header[1:]]
+    assert {(model, line[0].strip("`")) for line in lines for model in models} == set(recorded)
+    for without, *cells in lines:
+        for model, cell in zip(models, cells, strict=True):
+            row = recorded[model, without.strip("`")]
+            assert cell == (
+                f"{row['held_bytes']:,}, {row['ratio']:.2f}x ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
+            ), (model, without)
+
+
 ORDERED = {
     "SwiftNet": "swiftnet_hpd_vwwc224_uint8",
     "NASNet-A large": "nasnet_large",
@@ -138,6 +152,16 @@ def test_orders():
             assert all(recorded[graph]["proven"] for graph in ORDERED.values())
             spent_ms = [round(1000 * recorded[ORDERED[graph]]["cpu_s"]) for graph in header[2:]]
             assert "in {}, {} and {} ms of CPU".format(*spent_ms) in what
+
+
+def test_whole_steps():
+    recorded = {row["graph"]: row for row in rows("speed_order")}
+    _, lines = table("step | operators | Inductor", (ROOT / "docs" / "pytorch.md").read_text())
+    assert {f"step_{line[0].strip('`')}" for line in lines} == {name for name in recorded if name.startswith("step_")}
+    for name, *cells in lines:
+        row = recorded[f"step_{name.strip('`')}"]
+        known = [row[column] for column in ("operators", "inductor", "optimal", "bound")]
+        assert numbers(" ".join(cells)) == [*known, round(100 * row["gap"], 1), round(1000 * row["cpu_s"])], name
 
 
 def test_methods_of_arenas_are_all_there_and_no_others():
@@ -434,17 +458,54 @@ def test_partial_execution():
     found = {(row["model"], row["plan"]): row for row in rows("partial") if "total_bytes" in row}
     _, lines = table("measured in TFLite Micro, bytes | total", (ROOT / "docs" / "partial.md").read_text())
     assert {line[0] for line in lines} == {model for model, plan in found if plan != "the file as it is"}
-    for model, as_it_is, least, more, operators, head in lines:
-        total, deep = (found[model, f"least {plan}"] for plan in (
+    for model, as_it_is, least, more, operators, head, overlapping in lines:
+        total, deep, over = (found[model, f"least {plan}"] for plan in (
             "total, at most 1 % recomputed", "head, nothing recomputed",
+            "total, results over inputs (reference kernels)",
         ))  # fmt: skip
         assert numbers(as_it_is) == [found[model, "the file as it is"]["total_bytes"]], model
-        assert numbers(least) == [total["total_bytes"], total["head_bytes"], total["tail_bytes"]], model
+        parts = ("total_bytes", "head_bytes", "tail_bytes", "cortex_m_tail_bytes")
+        assert numbers(least) == [total[part] for part in parts], model
         assert numbers(more) == [round(100 * total["extra_macs"] / total["macs"], 2)], model
         assert numbers(operators) == total["operators"], model
         assert numbers(head) == [deep["head_bytes"], deep["total_bytes"]], model
-        assert total["differs"] == deep["differs"] == 0, model
+        assert numbers(overlapping) == [over["total_bytes"], over["head_bytes"]], model
+        assert total["differs"] == deep["differs"] == over["differs"] == 0, model
         assert total["total_bytes"] < numbers(as_it_is)[0], model
+
+
+def test_what_was_wanted_of_strips():
+    """Every goal is printed with what was reached."""
+    goals = {(row["model"], row["plan"]): row for row in rows("partial") if "goal" in row}
+    _, lines = table("model | plan | wanted", (ROOT / "docs" / "partial.md").read_text())
+    assert len(lines) == len(goals)
+    for model, plan, wanted, reached in lines:
+        row = goals[model, plan]
+        figure, most, met = row["goal"]
+        assert numbers(wanted) == [most], (model, plan)
+        assert numbers(reached) == [row[figure]] and met, (model, plan)
+
+
+def test_strips_beside_msf_cnn():
+    _, lines = table("more MACs at most | ours", (ROOT / "docs" / "partial.md").read_text())
+    for line, row in zip(lines, rows("partial_peers"), strict=True):
+        shown = [round(100 * row["more_macs"], 2), row["planned_bytes"], round(100 * row["our_more_macs"], 2)]
+        shown += [row["theirs_bytes"], row["theirs_measured_bytes"]]
+        assert [number for cell in line for number in numbers(cell)] == shown
+
+
+def test_tiles_that_keep_nothing():
+    page = ROOT / "docs" / "decisions" / "0016-strips-of-rows-not-tiles.md"
+    _, lines = table("keeping nothing, analytic", page.read_text())
+    labels = ("head, keeping nothing, 10 % more MACs at most", "head, keeping nothing")
+    for model, *cells in lines:
+        for cell, (least, how) in zip(cells, itertools.product(labels, ("strips", "tiles")), strict=True):
+            found = [row for row in rows("partial_tiles") if (row["model"], row["least"]) == (model, least)]
+            parts = [
+                (row[f"{how}_head_bytes"], row[f"{how}_persistent_bytes"], row[f"{how}_more_macs"]) for row in found
+            ]
+            head, kept, more = min(parts)
+            assert numbers(cell) == [head, kept, round(100 * more, 1)], (model, cell)
 
 
 def test_tiles_beside_strips():

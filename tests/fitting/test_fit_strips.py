@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
@@ -112,6 +113,13 @@ def test_a_tenth_of_a_second_and_more_strips_than_rows_are_no_error(plain):
     assert quick.measured.after <= result.measured.before
     with pytest.raises(UsageError, match="2 strips or more"):
         fit(path, strips=1)
+
+
+def test_what_no_search_looked_at_is_not_called_impossible(plain):
+    """A search that ends before the first strips: what orders need proves nothing about strips."""
+    path, result = plain
+    with pytest.raises(LimitReached, match="whether one exists is not known"):
+        fit(path, ram_bytes=result.measured.after - 16, time_limit_s=math.inf, work_limit=0)
 
 
 def test_the_front_is_measured(plain):

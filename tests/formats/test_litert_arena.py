@@ -2,6 +2,7 @@
 ask for beside the tensors. And files that a target's runtime does not run."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from ai_edge_litert import schema_py_generated as schema
@@ -14,7 +15,7 @@ from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.orders.plan import plan_order
-from downset.reports.fit import fit_lines
+from downset.reports.fit import fit_lines, gain_line
 from downset.runtimes import litert
 from tests.models import installed_model
 from tests.tflite_net import TfliteNet
@@ -92,6 +93,15 @@ def test_what_kernels_ask_for_beside_the_tensors_is_measured_not_planned(tmp_pat
     assert found.measured is not None
     assert found.measured.after <= found.measured.before == litert.measure(path)
     assert found.arena.before == modelled(graph, range(len(graph.ops)))
+
+
+def test_no_gain_is_claimed_where_the_runtime_takes_as_much():
+    """What kernels ask for can hide what a plan gains."""
+    found = fit(installed_model("pymicro-wakeword", "okay_nabu.tflite"), target="litert", time_limit_s=2.0)
+    assert found.shipped == "order" and found.measured.after < found.measured.before
+    assert gain_line(found).endswith("smaller (order).")
+    hidden = replace(found, measured=replace(found.measured, after=found.measured.before))
+    assert gain_line(hidden).endswith("as planned, but the runtime takes as much for it as for the original.")
 
 
 def test_tensors_in_several_blocks_are_not_measured(tmp_path):

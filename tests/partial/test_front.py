@@ -119,7 +119,7 @@ def test_rows_that_nobody_reads_are_left_out_where_strips_save_no_bytes():
 def test_plans_are_what_the_rewritten_network_takes(graph, memory):
     form = row_form(graph)
     front = partial_front(graph, memory=memory, limits=PartialLimits(work_limit=300), form=form)
-    assert front.plans[0].segments == () or front.plans[0].price.extra_macs < 0
+    assert front.plans[0].price.extra_macs <= 0  # the network as it is, or strips that need less for as little work
     for plan in front.plans[-3:]:
         striped = in_strips(graph, plan.segments, form=form)
         assert plan.price.peak_bytes == max(profile(order_problem(striped, memory), range(len(striped.ops))))

@@ -13,6 +13,7 @@ from downset.clusters.toml_file import load_cluster
 from downset.distributed.simulator import Disturbance, simulate
 from downset.errors import InfeasibleError, InvalidPlan, LimitReached, LoadError, UsageError
 from downset.formats.plan_json import decode_plan, encode_plan, pipeline_schema
+from downset.pipelines import network
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_pipeline, verify_stages_cover
 from downset.pipelines.device_order import sub_cluster
@@ -20,6 +21,7 @@ from downset.pipelines.exact_search import search
 from downset.pipelines.load_search import search_by_loads
 from downset.pipelines.network import block_units, pipeline_chain, pipeline_units, split_problem
 from downset.pipelines.paper_timing import period_and_latency, stages_of
+from downset.pipelines.pieces.search import pieces
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
@@ -195,6 +197,27 @@ def test_plans_of_real_networks_verify_and_round_trip(name):
         verify_pipeline(network, plan)
     assert decode_plan(encode_plan(plan)) == plan
     jsonschema.validate(json.loads(encode_plan(plan)), json.loads(SCHEMA.read_text()))
+
+
+def test_a_longer_limit_searches_the_plans_of_a_shorter_one(monkeypatch):
+    """Where pieces take longer than a chain gets, the chain is that of blocks under every limit."""
+
+    def slow(problem, *, seconds):
+        if seconds < 20.0:
+            raise LimitReached("too slow")
+        return pieces(problem, seconds=seconds)
+
+    net = graph("squeezenet1_0", weights=False, image=96)
+    monkeypatch.setattr(network, "pieces", slow)
+    short, long = (
+        plan_pipeline(net, load_cluster("rpi_8"), method="pico", time_limit_s=seconds) for seconds in (10.0, 100.0)
+    )
+    assert [stage.ops for stage in short.stages] == [stage.ops for stage in long.stages]
+    chain_s = []
+    monkeypatch.setattr(network, "pieces", lambda problem, *, seconds: chain_s.append(seconds) or pieces(problem))
+    for limit_s in (10.0, 20.0, 1e6):
+        plan_pipeline(net, load_cluster("rpi_8"), method="pico", time_limit_s=limit_s)
+    assert len(set(chain_s)) == 1 and len(chain_s) == 3
 
 
 @pytest.mark.parametrize("name", ["inception_v3", "resnet34"])

@@ -14,6 +14,7 @@ from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.problem import chain_problem
+from downset.pipelines.single import single_draft
 from downset.pipelines.tasks import timed_tasks
 from downset.reports.pipelines import device_loads
 from tests.oracles_schedule import settled_period
@@ -130,6 +131,21 @@ def test_source_and_sink_pay_and_outside_moves_nothing():
     ):  # fmt: skip
         with pytest.raises(UsageError, match=says):
             plan_pipeline(problem, cluster, **options)
+
+
+def test_single_is_the_device_that_does_a_frame_fastest():
+    """Against every device tried: what the frame's way there and back costs is counted."""
+    others = 0
+    for seed in range(40):
+        random = Random(f"single/{seed}")
+        problem, cluster = random_chain(random, rows=6), random_cluster(random, random.choice(KINDS), devices=3)
+        names = [device.name for device in cluster.devices]
+        ends = {"source": random.choice(names), "sink": random.choice(names)}
+        every = [drafted(problem, cluster, single_draft(problem, device), **ends) for device in range(len(names))]
+        found = plan_pipeline(problem, cluster, method="single", **ends)
+        assert found.period_s == pytest.approx(min(plan.period_s for plan in every))
+        others += found.stages[0].leader != 0
+    assert others > 5  # the fastest device comes first
 
 
 def test_bytes_and_kinds_are_charged_where_a_device_says_so():

@@ -14,7 +14,11 @@ from downset.formats.reading import load
 from downset.formats.writing import export
 from downset.graph.cost import row_form
 from downset.graph.kinds import kind_of
+from downset.memory.liveness import order_problem, profile
+from downset.memory.models import memory_model
+from downset.memory.overlaps import KERNELS
 from downset.orders.plan import plan_order
+from downset.partial.price import Pricing
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import find_segments
 from downset.rewrites.tflite_form import CONCAT_INPUTS, IN_PLACE, tflite_form, writable_rows
@@ -89,3 +93,30 @@ def test_strips_compute_what_the_network_does(tmp_path_factory, dtype, data):
         for file in ("placed.tflite", "free.tflite"):
             for ours, original in zip(run(folder / file), expected, strict=True):
                 check(ours, original)
+
+
+@given(data=st.data())
+@settings(max_examples=cases(20))
+def test_prices_are_the_peaks_of_what_is_written(tmp_path_factory, data):
+    """Where no cut and no join lies in place; results may lie over inputs."""
+    net, outputs = data.draw(strip_networks("int8"))
+    graph = load(net.save(tmp_path_factory.mktemp("net") / "m.tflite", outputs))
+    windows = [index for index, op in enumerate(graph.ops) if kind_of(op.kind).rows == "window"]
+    form = writable_rows(
+        graph, row_form(graph, strict=False), cut_off=[at for at in windows if data.draw(st.booleans())]
+    )
+    segments = sorted(find_segments(graph, form), key=lambda segment: segment.first - segment.stop)
+    assume(segments)
+    segment = data.draw(st.sampled_from(segments))
+    recomputed = frozenset(data.draw(st.sets(st.sampled_from(list(segment.operators)))))
+    strips, even = data.draw(st.integers(2, 9)), data.draw(st.booleans())
+    try:
+        by_rows = in_strips(graph, [InStrips(segment.first, segment.stop, strips, recomputed, even)], form=form)
+    except UnsupportedError:
+        reject()
+    written = tflite_form(by_rows, in_place="nothing")
+    made = segment.stop - segment.first + len(written.ops) - len(graph.ops)
+    for memory in ("tflm", *(f"tflm-{kernels}" for kernels in KERNELS)):
+        price = Pricing(graph, form, memory_model(memory)).strips(segment, strips, recomputed=recomputed, even=even)
+        live = profile(order_problem(written, memory), range(len(written.ops)))
+        assert price.peak_bytes == max(live[segment.first : segment.first + made]), memory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from downset.arenas.plan import plan_arena
@@ -22,6 +22,7 @@ from downset.orders.check import verify_steps
 from downset.partial.front import PartialPlan, front_of_plans
 from downset.partial.memory_form import Persistent
 from downset.partial.persistent import tflm_persistent
+from downset.partial.price import Price
 from downset.partial.rewrite import in_strips, reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
 from downset.plans import Arena, Evidence, Order, Rewrite, Together
@@ -38,10 +39,14 @@ __all__ = [
     "search_strips",
     "strips_within",
     "taken_bytes",
+    "worth_placing",
 ]
 
 _TRIED = 8
 """Plans that are written and measured at most until one fits."""
+_LOOKED_AT = 12
+"""Plans whose networks are made at most to find those that are worth placing."""
+_PLACED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,12 @@ class StripSearch:
     def found(self) -> bool:
         """Whether any plan but the network as it is was found."""
         return any(plan.segments for plan in self.front.plans)
+
+    @property
+    def may_be_lower(self) -> bool:
+        """Whether strips were found, or the search ended early and its bound leaves room for some."""
+        peak = peak_bytes(order_problem(self.graph, self.memory), range(len(self.graph.ops)))
+        return self.found or (not self.front.complete and self.front.bound_bytes < peak)
 
 
 def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch:
@@ -106,12 +117,42 @@ def _large_windows(graph: Graph) -> list[int]:
 def least_in_strips(job: Job, search: StripSearch) -> list[Candidate]:
     """Files of the plan that needs least, in the arena and persistent bytes together; none where no strips help."""
     plans = [plan for plan in search.front.plans if plan.segments]
-    ranked = sorted(plans, key=lambda plan: (plan.price.peak_bytes + plan.price.persistent_bytes, plan.cost))
-    placed = [(_planned(job, search, plan), plan) for plan in ranked[:3]]
-    if not placed:
+    made = [(_planned(job, search, plan), plan) for plan in worth_placing(search, plans, _total)]
+    if not made:
         return []
-    best, _ = min(placed, key=lambda pair: pair[0].together.arena.arena_bytes + pair[1].price.persistent_bytes)
+    best, _ = min(made, key=lambda pair: pair[0].together.arena.arena_bytes + pair[1].price.persistent_bytes)
     return _written(job, best, "strips")
+
+
+def worth_placing(search: StripSearch, plans: Sequence[PartialPlan], cost: Callable[[Price], int]) -> list[PartialPlan]:
+    """The few of least cost, and the few among those that recompute nothing: a placement may be above its bound, and
+    what is allowed to recompute shall not need more for that."""
+    kept = [plan for plan in plans if plan.price.extra_macs <= 0]
+    return list(dict.fromkeys([*lowest(search, kept, cost)[:_PLACED], *lowest(search, plans, cost)[:_PLACED]]))
+
+
+def _total(price: Price) -> int:
+    return price.peak_bytes + price.persistent_bytes
+
+
+def lowest(search: StripSearch, plans: Sequence[PartialPlan], cost: Callable[[Price], int]) -> list[PartialPlan]:
+    """The few plans of least cost, the least first, with the peaks of their files. Prices are of files in which no cut
+    or join lies in place."""
+    few = sorted(plans, key=lambda plan: (cost(plan.price), plan.cost))[:_LOOKED_AT]
+    peaks = {plan: min(peak for peak, _ in _forms(_striped(search, plan), search.memory)) for plan in few}
+    return sorted(few, key=lambda plan: (cost(replace(plan.price, peak_bytes=peaks[plan])), plan.cost))
+
+
+def _striped(search: StripSearch, plan: PartialPlan) -> Graph:
+    return in_strips(search.graph, plan.segments, form=search.forms[plan]) if plan.segments else search.graph
+
+
+def _forms(striped: Graph, memory: MemoryName | MemoryModel) -> list[tuple[int, Graph]]:
+    """(peak, network) of each form that the file can state, the lowest first."""
+    ways = IN_PLACE if striped.source.format == "tflite" else IN_PLACE[:1]
+    forms = [tflite_form(striped, in_place=in_place) for in_place in ways]
+    peaks = [peak_bytes(order_problem(form, memory), range(len(form.ops))) for form in forms]
+    return sorted(zip(peaks, forms, strict=True), key=lambda pair: pair[0])
 
 
 def strips_within(
@@ -146,7 +187,7 @@ def _promising(
             tried += 1
             yield planned, price.persistent_bytes
     if plans:
-        last = min(plans, key=lambda plan: (plan.price.peak_bytes + plan.price.persistent_bytes, plan.cost))
+        last = lowest(search, plans, _total)[0]
         yield _planned(job, search, last), last.price.persistent_bytes
 
 
@@ -166,15 +207,13 @@ def placed(
 ) -> tuple[Graph, Arena]:
     """The network in a form that its file can state, with offsets: the form in which it needs least. The limits
     are those of each placement."""
-    ways = IN_PLACE if striped.source.format == "tflite" else IN_PLACE[:1]
-    forms = [tflite_form(striped, in_place=in_place) for in_place in ways]
-    peaks = [peak_bytes(order_problem(form, memory), range(len(form.ops))) for form in forms]
+    forms = _forms(striped, memory)
     best: tuple[Graph, Arena] | None = None
-    for peak, form in sorted(zip(peaks, forms, strict=True), key=lambda pair: pair[0]):
+    for peak, form in forms:
         if best is None or peak < best[1].arena_bytes:
             best = _less_high(best, form, _arena(form, "best", memory, time_limit_s, work_limit))
     assert best is not None
-    if best[1].arena_bytes > min(peaks):
+    if best[1].arena_bytes > forms[0][0]:
         best = _less_high(best, best[0], _arena(best[0], "local_search", memory, time_limit_s, work_limit))
     return best
 
@@ -191,8 +230,9 @@ def _less_high(best: tuple[Graph, Arena] | None, graph: Graph, arena: Arena) -> 
 
 
 def _planned(job: Job, search: StripSearch, plan: PartialPlan) -> Planned:
-    striped = in_strips(search.graph, plan.segments, form=search.forms[plan])
-    graph, arena = placed(striped, job.target.memory, time_limit_s=0.05 * job.time_limit_s, work_limit=job.work_limit)
+    graph, arena = placed(
+        _striped(search, plan), job.target.memory, time_limit_s=0.05 * job.time_limit_s, work_limit=job.work_limit
+    )
     steps = tuple(range(len(graph.ops)))
     verify_steps(graph.predecessors(), steps)
     peak = peak_bytes(order_problem(graph, job.target.memory), steps)

@@ -115,7 +115,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
         return result
     needed = result.measured.after if result.measured else result.arena.after
     overhead = needed - result.arena.after if result.measured and TARGETS[result.target].fixed_overhead else 0
-    in_strips = searched is not None and searched.found
+    in_strips = searched is not None and searched.may_be_lower
     if in_strips and result.measured:
         overhead = min(overhead, result.measured.before - result.arena.before)  # strips only add to it
     least = (_ends_bytes(result) if in_strips else result.arena.bound) + max(overhead, 0)

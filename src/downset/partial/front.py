@@ -69,7 +69,8 @@ def undominated(items: Iterable[T], price_of: Callable[[T], Price], values: Valu
 
 
 def _work(price: Price) -> tuple[int, ...]:
-    return price.extra_macs, price.persistent_bytes, price.narrow_bytes
+    """Where a runtime keeps nothing for an operator, copied bytes count in the place of that."""
+    return price.extra_macs, price.persistent_bytes, price.narrow_bytes or price.copied_bytes
 
 
 def front_of(options: Iterable[Option]) -> list[Option]:

@@ -1,9 +1,9 @@
 """Estimates of the bytes that TFLite Micro keeps for each operator in the arena's tail: its node, data and tensors.
 
 Measured on x86-64 (the difference between files of two networks in strips, exact to 7 bytes): a convolution takes 196
-bytes and 8 for each output channel where weights are quantised; the operators that strips add take 64 to 153 bytes and
-24 for each of their tensors. Where pointers have four bytes, as on a Cortex-M, a node takes 32 bytes less and a tensor
-12: an operator has one tensor of its own at least.
+bytes and 8 for each output channel, whose multiplier and shift it keeps for float weights too; the operators that
+strips add take 64 to 153 bytes and 24 for each of their tensors. Where pointers have four bytes, as on a Cortex-M, a
+node takes 32 bytes less and a tensor 12: an operator has one tensor of its own at least.
 """
 
 from __future__ import annotations
@@ -25,5 +25,4 @@ def tflm_persistent(graph: Graph) -> Persistent:
 def _operator_bytes(graph: Graph, op: Op) -> int:
     if kind_of(op.kind).category not in ("convolution", "transposed convolution") or len(op.inputs) < 2:
         return _NODE
-    quantised = graph.tensors[op.inputs[1]].dtype in ("int8", "int4", "uint8")
-    return _NODE + (_CHANNEL * graph.tensors[op.outputs[0]].shape[-1] if quantised else 0)
+    return _NODE + _CHANNEL * graph.tensors[op.outputs[0]].shape[-1]

@@ -52,7 +52,7 @@ class PartialLimits:
 @dataclass(frozen=True, slots=True)
 class PartialFront:
     """`plans`: no other found is as good in peak, multiply-adds and persistent bytes; the cheapest first, which is the
-    network as it is, or leaves out rows that nobody reads. `bound_bytes`: no plan of this order in the space has a
+    network as it is, or computes no more than it. `bound_bytes`: no plan of this order in the space has a
     lower peak. `complete`: every choice of the space was priced, so that the front is that of the space.
     `computed_whole`: operators that no strip computes, by index, with reasons. `beyond`: plans of the front that
     recompute more than is allowed."""

@@ -117,11 +117,16 @@ def _evidence(found: FoundPipeline, name: str, priced: Judged, floor_s: float, s
     return Evidence(name, period, period if proven else bound, proven, found.states, seconds)
 
 
+_MOST_CHAIN_S = 5.0
+"""Seconds for the chain of cuts, whatever the time limit: a longer limit searches the same plans for longer, not those
+of another chain."""
+
+
 def _problem(
     network: Graph | SplitProblem, units: Sequence[Iterable[int]] | None, seconds: float, *, chain: ChainName
 ) -> tuple[SplitProblem, tuple[int, ...] | None, list[str]]:
     """The chain of cuts, those of them that planners without relays may use (None: all), and notes. `seconds`: the time
-    limit of the command, of which the chain takes half at most."""
+    limit of the command, of which the chain takes half at most, and no more than `_MOST_CHAIN_S`."""
     if isinstance(network, SplitProblem):
         return network, None, []
     notes = []
@@ -129,10 +134,11 @@ def _problem(
         raise UnsupportedError(f"{network.name}: no operators, nothing to split")
     baseline_cuts = None
     if units is None:
+        chain_s = min(seconds / 2, _MOST_CHAIN_S)
         if chain == "relays":
-            found = pipeline_chain(network, seconds=seconds / 2)
+            found = pipeline_chain(network, seconds=chain_s)
         else:
-            blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=seconds / 2)
+            blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=chain_s)
             found = Chain(blocks, tuple(range(len(blocks) + 1)))
         priced = priced_chain(network, found, seconds=seconds)
         if priced is not found:

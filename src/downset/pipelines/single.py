@@ -1,24 +1,34 @@
-"""The whole network on one device: the one that is fastest. What every split has to beat."""
+"""The whole network on one device: the one that does a frame fastest. What every split has to beat."""
 
 from __future__ import annotations
 
 from downset.clusters.model import Cluster
 from downset.errors import InfeasibleError
+from downset.pipelines.accounting import Accounting
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
+from downset.pipelines.load_search import load_s
 from downset.pipelines.problem import SplitProblem
 
 __all__ = ["single", "single_draft"]
 
 
 def single(
-    problem: SplitProblem, cluster: Cluster, *, forbidden: frozenset[tuple[int, int, int]] = frozenset()
-) -> FoundPipeline:
-    """One stage on the fastest device, the first among equals, that is not forbidden to run everything: O(devices).
-    Raises InfeasibleError where all are."""
+    problem: SplitProblem, cluster: Cluster, *, accounting: Accounting | None = None,
+    forbidden: frozenset[tuple[int, int, int]] = frozenset(),
+) -> FoundPipeline:  # fmt: skip
+    """One stage on the device of least load, the first among equals, that is not forbidden to run everything: what a
+    source and a sink make it send and receive counts. Without `accounting`, and by the paper's equations, which have
+    neither, on the fastest one. Complexity: O(devices). Raises InfeasibleError where all are forbidden."""
     able = [device for device in range(len(cluster.devices)) if (0, problem.cuts, device) not in forbidden]
     if not able:
         raise InfeasibleError("single: no device has the memory for the whole model; split it (method exact)")
-    return FoundPipeline((single_draft(problem, max(able, key=lambda device: cluster.devices[device].speed)),), 0.0)
+
+    def load(device: int) -> float:
+        if accounting is None or accounting.comm == "paper":
+            return -cluster.devices[device].speed
+        return load_s(problem, cluster, (single_draft(problem, device),), accounting)
+
+    return FoundPipeline((single_draft(problem, min(able, key=load)),), 0.0)
 
 
 def single_draft(problem: SplitProblem, device: int) -> StageDraft:

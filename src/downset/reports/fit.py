@@ -128,13 +128,20 @@ def gain_line(result: Fit) -> str:
     if peak.before == peak.after and peak.proven:
         return f"The file's order is already optimal (proven); {_other_gain(result)}"
     saved = (1 - arena.after / arena.before) if arena.before else 0.0
-    return f"Arena {saved:.1%} smaller ({result.shipped})."
+    text = f"Arena {saved:.1%} smaller ({result.shipped})"
+    if _measures_the_same(result):
+        return f"{text} as planned, but the runtime takes as much for it as for the original."
+    return f"{text}."
+
+
+def _measures_the_same(result: Fit) -> bool:
+    measured = result.measured
+    return measured is not None and measured.after >= measured.before
 
 
 def _other_gain(result: Fit) -> str:
     """Where what ships gains, when it is not the order."""
-    measured = result.measured
-    if measured is not None and measured.after >= measured.before:
+    if _measures_the_same(result):
         return "the runtime takes as much for it."
     if result.session is not None:
         return "what is gained comes from the settings of the session (ONNX Runtime places tensors itself)."
