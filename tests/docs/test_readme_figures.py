@@ -529,6 +529,10 @@ def test_what_the_readme_says_came_out():
     assert numbers(said["a microcontroller"]) == [fitted["measured"]["before"], fitted["measured"]["after"]]
     assert fitted["arena_bytes"]["proven"] and "proven least" in said["a microcontroller"]
     session = {(row["model"], row["how"]): row for row in rows("ort_sessions")}["basic-pitch: nmp.onnx", ""]
+    wide = {row["way"]: row for row in rows("inductor") if row["network"] == "gpt_wide"}
+    known = [wide[way]["peak_bytes"] for way in ("eager", "ordered", "whole")]
+    assert numbers(said["a training run"]) == known
+    assert wide["ordered"]["proven"] and wide["inductor"]["peak_bytes"] >= known[0]
     assert numbers(said["ONNX Runtime"]) == [session["rows"][0]["held_bytes"], session["rows"][-1]["held_bytes"]]
     keys = ("yolov2", "paper cluster, 2 MAC/cycle", "resources")
     row = {(row["network"], row["cluster"], row["comm"]): row for row in rows("pico_numbers")}[keys]
