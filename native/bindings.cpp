@@ -213,14 +213,15 @@ std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::in
 
 void bind_partial(nb::module_& module) {
     using Lists = RowForm::Lists;
-    nb::class_<StripNetwork>(module, "StripNetwork",
-                             "A network that is computed in strips of rows.\n\nFourteen integers an operator: how it "
-                             "makes rows, stride, reach, begin, end, factor, adds, first input,\nbits of a padded row, "
-                             "left, right, SAME along columns, graph output, persistent bytes. Walks are those of\nkernels "
-                             "that let results lie over inputs, fourteen integers or none.")
+    nb::class_<StripNetwork>(
+        module, "StripNetwork",
+        "A network that is computed in strips of rows.\n\nFourteen integers an operator: how it "
+        "makes rows, stride, reach, begin, end, factor, adds, first input,\nbits of a padded row, "
+        "left, right, SAME along columns, graph output, persistent bytes. Walks are those of\nkernels "
+        "that let results lie over inputs, fourteen integers or none.")
         .def(nb::init<RowForm, const Lists&, const Lists&, const Lists&, Int64s, std::int64_t, std::int64_t, bool>(),
-             "form"_a, "numbers"_a, "overwritten"_a, "walks"_a, "row_bits"_a, nb::kw_only(), "alignment"_a, "moving_persistent_bytes"_a,
-             "only_reader"_a);
+             "form"_a, "numbers"_a, "overwritten"_a, "walks"_a, "row_bits"_a, nb::kw_only(), "alignment"_a,
+             "moving_persistent_bytes"_a, "only_reader"_a);
     nb::class_<StripSegment>(module, "StripSegment", "Operators first to stop, and what is live around them.")
         .def(
             "__init__",
@@ -244,7 +245,8 @@ void bind_partial(nb::module_& module) {
             "network"_a, "first"_a, "stop"_a, nb::kw_only(), "inputs"_a, "input_bytes"_a, "inputs_kept"_a,
             "inputs_apart"_a, "inputs_alone"_a, "results"_a, "results_counted"_a, "live_beside"_a);
     module.def("strips_price", &strips_price, "network"_a, "segment"_a, "strips"_a, "recomputed"_a, "even"_a,
-               Unlocked(), "(Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes).");
+               Unlocked(),
+               "(Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes).");
 }
 
 void bind_pipelines(nb::module_& module) {

@@ -62,8 +62,8 @@ private:
             for (std::int64_t row = 0; row < made_rows; ++row) {
                 const auto from = first(row, rows, op.stride, walk.row_dilation, walk.kernel_rows, top);
                 for (std::int64_t column = 0; column < walk.made_columns; ++column) {
-                    const auto beside = first(column, columns, walk.column_stride, walk.column_dilation,
-                                              walk.kernel_columns, left);
+                    const auto beside =
+                        first(column, columns, walk.column_stride, walk.column_dilation, walk.kernel_columns, left);
                     const auto image = from < 0 || beside < 0 ? kNothing : from * columns + beside;
                     lowest_.push_back(batch * rows * columns + image);
                 }

@@ -75,8 +75,20 @@ struct StripNetwork {
             require(n[i] >= (i == 10 ? 0 : 1), "numbers of a walk: ", n[i], " at ", i, " is too small");
         require(n[0] != 2 || n[12] >= n[11], "numbers of a walk: fewer channels than are read");
         require(form.ops[at].inputs.size() >= 1 && form.ops[at].outputs.size() == 1, "walk: of no window");
-        return {static_cast<StripWalk::Order>(n[0]), n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11],
-                n[12], n[13]};
+        return {static_cast<StripWalk::Order>(n[0]),
+                n[1],
+                n[2],
+                n[3],
+                n[4],
+                n[5],
+                n[6],
+                n[7],
+                n[8],
+                n[9],
+                n[10],
+                n[11],
+                n[12],
+                n[13]};
     }
 
     std::int64_t aligned_bytes(std::int64_t bits) const {
