@@ -73,7 +73,7 @@ GOALS: Mapping[tuple[str, str], tuple[str, int]] = {
     ("vww 96, int8", OVER_INPUTS): ("total_bytes", 85_248),
     ("MobileNet v2, float .onnx", "in use below 1,000,000 B, nothing recomputed"): ("in_use_bytes", 999_999),
 }
-"""What was wanted, by model and plan: this figure at most."""
+"""By model and plan, the figure that was wanted and the most it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def difference(before: Path, after: Path) -> float:
 
 
 def _judged(rows: Iterator[dict[str, Any]]) -> Iterator[Row]:
-    """With what was wanted of them, and whether it was reached."""
+    """The rows with what was wanted of them, and whether it was reached."""
     for row in rows:
         figure, most = GOALS.get((row["model"], row["plan"]), ("", 0))
         yield {**row, "goal": [figure, most, row[figure] <= most]} if figure in row else row

@@ -124,7 +124,7 @@ class _Search:
     shown: dict[Segment, list[Option]] = field(default_factory=dict)
     """Options with the prices on which that depends."""
     known: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
-    """What was priced, where it is asked for twice."""
+    """Prices that are asked for twice."""
 
     def kept_options(self) -> Iterator[Option]:
         return chain.from_iterable(self.options.values())

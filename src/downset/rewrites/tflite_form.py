@@ -31,7 +31,7 @@ from downset.graph.row_form import RowForm, RowInput
 __all__ = ["CONCAT_INPUTS", "IN_PLACE", "InPlace", "tflite_form", "writable_rows"]
 
 InPlace = Literal["nothing", "cuts", "joins inside", "all joins"]
-"""What lies where it is copied to; each holds those before it. `cuts`: rows that are cut out. `joins inside`: new rows
+"""Which copies are made in place; each holds those before it. `cuts`: rows that are cut out. `joins inside`: new rows
 that are joined to kept ones, whose bytes are taken as soon as the first are made. `all joins`: the strips of a tensor
 of the file, whose bytes are taken from the first strip on; else they have places of their own, and both are there for
 a moment."""
