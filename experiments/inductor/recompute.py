@@ -21,10 +21,11 @@ from typing import Any
 
 import torch
 import torch._functorch.config
+import torch._inductor.config
 
 import downset as ds
 from experiments.frame import Experiment, fields, run
-from experiments.inductor.measure import peak_bytes
+from experiments.inductor.measure import cpu_s, peak_bytes
 from experiments.inductor.networks import NETWORKS, Case
 from experiments.rows import Row
 
@@ -58,7 +59,8 @@ def compiled(case: Case, **settings: Any) -> Callable[[], torch.Tensor]:
 
 def rows(options: Namespace) -> Iterator[Row]:
     torch.set_num_threads(1)
-    torch._functorch.config.enable_autograd_cache = False  # what it finds is not divided, or told, again
+    torch._inductor.config.force_disable_caches = True  # what a cache finds is not divided, or told, or compiled again
+    torch._inductor.config.compile_threads = 1  # compilers are children of this process, whose time counts
     names = ["gpt_tiny"] if options.quick else (options.networks or ",".join(MEASURED)).split(",")
     for name in names:
         yield from rows_of(name, BUDGETS[::3] if options.quick else BUDGETS, SHARES[::2] if options.quick else SHARES)
@@ -109,9 +111,9 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> lis
 
 
 def first_step(step: Callable[[], torch.Tensor]) -> Row:
-    begin = time.process_time()
+    begin = cpu_s()
     loss = float(step())
-    return {"loss": round(loss, 6), "first_step_cpu_s": round(time.process_time() - begin, 2)}
+    return {"loss": round(loss, 6), "first_step_cpu_s": round(cpu_s() - begin, 2)}
 
 
 def against(rows: Sequence[Row]) -> None:

@@ -27,20 +27,38 @@ def test_training_steps():
 
 
 def test_recomputation():
-    rows = {(row["way"], row["setting"]): row for row in load_rows("inductor_recompute")}
+    rows = {(row["network"], row["way"], row["setting"]): row for row in load_rows("inductor_recompute")}
     ways = {"PyTorch's budget": "pytorch", "our limit": "downset"}
-    found = [line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith(("| PyTorch's", "| our limit"))]
+    shown = PAGE[PAGE.index("| network | setting") :].split("\n\n")
+    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown[0].splitlines()[2:]]
     assert len(found) == len(rows)
-    for cells in found:
-        (way,) = (short for name, short in ways.items() if cells[0].strip().startswith(name))
-        row = rows[way, float(cells[0].split()[-1])]
+    for network, setting, *cells in found:
+        name, share = setting.rsplit(" ", 1)
+        row = rows[network.strip("`"), ways[name], float(share)]
         said = [f"{row[name]:,}" if name in row else "-" for name in ("peak_bytes", "estimate", "again")]
-        assert [cell.strip() for cell in cells[1:]] == said
-        assert row["peak_bytes"] <= row.get("estimate", row["peak_bytes"])
-    theirs = {setting: row["peak_bytes"] for (way, setting), row in rows.items() if way == "pytorch"}
-    assert theirs[0.8] < theirs[0.5]
-    least = min(row["peak_bytes"] for (way, _), row in rows.items() if way == "downset")
-    assert theirs[0.1] < least
+        assert cells == [*said, f"{row['of_first']:.2f}"]
+    words = " ".join(shown[1].split())
+    theirs = {setting: row for (network, way, setting), row in rows.items() if (network, way) == ("gpt", "pytorch")}
+    mine = [row for (network, way, _), row in rows.items() if (network, way) == ("gpt", "downset")]
+    off = {
+        budget: min(r["peak_bytes"] for r in mine if r["of_first"] <= 1.02 * row["of_first"]) / row["peak_bytes"] - 1
+        for budget, row in theirs.items()
+    }
+    assert f"in its time our least is {100 * off[0.8]:.0f} % larger" in words
+    assert f"budgets 0.5 and 0.3 our least is {-100 * off[0.5]:.0f} % and {-100 * off[0.3]:.0f} % smaller" in words
+    least = min(mine, key=lambda row: row["peak_bytes"])
+    assert f"its budget of 0.1 comes {100 * (1 - theirs[0.1]['peak_bytes'] / least['peak_bytes']):.0f} % lower" in words
+    assert least["of_first"] < theirs[0.1]["of_first"] and theirs[0.8]["peak_bytes"] < theirs[0.5]["peak_bytes"]
+    dlrm = {(way, setting): row for (network, way, setting), row in rows.items() if network == "dlrm"}
+    (taken,) = {row["peak_bytes"] for (way, _), row in dlrm.items() if way == "pytorch"}
+    assert f"alone takes {100 * (1 - dlrm['downset', 1.0]['peak_bytes'] / taken):.0f} % less" in words
+    above = max(row["peak_bytes"] / row["estimate"] for row in rows.values() if "estimate" in row)
+    assert f"up to {100 * (above - 1):.0f} % more than its estimate" in words
+    planned = {key: row for key, row in rows.items() if "planning_s" in row}
+    spent = [[row["planning_s"] for (of, _, _), row in planned.items() if of == network] for network in ("gpt", "dlrm")]
+    shares = [100 * row["planning_s"] / row["first_step_cpu_s"] for row in planned.values()]
+    assert f"takes {min(spent[0]):.1f} to {max(spent[0]):.1f} s on `gpt` and {max(spent[1]):.1f} s on `dlrm`" in words
+    assert f"{min(shares):.0f} to {max(shares):.0f} % of the CPU seconds" in words
 
 
 def test_the_examples():
