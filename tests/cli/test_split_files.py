@@ -291,3 +291,9 @@ def test_cluster_files_of_windows_editors_are_read(home):
 def test_kinds_of_network_are_named():
     with pytest.raises(LoadError, match="line 2: kind: 'wifi' is no kind of network, write links or shared"):
         parse_cluster(CLUSTER.replace("links", "wifi"))
+
+
+def test_kinds_of_duplex_are_named():
+    for told in (CLUSTER.replace("[network]", '[network]\nduplex = "both"'), CLUSTER + '\nduplex = "both"\n'):
+        with pytest.raises(LoadError, match="duplex: 'both' is no duplex, write half or full"):
+            parse_cluster(told)

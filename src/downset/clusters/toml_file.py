@@ -102,7 +102,9 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
     try:
         form = msgspec.convert(raw, _ClusterForm)
     except msgspec.ValidationError as error:
-        said = re.sub(r"^Invalid enum value ('.*?')", r"\1 is no kind of network, write links or shared", str(error))
+        said = str(error)
+        meant = "no duplex, write half or full" if ".duplex`" in said else "no kind of network, write links or shared"
+        said = re.sub(r"^Invalid enum value ('.*?')", rf"\1 is {meant}", said)
         raise LoadError(_placed(said, text, where)) from None
     names = [device.name for device in form.device]
     devices = []
