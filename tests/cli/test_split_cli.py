@@ -270,6 +270,8 @@ def test_direct_hand_over_is_planned_printed_exported_and_simulated(model, tmp_p
     assert {block["rule"] for stage in whole["stages"] for block in stage["blocks"]} == {"direct"}
     assert (tmp_path / "shards" / "shards.json").exists()
     verify(load(model), read_plan(tmp_path / "plan.json"))
+    led = plan_pipeline(load(model), load_cluster(home), method="layerwise", topology="direct")
+    assert "only exact searches plans with direct hand-over" in led.note
     simulated = json.loads(run("simulate", tmp_path / "plan.json", "--frames", 300, "--json"))
     assert simulated["sustained_period_s"] == pytest.approx(whole["period_s"], rel=0.01)
     found = json.loads(run(*arguments, "--compare", "--json", "-q"))

@@ -101,6 +101,7 @@ def test_what_a_device_says_of_itself_goes_before_the_network():
         ("alpha = 2\nbytes_per_s = 0", "line 11: bytes_per_s"),
         ('alpha = 2\nruntime_memory = "some"', "line 11: runtime_memory"),
         ("alpha = 2\n[device.alpha_of]\nConv = -1", "alpha_of"),
+        ("alpha = 2\n[device.alpha_of]\nKonv = 1.2", "'Konv': did you mean 'Conv'"),
     ],
 )
 def test_mistakes_in_what_a_device_says_of_itself(new, says):

@@ -13,6 +13,7 @@ import msgspec
 
 from downset.clusters.model import Cluster, Device, Duplex, Link, MemoryBytes, Network, NotNegative, Positive
 from downset.errors import LoadError, UsageError
+from downset.graph.kinds import KINDS
 from downset.text import brief, parse_bytes, read_file
 
 __all__ = ["cluster_names", "load_cluster", "parse_cluster"]
@@ -113,6 +114,10 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
             raise LoadError(
                 _placed(f"two devices are called {device.name!r} - at `$.device[{index}].name`", text, where)
             )
+        for kind in device.alpha_of:
+            if kind not in KINDS and (close := get_close_matches(kind, KINDS, n=1)):
+                said = f"no kind of operator is called {kind!r}: did you mean {close[0]!r}?"
+                raise LoadError(_placed(f"{said} - at `$.device[{index}].alpha_of`", text, where))
         sizes = {}
         for field in ("memory", "runtime_memory"):
             written = getattr(device, field)

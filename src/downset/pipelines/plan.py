@@ -86,6 +86,8 @@ def plan_pipeline(
     verify_stages_cover(problem, priced.frame.stages)
     floor = min(priced.period_s, total_bound_s(problem, cluster, comm=accounting.comm))
     evidence = _evidence(found, name, priced, floor, seconds)
+    if accounting.topology == "direct" and name != "exact":
+        notes.append(f"rows are handed on as {name} does it: only exact searches plans with direct hand-over")
     note = "; ".join([*notes, *stopped, *([found.note] if found.note else [])])
     names = [device.name for device in cluster.devices]
     return Pipeline(
