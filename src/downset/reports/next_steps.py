@@ -62,8 +62,8 @@ def _smaller_tensors(fit: Fit) -> list[NextStep]:
             found.append(
                 NextStep(
                     f"Halve tensor {shortened(printable(record.id), 60)} ({format_bytes(record.nbytes)} B; fewer "
-                    f"channels or a smaller input): this order would peak at {format_bytes(left)} B, {format_bytes(peak - left)} B "
-                    "less (analytic).",
+                    f"channels or a smaller input): this order would peak at {format_bytes(left)} B, "
+                    f"{format_bytes(peak - left)} B less (analytic).",
                     peak - left,
                 )
             )
