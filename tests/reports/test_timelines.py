@@ -48,7 +48,7 @@ def test_a_lane_does_one_thing_at_a_time_and_every_period_the_plans_work(plans):
             busy[name] = sum(stop - start for start, stop in lane)
         periods = timeline.end_s / plan.period_s if plan.schedule is not None else 1
         for device, load in zip(plan.cluster.devices, device_loads(plan), strict=True):
-            wanted = (("", load.compute_s), (" sends", load.send_s), (" gets", load.receive_s))
+            wanted = (("", load.compute_s), (" out", load.send_s), (" in", load.receive_s))
             for what, seconds in wanted:
                 assert busy.get(f"{device.name}{what}", 0.0) == pytest.approx(periods * seconds, rel=1e-6, abs=1e-9)
 
@@ -59,7 +59,7 @@ def test_devices_that_do_one_thing_at_a_time_do_so_in_the_picture(plans):
     assert not plan.cluster.network.overlap and plan.schedule is not None
     timeline = planned_timeline(plan)
     for device in plan.cluster.devices:
-        lanes = {lane for lane, name in enumerate(timeline.lanes) if name.removesuffix(" sends").removesuffix(" gets")
+        lanes = {lane for lane, name in enumerate(timeline.lanes) if name.removesuffix(" out").removesuffix(" in")
                  == device.name}  # fmt: skip
         slices = sorted((item.start_s, item.stop_s) for item in timeline.slices if item.lane in lanes)
         assert all(one[1] <= two[0] + 1e-9 * timeline.end_s for one, two in pairwise(slices))

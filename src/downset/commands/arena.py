@@ -76,7 +76,8 @@ def arena(
     """Give every record of RECORDS_CSV (id,lower,upper,size; upper exclusive; - is stdin) an offset in one arena, or an
     object.
 
-    Method best tries every heuristic and, where they leave a gap to the bound, goes on to the exact search.
+    Method best tries every heuristic and, where they leave a gap to the bound, goes on to the exact search. With
+    --capacity the search ends at the first placement that fits.
     """
     from pathlib import Path
 
@@ -166,6 +167,8 @@ def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None
         out.print(f"stopped by the {evidence.stopped_by} limit")
     if capacity is not None:
         out.print(f"fits into {format_bytes(capacity)} bytes, {format_bytes(capacity - evidence.value)} to spare")
+        if not evidence.proven:
+            out.print("a placement that fits ends the search; without --capacity it looks for the least")
 
 
 def _place(

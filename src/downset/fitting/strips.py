@@ -273,8 +273,9 @@ def arithmetic(graph: Graph, striped: Graph) -> str:
     return f"in strips the network computes {abs(share):.1f} % {'more' if share >= 0 else 'less'}"
 
 
-def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int) -> str:
-    """Ways to make it fit, the least change first, with numbers. The time that is left finds what more strips reach."""
+def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int, *, unmeasured: str = "") -> str:
+    """Ways to make it fit, the least change first, with numbers. The time that is left finds what more strips reach.
+    `unmeasured`: the runtime that takes more than the bytes needed, and nobody knows how much."""
     beside = max(needed_bytes - search.front.least.price.peak_bytes, 0)
     ways = []
     more: Sequence[PartialPlan] = search.front.beyond
@@ -299,5 +300,6 @@ def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int) -> str:
             rows = int(max(search.form.rows[tensor], 1) * share**0.5)
             ways.append(f"an input of about {rows} rows and columns, not {search.form.rows[tensor]} (estimated)")
             break
-    ways.append(f"{format_bytes(needed_bytes)} B of RAM")
+    beyond = f" for its tensors alone; {unmeasured} takes more, which is not known" if unmeasured else ""
+    ways.append(f"{format_bytes(needed_bytes)} B of RAM{beyond}")
     return "; ".join(f"({number}) {way}" for number, way in enumerate(ways, start=1))

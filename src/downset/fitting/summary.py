@@ -150,7 +150,8 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
     )
     return (
         f"{said}; the least found takes {format_bytes(needed)} B, and no plan in this order that computes segments in "
-        f"strips of rows has fewer than {bound} B live; to make it fit: {remedies(searched, needed, limit)}"
+        f"strips of rows has fewer than {bound} B live; to make it fit: "
+        + remedies(searched, needed, limit, unmeasured=result.target if result.not_measured else "")
     )
 
 

@@ -281,12 +281,14 @@ def _overlay(chart: Chart, view: _View) -> str:
 
 
 def ticks(axis: Axis) -> list[float]:
-    """About six round values inside the axis: multiples of 1, 2 or 5 of a power of ten, of bytes of 1024."""
-    scale = 1024.0 ** max(0, int(math.log(max(axis.extent / 4, 1), 1024))) if axis.unit == "bytes" else 1.0
-    extent = axis.extent / scale
-    rough = extent / 6
+    """About six round values inside the axis: multiples of 1, 2 or 5 of a power of ten, of bytes in the largest unit of
+    1024 that the axis reaches, and below that unit of its half, quarter or eighth."""
+    scale = 1024.0 ** max(0, int(math.log(max(axis.extent, 1), 1024))) if axis.unit == "bytes" else 1.0
+    rough = axis.extent / scale / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough) * scale
+    if scale > 1 and rough < 1:
+        step = 2.0 ** math.ceil(math.log2(rough)) * scale
     if axis.unit in ("steps", "count"):
         step = max(1.0, step)
     first = math.ceil(axis.start / step - 1e-9)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.results import Fit
-from downset.text import format_bytes, printable
+from downset.text import format_bytes, printable, shortened
 
 __all__ = ["NextStep", "next_steps"]
 
@@ -61,9 +61,9 @@ def _smaller_tensors(fit: Fit) -> list[NextStep]:
         if left < peak:
             found.append(
                 NextStep(
-                    f"Halve tensor {printable(record.id)} ({format_bytes(record.nbytes)} B; fewer channels or a "
-                    f"smaller input): this order would peak at {format_bytes(left)} B, {format_bytes(peak - left)} B "
-                    "less (analytic).",
+                    f"Halve tensor {shortened(printable(record.id), 60)} ({format_bytes(record.nbytes)} B; fewer "
+                    f"channels or a smaller input): this order would peak at {format_bytes(left)} B, "
+                    f"{format_bytes(peak - left)} B less (analytic).",
                     peak - left,
                 )
             )

@@ -195,7 +195,7 @@ def _pieces(plan: Pipeline, lanes: Lanes, index: int, frame: int, start: float, 
 
 
 def _timeline(heading: str, plan: Pipeline, lanes: Lanes, found: list[Slice], end: float, note: str) -> Timeline:
-    words = {"computing": "", "sending": " sends", "receiving": " gets"}
+    words = {"computing": "", "sending": " out", "receiving": " in"}  # short: the end of a name tells devices apart
     names = tuple(f"{printable(plan.cluster.devices[device].name)}{words[doing]}" for device, doing in lanes)
     return Timeline(heading, names, tuple(sorted(found, key=lambda one: (one.lane, one.start_s))), end, note)
 

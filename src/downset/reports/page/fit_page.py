@@ -225,8 +225,15 @@ def _traffic(fit: Fit) -> list[Section]:
 
 
 def _run(fit: Fit) -> tuple[Choice, ...]:
-    lines = [line for line in fit_lines(fit) if line.startswith(("constexpr", "open it by", "opened as measured"))]
-    written = [f"written: {fit.output_path}" if fit.output_path else "No file was written: give -o to write it."]
+    lines = [line for line in fit_lines(fit) if line.startswith(("constexpr", "open it by"))]
+    if fit.output_path:
+        written = [f"written: {fit.output_path}"]
+    elif fit.ram is not None and fit.ram.state != "fits":
+        written = ["No file was written, as none is known to fit: without --ram the one of least memory is written."]
+    else:
+        written = ["No file was written: give -o to write it."]
+    if fit.session_path:
+        written.append(f"{fit.session_path} opens it by the settings that were measured")
     if lines:
         return (Facts(tuple(written)), Code("As it was measured:", "\n".join(lines)))
     return (Facts(tuple(written)),)

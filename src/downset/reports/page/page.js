@@ -26,9 +26,10 @@
   }
   function ticks(low, high, unit, count) {
     const extent = high - low;
-    const scale = unit === "bytes" ? 1024 ** Math.max(0, Math.floor(Math.log(Math.max(extent / 4, 1)) / Math.log(1024))) : 1;
+    const scale = unit === "bytes" ? 1024 ** Math.max(0, Math.floor(Math.log(Math.max(extent, 1)) / Math.log(1024))) : 1;
     const rough = extent / scale / count, power = 10 ** Math.floor(Math.log10(rough));
     let step = [1, 2, 5, 10].map(f => f * power).find(s => s >= rough * (1 - 1e-9)) * scale;
+    if (scale > 1 && rough < 1) step = 2 ** Math.ceil(Math.log2(rough)) * scale;
     if (unit === "steps" || unit === "count") step = Math.max(1, step);
     const found = [];
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + extent * 1e-9; k++) found.push(k * step);

@@ -32,7 +32,13 @@ def pipeline_page(
     timelines = [planned_timeline(plan), *(timeline for timeline in (simulated, measured) if timeline is not None)]
     busiest = busiest_resource(plan)
     sections = [
-        Section("Time", (*_busiest(plan, busiest), gantt_figure("What each device does when", timelines))),
+        Section(
+            "Time",
+            (
+                *_busiest(plan, busiest),
+                gantt_figure("What each device does when: computes, sends (out), receives (in)", timelines),
+            ),
+        ),
         Section("Rows", (rows_figure(plan),)),
         Section("Devices", (_devices(plan, simulation, served),)),
         Section("Planned, simulated, measured", (_figures(plan, simulation, served),)),

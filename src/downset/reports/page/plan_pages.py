@@ -56,7 +56,7 @@ def arena_page(arena: Arena, *, capacity_bytes: int | None = None, title: str = 
     head = f"{format_bytes(arena.arena_bytes)} B for {len(arena.records):,} records"
     if capacity_bytes is not None:
         free = format_bytes(capacity_bytes - arena.arena_bytes)
-        head = f"Fits {format_size(capacity_bytes)}: {format_bytes(arena.arena_bytes)} B needed, {free} B free"
+        head = f"Fits {format_size(capacity_bytes)}: {format_bytes(arena.arena_bytes)} B taken, {free} B free"
     verdict = Verdict("good" if arena.evidence.proven or capacity_bytes is not None else "plain", head,
                       _known(arena.evidence))  # fmt: skip
     facts = (("method", arena.evidence.method), ("records", f"{len(arena.records):,}"))
