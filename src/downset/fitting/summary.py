@@ -148,6 +148,8 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
         if least > limit
         else f"{result.model}: no plan found fits into {format_bytes(limit)} B, and whether one exists is not known"
     )
+    if result.not_measured:
+        said += f" (not measured: {result.not_measured})"
     return (
         f"{said}; the least found takes {format_bytes(needed)} B, and no plan in this order that computes segments in "
         f"strips of rows has fewer than {bound} B live; to make it fit: "
