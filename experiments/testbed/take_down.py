@@ -35,23 +35,25 @@ def take_down(prefix: str) -> None:
     spaces = [path.name for path in NETNS.glob(f"{prefix}*")] if NETNS.is_dir() else []
     groups = groups_of(prefix)
     until = time.monotonic() + _PATIENCE_S
-    while processes := _inside(spaces, groups):
+    # A process that was just started may join its group after a first look. And a group stays busy for a moment after
+    # the last process in it is no longer listed: it is still ending. So look, kill and remove until all is gone.
+    over = False
+    while not over:
+        over = time.monotonic() > until
+        processes = _inside(spaces, groups)
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        if time.monotonic() > until:
-            break
-        time.sleep(0.05)
-    for space in spaces:
-        subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
-    # A group stays busy for a moment after the last process in it is no longer listed: it is still ending.
-    while left := [group for group in groups if group.is_dir()]:
-        for group in left:
-            for folder in (*group.glob("*/"), group):
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
-        if time.monotonic() > until:
-            break
+        if over or not processes:
+            for space in spaces:
+                subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+            spaces = []
+            for group in groups:
+                for folder in (*group.glob("*/"), group):
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+            if not any(group.is_dir() for group in groups):
+                return
         time.sleep(0.05)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from experiments.testbed import bed as beds
 from experiments.testbed import shaping
+from experiments.testbed import take_down as taking
 from experiments.testbed.bed import TestbedError, missing, open_bed
 from experiments.testbed.take_down import CPU, CPUACCT, NETNS, groups_of, names_of, take_down
 
@@ -162,3 +163,23 @@ def test_groups_lie_below_the_maker_s():
 
 def test_taking_down_what_is_not_there_is_no_error():
     take_down("dsbed0-nothing")
+
+
+def test_a_process_that_joins_after_the_first_look_is_killed_too(tmp_path, monkeypatch):
+    late = subprocess.Popen(["sleep", "600"])
+    busy = tmp_path / "group" / "busy"  # as a control group that has a process in it, the folder cannot be removed
+    busy.parent.mkdir()
+    busy.touch()
+    looks = []
+
+    def inside(spaces, groups):
+        looks.append(groups)
+        if late.poll() is not None:
+            busy.unlink(missing_ok=True)
+        return {late.pid} if len(looks) > 1 and late.poll() is None else set()
+
+    monkeypatch.setattr(taking, "groups_of", lambda _: [busy.parent])
+    monkeypatch.setattr(taking, "_inside", inside)
+    take_down("dsbed0-late")
+    assert late.wait(5) == -signal.SIGKILL
+    assert not busy.parent.exists()
