@@ -19,12 +19,13 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from experiments.frame import Experiment, fields, run
+from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.measure import WAYS
 from experiments.inductor.networks import NETWORKS
 from experiments.rows import Row, load_rows
 
 NAME = "inductor"
+MEASURED = [name for name in NETWORKS if name != "gpt_tiny"]
 CACHES = Path(__file__).resolve().parents[2] / "build" / "inductor"
 
 
@@ -48,9 +49,7 @@ def row_of(network: str, way: str, *, again: bool) -> Row:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    every = [name for name in NETWORKS if name != "gpt_tiny"]
-    names = ["gpt_tiny"] if options.quick else options.networks.split(",") if options.networks else every
-    for network in names:
+    for network in ["gpt_tiny"] if options.quick else options.networks:
         eager: Row = {}
         for way in ("eager", "ordered") if options.quick else WAYS:
             row = row_of(network, way, again=options.again)
@@ -89,7 +88,7 @@ EXPERIMENT = Experiment(
     key=("network", "way"),
     quick="a tiny GPT, eager and in our order; nothing written",
     options={
-        "--networks": {"help": "some of them, between commas"},
+        "--networks": {"type": names_of(NETWORKS), "default": MEASURED, "help": "some of them, between commas"},
         "--again": {"action": "store_true", "help": "seconds of a step only, with what is compiled"},
     },
     after=of_eager,

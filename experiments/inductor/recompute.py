@@ -1,6 +1,6 @@
 """Recomputation by the true peak against PyTorch's `activation_memory_budget`: forward and backward, peak and time.
 
-    python -m experiments.inductor.recompute [--quick] [--networks gpt,unet]
+    python -m experiments.inductor.recompute [--quick] [--networks gpt,dlrm]
 
 Inductor compiles model and loss once for every budget of PyTorch's and once for every limit of ours, in one process.
 Peak bytes are the profiler's allocations from the forward pass to the gradients, beside the parameters. Every round
@@ -24,14 +24,14 @@ import torch._functorch.config
 import torch._inductor.config
 
 import downset as ds
-from experiments.frame import Experiment, fields, run
+from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.measure import cpu_s, peak_bytes
 from experiments.inductor.networks import NETWORKS, Case
 from experiments.rows import Row
 
 BUDGETS = (1.0, 0.8, 0.5, 0.3, 0.1)
 SHARES = (0.45, 0.6, 0.75)
-MEASURED = ("gpt", "unet", "dlrm")
+MEASURED = ("gpt", "dlrm")
 ROUNDS = 21
 NUMBERS = itertools.count()
 
@@ -61,8 +61,7 @@ def rows(options: Namespace) -> Iterator[Row]:
     torch.set_num_threads(1)
     torch._inductor.config.force_disable_caches = True  # what a cache finds is not divided, or told, or compiled again
     torch._inductor.config.compile_threads = 1  # compilers are children of this process, whose time counts
-    names = ["gpt_tiny"] if options.quick else (options.networks or ",".join(MEASURED)).split(",")
-    for name in names:
+    for name in ["gpt_tiny"] if options.quick else options.networks:
         yield from rows_of(name, BUDGETS[::3] if options.quick else BUDGETS, SHARES[::2] if options.quick else SHARES)
 
 
@@ -145,7 +144,7 @@ EXPERIMENT = Experiment(
     ),
     key=("network", "way", "setting"),
     quick="a tiny GPT and fewer settings, nothing written",
-    options={"--networks": {"help": "some of them, between commas"}},
+    options={"--networks": {"type": names_of(NETWORKS), "default": MEASURED, "help": "some, between commas"}},
     after=against,
 )
 

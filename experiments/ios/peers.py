@@ -27,7 +27,7 @@ from downset.executor.plain import network_function
 from downset.executor.staged import stage_engine
 from downset.extras import torch_library
 from downset.stages.prepared import prepare
-from experiments.frame import Experiment, fields, run
+from experiments.frame import Experiment, fields, names_of, run
 from experiments.ios.against import SPEEDUPS, against, agreement
 from experiments.ios.networks import NETWORKS
 from experiments.rows import Row
@@ -125,7 +125,7 @@ def row_of(name: str, batch: int, *, rounds: int, timings: int, compile_too: boo
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    names = ["squeezenet"] if options.quick else options.networks.split(",")
+    names = ["squeezenet"] if options.quick else options.networks
     batches = [1] if options.quick else [int(batch) for batch in options.batches.split(",")]
     rounds, timings = (5, 60) if options.quick else (15, 120)
     for name in [] if options.recorded else names:
@@ -170,7 +170,7 @@ EXPERIMENT = Experiment(
     key=("network", "batch", "device"),
     quick="SqueezeNet at batch 1 without torch.compile; nothing is written",
     options={
-        "--networks": {"default": ",".join(ALL)},
+        "--networks": {"type": names_of(NETWORKS), "default": ALL},
         "--batches": {"default": "1,16,32"},
         "--recorded": {"action": "store_true", "help": "print the committed rows; nothing is run"},
     },

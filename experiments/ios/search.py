@@ -22,7 +22,7 @@ from downset.stages.price import signature
 from downset.stages.problem import FoundStages, Stage
 from downset.stages.unit_graph import UnitGraph
 from downset.tuning.timer import block_problem, merge_families, renamed
-from experiments.frame import Experiment, fields, printed, run
+from experiments.frame import Experiment, fields, names_of, printed, run
 from experiments.ios.against import NO_FIGURE, against
 from experiments.ios.networks import NETWORKS, blocks_of, network, paper_units
 from experiments.ios.simulated import price_of
@@ -138,7 +138,7 @@ def row_of(name: str, max_ops: int, max_groups: int, strategy: str) -> Row:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    for name in ("squeezenet", "inception_v3") if options.quick else options.networks.split(","):
+    for name in ("squeezenet", "inception_v3") if options.quick else options.networks:
         merges = bool(Priced(name).families)
         for max_ops, max_groups in ((1, 8), (3, 8)) if options.quick else LIMITS:
             for strategy in ("parallel", "both") if merges or (max_ops, max_groups) == (3, 8) else ("parallel",):
@@ -177,7 +177,7 @@ EXPERIMENT = Experiment(
     ),
     key=("network", "max_ops", "max_groups", "strategy"),
     quick="SqueezeNet and Inception at r = 1 and 3; nothing is written",
-    options={"--networks": {"default": ",".join(NETWORKS)}},
+    options={"--networks": {"type": names_of(NETWORKS), "default": list(NETWORKS)}},
     after=beside_paper,
 )
 

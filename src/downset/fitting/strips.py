@@ -128,18 +128,23 @@ def worth_placing(search: StripSearch, plans: Sequence[PartialPlan], cost: Calla
     """The few of least cost, and the few among those that recompute nothing: a placement may be above its bound, and
     what is allowed to recompute shall not need more for that."""
     kept = [plan for plan in plans if plan.price.extra_macs <= 0]
-    return list(dict.fromkeys([*lowest(search, kept, cost)[:_PLACED], *lowest(search, plans, cost)[:_PLACED]]))
+    peaks: dict[PartialPlan, int] = {}
+    return list(dict.fromkeys(plan for some in (kept, plans) for plan in _lowest(search, some, cost, peaks)[:_PLACED]))
 
 
 def _total(price: Price) -> int:
     return price.peak_bytes + price.persistent_bytes
 
 
-def lowest(search: StripSearch, plans: Sequence[PartialPlan], cost: Callable[[Price], int]) -> list[PartialPlan]:
+def _lowest(
+    search: StripSearch, plans: Sequence[PartialPlan], cost: Callable[[Price], int], peaks: dict[PartialPlan, int]
+) -> list[PartialPlan]:
     """The few plans of least cost, the least first, with the peaks of their files. Prices are of files in which no cut
-    or join lies in place."""
+    or join lies in place. `peaks` keeps those of the files, for plans that are looked at again."""
     few = sorted(plans, key=lambda plan: (cost(plan.price), plan.cost))[:_LOOKED_AT]
-    peaks = {plan: min(peak for peak, _ in _forms(_striped(search, plan), search.memory)) for plan in few}
+    for plan in few:
+        if plan not in peaks:
+            peaks[plan] = min(peak for peak, _ in _forms(_striped(search, plan), search.memory))
     return sorted(few, key=lambda plan: (cost(replace(plan.price, peak_bytes=peaks[plan])), plan.cost))
 
 
@@ -187,7 +192,7 @@ def _promising(
             tried += 1
             yield planned, price.persistent_bytes
     if plans:
-        last = lowest(search, plans, _total)[0]
+        last = _lowest(search, plans, _total, {})[0]
         yield _planned(job, search, last), last.price.persistent_bytes
 
 

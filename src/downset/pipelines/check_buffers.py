@@ -207,9 +207,8 @@ def check_places(plan: Pipeline, schedule: PipelineSchedule) -> None:
         raise InvalidPlan("a device with buffers is not in the plan's memory")
     for device in ends:
         own = [buffer for buffer in schedule.buffers if buffer.device == device]
-        pairs: dict[
-            tuple[tuple[int, ...], ...], tuple[Buffer, Buffer]
-        ] = {}  # by tasks, which alone say whether they may
+        # One pair for the same tasks: these alone say whether buffers may share bytes.
+        pairs: dict[tuple[tuple[int, ...], ...], tuple[Buffer, Buffer]] = {}
         for one, two in _sharing(own):
             pairs.setdefault((one.writers, one.readers, two.writers, two.readers), (one, two))
         if pairs:

@@ -15,13 +15,14 @@ from downset.distributed.serving.nodes import (
     Node,
     NodeOptions,
     free_port,
+    host_and_port,
     start_node,
     working_folder,
 )
 from downset.distributed.serving.ray_fleet import RayFleet
 from downset.errors import UsageError
 
-__all__ = ["cluster", "host_and_port"]
+__all__ = ["cluster"]
 
 
 @contextmanager
@@ -72,11 +73,3 @@ def _environment(folder: Path, keys: str | os.PathLike[str] | None) -> Mapping[s
         return ray_environment(open_keys(keys))
     write_token(folder / "token")
     return token_environment(folder / "token")
-
-
-def host_and_port(text: str) -> tuple[str, int]:
-    """The parts of HOST:PORT. Raises UsageError for anything else."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise UsageError(f"{text!r} is not HOST:PORT")
-    return host, int(port)

@@ -25,7 +25,7 @@ from downset.text import format_bytes
 
 __all__ = [
     "LEAST_STORE_BYTES", "LOCAL_ADDRESS", "Node", "NodeOptions", "answers", "common_environment", "device_resource",
-    "free_port", "start_node", "working_folder",
+    "free_port", "host_and_port", "start_node", "working_folder",
 ]  # fmt: skip
 
 LOCAL_ADDRESS = "127.0.0.2"
@@ -128,6 +128,14 @@ def free_port(address: str, port: int = 0) -> int:
                 "another port"
             ) from None
         return int(listener.getsockname()[1])
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """The parts of HOST:PORT. Raises UsageError for anything else."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UsageError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
 
 
 def answers(host: str, port: int) -> bool:

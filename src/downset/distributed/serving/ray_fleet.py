@@ -11,7 +11,7 @@ from typing import Any
 
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost, Then
-from downset.distributed.serving.nodes import Node, answers, common_environment, device_resource
+from downset.distributed.serving.nodes import Node, answers, common_environment, device_resource, host_and_port
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.extras import optional_library
 from downset.text import brief
@@ -88,10 +88,9 @@ class RayFleet:
     def connect(self, node: Node | None = None) -> None:
         """Connect to the head. Raises UnsupportedError where it does not answer, or `node`, the head's, has ended."""
         until = time.monotonic() + _CONNECTS_S
-        host, _, port = self._head.rpartition(":")
-        while not answers(
-            host, int(port)
-        ):  # Ray's client writes to stderr, whatever its settings, where it has to wait
+        host, port = host_and_port(self._head)
+        # Ray's client writes to stderr, whatever its settings, where it has to wait.
+        while not answers(host, port):
             self._check_head(node, until, "nobody listens there")
             time.sleep(0.1)
         while True:

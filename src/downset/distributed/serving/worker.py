@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from downset.distributed.serving.cluster import host_and_port
-from downset.distributed.serving.nodes import Node, NodeOptions, answers, start_node, working_folder
+from downset.distributed.serving.nodes import Node, NodeOptions, answers, host_and_port, start_node, working_folder
 from downset.errors import UnsupportedError, UsageError
 
 __all__ = ["WorkerOptions", "work"]
