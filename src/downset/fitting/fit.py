@@ -173,7 +173,7 @@ def fit(
         )
         result = replace(with_sessions(result, chosen, rows, faster), model=str(model))
         if front:
-            result = _with_front(job, plan, limits, searched, candidates[0], result)
+            result = _with_front(job, plan, limits, searched, candidates[0], chosen, result)
         result = check_ram(result, ram_bytes, searched)
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
@@ -226,11 +226,12 @@ def _within(
 
 
 def _with_front(
-    job: Job, plan: Planned, limits: PartialLimits, searched: StripSearch | None, original: Candidate, result: Fit
-) -> Fit:
+    job: Job, plan: Planned, limits: PartialLimits, searched: StripSearch | None, original: Candidate,
+    chosen: Candidate, result: Fit,
+) -> Fit:  # fmt: skip
     """The result with the front of plans in strips, a few of them measured."""
     try:
-        rows, notes = measured_front(job, searched or search_strips(job, plan, limits), original)
+        rows, notes = measured_front(job, searched or search_strips(job, plan, limits), original, chosen)
     except UnsupportedError as error:
         return replace(result, notes=(*result.notes, f"no front: {error}"))
     return replace(result, front=rows, notes=(*result.notes, *notes))

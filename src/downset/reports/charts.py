@@ -305,7 +305,7 @@ def tick_text(value: float, axis: Axis) -> str:
         factor, unit = (1, "s") if axis.extent >= 1 else (1e3, "ms") if axis.extent >= 1e-3 else (1e6, "µs")
         return f"{value * factor:.6g} {unit}"
     if axis.unit == "share":
-        return f"{value:.0%}"
+        return f"{100 * value:.4g}%"
     return f"{value:,.6g}"
 
 
