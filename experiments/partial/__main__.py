@@ -106,8 +106,8 @@ IN_LITERT = (
     Wanted("least arena, at most 1 % recomputed", 0.01, _head),
     Wanted("least arena, at most 10 % recomputed", 0.1, _head),
 )
-PLACING_S = 3.0
-"""Of one placement; and of all that one row looks at, twenty times as long."""
+PLACING_S = 2.0
+"""Of one placement; and of all that one row looks at, ten times as long."""
 
 
 def searched(
@@ -189,7 +189,7 @@ def _refusal(path: Path) -> str:
 def _best(search: StripSearch, wanted: Wanted, graph: Graph) -> PartialPlan:
     every = (*search.front.plans, *search.front.earlier)
     plans = [plan for plan in every if plan.price.extra_macs <= wanted.share * macs(graph)]
-    best = search.placing.least(plans, wanted.cost, most_s=20 * PLACING_S)
+    best = search.placing.least(plans, wanted.cost, most_s=10 * PLACING_S)
     assert best is not None
     return best
 

@@ -31,6 +31,7 @@ from downset.text import format_bytes
 __all__ = [
     "StripSearch",
     "arithmetic",
+    "cheapest_within",
     "files_of",
     "least_in_strips",
     "remedies",
@@ -156,20 +157,27 @@ def strips_within(
     return least, False, notes
 
 
-def _promising(
+def cheapest_within(
     job: Job, searches: Sequence[StripSearch], limit_bytes: int
 ) -> Iterator[tuple[StripSearch, PartialPlan]]:
-    """Plans that fit by their prices and as they are placed, the cheapest first, and the one that needs least."""
+    """Plans that fit by their prices and as they are placed, the cheapest first."""
     begin, tried = time.perf_counter(), 0
     pairs = [(search, plan) for search in searches for plan in search.in_strips]
     for search, plan in sorted(pairs, key=lambda pair: pair[1].cost):
         if tried >= _TRIED and time.perf_counter() - begin > 0.5 * job.time_limit_s:
-            break
+            return
         beside = plan.price.persistent_bytes
         if plan.price.peak_bytes + beside <= limit_bytes:
             tried += 1
             if search.placing.placed(plan)[1].arena_bytes + beside <= limit_bytes:
                 yield search, plan
+
+
+def _promising(
+    job: Job, searches: Sequence[StripSearch], limit_bytes: int
+) -> Iterator[tuple[StripSearch, PartialPlan]]:
+    """Those that fit, and the one that needs least."""
+    yield from cheapest_within(job, searches, limit_bytes)
     for search in searches:
         last = _least(job, search)
         if last is not None:
