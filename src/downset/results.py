@@ -223,7 +223,8 @@ class Fit:
     @property
     def assumed_kernels(self) -> KernelsName | None:
         """The library that what is shipped is right with, where its offsets may overlap: None where any is."""
-        return self.kernels if self.ships_plan and self.shipped not in ("order", "rewritten") else None
+        offsets = self.ships_plan and self.shipped not in ("order", "rewritten", "strips")
+        return self.kernels if offsets and self.memory.endswith(f"-{self.kernels}") else None
 
     @property
     def taken(self) -> SessionTaken | None:

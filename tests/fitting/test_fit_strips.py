@@ -24,7 +24,7 @@ from downset.runtimes.targets import TARGETS
 from tests.strip_networks import SAME, StripNet
 
 
-class _Net(StripNet):
+class Net(StripNet):
     def conv(self, x, out, kernel, stride=1):
         sizes = self._window(x, (kernel, kernel), (stride, stride), (1, 1), SAME)
         weights = self._weights(x, (out, kernel, kernel, self.channels(x)), 0)
@@ -36,7 +36,7 @@ class _Net(StripNet):
 
 def network(path):
     """Early maps that are large, and a result that is small: no order or placement helps."""
-    net = _Net(6, dtype="int8")
+    net = Net(6, dtype="int8")
     x = net.conv(net.start(48, 48, 2), 12, 3)
     x = net.conv(net.conv(x, 12, 3, 2), 8, 3, 2)
     return net.save(path, [net.conv(x, 2, 1)])
