@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from downset.errors import InvalidPlan
 from downset.graph.core import Graph
-from downset.graph.row_form import RowForm
+from downset.graph.row_form import Interval, RowForm
 from downset.pipelines.check_buffers import check_buffers
 from downset.pipelines.check_rows import PlanRows, check_rows
 from downset.pipelines.check_times import check_times
@@ -193,22 +193,37 @@ def _least_macs(form: RowForm, across: RowForm) -> list[int]:
 def _rows_read(form: RowForm) -> list[int]:
     """By operator: how many of its rows are read by somebody, or by nobody because its results are the last."""
     inputs = {item.tensor for op in form.ops for item in op.inputs}
-    read: dict[int, set[int]] = {tensor: set(range(max(form.rows[tensor], 1))) for tensor in form.outputs}
+    read = {tensor: [(0, max(form.rows[tensor], 1))] for tensor in form.outputs}
     found = [0] * len(form.ops)
     for index in range(len(form.ops) - 1, -1, -1):
         op = form.ops[index]
-        rows = set().union(*(read.get(tensor, set()) for tensor in op.outputs))
-        if not inputs.intersection(op.outputs) or (op.whole and rows):
-            rows = set(range(max(op.rows, 1)))
-        found[index] = len(rows)
+        spans = _united([span for tensor in op.outputs for span in read.get(tensor, ())])
+        if not inputs.intersection(op.outputs) or (op.whole and spans):
+            spans = [(0, max(op.rows, 1))]
+        found[index] = sum(stop - start for start, stop in spans)
         for item in op.inputs:
             extent = max(form.rows[item.tensor], 1)
-            into = read.setdefault(item.tensor, set())
+            into = read.setdefault(item.tensor, [])
             if item.map is None or op.whole:
-                into.update(range(extent) if rows else ())
-                continue
-            for row in rows:
-                into.update(range(*item.map((row, row + 1), extent)))
+                into += [(0, extent)] if spans else []
+            elif item.map.has_no_gaps:
+                into += [item.map(span, extent) for span in spans]
+            else:
+                into += [item.map((row, row + 1), extent) for span in spans for row in range(*span)]
+    return found
+
+
+_Spans = list[Interval]
+
+
+def _united(spans: _Spans) -> _Spans:
+    """The same rows in order, apart from each other."""
+    found: _Spans = []
+    for start, stop in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], stop))
+        else:
+            found.append((start, stop))
     return found
 
 

@@ -112,9 +112,8 @@ def _strip_parts(rows: PlanRows, block: Block, strip: Strip) -> tuple[dict[int, 
     """All that a strip reads and makes, what of it is of tensors that the block makes for others, and all tensors made
     in the block. An operator that is computed whole makes such a tensor even where no row of it is the strip's own."""
     made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
-    sinks = rows.sinks(block)
-    held, _ = rows.parts(block, strip, sinks)
-    return held, {tensor: held[tensor] for tensor in sinks if tensor in held}, made
+    held, _ = rows.parts(block, strip)
+    return held, {tensor: held[tensor] for tensor in rows.sinks(block) if tensor in held}, made
 
 
 def _check_buffer(rows: PlanRows, buffer: Buffer, part: Part, writers: set[int], readers: set[int]) -> None:

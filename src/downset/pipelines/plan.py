@@ -142,7 +142,7 @@ def _problem(
         else:
             blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=chain_s)
             found = Chain(blocks, tuple(range(len(blocks) + 1)))
-        priced = priced_chain(network, found, seconds=seconds)
+        priced = priced_chain(network, found)
         if priced is not found:
             notes.append(f"{len(found.units):,} units are planned as {len(priced.units)}, some of them together")
         units, baseline_cuts = priced.units, priced.baseline_cuts if chain == "relays" else None
