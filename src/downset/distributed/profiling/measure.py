@@ -38,7 +38,7 @@ __all__ = ["Effort", "Measuring", "device_resource_of", "devices_of_cluster", "m
 
 _RESOURCE = "downset:"
 _FREES_S = 10.0
-_REPEATS = 10
+_REPEATS = 5
 """So many times the least seconds of a batch of probes a device computes beside one kind of messages."""
 Told = Callable[[str], None]
 
@@ -87,7 +87,7 @@ def measure_cluster(
         kind, duplex, common, links = at.network(told)
         told("messages while devices compute")
         by_macs = sorted(probes, key=lambda probe: sum(probe.macs_of.values()))
-        costs = at.costs(by_macs[len(by_macs) // 2].model, shared=kind == "shared")
+        costs = at.costs(by_macs[len(by_macs) // 2].model)
         described = at.all("ready")
         devices = tuple(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]), cost)
@@ -181,36 +181,34 @@ class Measuring:
             both.append(max(self.messages(pairs, nbytes)))
         return takes_turns([statistics.median(one) for one in zip(*alone, strict=True)], statistics.median(both))
 
-    def costs(self, model: bytes, *, shared: bool) -> list[MessageCosts]:
+    def costs(self, model: bytes) -> list[MessageCosts]:
         """By device: how much longer its computing takes for each message, for each frame of the driver's, and for each
-        result. The model runs on and on meanwhile, so that messages wait for the processor as they do in a pipeline."""
+        result. The model runs on and on meanwhile, so that messages wait for the processor as they do in a pipeline.
+
+        One stream of messages at a time: what others cost a machine that all devices are on is not theirs."""
         self.all("open", model)
-        every = list(range(len(self.names)))
         samples: list[dict[str, list[tuple[int, float]]]] = [
-            {what: [] for what in ("send", "receive", "frame", "result")} for _ in every
+            {what: [] for what in ("send", "receive", "frame", "result")} for _ in self.names
         ]
-        for pairs in _of_every_device(len(self.names)):
-            for together in [[pair] for pair in pairs] if shared else [pairs]:
-                ends = [end for pair in together for end in pair]
-                alone = self._runs_a_second(ends)
-                for nbytes in self._cost_sizes():
-                    for ways in (together, [pair[::-1] for pair in together]):
-                        taken = self._slowed(ends, alone, [partial(self._ask_message, way, nbytes) for way in ways])
-                        for (source, target), each in zip(ways, taken, strict=True):
-                            samples[source]["send"].append((nbytes, each[source]))
-                            samples[target]["receive"].append((nbytes, each[target]))
-        alone = self._runs_a_second(every)
-        for nbytes in self._cost_sizes():
-            for what, ask in (("frame", self._ask_frame), ("result", self._ask_result)):
-                taken = self._slowed(every, alone, [partial(ask, device, nbytes) for device in every])
-                for device, each in zip(every, taken, strict=True):
-                    samples[device][what].append((nbytes, each[device]))
+        for pair in _of_every_device(len(self.names)):
+            alone = self._runs_a_second(pair)
+            for nbytes in self._cost_sizes():
+                for source, target in (pair, pair[::-1]):
+                    lost = self._slowed(pair, alone, partial(self._ask_message, source, target, nbytes))
+                    samples[source]["send"].append((nbytes, lost[source]))
+                    samples[target]["receive"].append((nbytes, lost[target]))
+        for device, own in enumerate(samples):
+            alone = self._runs_a_second([device])
+            for nbytes in self._cost_sizes():
+                for what, ask in (("frame", self._ask_frame), ("result", self._ask_result)):
+                    lost = self._slowed([device], alone, partial(ask, device, nbytes))
+                    own[what].append((nbytes, lost[device]))
         return [
             MessageCosts(**{what: processor_cost(found) if found else ProcessorCost() for what, found in own.items()})
             for own in samples
         ]
 
-    def _cost_sizes(self) -> tuple[int, ...]:
+    def _cost_sizes(self) -> tuple[int, int]:
         """The least message, and a large one of which many go in a measurement."""
         return (self.effort.sizes[0], self.effort.sizes[-1] // 2)
 
@@ -225,32 +223,25 @@ class Measuring:
             found[device] = runs / taken
         return found
 
-    def _slowed(
-        self, devices: Sequence[int], alone: Mapping[int, float], asks: Sequence[Callable[[], Any]]
-    ) -> list[dict[int, float]]:
-        """By stream of messages, each asked for when the one before it is there: seconds a message that each device's
-        computing lost while they went on."""
-        for reference in [ask() for ask in asks]:  # the first one opens a connection
-            self._ray.wait([reference], timeout=self.effort.answer_s)
+    def _slowed(self, devices: Sequence[int], alone: Mapping[int, float], ask: Callable[[], Any]) -> dict[int, float]:
+        """Seconds a message that the computing of these devices lost while messages went on, each asked for when the
+        one before it was there."""
+        self._ray.wait([ask()], timeout=self.effort.answer_s)  # the first one opens a connection
         computing = dict(zip(self._repeats(devices), devices, strict=True))
-        streams = {ask(): place for place, ask in enumerate(asks)}
-        lost, counts = dict[int, float](), [0.0] * len(asks)
+        message, count, lost = ask(), 0.5, dict[int, float]()  # of the last one a part is in time
         while computing:
-            ready, _ = self._ray.wait([*computing, *streams], timeout=self.effort.answer_s)
+            ready, _ = self._ray.wait([*computing, message], timeout=self.effort.answer_s)
             for reference in ready or [next(iter(computing))]:
                 if reference in computing:
                     device = computing.pop(reference)
                     runs, taken = self._answer(reference, self.names[device])
                     lost[device] = taken - runs / alone[device]
-                else:
-                    place = streams.pop(reference)
-                    counts[place] += 1
-                    streams[asks[place]()] = place
-        self._ray.wait([*streams], num_returns=len(streams), timeout=self.effort.answer_s)
-        return [{device: seconds / max(count, 0.5) for device, seconds in lost.items()} for count in counts]
+                elif computing:
+                    message, count = ask(), count + 1
+        self._ray.wait([message], timeout=self.effort.answer_s)
+        return {device: seconds / count for device, seconds in lost.items()}
 
-    def _ask_message(self, way: tuple[int, int], nbytes: int) -> Any:
-        source, target = way
+    def _ask_message(self, source: int, target: int, nbytes: int) -> Any:
         return self._actors[target].take.remote([self._actors[source].give.remote(nbytes)])
 
     def _ask_frame(self, device: int, nbytes: int) -> Any:
@@ -291,14 +282,12 @@ class Measuring:
         return found
 
 
-def _of_every_device(count: int) -> Iterator[list[tuple[int, int]]]:
-    """Rounds of pairs until every device was in one."""
-    seen: set[int] = set()
-    for pairs in rounds_of_pairs(count):
-        if len(seen) == count:
-            return
-        yield pairs
-        seen.update(end for pair in pairs for end in pair)
+def _of_every_device(count: int) -> Iterator[tuple[int, int]]:
+    """Pairs in which every device is: neighbours, each in one but for an odd device."""
+    for first in range(0, count - 1, 2):
+        yield first, first + 1
+    if count % 2 and count > 1:
+        yield count - 2, count - 1
 
 
 def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:
