@@ -225,7 +225,8 @@ def _axes(chart: Chart, view: _View) -> str:
     for tick in [] if chart.bare else ticks(chart.x):
         at = _n(view.x(tick))
         parts.append(f'<path class="grid" d="M{at} {view.top}V{floor}"/>')
-        parts.append(f'<text x="{at}" y="{floor + 14}" text-anchor="middle">{tick_text(tick, chart.x)}</text>')
+        anchor = "start" if tick <= chart.x.start else "middle"  # beside the label of the other axis's first tick
+        parts.append(f'<text x="{at}" y="{floor + 14}" text-anchor="{anchor}">{tick_text(tick, chart.x)}</text>')
     if chart.y.unit == "lanes":
         for lane, name in enumerate(chart.y.names):
             shown = _text(shortened(name, 12))

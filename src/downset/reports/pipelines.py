@@ -168,10 +168,10 @@ def _priced(plan: Pipeline) -> str:
 
 
 def utilisation_line(plan: Pipeline) -> str:
-    """How busy each device is, in words."""
+    """The share of a period that each device computes, in words."""
     names = (printable(device.name) for device in plan.cluster.devices)
     shares = zip(names, utilisation(plan), strict=True)
-    return "utilisation: " + ", ".join(f"{name} {share:.0%}" for name, share in shares)
+    return "utilisation (computing alone): " + ", ".join(f"{name} {share:.0%}" for name, share in shares)
 
 
 def compared_lines(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> list[str]:

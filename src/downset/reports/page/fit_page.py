@@ -11,6 +11,7 @@ from downset.reports.next_steps import next_steps
 from downset.reports.page.memory_figure import memory_figure, moved_steps
 from downset.reports.page.parts import Choice, Code, Facts, Figure, Page, Section, Table, Verdict
 from downset.results import Fit
+from downset.sessions import SessionSettings, SessionTaken
 from downset.text import format_bytes, format_seconds, format_size
 
 __all__ = ["fit_page", "fit_views", "page_title"]
@@ -159,36 +160,37 @@ def _sessions(fit: Fit) -> list[Choice]:
 
 
 def _front(fit: Fit) -> Figure:
-    """Memory against time of what no other candidate beats in both; the one that ships is the dark point."""
+    """Memory against time of what no other candidate beats in both, beside the original by default settings, which may
+    be beaten."""
     assert fit.measured is not None
-    front = [row for row in fit.measured.front if row.latency is not None]
-    chosen = frozenset(
-        place for place, row in enumerate(front) if (row.file, row.settings) == (fit.shipped, fit.session)
-    )
-    cells = tuple(session_cells(row) for row in front)
-    points = [(row.latency.median_s, float(row.in_use_bytes)) for row in front if row.latency is not None]
-    table = Table(
-        ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default"), cells,
-        tuple(f"f{place}" for place in range(len(front))), frozenset(range(1, 6)), chosen, "Candidates",
-    )  # fmt: skip
-    name = "Memory against time: candidates that no other beats in both (measured)."
-    return front_figure(points, chosen, table, name=name, time_label="one run")
-
-
-def front_figure(
-    points: list[tuple[float, float]], chosen: frozenset[int], table: Table, *, name: str, time_label: str
-) -> Figure:
-    """Points of (seconds, bytes), a row of the table each, with the chosen ones marked. The front of any trade of time
-    for memory."""
+    default = fit.measured.rows[0]
+    shown = [row for row in (*fit.measured.front, default) if row.latency is not None]
+    shown = [row for place, row in enumerate(shown) if _named(row) not in map(_named, shown[:place])]
+    points = [(row.latency.median_s, float(row.in_use_bytes)) for row in shown if row.latency is not None]
+    chosen = frozenset(place for place, row in enumerate(shown) if _named(row) == (fit.shipped, fit.session))
+    ids = tuple(f"f{place}" for place in range(len(shown)))
+    columns = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
+    table = Table(columns, tuple(map(session_cells, shown)), ids, frozenset(range(1, 6)), chosen, "Candidates")
+    colours = [
+        "c6" if place in chosen else "c8" if _named(row) == _named(default) else "c5" for place, row in enumerate(shown)
+    ]
     right, top = 1.15 * max(x for x, _ in points), 1.15 * max(y for _, y in points)
     marks = tuple(
-        Mark(x - 0.007 * right, y - 0.025 * top, 0.014 * right, 0.05 * top, "c6" if place in chosen else "c5",
-             table.ids[place])
-        for place, (x, y) in enumerate(points)
-    )  # fmt: skip
-    chart = Chart(name, Axis(0.0, right, time_label, "s"), Axis(0.0, top, "bytes in use", "bytes"), marks,
-                  curves=(Curve(tuple(sorted(points)), "after"),), height_px=220)  # fmt: skip
-    return Figure(name, (("", chart),), (("c6", "chosen"), ("c5", "other candidates")), (table,))
+        Mark(x - 0.007 * right, y - 0.025 * top, 0.014 * right, 0.05 * top, colour, name)
+        for (x, y), colour, name in zip(points, colours, ids, strict=True)
+    )
+    front = [_named(row) for row in fit.measured.front]
+    curve = sorted(point for point, row in zip(points, shown, strict=True) if _named(row) in front)
+    title = "Memory against time: candidates that no other beats in both, and the original by default (measured)."
+    chart = Chart(title, Axis(0.0, right, "one run", "s"), Axis(0.0, top, "bytes in use", "bytes"), marks,
+                  curves=(Curve(tuple(curve), "after"),), height_px=220)  # fmt: skip
+    legend = [("c6", "chosen"), ("c5", "other candidates"), ("c8", "original by default settings")]
+    return Figure(title, (("", chart),), tuple(item for item in legend if item[0] in colours), (table,))
+
+
+def _named(row: SessionTaken) -> tuple[str, SessionSettings]:
+    """The file and the settings, which name a candidate."""
+    return row.file, row.settings
 
 
 def _done(fit: Fit, views: list[ArenaView]) -> list[str]:
