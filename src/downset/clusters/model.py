@@ -40,7 +40,7 @@ class ProcessorCost:
 
 @dataclass(frozen=True, slots=True)
 class MessageCosts:
-    """What messages take of a device's processor beside their time on the link. `send` and `receive`: messages of a
+    """Costs of messages: what they take of a device's processor beside their time on the link. `send` and `receive`: messages of a
     plan. `frame`: a frame that comes from the driver to the entry. `result`: a result that goes back from the exit."""
 
     send: ProcessorCost = ProcessorCost()

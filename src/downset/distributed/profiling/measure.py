@@ -39,7 +39,7 @@ __all__ = ["Effort", "Measuring", "device_resource_of", "devices_of_cluster", "m
 _RESOURCE = "downset:"
 _FREES_S = 10.0
 _REPEATS = 5
-"""So many times the least seconds of a batch of probes a device computes beside one kind of messages."""
+"""A device computes beside one kind of messages for so many times the least seconds of a batch of probes."""
 Told = Callable[[str], None]
 
 

@@ -101,7 +101,7 @@ def link_rates(samples: Sequence[tuple[int, float]]) -> LinkRates:
 
 
 def processor_cost(samples: Sequence[tuple[int, float]]) -> ProcessorCost:
-    """What a message takes of a processor: the line through (bytes, seconds), residuals relative to the seconds.
+    """The cost of a message for a processor: the line through (bytes, seconds), residuals relative to the seconds.
     Seconds of 0 or less, of a message that slows nothing down, count as none. Raises UsageError without a sample."""
     if not samples or any(not math.isfinite(seconds) for _, seconds in samples):
         raise UsageError("the cost of a message needs messages with the seconds that they took")
