@@ -40,8 +40,9 @@ class ProcessorCost:
 
 @dataclass(frozen=True, slots=True)
 class MessageCosts:
-    """Costs of messages: what they take of a device's processor beside their time on the link. `send` and `receive`: messages of a
-    plan. `frame`: a frame that comes from the driver to the entry. `result`: a result that goes back from the exit."""
+    """Costs of messages: what they take of a device's processor beside their time on the link. `send` and `receive`:
+    messages of a plan. `frame`: a frame that comes from the driver to the entry. `result`: a result that goes back from
+    the exit."""
 
     send: ProcessorCost = ProcessorCost()
     receive: ProcessorCost = ProcessorCost()
