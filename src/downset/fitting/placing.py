@@ -81,7 +81,7 @@ def _less_high(best: tuple[Graph, Arena] | None, graph: Graph, arena: Arena) -> 
 
 
 Cost = Callable[[int, int], int]
-"""Of bytes in the arena, and bytes that the runtime keeps beside it."""
+"""Bytes in the arena, and bytes that the runtime keeps beside it, as one number to compare."""
 
 
 @dataclass(slots=True)
