@@ -3,6 +3,7 @@
 import json
 import os
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from downset.arenas.plan import plan_arena, plan_shared
 from downset.errors import LoadError, UnsupportedError
 from downset.formats.reading import load
 from downset.graph.core import Graph, Op, Tensor
+from downset.memory import storages
 from downset.memory.records import Record
+from downset.orders.plan import plan_order
 from downset.reports.inspection import inspect
 from downset.runtimes.feeds import most_input_bytes, read_array, read_feeds
 from tests import hostile_files
@@ -83,3 +86,23 @@ def test_foreign_convolutions_of_a_file_are_inspected(run, tmp_path):
     made = hostile_files.model([node], [hostile_files.value("x")], [hostile_files.value("y")], domains=["my"])
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
     assert run("inspect", tmp_path / "m.onnx")[0] == 0
+
+
+def nested(count):
+    """Each concatenation takes the one before, and one tensor more."""
+    tensors, ops = [Tensor("x", (1, 1), "float32", 4)], []
+    for at in range(count):
+        tensors += [Tensor(f"r{at}", (1, 1), "float32", 4), Tensor(f"c{at}", (1, at + 2), "float32", 4 * (at + 2))]
+        before = len(tensors) - 3 if at else 0
+        made = len(tensors) - 2
+        ops += [Op(f"r{at}", "Relu", (0,), (made,)), Op(f"c{at}", "Concat", (before, made), (made + 1,), {"axis": 1})]
+    ops.append(Op("end", "Relu", (len(tensors) - 1,), (len(tensors),)))
+    return Graph("nested", (*tensors, replace(tensors[-1], name="y")), tuple(ops), (0,), (len(tensors),)).check()
+
+
+def test_concatenations_in_each_other_are_followed_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr(storages, "_MOST_LISTED", 1000)
+    assert plan_order(nested(30), method="kahn", memory="serenity").peak_bytes > 0
+    with pytest.raises(UnsupportedError, match="use memory live"):
+        plan_order(nested(60), method="kahn", memory="serenity")
+    assert plan_order(nested(60), method="kahn", memory="live").peak_bytes > 0
