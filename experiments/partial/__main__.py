@@ -35,6 +35,7 @@ from downset import DownsetError, Graph, export, load
 from downset.arenas.plan import plan_arena
 from downset.fitting.candidates import Job, Planned
 from downset.fitting.int8 import as_int8
+from downset.fitting.placing import without_overlaps
 from downset.fitting.strips import StripSearch, search_strips
 from downset.formats.tflite.int8_form import uses_uint8
 from downset.formats.tflite.write import export_tflite
@@ -103,11 +104,7 @@ WANTED = (
     Wanted("least head, nothing recomputed", 0.0, _head),
     Wanted("least head, at most 10 % recomputed", 0.1, _head),
 )
-IN_LITERT = (
-    Wanted("least arena, nothing recomputed", 0.0, _head),
-    Wanted("least arena, at most 1 % recomputed", 0.01, _head),
-    Wanted("least arena, at most 10 % recomputed", 0.1, _head),
-)
+IN_LITERT = {500: "least arena, 500 operators more at most", 2000: "least arena, 2,000 operators more at most"}
 PLACED, PLACING_WORK = 4, 5_000
 """Plans that one row places at least, and the work limit of each placement."""
 
@@ -116,7 +113,9 @@ def searched(
     path: Path, graph: Graph, folder: Path, memory: MemoryName, options: Namespace, *, target: TargetName = "tflm"
 ) -> StripSearch:
     job = Job(path, replace(TARGETS[target], memory=memory), None, 0, folder, time_limit_s=options.time_limit)
-    planned = Planned(graph, plan_together(graph, memory=memory, time_limit_s=min(options.time_limit, 60.0)))
+    # The order of tensors that lie apart: then all plans that are best there take part where some overlap.
+    apart = without_overlaps(memory)
+    planned = Planned(graph, plan_together(graph, memory=apart, time_limit_s=min(options.time_limit, 60.0)))
     limits = PartialLimits(0.1, work_limit=options.work_limit, time_limit_s=options.time_limit)
     search = search_strips(job, planned, limits)
     search.placing.seconds, search.placing.work_limit = math.inf, PLACING_WORK
@@ -166,8 +165,9 @@ def litert_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iter
         **arena,
         "why_litert": _refusal(path),
     }
-    for wanted in IN_LITERT:
-        plan = _best(search, wanted, graph)
+    for most, name_of_plan in IN_LITERT.items():
+        wanted = Wanted(name_of_plan, 0.0, _head)
+        plan = _best(search, wanted, graph, most_operators=most)
         if not plan.segments:
             continue
         striped, written = search.placing.placed(plan)[0], folder / "strips.tflite"
@@ -188,9 +188,13 @@ def _refusal(path: Path) -> str:
     return ""
 
 
-def _best(search: StripSearch, wanted: Wanted, graph: Graph) -> PartialPlan:
+def _best(search: StripSearch, wanted: Wanted, graph: Graph, *, most_operators: float = math.inf) -> PartialPlan:
     every = (*search.front.plans, *search.front.earlier)
-    plans = [plan for plan in every if plan.price.extra_macs <= wanted.share * macs(graph)]
+    plans = [
+        plan
+        for plan in every
+        if plan.price.extra_macs <= wanted.share * macs(graph) and plan.price.extra_operators <= most_operators
+    ]
     best = search.placing.least(plans, wanted.cost, most_s=0.0, at_least=PLACED)
     assert best is not None
     return best

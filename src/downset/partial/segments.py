@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from downset.graph.core import ABSENT, Graph
+from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import broadcast_axis
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
@@ -32,11 +32,11 @@ class Segment:
 def computing(graph: Graph, segment: Segment) -> list[int]:
     """The operators that strips compute in the place of. The others only make constants out of constants, as those do
     that widen weights of 16 bits: they run once, where they are."""
-    return [
-        index
-        for index in segment.operators
-        if any(tensor != ABSENT and graph.tensors[tensor].role != "constant" for tensor in graph.ops[index].outputs)
-    ]
+    return [index for index in segment.operators if not _makes_constants(graph.ops[index], graph)]
+
+
+def _makes_constants(op: Op, graph: Graph) -> bool:
+    return all(tensor == ABSENT or graph.tensors[tensor].role == "constant" for tensor in (*op.inputs, *op.outputs))
 
 
 def crossing(graph: Graph) -> tuple[tuple[int, ...], ...]:
@@ -75,7 +75,7 @@ def computed_whole(graph: Graph, form: RowForm) -> dict[int, str]:
             found[index] = "it runs graphs of its own"
         elif any(tensor.role == "state" for tensor in tensors):
             found[index] = "it reads or writes a state"
-        elif form.ops[index].whole:
+        elif form.ops[index].whole and not _makes_constants(op, graph):
             found[index] = "it needs all rows for each"
         elif next(cut, None) is not None:
             found[index] = "it spreads a tensor of lower rank over rows"
@@ -95,14 +95,16 @@ def find_segments(graph: Graph, form: RowForm, *, most_crossing: int = 1) -> Ite
     """The segments between positions at which at most so many tensors cross, shorter ones first.
 
     No operator inside is computed whole, and some tensor made inside has more than one row. A segment without a result
-    is none. O(segments · operators).
+    is none, and so is one that begins or ends with an operator that only makes constants: that is the same without it.
+    O(segments · operators).
     """
     crosses = crossing(graph)
     whole = computed_whole(graph, form)
     before = (0, *accumulate(int(index in whole) for index in range(len(graph.ops))))
     cuts = [position for position, tensors in enumerate(crosses) if 0 < len(tensors) <= most_crossing]
     for first, stop in _pairs(cuts):
-        if before[first] == before[stop]:
+        ends = graph.ops[first], graph.ops[stop - 1]
+        if before[first] == before[stop] and not any(_makes_constants(op, graph) for op in ends):
             segment = find_segment(graph, first, stop)
             made = (tensor for index in segment.operators for tensor in form.ops[index].outputs)
             if segment.results and any(form.rows[tensor] > 1 for tensor in made):
