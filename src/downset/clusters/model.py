@@ -6,6 +6,7 @@ of all transfers share one rate). Rates are written in Mbit/s (10⁶ bits), held
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -14,13 +15,20 @@ import msgspec
 
 from downset.text import abridged
 
-__all__ = ["Cluster", "Device", "Duplex", "Link", "Network"]
+__all__ = [
+    "MOST_DEVICES", "Cluster", "Device", "DeviceName", "Duplex", "Link", "MessageCosts", "Network", "ProcessorCost",
+]  # fmt: skip
+
+MOST_DEVICES = 512
+"""Planning asks for the links of every pair of devices."""
 
 
 # The upper bounds keep infinities out; no device or link is near them. Plans hold them to their clusters too.
 Positive = Annotated[float, msgspec.Meta(ge=1e-9, le=1e18)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e24)]
+DeviceName = Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+"""Files and resources of running pipelines are named by it."""
 MemoryBytes = Annotated[int, msgspec.Meta(gt=0)]
 OverheadBytes = Annotated[int, msgspec.Meta(ge=0)]
 Duplex = Literal["half", "full"]
@@ -28,13 +36,42 @@ Duplex = Literal["half", "full"]
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorCost:
+    """Seconds of a device's processor: so many a message, and so many a byte."""
+
+    each_s: NotNegative = 0.0
+    byte_s: NotNegative = 0.0
+
+    def of(self, nbytes: int) -> float:
+        return self.each_s + nbytes * self.byte_s
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCosts:
+    """Costs of messages: what they take of a device's processor beside their time on the link. `send` and `receive`:
+    messages of a plan. `frame`: a frame that comes from the driver to the entry. `result`: a result that goes back from
+    the exit."""
+
+    send: ProcessorCost = ProcessorCost()
+    receive: ProcessorCost = ProcessorCost()
+    frame: ProcessorCost = ProcessorCost()
+    result: ProcessorCost = ProcessorCost()
+
+    def times(self, factor: float) -> MessageCosts:
+        """The costs on a processor that takes so many times as long."""
+        each = (self.send, self.receive, self.frame, self.result)
+        return MessageCosts(*(ProcessorCost(cost.each_s * factor, cost.byte_s * factor) for cost in each))
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """`mac_per_s`: capacity ϑ of eq. 7; `alpha`: its regression's coefficient (time = alpha · MACs / mac_per_s), for
     kinds of operators in `alpha_of` theirs. `bytes_per_s`: how fast operators without MACs read and write, unless
     given a byte in the time of a MAC. `memory_bytes` limits what a plan holds there and `runtime_bytes`, which the
-    device's runtime takes for itself. `duplex`: unless given as the network has it."""
+    device's runtime takes for itself. `duplex`: unless given as the network has it.
+    `messages`: None where they take nothing of the processor."""
 
-    name: str
+    name: DeviceName
     mac_per_s: Positive
     alpha: Positive = 1.0
     memory_bytes: MemoryBytes | None = None
@@ -44,6 +81,7 @@ class Device:
     bytes_per_s: Rate | None = None
     alpha_of: Mapping[str, Positive] = field(default_factory=dict)
     runtime_bytes: OverheadBytes = 0
+    messages: MessageCosts | None = None
 
     @property
     def speed(self) -> float:
@@ -84,6 +122,13 @@ class Network:
 
     __repr__ = abridged
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "links", tuple(sorted(self.links, key=_pair)))  # they are found by bisection
+
+
+def _pair(link: Link) -> tuple[int, int]:
+    return link.pair
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -100,7 +145,8 @@ class Cluster:
     def link(self, first: int, second: int) -> tuple[float, float]:
         """(bytes per second, latency in seconds) between two devices."""
         pair = (min(first, second), max(first, second))
-        for link in self.network.links:
-            if link.pair == pair:
-                return link.bytes_per_s, link.latency_s
+        links = self.network.links
+        at = bisect_left(links, pair, key=_pair)
+        if at < len(links) and links[at].pair == pair:
+            return links[at].bytes_per_s, links[at].latency_s
         return self.network.bytes_per_s, self.network.latency_s

@@ -11,15 +11,26 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from downset.clusters.model import Cluster, Device, Duplex, Link, MemoryBytes, Network, NotNegative, Positive
+from downset.clusters.model import (
+    MOST_DEVICES,
+    Cluster,
+    Device,
+    DeviceName,
+    Duplex,
+    Link,
+    MemoryBytes,
+    MessageCosts,
+    Network,
+    NotNegative,
+    Positive,
+    ProcessorCost,
+)
 from downset.errors import LoadError, UsageError
 from downset.graph.kinds import KINDS
 from downset.text import brief, parse_bytes, read_file
 
 __all__ = ["cluster_names", "load_cluster", "parse_cluster"]
 
-_MOST_DEVICES = 512
-"""Planning asks for the links of every pair of devices."""
 _MOST_DOTS = 200
 """Dots in a line: Python's reader of TOML takes time with the square of a key's parts."""
 
@@ -42,8 +53,27 @@ class _LinkForm(_Form, frozen=True):
     latency_ms: NotNegative = 0.0
 
 
+class _MessagesForm(_Form, frozen=True):
+    send_ms: NotNegative = 0.0
+    send_ms_per_mb: NotNegative = 0.0
+    receive_ms: NotNegative = 0.0
+    receive_ms_per_mb: NotNegative = 0.0
+    frame_ms: NotNegative = 0.0
+    frame_ms_per_mb: NotNegative = 0.0
+    result_ms: NotNegative = 0.0
+    result_ms_per_mb: NotNegative = 0.0
+
+    def costs(self) -> MessageCosts:
+        return MessageCosts(
+            ProcessorCost(self.send_ms / 1e3, self.send_ms_per_mb / 1e9),
+            ProcessorCost(self.receive_ms / 1e3, self.receive_ms_per_mb / 1e9),
+            ProcessorCost(self.frame_ms / 1e3, self.frame_ms_per_mb / 1e9),
+            ProcessorCost(self.result_ms / 1e3, self.result_ms_per_mb / 1e9),
+        )
+
+
 class _DeviceForm(_Form, frozen=True):
-    name: Annotated[str, msgspec.Meta(min_length=1)]
+    name: DeviceName
     mac_per_s: Positive
     alpha: Positive = 1.0
     memory: str | MemoryBytes | None = None
@@ -53,11 +83,12 @@ class _DeviceForm(_Form, frozen=True):
     bytes_per_s: Positive | None = None
     alpha_of: dict[str, Positive] = {}
     runtime_memory: str | MemoryBytes | None = None
+    messages: _MessagesForm | None = None
 
 
 class _ClusterForm(_Form, frozen=True):
     network: _NetworkForm
-    device: Annotated[list[_DeviceForm], msgspec.Meta(min_length=1, max_length=_MOST_DEVICES)]
+    device: Annotated[list[_DeviceForm], msgspec.Meta(min_length=1, max_length=MOST_DEVICES)]
     link: list[_LinkForm] = []
 
 
@@ -129,6 +160,7 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
             Device(
                 device.name, device.mac_per_s, device.alpha, sizes["memory"], device.power_busy_w, device.power_idle_w,
                 device.duplex, device.bytes_per_s, device.alpha_of, sizes["runtime_memory"] or 0,
+                None if device.messages is None else device.messages.costs(),
             )
         )  # fmt: skip
     network = _network(form, names, text, where)

@@ -61,7 +61,7 @@ __all__ = ["split"]
 @click.option(
     "--window", type=click.IntRange(1, 1_000_000), help="Most frames inside at once; default: as many as help."
 )
-@time_limit_option("For the search.")
+@time_limit_option("For the search; what it prepares and the check of its plan are linear in the file.")
 @work_limit_option
 @worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
@@ -161,7 +161,7 @@ def _sizes(held: DeviceMemory | None) -> tuple[str, ...]:
     if held is None:
         return ("-",) * 4
     parts = (held.weights_bytes, held.overhead_bytes, held.arena_bytes, held.total_bytes)
-    return tuple(format_size(nbytes) if nbytes else "0" for nbytes in parts)
+    return tuple(map(format_size, parts))
 
 
 def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:

@@ -128,8 +128,9 @@ class Graph:
     outputs: tuple[int, ...]
     constants: Mapping[int, Callable[[], npt.NDArray[Any]]] = field(default_factory=dict)
     source: Source = Source("built")
-    facts: dict[str, bool] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """Facts that follow from the operators and are asked for often (`graph.halos`), remembered once they are found."""
+    facts: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Facts that follow from the operators and are asked for often (`graph.halos`, `graph.cost`), kept once they are
+    found."""
 
     def __repr__(self) -> str:
         name = self.name if len(self.name) <= 60 else f"{self.name[:57]}..."

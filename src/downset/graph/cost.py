@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
-from downset.graph.halos import extent, input_map, is_whole
+from downset.graph.halos import activation_maps, extent, is_whole
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import AxisMap, Interval, RowForm, RowInput, RowOp, needed
 
@@ -54,16 +54,30 @@ def row_form(graph: Graph, *, axis: int = 0, strict: bool = True) -> RowForm:
 
     strict: raise UnsupportedError at an operator whose halo is not known; otherwise it is computed whole.
     """
+    key = ("row form", axis)
+    if key not in graph.facts:
+        graph.facts[key] = _row_form(graph, axis)
+    form: RowForm
+    refused: str | None
+    form, refused = graph.facts[key]
+    if strict and refused is not None:
+        raise UnsupportedError(refused)
+    return form
+
+
+def _row_form(graph: Graph, axis: int) -> tuple[RowForm, str | None]:
+    """The form, and why the first operator that is computed whole for want of a known halo is so."""
     rows = tuple(extent(graph, tensor, axis) for tensor in range(len(graph.tensors)))
     nbytes = tuple(
         tensor.nbytes // max(rows[index], 1) if tensor.role == "activation" else 0
         for index, tensor in enumerate(graph.tensors)
     )
-    ops = tuple(_row_op(graph, op, rows, axis, strict=strict) for op in graph.ops)
-    return RowForm(ops, rows, nbytes, graph.inputs, graph.outputs, axis)
+    refused: list[str] = []
+    ops = tuple(_row_op(graph, op, rows, axis, refused) for op in graph.ops)
+    return RowForm(ops, rows, nbytes, graph.inputs, graph.outputs, axis), refused[0] if refused else None
 
 
-def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, *, strict: bool) -> RowOp:
+def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, refused: list[str]) -> RowOp:
     outputs = tuple(tensor for tensor in op.outputs if tensor != ABSENT)
     first: dict[int, int] = {}  # position at which the operator reads a tensor first
     for position, tensor in enumerate(op.inputs):
@@ -75,11 +89,11 @@ def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, *, strict: b
     ]
     made = rows[outputs[0]] if outputs else 1
     try:
-        whole = is_whole(graph, op, axis)
-        inputs = tuple(RowInput(op.inputs[position], _map(graph, op, position, axis)) for position in read)
-    except UnsupportedError:
-        if strict:
-            raise
+        maps = activation_maps(graph, op, axis)
+        whole = is_whole(graph, op, axis, maps)
+        inputs = tuple(RowInput(op.inputs[position], _near(op, maps[position])) for position in read)
+    except UnsupportedError as error:
+        refused.append(str(error))
         whole, inputs = True, tuple(RowInput(op.inputs[position], None) for position in read)
     if any(rows[tensor] != made for tensor in outputs):
         whole = True  # outputs of unequal height have no common rows
@@ -88,9 +102,8 @@ def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, *, strict: b
     return RowOp(inputs, outputs, made, -(-op_macs(graph, op) // max(made, 1)), whole)
 
 
-def _map(graph: Graph, op: Op, position: int, axis: int) -> AxisMap | None:
-    """`input_map`. Raises UnsupportedError for one that no layer has, whose sums would not fit 64 bits either."""
-    found = input_map(graph, op, position, axis)
+def _near(op: Op, found: AxisMap | None) -> AxisMap | None:
+    """The map. Raises UnsupportedError for one that no layer has, whose sums would not fit 64 bits either."""
     if found is not None and any(abs(number) > _FURTHEST for number in found):
         raise UnsupportedError(
             f"operator {op.name!r} ({op.kind}): its attributes name rows more than {_FURTHEST:,} away"

@@ -7,6 +7,7 @@ graph's: channels first, or last where its operators say so. Intervals and maps 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
 from downset.errors import UnsupportedError
@@ -17,6 +18,7 @@ from downset.graph.row_form import SAME, AxisMap
 
 __all__ = [
     "Window",
+    "activation_maps",
     "begins_inside",
     "broadcast_axis",
     "channels_last",
@@ -47,6 +49,12 @@ def channels_last(graph: Graph) -> bool:
     """Whether the graph's tensors of rank 4 are NHWC."""
     if graph.source.format in ("onnx", "torch"):
         return False
+    if "channels_last" not in graph.facts:
+        graph.facts["channels_last"] = _says_channels_last(graph)
+    return bool(graph.facts["channels_last"])
+
+
+def _says_channels_last(graph: Graph) -> bool:
     for op in graph.ops:
         # Fully connected layers say NHWC for "over the last axis", also in channels-first graphs.
         if op.attrs.get("layout") == "NHWC" and kind_of(op.kind).category != "matrix product":
@@ -71,7 +79,7 @@ def _has_lengths(graph: Graph) -> bool:
             kind_of(op.kind).rows in ("window", "transposed window") and len(graph.tensors[op.inputs[0]].shape) == 3
             for op in graph.ops
         )
-    return graph.facts["lengths"]
+    return bool(graph.facts["lengths"])
 
 
 def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
@@ -147,33 +155,51 @@ def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | 
     return at if at >= 0 and meta.shape[at] == extent(graph, op.outputs[0], axis) > 1 else None
 
 
-def is_whole(graph: Graph, op: Op, axis: int = 0) -> bool:
-    """Whether the operator cannot be computed by rows: it is given everything and makes everything.
+def is_whole(graph: Graph, op: Op, axis: int = 0, maps: Mapping[int, AxisMap | None] | None = None) -> bool:
+    """Whether the operator cannot be computed by rows: it is given everything and makes everything. `maps`: its
+    `activation_maps`, where they are known.
 
     Raises UnsupportedError for a kind whose halo is not known.
     """
     if not op.outputs or op.outputs[0] == ABSENT:
         return True
-    read = [
-        (position, tensor)
+    if maps is None:
+        maps = activation_maps(graph, op, axis)
+    if extent(graph, op.outputs[0], axis) == 1:
+        return False
+    if not maps or _mixes(graph, op, axis):
+        return True
+    # Only pointwise kinds can be given all of a broadcast input and still make some rows.
+    pointwise = kind_of(op.kind).rows == "same"
+    return any(
+        found is None and not (pointwise and extent(graph, op.inputs[position], axis) == 1)
+        for position, found in maps.items()
+    )
+
+
+def activation_maps(graph: Graph, op: Op, axis: int = 0) -> dict[int, AxisMap | None]:
+    """By position of an input that is an activation: its `input_map`."""
+    makes = bool(op.outputs) and op.outputs[0] != ABSENT
+    return {
+        position: input_map(graph, op, position, axis) if makes else None
         for position, tensor in enumerate(op.inputs)
         if tensor != ABSENT and graph.tensors[tensor].role == "activation"
-    ]
-    maps = [input_map(graph, op, position, axis) for position, _ in read]
-    if _mixes(graph, op, axis) or not read:
-        return extent(graph, op.outputs[0], axis) > 1
-    # Only pointwise kinds can be given all of a broadcast input and still make some rows.
-    return extent(graph, op.outputs[0], axis) > 1 and any(
-        found is None and (kind_of(op.kind).rows != "same" or extent(graph, tensor, axis) > 1)
-        for found, (_, tensor) in zip(maps, read, strict=True)
-    )
+    }
+
+
+def _wanted(graph: Graph) -> frozenset[int]:
+    """Tensors that an operator reads, and results of the network."""
+    if "wanted" not in graph.facts:
+        graph.facts["wanted"] = frozenset(tensor for op in graph.ops for tensor in op.inputs) | {*graph.outputs}
+    wanted: frozenset[int] = graph.facts["wanted"]
+    return wanted
 
 
 def _mixes(graph: Graph, op: Op, axis: int) -> bool:
     """Whether attributes or further outputs make an operator one that needs everything, of a kind that does not."""
     more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT]
     if op.kind == "MaxPool":  # its indices count from the first element of what it is given
-        return any(tensor in graph.outputs or any(tensor in other.inputs for other in graph.ops) for tensor in more)
+        return any(tensor in _wanted(graph) for tensor in more)
     if op.kind == "BatchNormalization":  # statistics of all rows; values for every position
         return bool(more) or bool(op.attrs.get("training_mode", 0)) or not op.attrs.get("spatial", 1)
     if op.kind == "Dropout" and len(op.inputs) > 2 and op.inputs[2] != ABSENT:

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from downset.clusters.model import MOST_DEVICES
 from downset.errors import InvalidPlan
 from downset.graph.core import Graph
-from downset.graph.row_form import RowForm
+from downset.graph.row_form import Interval, RowForm
 from downset.pipelines.check_buffers import check_buffers
 from downset.pipelines.check_rows import PlanRows, check_rows
 from downset.pipelines.check_times import check_times
@@ -60,7 +61,23 @@ def verify_without_graph(plan: Pipeline) -> None:
     check_times(plan)
 
 
+def _check_cluster(plan: Pipeline) -> None:
+    """Devices with names of their own, links between two of them, ends that are devices or outside."""
+    names, known = [device.name for device in plan.cluster.devices], range(len(plan.cluster.devices))
+    if not 1 <= len(names) <= MOST_DEVICES:
+        raise InvalidPlan(f"the cluster has {len(names)} devices; plans are for 1 to {MOST_DEVICES}")
+    if "" in names or len(set(names)) < len(names):
+        raise InvalidPlan("the cluster has a device without a name, or two of one name")
+    pairs = [link.pair for link in plan.cluster.network.links]
+    if len(set(pairs)) < len(pairs) or any(one not in known or two not in known or one >= two for one, two in pairs):
+        raise InvalidPlan("a link of the cluster is not between two of its devices, or stands there twice")
+    for what, name in (("source", plan.source), ("sink", plan.sink)):
+        if name != "outside" and name not in names:
+            raise InvalidPlan(f"the {what} is {name!r}; the devices are {', '.join(names)}")
+
+
 def _check_shape(plan: Pipeline) -> None:
+    _check_cluster(plan)
     known = range(len(plan.cluster.devices))
     for place, stage in enumerate(plan.stages):
         for device in sorted({*_working(stage), *stage.devices}):
@@ -69,8 +86,16 @@ def _check_shape(plan: Pipeline) -> None:
     for what, device in (("entry", plan.entry), ("exit", plan.exit)):
         if device not in known:
             raise InvalidPlan(f"{what} is device {device}; the cluster has {len(known)}")
+    if min(plan.frame_bytes, plan.result_bytes) < 0:
+        raise InvalidPlan("a frame or a result of less than 0 bytes")
     _disjoint(plan.stages)
     _check_rules(plan)
+    cut = 0
+    for place, stage in enumerate(plan.stages):
+        for block in stage.blocks:
+            if block.start != cut or not cut < block.stop <= cut + len(block.ops):  # a unit has an operator at least
+                raise InvalidPlan(f"stage {place} has a block from cut {block.start} to {block.stop}, after cut {cut}")
+            cut = block.stop
     for place, stage in enumerate(plan.stages):
         for device in sorted(_working(stage) - {*stage.devices}):
             raise InvalidPlan(f"stage {place}: device {device} works in it and is none of its devices")
@@ -193,22 +218,37 @@ def _least_macs(form: RowForm, across: RowForm) -> list[int]:
 def _rows_read(form: RowForm) -> list[int]:
     """By operator: how many of its rows are read by somebody, or by nobody because its results are the last."""
     inputs = {item.tensor for op in form.ops for item in op.inputs}
-    read: dict[int, set[int]] = {tensor: set(range(max(form.rows[tensor], 1))) for tensor in form.outputs}
+    read = {tensor: [(0, max(form.rows[tensor], 1))] for tensor in form.outputs}
     found = [0] * len(form.ops)
     for index in range(len(form.ops) - 1, -1, -1):
         op = form.ops[index]
-        rows = set().union(*(read.get(tensor, set()) for tensor in op.outputs))
-        if not inputs.intersection(op.outputs) or (op.whole and rows):
-            rows = set(range(max(op.rows, 1)))
-        found[index] = len(rows)
+        spans = _united([span for tensor in op.outputs for span in read.get(tensor, ())])
+        if not inputs.intersection(op.outputs) or (op.whole and spans):
+            spans = [(0, max(op.rows, 1))]
+        found[index] = sum(stop - start for start, stop in spans)
         for item in op.inputs:
             extent = max(form.rows[item.tensor], 1)
-            into = read.setdefault(item.tensor, set())
+            into = read.setdefault(item.tensor, [])
             if item.map is None or op.whole:
-                into.update(range(extent) if rows else ())
-                continue
-            for row in rows:
-                into.update(range(*item.map((row, row + 1), extent)))
+                into += [(0, extent)] if spans else []
+            elif item.map.has_no_gaps:
+                into += [item.map(span, extent) for span in spans]
+            else:
+                into += [item.map((row, row + 1), extent) for span in spans for row in range(*span)]
+    return found
+
+
+_Spans = list[Interval]
+
+
+def _united(spans: _Spans) -> _Spans:
+    """The same rows in order, apart from each other."""
+    found: _Spans = []
+    for start, stop in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], stop))
+        else:
+            found.append((start, stop))
     return found
 
 

@@ -37,6 +37,8 @@ class PlanRows:
             raise InvalidPlan("some blocks cut rows, others columns")
         self.graph, axis = graph, min(axes, default=0)
         self.form, self.columns = (row_form(graph, axis=one, strict=False) for one in (axis, 1 - axis))
+        self._sinks: dict[int, list[int]] = {}
+        self._parts: dict[tuple[int, ...], tuple[dict[int, Part], dict[int, Part]]] = {}
         tiled = any(strip.columns for stage in plan.stages for block in stage.blocks for strip in block.strips)
         self.across = self.columns if tiled else None
 
@@ -52,15 +54,25 @@ class PlanRows:
 
     def sinks(self, block: Block) -> list[int]:
         """Tensors that a block makes for others, for the user, or for nobody."""
+        if id(block) in self._sinks:
+            return self._sinks[id(block)]
         inside = set(block.ops)
         made = {tensor for op in inside for tensor in self.form.ops[op].outputs}
         outside = [described for op, described in enumerate(self.form.ops) if op not in inside]
         read_outside = {item.tensor for described in outside for item in described.inputs}
         read_inside = {item.tensor for op in inside for item in self.form.ops[op].inputs}
-        return sorted(made & (read_outside | set(self.form.outputs)) | made - read_inside)
+        found = sorted(made & (read_outside | set(self.form.outputs)) | made - read_inside)
+        self._sinks[id(block)] = found
+        return found
 
-    def parts(self, block: Block, strip: Strip, sinks: Sequence[int]) -> tuple[dict[int, Part], dict[int, Part]]:
-        """By tensor: all that the strip reads and makes, and its own part of the sinks."""
+    def parts(self, block: Block, strip: Strip) -> tuple[dict[int, Part], dict[int, Part]]:
+        """By tensor: all that the strip reads and makes, and its own part of the block's sinks."""
+        key = (id(block), strip.start, strip.stop, *(strip.columns or ()))
+        if key not in self._parts:
+            self._parts[key] = self._cut(block, strip, self.sinks(block))
+        return self._parts[key]
+
+    def _cut(self, block: Block, strip: Strip, sinks: Sequence[int]) -> tuple[dict[int, Part], dict[int, Part]]:
         rows = _cut(self.form, block.ops, sinks, (strip.start, strip.stop), block.frame_rows)
         if strip.columns is None or self.across is None:
             wide = {tensor: (0, self.width(tensor)) for tensor in rows[0]}
@@ -108,16 +120,14 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
     for tensor in rows.graph.inputs:
         whole = Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
         shares.setdefault(tensor, []).append(_Share(plan.entry, whole, -1))
-    sinks: dict[tuple[int, int], list[int]] = {}
+    _check_frame(rows, plan)
     for number, task in enumerate(plan.tasks):
         if task.transfer is not None:
             _check_transfer(rows, plan, shares, number, task)
             continue
         block = plan.stages[task.stage].blocks[task.block]
         strip = block.strips[task.strip]
-        if (task.stage, task.block) not in sinks:
-            sinks[task.stage, task.block] = rows.sinks(block)
-        held, own = rows.parts(block, strip, sinks[task.stage, task.block])
+        held, own = rows.parts(block, strip)
         made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
         _check_strip(rows, block, strip, held, own, f"block {task.block} of stage {task.stage}")
         for tensor, part in held.items():
@@ -125,11 +135,31 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
                 _check_held(rows, plan, shares, number, task, tensor, part)
         for tensor in own:
             shares.setdefault(tensor, []).append(_Share(task.device, held[tensor], number))
+    computed = {tensor for op in rows.form.ops for tensor in op.outputs}
     for tensor in rows.graph.outputs:
-        if any(tensor in op.outputs for op in rows.form.ops) and rows.form.bytes_per_row[tensor]:
+        if tensor in computed and rows.form.bytes_per_row[tensor]:
             whole = Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
             if not _covered(whole, [share.part for share in shares.get(tensor, []) if share.device == plan.exit]):
                 raise InvalidPlan(f"the result {_name(rows, tensor)} is not all at device {plan.exit}, the exit")
+
+
+def _check_frame(rows: PlanRows, plan: Pipeline) -> None:
+    """Raise InvalidPlan for bytes of a frame or a result other than the graph's. A plan may leave them out where no
+    device is charged for them."""
+    read = {item.tensor for op in rows.form.ops for item in op.inputs}
+    made = {tensor for op in rows.form.ops for tensor in op.outputs}
+    charged = any(device.messages is not None for device in plan.cluster.devices)
+    for what, stated, tensors in (
+        ("frame", plan.frame_bytes, read.intersection(rows.graph.inputs)),
+        ("result", plan.result_bytes, made.intersection(rows.graph.outputs)),
+    ):
+        nbytes = sum(
+            rows.form.bytes_per_row[tensor] * max(rows.form.rows[tensor], 1)
+            for tensor in tensors
+            if rows.graph.tensors[tensor].role != "constant"
+        )
+        if stated != nbytes and (stated or charged):
+            raise InvalidPlan(f"the plan states {stated} bytes of a {what}, but the model's has {nbytes}")
 
 
 def _check_transfer(rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Share]], number: int, task: Task) -> None:

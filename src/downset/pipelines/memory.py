@@ -14,6 +14,7 @@ from downset import clock
 from downset.clusters.model import Cluster
 from downset.graph.core import Graph, Op, Tensor
 from downset.pipelines.accounting import Accounting, judged
+from downset.pipelines.best_fit import best_fit
 from downset.pipelines.buffers import as_events, frame_buffers, placed
 from downset.pipelines.drafts import Drafted, Judged, Split
 from downset.pipelines.problem import SplitProblem
@@ -24,10 +25,14 @@ from downset.pipelines.strip_prices import needs
 from downset.pipelines.tasks import timed_tasks
 from downset.plans import Block, DeviceMemory, PipelineStage, Strip
 
-__all__ = ["Counted", "MemoryCount", "strip_bytes"]
+__all__ = ["LAST_S", "Counted", "MemoryCount", "strip_bytes"]
 
+_MANY = 2_000
+"""Operators of a strip: more are placed in the order of the file."""
 _MOMENT_S = 0.5
 """Seconds for the order of a strip, and for its placement."""
+LAST_S = 1.0
+"""Seconds for orders and memory of the plan that was found, also when the time is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class MemoryCount:
         schedule, frame = plan.schedule, plan.frame
         weights = self._weights_bytes(frame.stages)
         inner = {key: self._bytes_of(block, strip) for key, block, strip in _strips(frame.stages)}
-        timed, _ = timed_tasks(self.cluster, frame.stages, frame.tasks)
+        timed, _ = timed_tasks(self.cluster, frame)
         buffers = frame_buffers(self.problem, frame, inner, slots=schedule.window)
         orders = Schedule(tuple(order.turns for order in schedule.orders), schedule.window)
         slots = fewest_slots(timed, orders, plan.period_s, as_events(buffers), deadline=self.deadline)
@@ -134,7 +139,10 @@ class MemoryCount:
             return 0
         key = (ends, block.start, block.stop, strip.start, strip.stop, *(strip.columns or ()))
         if key not in self._known:
-            self._known[key] = strip_bytes(self.problem, self.graph, block, strip, ends=ends, room_bytes=room_bytes)
+            left_s = self.deadline + LAST_S - clock.now()
+            self._known[key] = strip_bytes(
+                self.problem, self.graph, block, strip, ends=ends, room_bytes=room_bytes, seconds=left_s
+            )
         return self._known[key]
 
 
@@ -146,24 +154,49 @@ def _strips(stages: Iterable[PipelineStage]) -> Iterator[tuple[tuple[int, int, i
 
 
 def strip_bytes(
-    problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, ends: bool = True, room_bytes: float = math.inf
+    problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, ends: bool = True, room_bytes: float = math.inf,
+    seconds: float = math.inf,
 ) -> int:  # fmt: skip
     """Arena of a strip's activations: its rows of every tensor, in the order of least peak; without `ends` only those
-    that it neither is given nor makes for others. A quick placement where it is within the room, else the best one."""
+    that it neither is given nor makes for others. A quick placement where it is within the room, else the best one. Of
+    very many operators, or without time, the order is the file's, and the placement a quick one."""
     from downset.arenas.plan import plan_arena
     from downset.orders.plan import plan_order
 
+    if seconds <= 0 or sum(map(len, problem.units[block.start : block.stop])) > _MANY:
+        lives = list(_lives(problem, block, strip, ends=ends))
+        offsets = best_fit(lives)
+        return max((offset + nbytes for offset, (_, _, nbytes) in zip(offsets, lives, strict=True)), default=0)
     shard = _shard(problem, graph, block, strip, ends=ends)
     if not any(tensor.nbytes for tensor in shard.tensors):
         return 0
-    order = plan_order(shard, memory="live", **clock.limits(_MOMENT_S))
+    moment_s = min(_MOMENT_S, seconds / 2)
+    order = plan_order(shard, memory="live", **clock.limits(moment_s))
     clock.spent(order.evidence.states)
     quick = plan_arena(shard, order, method="greedy_by_size").arena_bytes
     if quick <= room_bytes or quick == order.peak_bytes:
         return quick
-    best = plan_arena(shard, order, method="best", **clock.limits(_MOMENT_S))
+    best = plan_arena(shard, order, method="best", **clock.limits(moment_s))
     clock.spent(best.evidence.states)
     return min(quick, best.arena_bytes)
+
+
+def _lives(problem: SplitProblem, block: Block, strip: Strip, *, ends: bool) -> Iterator[tuple[int, int, int]]:
+    """(first step, the step behind the last, bytes) of a strip's tensors in the order of its operators."""
+    part, ops = _parts(problem, block, strip), _computed(problem, block, strip)
+    sinks = problem.sinks(block.start, block.stop)
+    first, last, made = dict[int, int](), dict[int, int](), set[int]()
+    for step, op in enumerate(ops):
+        described = problem.ops[op]
+        made.update(described.outputs)
+        for tensor in (*described.inputs, *described.outputs):
+            first.setdefault(tensor, step)
+            last[tensor] = step
+    for tensor, nbytes in part.items():
+        inside = tensor in made and tensor not in sinks
+        if tensor in first and (inside or ends):
+            begin = first[tensor] if tensor in made else 0
+            yield begin, (len(ops) if tensor in sinks else last[tensor] + 1), nbytes
 
 
 def _parts(problem: SplitProblem, block: Block, strip: Strip) -> dict[int, int]:

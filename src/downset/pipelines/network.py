@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -14,7 +15,7 @@ from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import longest_axis, op_macs, row_form
 from downset.graph.halos import extent
 from downset.graph.kinds import kind_of
-from downset.graph.row_form import RowForm
+from downset.graph.row_form import AxisMap, RowForm
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.pieces.problem import PieceChain, PieceProblem, piece_problem
 from downset.pipelines.pieces.search import pieces
@@ -42,19 +43,29 @@ def split_problem(graph: Graph, units: Sequence[Iterable[int]], *, strict: bool 
     return replace(problem, source_ops=sources)
 
 
-_MOST_ROWS = 1 << 24
-"""Rows of a tensor: what is read is counted row by row."""
+_MOST_ROWS = 1 << 20
+"""Rows of a tensor: what is read is counted row by row, and every stage has prices for each."""
+_MOST_ROWS_TOGETHER = 1 << 25
+"""Rows of all tensors."""
 
 
 def _check_rows(graph: Graph) -> None:
     """Raise UnsupportedError for a tensor with too many rows or columns to be counted."""
     for axis in (0, 1):
+        together = 0
         for index, tensor in enumerate(graph.tensors):
-            if tensor.role == "activation" and extent(graph, index, axis) > _MOST_ROWS:
+            rows = extent(graph, index, axis) if tensor.role == "activation" else 0
+            together += rows
+            if rows > _MOST_ROWS:
                 raise UnsupportedError(
-                    f"{graph.name}: tensor {tensor.name!r} is {extent(graph, index, axis):,} rows or columns long; "
-                    f"pipelines divide up to {_MOST_ROWS:,}"
+                    f"{graph.name}: tensor {tensor.name!r} is {rows:,} rows or columns long; pipelines divide up to "
+                    f"{_MOST_ROWS:,}"
                 )
+        if together > _MOST_ROWS_TOGETHER:
+            raise UnsupportedError(
+                f"{graph.name}: its tensors have {together:,} rows or columns together; pipelines divide up to "
+                f"{_MOST_ROWS_TOGETHER:,}"
+            )
 
 
 def _without_constants(
@@ -84,22 +95,15 @@ def _problem(
         for described, rows, row_bytes in zip(graph.tensors, form.rows, form.bytes_per_row, strict=True)
     )
     ops = []
+    known: dict[tuple[int, int, AxisMap | None], tuple[Ints, Ints]] = {}
     for index, described in enumerate(form.ops):
         made = max(described.rows, 1)
-        at = np.arange(made + 1, dtype=np.int64)
-        first: list[Ints] = []
-        last: list[Ints] = []
+        tables: list[tuple[Ints, Ints]] = []
         for item in described.inputs:
-            extent = max(form.rows[item.tensor], 1)
-            if item.map is None or described.whole:
-                first.append(np.zeros(made + 1, np.int64))
-                last.append(np.full(made + 1, extent, np.int64))
-                continue
-            scale, per, low, high = item.map
-            begin = np.clip((scale * at + low) // per, 0, extent - 1)
-            end = np.clip((scale * (at - 1) + high) // per + 1, 1, extent)
-            first.append(begin)
-            last.append(end)
+            key = (made, max(form.rows[item.tensor], 1), None if described.whole else item.map)
+            if key not in known:
+                known[key] = _row_tables(*key)
+            tables.append(known[key])
         weights = tuple(
             (tensor, graph.tensors[tensor].nbytes)
             for tensor in dict.fromkeys(graph.ops[index].inputs)
@@ -108,11 +112,22 @@ def _problem(
         inputs = tuple(item.tensor for item in described.inputs)
         ops.append(
             SplitOp(
-                described.macs_per_row, inputs, described.outputs, tuple(first), tuple(last), weights, described.whole,
-                graph.ops[index].kind,
+                described.macs_per_row, inputs, described.outputs, tuple(first for first, _ in tables),
+                tuple(last for _, last in tables), weights, described.whole, graph.ops[index].kind,
             )
         )  # fmt: skip
     return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across, axis=form.axis)
+
+
+def _row_tables(made: int, extent: int, mapped: AxisMap | None) -> tuple[Ints, Ints]:
+    """The tables `first` and `last` of an operator of `made` rows for an input of `extent` rows; no map: read whole."""
+    if mapped is None:
+        return np.zeros(made + 1, np.int64), np.full(made + 1, extent, np.int64)
+    at = np.arange(made + 1, dtype=np.int64)
+    scale, per, low, high = mapped
+    return (
+        np.clip((scale * at + low) // per, 0, extent - 1), np.clip((scale * (at - 1) + high) // per + 1, 1, extent)
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +140,18 @@ class Chain:
 
 
 _MOST_UNITS, _LEAST_UNITS = 256, 4
-_SWEPT_A_S, _MOST_SWEPT = 60_000, 150_000
-"""Units times operators, as the prices of a cut look at every operator before it: in each second of the time limit, of
-which one counts at least, and at most."""
+_SWEPT = 60_000
+"""Units times operators, as the prices of a cut look at every operator before it: they take some 10 µs each."""
+_PRICED = 1 << 24
+"""Rows times pairs of cuts, of which each has a table of prices: 96 bytes each."""
 
 
-def priced_chain(graph: Graph, chain: Chain, *, seconds: float = 10.0) -> Chain:
-    """The chain, with units joined where there are more than can be priced in time: as many as that at most, of about
-    equal work, between cuts that baselines know."""
-    swept = int(min(max(seconds, 1.0) * _SWEPT_A_S, _MOST_SWEPT))
-    most = min(_MOST_UNITS, max(_LEAST_UNITS, swept // len(graph.ops)))
+def priced_chain(graph: Graph, chain: Chain) -> Chain:
+    """The chain, with units joined where there are more than can be priced soon: as many as that at most, of about
+    equal work, between cuts that baselines know. How many follows from the network alone, whatever the time limit: more
+    time searches the same plans for longer."""
+    rows = max(row_form(graph, axis=longest_axis(graph), strict=False).rows, default=1)
+    most = min(_MOST_UNITS, max(_LEAST_UNITS, min(_SWEPT // len(graph.ops), math.isqrt(2 * _PRICED // max(rows, 1)))))
     if len(chain.units) <= most:
         return chain
     steps = [[op for unit in chain.units[start:stop] for op in unit] for start, stop in pairwise(chain.baseline_cuts)]
@@ -142,7 +159,7 @@ def priced_chain(graph: Graph, chain: Chain, *, seconds: float = 10.0) -> Chain:
     count = list(accumulate(map(len, steps)))
     units: dict[int, list[int]] = {}
     for step, macs, ops in zip(steps, work, count, strict=True):
-        share = (macs / max(work[-1], 1) + ops / count[-1]) / 2
+        share = (macs / work[-1] + ops / count[-1]) / 2 if work[-1] else ops / count[-1]
         units.setdefault(min(int(share * most), most - 1), []).extend(step)
     return Chain(tuple(map(tuple, units.values())), tuple(range(len(units) + 1)))
 

@@ -109,6 +109,8 @@ def plan_pipeline(
         space=(found.space or _SPACE) if evidence.bound > floor else "all pipelines",
         note=note,
         stopped=found.stopped and not evidence.proven,
+        frame_bytes=priced.frame.frame_bytes,
+        result_bytes=priced.frame.result_bytes,
     )
 
 
@@ -142,7 +144,7 @@ def _problem(
         else:
             blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=chain_s)
             found = Chain(blocks, tuple(range(len(blocks) + 1)))
-        priced = priced_chain(network, found, seconds=seconds)
+        priced = priced_chain(network, found)
         if priced is not found:
             notes.append(f"{len(found.units):,} units are planned as {len(priced.units)}, some of them together")
         units, baseline_cuts = priced.units, priced.baseline_cuts if chain == "relays" else None

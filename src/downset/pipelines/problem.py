@@ -14,7 +14,17 @@ from itertools import pairwise
 import numpy as np
 
 from downset.errors import UnsupportedError
-from downset.pipelines.segments import Ints, Segment, SplitOp, SplitTensor, price, price_segments, quantities
+from downset.pipelines.segments import (
+    Ints,
+    Mask,
+    Segment,
+    SplitOp,
+    SplitTensor,
+    price,
+    price_segments,
+    quantities,
+    read_rows,
+)
 
 __all__ = [
     "Ints",
@@ -50,6 +60,10 @@ class SplitProblem:
     facts: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     """Figures of it by name, worked out once."""
     _needs: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(default_factory=dict, compare=False, repr=False)
+    _needs_lately: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    _all_read: dict[tuple[int, int, int], Mask] = field(default_factory=dict, compare=False, repr=False)
     _crossing: dict[int, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _covered: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _weights: dict[tuple[int, int], int] = field(default_factory=dict, compare=False, repr=False)
@@ -134,6 +148,15 @@ class SplitProblem:
             self._sinks[start, stop] = frozenset(made & later | made - read)
         return self._sinks[start, stop]
 
+    def rows_read(self, first: Ints, last: Ints, at: Ints, rows: int) -> Mask:
+        """`read_rows`; where all rows are made it is remembered, as operators of the same shapes share their tables."""
+        if len(at) + 1 < len(first):
+            return read_rows(first, last, at, rows)
+        key = (id(first), id(last), rows)
+        if key not in self._all_read:
+            self._all_read[key] = read_rows(first, last, at, rows)
+        return self._all_read[key]
+
     def turned(self) -> SplitProblem:
         if self.across is None:
             raise UnsupportedError("tiles need the columns of this network, which are not known; use row strips")
@@ -185,8 +208,7 @@ def _read_rows(problem: SplitProblem) -> dict[int, int]:
         at = np.flatnonzero(rows)
         for tensor, first, last in zip(described.inputs, described.first, described.last, strict=True):
             if tensor in read:
-                for low, high in zip(first[at].tolist(), last[at + 1].tolist(), strict=True):
-                    read[tensor][low:high] = True
+                read[tensor] |= problem.rows_read(first, last, at, len(read[tensor]))
     return found
 
 

@@ -14,9 +14,21 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ints", "Segment", "SplitOp", "SplitTensor", "price", "price_segments", "quantities", "sweeps"]
+__all__ = [
+    "Ints",
+    "Mask",
+    "Segment",
+    "SplitOp",
+    "SplitTensor",
+    "price",
+    "price_segments",
+    "quantities",
+    "read_rows",
+    "sweeps",
+]
 
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,13 @@ class SplitOp:
     whole: bool = False
     """It makes all its rows or none."""
     kind: str = ""
+
+
+def read_rows(first: Ints, last: Ints, at: Ints, rows: int) -> Mask:
+    """Which of `rows` input rows are read to make the output rows `at`, by an operator's tables."""
+    begun = np.bincount(first[at], minlength=rows + 1) - np.bincount(last[at + 1], minlength=rows + 1)
+    read: Mask = np.cumsum(begun)[:rows] > 0
+    return read
 
 
 class Chain(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from downset.clusters.model import Cluster
@@ -59,7 +59,7 @@ def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
 def given_rows(problem: SplitProblem, split: Split, tile: Tile) -> tuple[Rows, ...]:
     """Rows that a strip reads and its block does not make; none without bytes."""
     made = {tensor for op in _ops(problem, split) for tensor in problem.ops[op].outputs}
-    return tuple(rows for rows in _held(problem, split, tile) if rows.tensor not in made)
+    return tuple(_held(problem, split, tile, keep=lambda tensor: tensor not in made))
 
 
 def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -> tuple[Rows, ...]:
@@ -67,7 +67,7 @@ def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -
     makes."""
     sinks = problem.sinks(split.start, split.stop)
     if halos:
-        return tuple(rows for rows in _held(problem, split, tile) if rows.tensor in sinks)
+        return tuple(_held(problem, split, tile, keep=sinks.__contains__))
     frame = problem.segment(split.start, split.stop).rows
     found = []
     for tensor in sorted(sinks):
@@ -88,8 +88,12 @@ def nbytes_of(problem: SplitProblem, rows: Rows) -> int:
     return whole * (rows.columns[1] - rows.columns[0]) // problem.turned().tensors[rows.tensor].rows
 
 
-def _held(problem: SplitProblem, split: Split, tile: Tile, spans: _Spans | None = None) -> Iterator[Rows]:
-    """All that a strip reads and makes. `spans` keeps what rows and columns of this block need, for its other tiles."""
+def _held(
+    problem: SplitProblem, split: Split, tile: Tile, spans: _Spans | None = None,
+    keep: Callable[[int], object] | None = None,
+) -> Iterator[Rows]:  # fmt: skip
+    """All that a strip reads and makes, of tensors to `keep`. `spans` keeps what rows and columns of this block need,
+    for its other tiles."""
     known: _Spans = {} if spans is None else spans
     rows = (False, tile.start, tile.stop)
     if rows not in known:
@@ -100,7 +104,7 @@ def _held(problem: SplitProblem, split: Split, tile: Tile, spans: _Spans | None 
         if columns not in known:
             known[columns] = needs(across, split, *columns[1:], across.segment(split.start, split.stop).rows)
         side = known[columns]
-    for tensor in sorted(down):
+    for tensor in sorted(filter(keep, down) if keep else down):
         if problem.tensors[tensor].row_bytes and (side is None or tensor in side):
             yield Rows(tensor, *down[tensor], None if side is None else side[tensor])
 
@@ -154,12 +158,17 @@ def _macs_of(problem: SplitProblem, split: Split, tile: Tile, kind: str) -> int:
 
 def needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
     """By tensor (the block's inputs, its own and its outputs): the rows that the strip [lo, hi) needs, unless none."""
-    if not split.halo:
-        return _needs(problem, split, lo, hi, rows)
     key = (split.start, split.stop, lo, hi, rows)  # planners of halos ask for the same few strips again and again
-    if key not in problem._needs:
-        problem._needs[key] = _needs(problem, split, lo, hi, rows)
-    return problem._needs[key]
+    known = problem._needs if split.halo else problem._needs_lately
+    if key not in known:
+        if not split.halo and len(known) >= _LATELY:
+            del known[next(iter(known))]
+        known[key] = _needs(problem, split, lo, hi, rows)
+    return known[key]
+
+
+_LATELY = 64
+"""Strips whose needs are remembered: those of one plan are asked for several times."""
 
 
 def _needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:

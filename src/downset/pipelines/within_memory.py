@@ -23,7 +23,7 @@ from downset.pipelines.drafts import Drafted, FoundPipeline, Judged
 from downset.pipelines.incumbents import PlanRequest
 from downset.pipelines.latency import least_latency
 from downset.pipelines.least_memory import lean_pipeline
-from downset.pipelines.memory import Counted, MemoryCount
+from downset.pipelines.memory import LAST_S, Counted, MemoryCount
 from downset.pipelines.problem import SplitProblem
 from downset.plans import DeviceMemory
 from downset.text import format_bytes
@@ -32,8 +32,6 @@ __all__ = ["PlanSearch"]
 
 _TRIES = 40
 """How often a plan that breaks a memory limit is searched again with its stages forbidden."""
-_LAST_S = 1.0
-"""Least seconds for orders of a plan, and for other plans where nothing fits, also when the time is up."""
 Forbidden = set[tuple[int, int, int]]
 
 
@@ -104,7 +102,7 @@ class PlanSearch:
         # A method that used all the time up has its orders searched all the same.
         found = judged(
             self.problem, self.cluster, drafts, self.accounting,
-            deadline=max(self.deadline, clock.now() + _LAST_S), max_latency_s=self.max_latency_s,
+            deadline=max(self.deadline, clock.now() + LAST_S), max_latency_s=self.max_latency_s,
         )  # fmt: skip
         assert found is not None  # nothing limits its period
         return found
@@ -135,7 +133,7 @@ class PlanSearch:
     def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, Counted]:
         """Where the method's first plan did not fit: the fastest of all that do."""
         assert first is not None
-        self.deadline = self.count.deadline = max(self.deadline, clock.now() + _LAST_S)
+        self.deadline = self.count.deadline = max(self.deadline, clock.now() + LAST_S)
         missed = replace(first, proven=False, judged=None, note="faster plans that were found do not fit")
         if self.planner.method.proves and self.graph is not None:
             self._try_all(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from downset.graph.core import Graph, Op
+from downset.graph.core import ABSENT, Graph, Op
 
 __all__ = ["kind_name"]
 
@@ -11,8 +11,9 @@ _CHANNELS = {"NHWC": -1, "NCHW": 1}
 
 def kind_name(graph: Graph, op: Op) -> str:
     """The operator's kind; a convolution of as many groups as its input has channels is "depthwise Conv"."""
-    group = op.attrs.get("group", 1)
-    if op.kind.rpartition("::")[2].rpartition(".")[2] not in ("Conv", "FusedConv") or group <= 1:
+    group = op.attrs.get("group", 1)  # of a foreign operator: anything
+    convolves = op.kind.rpartition("::")[2].rpartition(".")[2] in ("Conv", "FusedConv")
+    if not convolves or not isinstance(group, int) or group <= 1 or not op.inputs or op.inputs[0] == ABSENT:
         return op.kind
     shape = graph.tensors[op.inputs[0]].shape
     axis = _CHANNELS.get(str(op.attrs.get("layout", "NCHW")), 1)

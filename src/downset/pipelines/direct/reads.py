@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
-import numpy.typing as npt
 
 from downset.pipelines.problem import Ints, SplitProblem
+from downset.pipelines.segments import Mask
 
 __all__ = ["Reads"]
-
-Mask = npt.NDArray[np.bool_]
 
 
 class Reads:
@@ -51,11 +49,8 @@ class Reads:
     def _read_for(self, op: int, position: int, at: Ints) -> Mask:
         """Which rows of an input it reads to make these."""
         described = self.problem.ops[op]
-        found = np.zeros(self.problem.tensors[described.inputs[position]].rows, bool)
-        first, last = described.first[position][at], described.last[position][at + 1]
-        for low, high in zip(first.tolist(), last.tolist(), strict=True):
-            found[low:high] = True
-        return found
+        rows = self.problem.tensors[described.inputs[position]].rows
+        return self.problem.rows_read(described.first[position], described.last[position], at, rows)
 
     def moved(self, op: int) -> list[tuple[int, float]]:
         """(tensor, share of its rows) of what an operator writes, then of what it reads, for them."""
