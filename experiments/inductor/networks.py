@@ -211,8 +211,9 @@ NETWORKS: dict[str, Callable[[], Case]] = {
     "unet": lambda: images(UNet(16, 3), 2, 64, 2, dense=True),
     "randwire": lambda: images(RandWire(16, 24, 1), 2, 64, 10),
     "moe": lambda: language(GPT(1024, 96, 2, 64, experts=4), 1024, 4, 64),
-    # norms over batches of two: at a larger rate rounding decides where training goes
-    "resnet50": lambda: images(resnet50(100), 2, 64, 100, learning_rate=1e-5),
+    # its norms magnify rounding, and Adam's first steps look at signs: at a larger rate, or with norms over fewer
+    # values, rounding decides where training goes
+    "resnet50": lambda: images(resnet50(100), 8, 64, 100, learning_rate=1e-6),
     "gpt_tiny": lambda: language(GPT(64, 32, 1, 16), 64, 2, 16),
 }
 """By name; call after a seed. "gpt_wide" has few tokens for its weights, so gradients weigh more than activations;

@@ -196,11 +196,14 @@ options = ds.inductor.options(report=reports.append, peak_bytes=9_000)
 loss = torch.compile(lambda x: model(x).sum(), fullgraph=True, options=options)(torch.ones(16, 8))
 loss.backward()
 assert torch.allclose(loss, model(torch.ones(16, 8)).sum(), rtol=1e-4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+step = ds.inductor.compile_step(model, torch.nn.functional.mse_loss, optimizer, report=reports.append)
+step(torch.ones(4, 8), torch.ones(4, 8))
 print(counters["inductor"]["fxgraph_cache_hit"], counters["aot_autograd"]["autograd_cache_hit"], len(reports))
 """
 
 
-def test_the_second_process_finds_the_graph_in_the_cache(tmp_path):
+def test_the_second_process_finds_the_graphs_in_the_caches(tmp_path):
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     said = [
         subprocess.run(
@@ -208,8 +211,8 @@ def test_the_second_process_finds_the_graph_in_the_cache(tmp_path):
         ).stdout.split()
         for _ in range(2)
     ]
-    assert said[0] == ["0", "0", "3"]  # what runs again, and the order of forward and backward
-    assert said[1] == ["2", "1", "0"]
+    assert said[0] == ["0", "0", "4"]  # what runs again, and the orders of forward, backward and the whole step
+    assert said[1] == ["3", "2", "0"]
 
 
 def test_settings_that_change_orders_change_the_key_of_the_cache():

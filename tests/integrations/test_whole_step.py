@@ -125,6 +125,19 @@ def test_mixed_precision(graphs):
     assert [plain_step(*other, x, y) for x, y in batches(4)] != full  # it was not in full precision
 
 
+def test_the_compilers_caches_take_the_graph(graphs):
+    """PyTorch keeps none that enters autocast, on or off; an autocast around the call is the user's."""
+    for dtype, around in ((None, False), (torch.bfloat16, True)):
+        (model, optimizer), plain = pair("sgd")
+        step = ds.inductor.compile_step(model, functional.mse_loss, optimizer)
+        x, y = batches(1)[0]
+        with torch.autocast("cpu", dtype=dtype, enabled=around):
+            loss = step(x, y)
+        torch.testing.assert_close(loss, plain_step(*plain, x, y, autocast=dtype), rtol=1e-3, atol=1e-3)
+        assert not any("autocast" in str(node.target) for node in graphs[-1].graph.nodes)
+    assert len(graphs) == 2
+
+
 def test_everything_stays_in_the_users_objects(graphs):
     mine, _ = pair("adamw")
     model, optimizer = mine

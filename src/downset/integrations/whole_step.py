@@ -187,13 +187,18 @@ def _whole_function(parts: _Parts, update: Update, settings: Settings | None) ->
 def _loss(parts: _Parts, inputs: Any, targets: tuple[Any, ...]) -> Any:
     import torch
 
-    device = next(parts.model.parameters()).device.type
-    with torch.autocast(device, dtype=parts.autocast, enabled=parts.autocast is not None):
-        if isinstance(inputs, dict):
-            output = parts.model(**inputs)
-        else:
-            output = parts.model(*inputs) if isinstance(inputs, tuple) else parts.model(inputs)
-        return parts.loss_fn(output, *targets)
+    if parts.autocast is None:  # PyTorch keeps no graph in its caches that enters autocast, on or off
+        return _full_loss(parts, inputs, targets)
+    with torch.autocast(next(parts.model.parameters()).device.type, dtype=parts.autocast):
+        return _full_loss(parts, inputs, targets)
+
+
+def _full_loss(parts: _Parts, inputs: Any, targets: tuple[Any, ...]) -> Any:
+    if isinstance(inputs, dict):
+        output = parts.model(**inputs)
+    else:
+        output = parts.model(*inputs) if isinstance(inputs, tuple) else parts.model(inputs)
+    return parts.loss_fn(output, *targets)
 
 
 def _first_line(error: Exception) -> str:
