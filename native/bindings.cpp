@@ -76,6 +76,8 @@ void bind_orders(nb::module_& module) {
                "state_limit"_a, Unlocked(), "(Order below the incumbent or [], states expanded).");
     module.def("closure_bound", &closure_bound, "problem"_a, "known"_a, "time_limit_s"_a, "member_limit"_a, Unlocked(),
                "Bytes that no order stays below. `known` is any order.");
+    module.def("pair_bound", &pair_bound, "problem"_a, "known"_a, "bound_bytes"_a, "time_limit_s"_a, "member_limit"_a,
+               Unlocked(), "Bytes that no order stays below, from pairs of operators; at least `bound_bytes`.");
 }
 
 // {offsets (empty: none found), outcome, nodes}

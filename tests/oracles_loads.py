@@ -90,6 +90,12 @@ def message_s(cluster, one, two, nbytes):
     return cluster.network.latency_s + nbytes / cluster.network.bytes_per_s
 
 
+def asked_s(cluster, device, which, nbytes):
+    """What a message takes of a device's processor beside its time on the link."""
+    costs = cluster.devices[device].messages
+    return 0.0 if costs is None else getattr(costs, which).each_s + getattr(costs, which).byte_s * nbytes
+
+
 def computes_on(cluster, device):
     return ("processor" if cluster.network.overlap else "device", device)
 
@@ -116,7 +122,7 @@ def crossing_bytes(problem, cut):
 
 
 class Loads:
-    """The least load of every plan there is."""
+    """The least load of every plan there is. What messages take of a processor makes its computing last longer."""
 
     def __init__(self, problem, cluster, source, sink):
         self.problem, self.cluster, self.source, self.sink = problem, cluster, source, sink
@@ -150,6 +156,7 @@ class Loads:
                 self.strips[start, stop, lo, hi] = strip(self.problem, start, stop, lo, hi)
             macs, moved, in_bytes, out_bytes = self.strips[start, stop, lo, hi]
             loads[computes_on(self.cluster, device)] += computing_s(self.cluster.devices[device], macs, moved)
+            loads["works", device] += 1
             for one, two, nbytes in ((leader, device, in_bytes), (device, leader, out_bytes)):
                 self.send(loads, one, two, nbytes)
         return loads
@@ -158,6 +165,9 @@ class Loads:
         if one != two and nbytes:
             for resource in transfers_on(self.cluster, one, two):
                 loads[resource] += message_s(self.cluster, one, two, nbytes)
+            if self.cluster.network.overlap:
+                loads["asked", one] += asked_s(self.cluster, one, "send", nbytes)
+                loads["asked", two] += asked_s(self.cluster, two, "receive", nbytes)
 
     def load(self, chain, plan):
         loads = Counter()
@@ -168,4 +178,12 @@ class Loads:
         ends.append(leaders[-1] if self.sink is None else self.sink)
         for (one, two), cut in zip(pairwise(ends), (*(start for start, _ in chain), self.problem.cuts), strict=True):
             self.send(loads, one, two, crossing_bytes(self.problem, cut))
+        loads["asked", ends[0]] += asked_s(self.cluster, ends[0], "frame", crossing_bytes(self.problem, 0))
+        loads["asked", ends[-1]] += asked_s(
+            self.cluster, ends[-1], "result", crossing_bytes(self.problem, self.problem.cuts)
+        )
+        for device in self.order:
+            asked, works = loads.pop(("asked", device), 0.0), loads.pop(("works", device), 0)
+            if works:
+                loads[computes_on(self.cluster, device)] += asked
         return max(loads.values())

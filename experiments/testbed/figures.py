@@ -17,7 +17,6 @@ from typing import Any
 
 from experiments.pico.table5 import PAPER
 from experiments.rows import load_rows
-from experiments.testbed.loads import loads_s, measured_costs
 from experiments.testbed.measured import NAME, REPLANS
 
 PAPER_NAMES = {
@@ -61,18 +60,15 @@ def groups(rows: Sequence[Row]) -> Iterator[tuple[Key, dict[str, Row]]]:
 
 def periods(rows: Sequence[Row]) -> list[list[Any]]:
     alone = {key: by_method["single"]["measured_s"] for key, by_method in groups(rows) if "single" in by_method}
-    costs, body = measured_costs(), []
+    body = []
     for row in sorted(rows, key=lambda row: (*key_of(row), row["spare_frames"])):
         key, measured, planned = key_of(row), row["measured_s"], row["planned_s"]
         if not measured:
             continue
         faster = f"{alone[key] / measured:.2f}x" if key in alone else None
-        loads = loads_s(row, costs) if costs is not None else None
-        loaded = None if loads is None else max(*loads[0], loads[1])
         body.append(
             [*key, PAPER_NAMES[row["method"]], row["spare_frames"], planned, row["simulated_s"], measured,
-             f"{measured / planned - 1:+.0%}", None if loaded is None else round(loaded, 4),
-             None if loaded is None else f"{measured / loaded - 1:+.0%}", round(60 / measured, 1), faster,
+             f"{measured / planned - 1:+.0%}", "yes" if row["overlap"] else "no", round(60 / measured, 1), faster,
              row["load"]]
         )  # fmt: skip
     return body
@@ -135,8 +131,8 @@ def main() -> None:
     if not rows:
         sys.exit("no rows yet: python -m experiments.testbed.measured")
     table(
-        "Figures 12 to 14: periods in s (loads: what processors and network do for a frame), frames a minute, speed-up "
-        "over the fastest device alone",
+        "Figures 12 to 14: periods in s (charged: plans by what messages take of processors, not all of their time), "
+        "frames a minute, speed-up over the fastest device alone",
         (
             "network",
             "devices",
@@ -147,8 +143,7 @@ def main() -> None:
             "simulated",
             "measured",
             "off",
-            "loads",
-            "off",
+            "charged",
             "a minute",
             "speed-up",
             "load",

@@ -22,10 +22,11 @@ public:
     // Operators that were free to stand before or after the one asked about, summed over all flows.
     std::int64_t members() const { return members_; }
 
-    // The least transient of v, its largest in-place candidate taken off; anything up to `enough` if it is no more.
-    Bytes least(int v, Bytes enough) {
+    // The least transient of v where `earlier` (an operator, or -1) ran before it, its largest in-place candidate taken
+    // off; anything up to `enough` if it is no more.
+    Bytes least(int v, Bytes enough, int earlier = -1) {
         const auto& lists = problem_.lists;
-        const int members = sort_places(v);
+        const int members = sort_places(v, earlier);
         members_ += members;
         const Bytes reused = problem_.most_reused(v);
         Bytes transient = 0;
@@ -73,6 +74,14 @@ public:
         return transient - reused - (profits - flow_.run(source, sink));
     }
 
+    // By operator: whether it may run before v and after it.
+    std::vector<bool> unordered(int v) {
+        members_ += sort_places(v, -1);
+        std::vector<bool> found(problem_.count);
+        for (int u = 0; u < problem_.count; ++u) found[u] = place_[u] >= 0;
+        return found;
+    }
+
 private:
     enum Place { kDone = -1, kLater = -2, kSelf = -3 };  // else free: its node
     struct Seen {
@@ -89,11 +98,16 @@ private:
     Flow flow_;
     std::int64_t members_ = 0;
 
-    int sort_places(int v) {
+    int sort_places(int v, int earlier) {
         std::fill(place_.begin(), place_.end(), 0);
         reach(v, problem_.lists.predecessors, kDone);
         reach(v, problem_.successors, kLater);
         place_[v] = kSelf;
+        if (earlier >= 0) {
+            require(place_[earlier] == 0 || place_[earlier] == kDone, "operator ", earlier, " runs after ", v);
+            place_[earlier] = kDone;
+            reach(earlier, problem_.lists.predecessors, kDone);
+        }
         int members = 0;
         for (int& place : place_)
             if (place == 0) place = members++;
@@ -122,22 +136,11 @@ private:
     }
 };
 
-// Valid whenever it stops: operators that the limits did not reach do not raise it. `known` is any order: where
-// v's transient in it is within the bound there is nothing to ask. `member_limit`: of the operators in all flows.
-inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, double seconds, std::int64_t member_limit) {
-    const Deadline deadline(seconds);
-    const auto& lists = problem.lists;
-    Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
-    std::vector<Bytes> touched(problem.count, 0), met(problem.count, 0);
-    for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
-        at_the_end += lists.kept[s] ? lists.nbytes[s] : 0;
-        for (int v : lists.producers[s]) touched[v] += lists.nbytes[s];
-        for (int v : lists.consumers[s])
-            if (!std::binary_search(lists.producers[s].begin(), lists.producers[s].end(), v))
-                touched[v] += lists.nbytes[s];
-    }
+// By operator: what is live while it runs in an order.
+inline std::vector<Bytes> transients(const OrderProblem& problem, const Ints& known) {
     DynamicBits set = no_bits(problem.words);
-    Bytes live = problem.start_live, bound = std::max({problem.floor, live, at_the_end});
+    Bytes live = problem.start_live;
+    std::vector<Bytes> met(problem.count, 0);
     for (int v : known) {
         require(v >= 0 && v < problem.count && !set.has(v), "known order: ", v, " is not an operator, or comes twice");
         const auto next = problem.step(set, live, v);
@@ -145,6 +148,25 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, doubl
         live = next.left;
         set.add(v);
     }
+    return met;
+}
+
+// Valid whenever it stops: operators that the limits did not reach do not raise it. `known` is any order: where
+// v's transient in it is within the bound there is nothing to ask. `member_limit`: of the operators in all flows.
+inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, double seconds, std::int64_t member_limit) {
+    const Deadline deadline(seconds);
+    const auto& lists = problem.lists;
+    Bytes at_the_end = 0;  // what is never freed is live while the last operator runs, whichever that is
+    std::vector<Bytes> touched(problem.count, 0);
+    const std::vector<Bytes> met = transients(problem, known);
+    for (std::size_t s = 0; s < lists.nbytes.size(); ++s) {
+        at_the_end += lists.kept[s] ? lists.nbytes[s] : 0;
+        for (int v : lists.producers[s]) touched[v] += lists.nbytes[s];
+        for (int v : lists.consumers[s])
+            if (!std::binary_search(lists.producers[s].begin(), lists.producers[s].end(), v))
+                touched[v] += lists.nbytes[s];
+    }
+    Bytes bound = std::max({problem.floor, problem.start_live, at_the_end});
     // Cheap first: what v reads and writes is live while it runs. The flows then start where most is to be expected.
     std::vector<int> sequence(problem.count);
     for (int v = 0; v < problem.count; ++v) {
@@ -156,6 +178,32 @@ inline Bytes closure_bound(const OrderProblem& problem, const Ints& known, doubl
     for (int v : sequence) {
         if (met[v] <= bound || closures.members() > member_limit || deadline.passed()) break;
         bound = std::max(bound, closures.least(v, bound));
+    }
+    return bound;
+}
+
+// A bound from pairs of operators that may run either way round: at the second of the two, all before both has run.
+// At least `bound`, which must hold when given. `known` is any order: where the transient of the later of a pair in it
+// is within the bound there is nothing to ask. Valid whenever it stops.
+inline Bytes pair_bound(const OrderProblem& problem, const Ints& known, Bytes bound, double seconds,
+                        std::int64_t member_limit) {
+    const Deadline deadline(seconds);
+    const std::vector<Bytes> met = transients(problem, known);
+    std::vector<int> hot(problem.count);
+    for (int at = 0; at < problem.count; ++at) hot[at] = at;
+    std::stable_sort(hot.begin(), hot.end(), [&](int one, int other) { return met[known[one]] > met[known[other]]; });
+    Closures closures(problem);
+    for (int at : hot) {
+        const int v = known[at];
+        if (met[v] <= bound) break;
+        const std::vector<bool> unordered = closures.unordered(v);
+        for (int before = at - 1; before >= 0; --before) {
+            if (met[v] <= bound || closures.members() > member_limit || deadline.passed()) break;
+            const int u = known[before];
+            if (!unordered[u]) continue;
+            const Bytes one = closures.least(v, bound, u);
+            if (one > bound) bound = std::max(bound, std::min(one, closures.least(u, bound, v)));
+        }
     }
     return bound;
 }

@@ -72,6 +72,13 @@ def beam(
 def closure_bound(problem: OrderProblem, known: Sequence[int], time_limit_s: float, member_limit: int) -> int:
     """Bytes that no order stays below. `known` is any order."""
 
+def pair_bound(
+    problem: OrderProblem, known: Sequence[int], bound_bytes: int, time_limit_s: float, member_limit: int
+) -> int:
+    """
+    Bytes that no order stays below, from pairs of operators; at least `bound_bytes`.
+    """
+
 class Records:
     """
     Buffers that live in certain steps. `pinned`: an offset, or -1; `active`: ascending, half-open.

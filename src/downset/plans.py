@@ -357,7 +357,8 @@ class Pipeline:
     `comm`: the model of time, `paper` without a schedule. A frame appears at `entry`, its result stays at `exit`;
     `source` and `sink` are their names where they were asked for, else `outside`. `evidence.value` and `.bound` are
     periods in seconds, over the plans of `space`; no pipeline of any kind has a period below `floor_s` (0: not known).
-    `note`: what else is to be said of the plan."""
+    `note`: what else is to be said of the plan. `frame_bytes` and `result_bytes`: of a frame and of its result, for
+    which the entry and the exit are charged where the cluster says what messages cost."""
 
     cluster: Cluster
     comm: Literal["resources", "paper"]
@@ -377,6 +378,8 @@ class Pipeline:
     note: str = ""
     stopped: bool = False
     floor_s: float = 0.0
+    frame_bytes: int = 0
+    result_bytes: int = 0
 
     def __repr__(self) -> str:
         devices = len(self.cluster.devices)

@@ -145,7 +145,7 @@ class FrontRow:
 
     `peak_bytes` and `arena_bytes` are planned; `extra_macs` is also given as a share of the network's. `measured`: what
     the runtime took, by part; empty where it was not asked. `before_s` and `after_s`: a run of the original and of this
-    file, medians of interleaved rounds on this host; None where it was not timed."""
+    file, medians of interleaved rounds on this host; None where it was not timed. `ships`: whether it is what ships."""
 
     segments: tuple[str, ...]
     peak_bytes: int
@@ -157,6 +157,7 @@ class FrontRow:
     measured: Mapping[str, int] = field(default_factory=dict)
     before_s: float | None = None
     after_s: float | None = None
+    ships: bool = False
 
     __repr__ = abridged
 
@@ -222,7 +223,8 @@ class Fit:
     @property
     def assumed_kernels(self) -> KernelsName | None:
         """The library that what is shipped is right with, where its offsets may overlap: None where any is."""
-        return self.kernels if self.ships_plan and self.shipped not in ("order", "rewritten") else None
+        offsets = self.ships_plan and self.shipped not in ("order", "rewritten", "strips")
+        return self.kernels if offsets and self.memory.endswith(f"-{self.kernels}") else None
 
     @property
     def taken(self) -> SessionTaken | None:

@@ -94,6 +94,15 @@ def test_what_a_device_says_of_itself_goes_before_the_network():
     assert parse_cluster(GOOD).duplex(0) == "half"
 
 
+def test_what_messages_take_of_a_processor():
+    given = "messages = { send_ms = 2, send_ms_per_mb = 30, frame_ms_per_mb = 5 }"
+    first, second = parse_cluster(GOOD.replace("alpha = 2", f"alpha = 2\n{given}")).devices
+    assert first.messages.send.of(2_000_000) == pytest.approx(0.002 + 0.060)
+    assert first.messages.frame.of(2_000_000) == pytest.approx(0.010)
+    assert first.messages.receive.of(10**9) == first.messages.result.of(10**9) == 0
+    assert second.messages is None
+
+
 @pytest.mark.parametrize(
     ("new", "says"),
     [
@@ -101,6 +110,8 @@ def test_what_a_device_says_of_itself_goes_before_the_network():
         ("alpha = 2\nbytes_per_s = 0", "line 11: bytes_per_s"),
         ('alpha = 2\nruntime_memory = "some"', "line 11: runtime_memory"),
         ("alpha = 2\n[device.alpha_of]\nConv = -1", "alpha_of"),
+        ("alpha = 2\nmessages = { send_ms = -1 }", "line 11: messages"),
+        ("alpha = 2\nmessages = { sent_ms = 1 }", "sent_ms"),
         ("alpha = 2\n[device.alpha_of]\nKonv = 1.2", "'Konv': did you mean 'Conv'"),
     ],
 )

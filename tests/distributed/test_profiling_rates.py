@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from downset.clusters.model import MessageCosts, ProcessorCost
 from downset.clusters.toml_file import parse_cluster
 from downset.distributed.profiling.measure import rounds_of_pairs
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice, cluster_text, measured_cluster
@@ -21,6 +22,7 @@ from downset.distributed.profiling.regression import (
     LinkRates,
     device_rates,
     link_rates,
+    processor_cost,
     takes_turns,
 )
 from downset.errors import UsageError
@@ -105,6 +107,15 @@ def test_the_papers_quotient_drops_what_every_message_costs():
     assert found.latency_s + sizes[0] / found.bytes_per_s == pytest.approx(seconds[0])
 
 
+@given(each=st.floats(1e-6, 0.1), byte=st.just(0.0) | st.floats(1e-12, 1e-6), quick=st.floats(-0.1, 0))
+def test_the_cost_that_made_the_messages_is_found(each, byte, quick):
+    sizes = (16 << 10, 64 << 10, 1 << 20)
+    found = processor_cost([(nbytes, each + byte * nbytes) for nbytes in sizes])
+    for nbytes in sizes:
+        assert found.of(nbytes) == pytest.approx(each + byte * nbytes, rel=1e-6, abs=1e-15)
+    assert processor_cost([(nbytes, quick) for nbytes in sizes]) == ProcessorCost()
+
+
 @given(alone=st.lists(st.floats(0.1, 0.2), min_size=2, max_size=4), noise=st.floats(0.9, 1.1))
 def test_turns_show(alone, noise):
     assert takes_turns(alone, noise * sum(alone))
@@ -120,6 +131,9 @@ def test_what_cannot_be_fitted_is_refused():
             link_rates(messages)
     with pytest.raises(UsageError):
         takes_turns([1.0], 1.0)
+    for messages in ([], [(1, math.nan)]):
+        with pytest.raises(UsageError):
+            processor_cost(messages)
 
 
 @pytest.mark.parametrize("count", range(1, 10))
@@ -134,14 +148,15 @@ def test_rounds_hold_every_pair_once_and_no_device_twice(count):
 
 @given(
     name=st.text(min_size=1, max_size=8), mac_per_s=rates, alpha=st.floats(0.1, 50), moved=st.none() | rates,
-    rate=st.floats(1e4, 1e9), latency=st.floats(0, 0.1), shared=st.booleans(), overlap=st.booleans(),
+    rate=st.floats(1e4, 1e9), latency=st.floats(0, 0.1), shared=st.booleans(), cost=st.floats(0, 1),
 )  # fmt: skip
-def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, latency, shared, overlap):
+def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, latency, shared, cost):
     one = DeviceRates(mac_per_s, {"Gemm": alpha}, moved, 0.034, 57)
     link = LinkRates(rate, latency, 0.01, 8)
+    costs = MessageCosts(*(ProcessorCost(cost * k, cost * 1e-6 / k) for k in (1, 2, 3, 4)))
     measured = MeasuredCluster(
-        (MeasuredDevice(name, one, 2 << 30, 300 << 20), MeasuredDevice(name + "'", one, 1 << 30, 0)),
-        "shared" if shared else "links", "full", overlap, link, {} if shared else {(0, 1): link}, 1.7e9,
+        (MeasuredDevice(name, one, 2 << 30, 300 << 20, 1, costs), MeasuredDevice(name + "'", one, 1 << 30, 0)),
+        "shared" if shared else "links", "full", link, {} if shared else {(0, 1): link}, 1.7e9,
         "probes of\nm.onnx",
     )  # fmt: skip
     text = cluster_text(measured)
@@ -154,5 +169,10 @@ def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, late
         assert ours.alpha_of == pytest.approx(theirs.alpha_of, rel=1e-5)
         assert ours.moved_per_s == pytest.approx(theirs.moved_per_s, rel=1e-5)
         assert ours.memory_bytes == theirs.memory_bytes
-    assert (read.network.kind, read.network.overlap) == (meant.network.kind, overlap)
+        for what in ("send", "receive", "frame", "result"):
+            assert getattr(ours.messages, what).of(1 << 20) == pytest.approx(
+                getattr(theirs.messages, what).of(1 << 20), rel=1e-5
+            )
+    assert read.devices[0].messages.send.each_s == pytest.approx(cost, rel=1e-5)
+    assert (read.network.kind, read.network.overlap) == (meant.network.kind, True)
     assert read.link(0, 1) == pytest.approx(meant.link(0, 1), rel=1e-5)

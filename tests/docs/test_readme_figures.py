@@ -20,7 +20,6 @@ from experiments.pico.compare import CLUSTERS
 from experiments.pico.compare import NETWORKS as SIX_NETWORKS
 from experiments.pico.figures12_16 import STATEMENTS, share
 from experiments.serenity.subjects import geometric_mean
-from experiments.testbed.loads import loads_s, measured_costs
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -544,27 +543,3 @@ def test_what_the_readme_says_came_out():
     assert re.findall(r"(\d\.\d+)x", said["several devices"]) == [f"{ratio:.2f}" for ratio in ratios]
     assert row["proven"]
     assert len(SIX_NETWORKS) == 6 and len(CLUSTERS) == 7
-
-
-def test_loads_of_the_testbed():
-    """Periods by what processors and the network do for a frame, beside those that were measured."""
-    page = " ".join((ROOT / "docs" / "cluster.md").read_text().split())
-    assert rows("testbed_messages") and rows("testbed_shaping")
-    costs, found = measured_costs(), []
-    for row in rows("testbed_periods"):
-        loads = loads_s(row, costs)
-        if loads is not None:
-            found.append(
-                (row, row["measured_s"] / row["planned_s"] - 1, row["measured_s"] / max(*loads[0], loads[1]) - 1)
-            )
-    fused = [100 * off for row, _, off in found if (row["network"], row["method"]) == ("vgg16", "early_fused")]
-    assert f"By the loads `early_fused` on VGG16 is {min(fused):.0f} to {max(fused):.0f} % off" in page
-    alone = [
-        (100 * plan, 100 * off)
-        for row, plan, off in found
-        if (row["network"], row["devices"]) == ("yolov2_half", 4)
-        and sum(one["planned_computing_s"] > 0 for one in row["by_device"]) == 1
-    ]
-    assert f"plans for one device {min(alone)[0]:.0f} to {max(alone)[0]:.0f} % slower" in page
-    offs = [off for _, off in alone]
-    assert f"By the loads: {-min(offs):.0f} % faster to {max(offs):.0f} % slower" in page

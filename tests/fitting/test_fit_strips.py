@@ -17,12 +17,14 @@ from downset.fitting.strips import files_of, search_strips
 from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.search import PartialLimits, partial_front
+from downset.reports.page.fit_page import fit_page
+from downset.reports.page.parts import Figure
 from downset.runtimes import ort, tflm
 from downset.runtimes.targets import TARGETS
 from tests.strip_networks import SAME, StripNet
 
 
-class _Net(StripNet):
+class Net(StripNet):
     def conv(self, x, out, kernel, stride=1):
         sizes = self._window(x, (kernel, kernel), (stride, stride), (1, 1), SAME)
         weights = self._weights(x, (out, kernel, kernel, self.channels(x)), 0)
@@ -34,7 +36,7 @@ class _Net(StripNet):
 
 def network(path):
     """Early maps that are large, and a result that is small: no order or placement helps."""
-    net = _Net(6, dtype="int8")
+    net = Net(6, dtype="int8")
     x = net.conv(net.start(48, 48, 2), 12, 3)
     x = net.conv(net.conv(x, 12, 3, 2), 8, 3, 2)
     return net.save(path, [net.conv(x, 2, 1)])
@@ -124,9 +126,23 @@ def test_what_no_search_looked_at_is_not_called_impossible(plain):
 
 def test_the_front_is_measured(plain):
     path, result = plain
-    rows = fit(path, front=True, time_limit_s=5).front
-    assert rows
-    assert [row.peak_bytes for row in rows] == sorted((row.peak_bytes for row in rows), reverse=True)
+    shipped = fit(path, front=True, max_recompute=1.0, time_limit_s=5)
+    rows = shipped.front
+    assert [row.arena_bytes for row in rows] == sorted((row.arena_bytes for row in rows), reverse=True)
+    (ships,) = [row for row in rows if row.ships]
+    assert ships.segments == tuple(rewrite.name for rewrite in strips(shipped))
+    assert ships.measured["total_bytes"] == shipped.measured.after
+    weighed = [(row.arena_bytes, row.measured["total_bytes"], row.extra_macs, row.file_bytes) for row in rows]
+    for row, others in zip(rows, weighed, strict=True):
+        assert row.ships or not any(all(map(int.__lt__, other, others)) for other in weighed)
+    figures = [part for section in fit_page(shipped).sections for part in section.parts if isinstance(part, Figure)]
+    (drawn,) = [figure for figure in figures if figure.name.startswith("Memory against arithmetic")]
+    ((_, chart),), (behind,) = drawn.charts, drawn.tables
+    heights = {mark.row: mark.y + mark.height / 2 for mark in chart.marks}
+    assert [heights[name] for name in behind.ids] == pytest.approx(
+        [*(row.measured["total_bytes"] for row in rows), shipped.measured.before]
+    )
+    assert behind.marked == {rows.index(ships)}
     for row in rows:
         assert row.measured["total_bytes"] == row.measured["head_bytes"] + row.measured["tail_bytes"]
         assert 0 < row.measured["cortex_m_tail_bytes"] < row.measured["tail_bytes"]

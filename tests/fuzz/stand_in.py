@@ -28,7 +28,7 @@ def without_devices() -> None:
         assert probes
         rates = DeviceRates(mac_per_s=1e9, alpha_of={"Gemm": 0.5}, bytes_per_s=1e10, spread=0.1, samples=3)
         devices = tuple(MeasuredDevice(name, rates, 1 << 30, 1 << 26) for name in names)
-        return MeasuredCluster(devices, "links", "half", False, LinkRates(1e7, 1e-3, 0.1, 3))
+        return MeasuredCluster(devices, "links", "half", LinkRates(1e7, 1e-3, 0.1, 3))
 
     joined.joined_cluster, measure.measure_cluster = joined_cluster, measure_cluster  # type: ignore[assignment]
 

@@ -114,7 +114,7 @@ def test_a_report_of_any_plan(graph, tuned, pipeline):
         f"in {len(tuned.plan.stages)} stages": [(tuned.plan,), (graph, tuned.plan)],
         f"chosen: {tuned.plan.evidence.method}": [(tuned,)],
         f"period {pipeline.period_s:.6g} s": [(pipeline,), (graph, pipeline)],
-        "utilisation: ": [(pipeline,)],
+        "utilisation (computing alone): ": [(pipeline,)],
     }
     for figure, reports in figures.items():
         for given in reports:

@@ -345,6 +345,7 @@ def draw_orders(given):
         assert sorted(search.steps) in ([], list(range(operators)))
         native.order_peak(side, given.order(operators))
         native.closure_bound(side, given.order(operators), given.seconds(), given.number(0, 99))
+        native.pair_bound(side, given.order(operators), given.number(), given.seconds(), given.number(0, 99))
 
 
 def draw_arenas(given):

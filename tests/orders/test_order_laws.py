@@ -13,7 +13,7 @@ from downset.memory.models import MEMORY_MODELS
 from downset.orders.alternatives import alternatives
 from downset.orders.beam import beam
 from downset.orders.best_first import Outcome
-from downset.orders.bound import closure_bound
+from downset.orders.bound import closure_bound, pair_bound
 from downset.orders.check import verify_order, verify_steps
 from downset.orders.engines import engine_of
 from downset.orders.exhaustive import exhaustive
@@ -142,18 +142,25 @@ def test_a_beam_told_a_bound_and_an_answer_keeps_below_the_answer(problem, width
 
 @MODELS
 @given(data=st.data())
-def test_the_closure_bound_holds_and_is_the_enumerated_one(memory, data):
-    problem = order_problem(data.draw(graphs()), memory)
-    bound = closure_bound(problem)
-    assert bound <= exhaustive(problem).bound
-    assert bound == closure_bound(problem, engine="python")
+def test_bounds_hold_and_are_the_enumerated_ones(memory, data):
+    problem = data.draw(st.one_of(wide_problems(), graphs().map(lambda graph: order_problem(graph, memory))))
+    of_one, of_two = (bound(problem) for bound in (closure_bound, pair_bound))
+    assert of_one <= of_two <= exhaustive(problem).bound
+    assert of_one == closure_bound(problem, engine="python")
+    assert of_two == pair_bound(problem, engine="python")
 
 
-@given(problem=wide_problems())
-def test_the_closure_bound_holds_with_accumulation(problem):
-    bound = closure_bound(problem)
-    assert bound <= exhaustive(problem).bound
-    assert bound == closure_bound(problem, engine="python")
+def test_of_alike_operators_one_is_the_second():
+    """Each of several branches keeps what it made while the last of them runs: a bound of single operators cannot see
+    it, one of pairs does, and the search has nothing left to do."""
+    branches = 9
+    predecessors = (*((),) * branches, tuple(range(branches)))
+    storages = tuple(Storage(5, (v,), (branches,)) for v in range(branches))
+    transient = tuple(Storage(40, (v,), (v,)) for v in range(branches))
+    problem = OrderProblem(predecessors, storages + transient)
+    assert closure_bound(problem) == 5 * branches
+    assert pair_bound(problem) == 50
+    assert exhaustive(problem).bound == 5 * branches + 40
 
 
 @given(data=st.data())

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from downset.errors import LimitReached, UsageError
-from downset.memory.liveness import OrderProblem, Storage
+from downset.memory.liveness import OrderProblem, Storage, peak_bytes
 from downset.methods import ENGINES
+from downset.orders.beam import beam
 from downset.orders.optimal import improving
 from downset.orders.plan import plan_order
+from downset.orders.planners import ORDERS
+from experiments.speed.order import random_problem
 from tests.strategies import wide_problems
 
 pytestmark = pytest.mark.native
@@ -63,6 +66,14 @@ def test_the_orders_found_on_the_way_are_the_first_of_those_under_a_larger_limit
     _, less = improving(problem, time_limit_s=math.inf, work_limit=limit)
     _, further = improving(problem, time_limit_s=math.inf, work_limit=limit + more)
     assert further[: len(less)] == less
+
+
+@pytest.mark.parametrize("window", [40, 60])
+def test_no_beam_of_fewer_states_finds_a_better_order(window):
+    problem = random_problem(200, window, 0)
+    narrow = beam(problem, width=4)
+    value, greedy = (peak_bytes(problem, found.solution) for found in (narrow, ORDERS["greedy"](problem)))
+    assert planned(problem, "optimal", 2_000 + narrow.states).peak_bytes <= value < greedy
 
 
 def test_a_search_that_a_limit_ends_says_which(hard_problem):

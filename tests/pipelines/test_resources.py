@@ -34,7 +34,7 @@ def instances(count, kind):
 
 def settles_at(plan):
     """The period of a run of the plan's orders, turn by turn, in exact fractions."""
-    timed, _ = timed_tasks(plan.cluster, plan.stages, plan.tasks)
+    timed, _ = timed_tasks(plan.cluster, plan)
     exact = [replace(task, seconds=Fraction(task.seconds)) for task in timed]
     orders = [order.turns for order in plan.schedule.orders]
     return float(settled_period(exact, orders, plan.schedule.window, frames=80))

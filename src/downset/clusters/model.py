@@ -15,7 +15,17 @@ import msgspec
 
 from downset.text import abridged
 
-__all__ = ["MOST_DEVICES", "Cluster", "Device", "DeviceName", "Duplex", "Link", "Network"]
+__all__ = [
+    "MOST_DEVICES",
+    "Cluster",
+    "Device",
+    "DeviceName",
+    "Duplex",
+    "Link",
+    "MessageCosts",
+    "Network",
+    "ProcessorCost",
+]
 
 MOST_DEVICES = 512
 """Planning asks for the links of every pair of devices."""
@@ -34,11 +44,40 @@ Duplex = Literal["half", "full"]
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorCost:
+    """Seconds of a device's processor: so many a message, and so many a byte."""
+
+    each_s: NotNegative = 0.0
+    byte_s: NotNegative = 0.0
+
+    def of(self, nbytes: int) -> float:
+        return self.each_s + nbytes * self.byte_s
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCosts:
+    """Costs of messages: what they take of a device's processor beside their time on the link. `send` and `receive`:
+    messages of a plan. `frame`: a frame that comes from the driver to the entry. `result`: a result that goes back from
+    the exit."""
+
+    send: ProcessorCost = ProcessorCost()
+    receive: ProcessorCost = ProcessorCost()
+    frame: ProcessorCost = ProcessorCost()
+    result: ProcessorCost = ProcessorCost()
+
+    def times(self, factor: float) -> MessageCosts:
+        """The costs on a processor that takes so many times as long."""
+        each = (self.send, self.receive, self.frame, self.result)
+        return MessageCosts(*(ProcessorCost(cost.each_s * factor, cost.byte_s * factor) for cost in each))
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """`mac_per_s`: capacity ϑ of eq. 7; `alpha`: its regression's coefficient (time = alpha · MACs / mac_per_s), for
     kinds of operators in `alpha_of` theirs. `bytes_per_s`: how fast operators without MACs read and write, unless
     given a byte in the time of a MAC. `memory_bytes` limits what a plan holds there and `runtime_bytes`, which the
-    device's runtime takes for itself. `duplex`: unless given as the network has it."""
+    device's runtime takes for itself. `duplex`: unless given as the network has it.
+    `messages`: None where they take nothing of the processor."""
 
     name: DeviceName
     mac_per_s: Positive
@@ -50,6 +89,7 @@ class Device:
     bytes_per_s: Rate | None = None
     alpha_of: Mapping[str, Positive] = field(default_factory=dict)
     runtime_bytes: OverheadBytes = 0
+    messages: MessageCosts | None = None
 
     @property
     def speed(self) -> float:

@@ -19,9 +19,11 @@ from downset.clusters.model import (
     Duplex,
     Link,
     MemoryBytes,
+    MessageCosts,
     Network,
     NotNegative,
     Positive,
+    ProcessorCost,
 )
 from downset.errors import LoadError, UsageError
 from downset.graph.kinds import KINDS
@@ -51,6 +53,25 @@ class _LinkForm(_Form, frozen=True):
     latency_ms: NotNegative = 0.0
 
 
+class _MessagesForm(_Form, frozen=True):
+    send_ms: NotNegative = 0.0
+    send_ms_per_mb: NotNegative = 0.0
+    receive_ms: NotNegative = 0.0
+    receive_ms_per_mb: NotNegative = 0.0
+    frame_ms: NotNegative = 0.0
+    frame_ms_per_mb: NotNegative = 0.0
+    result_ms: NotNegative = 0.0
+    result_ms_per_mb: NotNegative = 0.0
+
+    def costs(self) -> MessageCosts:
+        return MessageCosts(
+            ProcessorCost(self.send_ms / 1e3, self.send_ms_per_mb / 1e9),
+            ProcessorCost(self.receive_ms / 1e3, self.receive_ms_per_mb / 1e9),
+            ProcessorCost(self.frame_ms / 1e3, self.frame_ms_per_mb / 1e9),
+            ProcessorCost(self.result_ms / 1e3, self.result_ms_per_mb / 1e9),
+        )
+
+
 class _DeviceForm(_Form, frozen=True):
     name: DeviceName
     mac_per_s: Positive
@@ -62,6 +83,7 @@ class _DeviceForm(_Form, frozen=True):
     bytes_per_s: Positive | None = None
     alpha_of: dict[str, Positive] = {}
     runtime_memory: str | MemoryBytes | None = None
+    messages: _MessagesForm | None = None
 
 
 class _ClusterForm(_Form, frozen=True):
@@ -138,6 +160,7 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
             Device(
                 device.name, device.mac_per_s, device.alpha, sizes["memory"], device.power_busy_w, device.power_idle_w,
                 device.duplex, device.bytes_per_s, device.alpha_of, sizes["runtime_memory"] or 0,
+                None if device.messages is None else device.messages.costs(),
             )
         )  # fmt: skip
     network = _network(form, names, text, where)

@@ -33,7 +33,7 @@ from downset.commands.pictures import (
 )
 from downset.commands.versions import versions_of_target
 from downset.commands.waiting import waiting
-from downset.reports.fit import fit_lines, front_cells, session_cells
+from downset.reports.fit import FRONT_COLUMNS, fit_lines, front_cells, session_cells
 from downset.reports.json_form import fit_json
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionTaken
@@ -284,9 +284,8 @@ def _print_screen(result: Fit, out: Any) -> None:
 def _front_table(rows: Sequence[FrontRow]) -> Any:
     from rich.table import Table
 
-    table = Table(title="segments in strips: memory against work", title_style="italic", title_justify="left")
-    taken = ("arena", "head", "tail", "tail on Cortex-M", "taken")
-    for column in ("segments", *taken, "more MACs", "operators", "file", "ms before", "ms"):
+    table = Table(title="segments in strips: memory against work (* ships)", title_style="italic", title_justify="left")
+    for column in FRONT_COLUMNS:
         table.add_column(column, justify="right", no_wrap=column != "tail on Cortex-M")
     for row in rows:
         table.add_row(*front_cells(row))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -87,7 +88,7 @@ def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
         "measured_at": measured.at,
         "what": measured.what,
         "network": {
-            "kind": measured.kind, "duplex": measured.duplex, "overlap": measured.overlap,
+            "kind": measured.kind, "duplex": measured.duplex,
             "bytes_per_s": common.bytes_per_s,
             "latency_s": common.latency_s, "spread": common.spread,
             "links": [
@@ -101,7 +102,7 @@ def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
                 "name": device.name, "mac_per_s": device.rates.mac_per_s, "alpha_of": dict(device.rates.alpha_of),
                 "bytes_per_s": device.rates.bytes_per_s, "spread": device.rates.spread,
                 "samples": device.rates.samples, "memory_bytes": device.memory_bytes,
-                "runtime_bytes": device.runtime_bytes, "threads": device.threads,
+                "runtime_bytes": device.runtime_bytes, "threads": device.threads, "messages": asdict(device.messages),
             }
             for device in measured.devices
         ],

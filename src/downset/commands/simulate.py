@@ -92,6 +92,8 @@ def simulate(
         _write_pictures(plan, found, ran, pictures, plan_file)
     document = simulation_json(found, plan)
     lines = simulation_lines(found, plan, arrives=options["arrival_s"] is not None)
+    if found.stalled_at_s is not None and anew is None:
+        lines.append("to plan without the dead devices: add --replan MODEL")
     if anew is not None and found_anew is not None:
         document["replan"] = simulation_json(found_anew, anew)
         lines.append(f"planned anew by {anew.evidence.method} without the dead devices:")

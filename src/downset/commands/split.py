@@ -161,7 +161,7 @@ def _sizes(held: DeviceMemory | None) -> tuple[str, ...]:
     if held is None:
         return ("-",) * 4
     parts = (held.weights_bytes, held.overhead_bytes, held.arena_bytes, held.total_bytes)
-    return tuple(format_size(nbytes) if nbytes else "0" for nbytes in parts)
+    return tuple(map(format_size, parts))
 
 
 def _print_tables(plan: Pipeline, compared: dict[str, Pipeline | None], out: Any) -> None:

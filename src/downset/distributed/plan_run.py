@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 from downset.distributed.conditions import Conditions
 from downset.distributed.run_record import RunRecord
-from downset.distributed.task_prices import ends_of, resources_of, task_seconds
+from downset.distributed.task_prices import ends_of, plan_seconds, resources_of
 from downset.distributed.turns import Turns
 from downset.errors import InvalidPlan
 from downset.plans import Pipeline, PipelineSchedule
@@ -54,7 +54,7 @@ class _Work:
 
     def __init__(self, plan: Pipeline, schedule: PipelineSchedule) -> None:
         self.window = schedule.window
-        self.seconds = [task_seconds(plan, task) for task in plan.tasks]
+        self.seconds = plan_seconds(plan)
         self.ends = [ends_of(task) for task in plan.tasks]
         self.after = [tuple(dict.fromkeys(task.after)) for task in plan.tasks]
         self.followers: list[list[int]] = [[] for _ in plan.tasks]

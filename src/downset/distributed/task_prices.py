@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from downset.clusters.model import ProcessorCost
 from downset.errors import InvalidPlan
 from downset.plans import Pipeline, Resource, Strip, Task
 
-__all__ = ["FrameSeconds", "ends_of", "frame_seconds", "resources_of", "task_seconds"]
+__all__ = ["FrameSeconds", "ends_of", "frame_seconds", "plan_seconds", "resources_of", "task_seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +27,45 @@ class FrameSeconds:
 
 
 def frame_seconds(plan: Pipeline) -> list[FrameSeconds]:
-    """By device, each task at `task_seconds`; a transfer counts at both of its ends."""
+    """By device, each task at `plan_seconds`; a transfer counts at both of its ends."""
     computing, sending, receiving = ([0.0] * len(plan.cluster.devices) for _ in range(3))
-    for task in plan.tasks:
-        seconds = task_seconds(plan, task)
+    for task, seconds in zip(plan.tasks, plan_seconds(plan), strict=True):
         if task.transfer is None:
             computing[task.device] += seconds
         else:
             sending[task.transfer.source] += seconds
             receiving[task.transfer.target] += seconds
     return [FrameSeconds(*three) for three in zip(computing, sending, receiving, strict=True)]
+
+
+def plan_seconds(plan: Pipeline) -> list[float]:
+    """By task: seconds with what else a frame asks of the processors. A device computes at full speed but while it
+    works for messages, for frames that come in and for results that go out."""
+    seconds = [task_seconds(plan, task) for task in plan.tasks]
+    if plan.comm == "paper":
+        return seconds
+    asked, computing, works = ([0.0] * len(plan.cluster.devices) for _ in range(3))
+
+    def ask(device: int, which: str, nbytes: int) -> None:
+        costs = plan.cluster.devices[device].messages
+        if costs is not None:
+            cost: ProcessorCost = getattr(costs, which)
+            asked[device] += cost.each_s + nbytes * cost.byte_s
+
+    ask(plan.entry, "frame", plan.frame_bytes)
+    ask(plan.exit, "result", plan.result_bytes)
+    for task, own in zip(plan.tasks, seconds, strict=True):
+        if task.transfer is None:
+            computing[task.device] += own
+            works[task.device] += 1
+        elif plan.cluster.network.overlap:  # else a message has its ends to itself
+            ask(task.transfer.source, "send", task.transfer.nbytes)
+            ask(task.transfer.target, "receive", task.transfer.nbytes)
+    for place, task in enumerate(plan.tasks):
+        if task.transfer is None and asked[task.device]:
+            part = seconds[place] / computing[task.device] if computing[task.device] else 1 / works[task.device]
+            seconds[place] += part * asked[task.device]
+    return seconds
 
 
 def task_seconds(plan: Pipeline, task: Task) -> float:

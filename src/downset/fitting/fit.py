@@ -29,6 +29,7 @@ from downset.fitting.candidates import (
 from downset.fitting.fronts import measured_front
 from downset.fitting.int8 import as_int8, note_int8
 from downset.fitting.measuring import known_slower, least, measure, tell_apart, time, without_slower
+from downset.fitting.placing import without_overlaps
 from downset.fitting.shipping import note_operators, ship
 from downset.fitting.strips import (
     StripSearch,
@@ -47,6 +48,7 @@ from downset.graph.core import Graph
 from downset.isolation import reusing
 from downset.joint.check import verify
 from downset.joint.order_and_arena import plan_together
+from downset.memory.liveness import order_problem
 from downset.memory.models import memory_model
 from downset.memory.overlaps import KERNELS, KernelsName
 from downset.methods import check_work_limit
@@ -137,19 +139,20 @@ def fit(
         before = arena_as_placed(graph, tuple(range(len(graph.ops))), job.target, time_limit_s)
         wanted = rewrite == "auto" and WRITERS[job.form].rewritten and bool(partition_sites(graph, inexact=inexact))
         asked = max_recompute is not None or strips is not None
+        jobs = _jobs(job, graph)
         # 0.2 went into the arena as it is
-        share_s = 0.8 * time_limit_s / (1 + wanted + (asked or ram_bytes is not None))
+        share_s = 0.8 * time_limit_s / ((1 + wanted) * len(jobs) + (asked or ram_bytes is not None))
         limits = PartialLimits(max_recompute, strips, work_limit, time_limit_s=share_s)
-        plan = Planned(graph, _plan(job, graph, share_s))
+        plan, *others = _plans(jobs, graph, share_s)
         verify(graph, plan.together.order, plan.together.arena)
 
         candidates = list_candidates(job, executed, plan, before)
         if wanted:
             tell("trying rewrites")
-            more, said = _rewritten(job, plan, share_s, inexact=inexact)
+            more, said = _rewritten(jobs, plan, share_s, inexact=inexact)
             candidates, notes = candidates + more, notes + said
         if asked and ram_bytes is None:
-            more, said = _in_strips(job, plan, limits)
+            more, said = _in_strips(job, [plan, *others], limits)
             candidates, notes = candidates + more, notes + said
         tell(f"running {len(candidates)} candidates in {job.target.name}")
         candidates, said = measure(job, candidates)
@@ -157,7 +160,7 @@ def fit(
             said = [*said, *note_int8(path)]
         searched = None
         if ram_bytes is not None:
-            candidates, more_said, searched = _within(job, plan, limits, candidates, ram_bytes)
+            candidates, more_said, searched = _within(job, [plan, *others], limits, candidates, ram_bytes)
             said = [*said, *more_said]
         narrowed = _narrowing(job)
         too_slow: set[str] = set()
@@ -173,7 +176,7 @@ def fit(
         )
         result = replace(with_sessions(result, chosen, rows, faster), model=str(model))
         if front:
-            result = _with_front(job, plan, limits, searched, candidates[0], result)
+            result = _with_front(job, plan, limits, searched, candidates[0], chosen, result)
         result = check_ram(result, ram_bytes, searched)
         if on_chip:
             result = replace(result, traffic=simulate_traffic(graph, result, on_chip))
@@ -182,33 +185,63 @@ def fit(
     return result
 
 
-def _rewritten(job: Job, plan: Planned, time_limit_s: float, *, inexact: bool) -> tuple[list[Candidate], list[str]]:
+def _jobs(job: Job, graph: Graph) -> list[Job]:
+    """The job, and the same without overlaps where its library allows some: their plans may be better, for overlaps
+    are searched less far."""
+    model = memory_model(job.target.memory)
+    if model.kernels is None or not any(order_problem(graph, model).in_place):
+        return [job]
+    apart = replace(job.target, memory=without_overlaps(model).name)  # type: ignore[arg-type]
+    return [job, replace(job, target=apart, kernels=None)]
+
+
+def _plans(jobs: Sequence[Job], graph: Graph, time_limit_s: float) -> list[Planned]:
+    """The plan of each job, the least arena first; without those in the order of one before."""
+    found = [Planned(graph, _plan(job, graph, time_limit_s)) for job in jobs]
+    ranked = sorted(found, key=lambda plan: plan.together.arena.arena_bytes)
+    return list({plan.together.order.steps: plan for plan in reversed(ranked)}.values())[::-1]
+
+
+def _rewritten(
+    jobs: Sequence[Job], plan: Planned, time_limit_s: float, *, inexact: bool
+) -> tuple[list[Candidate], list[str]]:
     """Files of the network with concatenations taken apart, where that lowers the peak and the plan; and notes."""
+    found = []
     try:
-        chosen = choose_rewrites(
-            plan.graph, memory=job.target.memory, inexact=inexact, time_limit_s=0.6 * time_limit_s,
-            work_limit=job.work_limit,
-        )  # fmt: skip
-        better = _planned_better(job, plan, chosen.graph, chosen.rewrites, 0.4 * time_limit_s)
-        if better is None:
+        for job in jobs:
+            chosen = choose_rewrites(
+                plan.graph, memory=job.target.memory, inexact=inexact, time_limit_s=0.6 * time_limit_s,
+                work_limit=job.work_limit,
+            )  # fmt: skip
+            better = _planned_better(job, plan, chosen.graph, chosen.rewrites, 0.4 * time_limit_s)
+            found += [] if better is None else [better]
+        if not found:
             return [], []
-        return write_planned(job, replace(better, inexact=inexact), "rewritten"), []
+        best = min(found, key=lambda planned: planned.together.arena.arena_bytes)
+        return write_planned(jobs[0], replace(best, inexact=inexact), "rewritten"), []
     except UnsupportedError as error:
         return [], [f"not rewritten: {error}"]
 
 
-def _in_strips(job: Job, plan: Planned, limits: PartialLimits) -> tuple[list[Candidate], list[str]]:
+def _in_strips(job: Job, plans: Sequence[Planned], limits: PartialLimits) -> tuple[list[Candidate], list[str]]:
     """Files that compute segments in strips, where that lowers the peak; and notes."""
     try:
-        files = least_in_strips(job, search_strips(job, plan, limits))
+        files = least_in_strips(job, _searches(job, plans, limits))
     except UnsupportedError as error:
         return [], [f"not computed in strips: {error}"]
     made = [file.plan.graph for file in files[:1] if file.plan is not None]
-    return files, [arithmetic(plan.graph, graph) for graph in made] or ["not computed in strips: that lowers no peak"]
+    said = [arithmetic(plans[0].graph, graph) for graph in made]
+    return files, said or ["not computed in strips: that lowers no peak"]
+
+
+def _searches(job: Job, plans: Sequence[Planned], limits: PartialLimits) -> list[StripSearch]:
+    """One for each order."""
+    share = replace(limits, time_limit_s=limits.time_limit_s / len(plans))
+    return [search_strips(job, plan, share) for plan in plans]
 
 
 def _within(
-    job: Job, plan: Planned, limits: PartialLimits, candidates: list[Candidate], ram_bytes: int
+    job: Job, plans: Sequence[Planned], limits: PartialLimits, candidates: list[Candidate], ram_bytes: int
 ) -> tuple[list[Candidate], list[str], StripSearch | None]:
     """(the candidates; where none fits, strips that do, beside the original; notes; what was searched for that)."""
     original = candidates[0]
@@ -217,20 +250,21 @@ def _within(
     if min(taken_bytes(item, beside) for item in candidates) <= ram_bytes:
         return candidates, [], None
     try:
-        search = search_strips(job, plan, limits)
-        files, fits, notes = strips_within(job, search, original, ram_bytes, beside)
+        searches = _searches(job, plans, limits)
+        files, fits, notes = strips_within(job, searches, original, ram_bytes, beside)
     except UnsupportedError as error:
         return candidates, [f"not computed in strips: {error}"], None
-    notes += [arithmetic(plan.graph, file.plan.graph) for file in files[:1] if file.plan is not None]
-    return [original, *files] if fits else [*candidates, *files], notes, search
+    notes += [arithmetic(plans[0].graph, file.plan.graph) for file in files[:1] if file.plan is not None]
+    return [original, *files] if fits else [*candidates, *files], notes, searches[0]
 
 
 def _with_front(
-    job: Job, plan: Planned, limits: PartialLimits, searched: StripSearch | None, original: Candidate, result: Fit
-) -> Fit:
+    job: Job, plan: Planned, limits: PartialLimits, searched: StripSearch | None, original: Candidate,
+    chosen: Candidate, result: Fit,
+) -> Fit:  # fmt: skip
     """The result with the front of plans in strips, a few of them measured."""
     try:
-        rows, notes = measured_front(job, searched or search_strips(job, plan, limits), original)
+        rows, notes = measured_front(job, searched or search_strips(job, plan, limits), original, chosen)
     except UnsupportedError as error:
         return replace(result, notes=(*result.notes, f"no front: {error}"))
     return replace(result, front=rows, notes=(*result.notes, *notes))

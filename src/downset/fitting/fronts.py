@@ -19,8 +19,12 @@ _ROWS = 8
 """Plans that are written and measured."""
 
 
-def measured_front(job: Job, search: StripSearch, original: Candidate) -> tuple[tuple[FrontRow, ...], list[str]]:
-    """(rows, notes). The plans are spread over the front, the most and the least memory always among them."""
+def measured_front(
+    job: Job, search: StripSearch, original: Candidate, chosen: Candidate
+) -> tuple[tuple[FrontRow, ...], list[str]]:
+    """(rows, notes). The plans are spread over the front, the most and the least memory always among them, and what
+    ships is one of them where it computes in strips. As files, none is beaten by another in memory, arithmetic and size
+    together."""
     rows: list[FrontRow] = []
     notes: list[str] = []
     for plan in _spread([plan for plan in search.front.plans if plan.segments]):
@@ -28,8 +32,22 @@ def measured_front(job: Job, search: StripSearch, original: Candidate) -> tuple[
         measured, said = measure(job, files, original=original)
         notes += [note for note in said if note not in notes]
         best = min(measured or files, key=Candidate.cost)
-        rows.append(_timed(job, original, best, _row(search, plan, best)))
-    return tuple(rows), notes
+        if best.rewrites != chosen.rewrites:
+            rows.append(_timed(job, original, best, _row(search, best)))
+    if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):
+        rows.append(replace(_timed(job, original, chosen, _row(search, chosen)), ships=True))
+    kept = [row for row in rows if row.ships or not any(_beats(other, row) for other in rows)]
+    return tuple(sorted(kept, key=lambda row: (-row.arena_bytes, row.extra_macs))), notes
+
+
+def _beats(one: FrontRow, other: FrontRow) -> bool:
+    """Whether a row is at least as good in all that a front weighs, and better in some of it."""
+
+    def weighed(row: FrontRow) -> tuple[int, ...]:
+        parts = ("head_bytes", "total_bytes")
+        return (row.arena_bytes, row.extra_macs, row.file_bytes, *(row.measured.get(part, 0) for part in parts))
+
+    return weighed(one) != weighed(other) and all(map(int.__le__, weighed(one), weighed(other)))
 
 
 def _spread(plans: list[PartialPlan]) -> list[PartialPlan]:
@@ -40,13 +58,13 @@ def _spread(plans: list[PartialPlan]) -> list[PartialPlan]:
     return [by_bytes[step] for step in steps]
 
 
-def _row(search: StripSearch, plan: PartialPlan, file: Candidate) -> FrontRow:
+def _row(search: StripSearch, file: Candidate) -> FrontRow:
     assert file.plan is not None
     graph = file.plan.graph
     extra = macs(graph) - macs(search.graph)
     return FrontRow(
         tuple(rewrite.name for rewrite in file.rewrites),
-        plan.price.peak_bytes,
+        file.plan.together.order.peak_bytes,
         file.arena_bytes,
         extra,
         extra / max(macs(search.graph), 1),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Job, Planned, write_planned
 from downset.fitting.measuring import measure
+from downset.fitting.placing import Placing
 from downset.formats.onnx.fitted import fix_sizes
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
@@ -17,51 +17,51 @@ from downset.graph.cost import macs, row_form
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import order_problem, peak_bytes, profile
-from downset.memory.models import MemoryModel, MemoryName
+from downset.memory.models import MemoryName
 from downset.orders.check import verify_steps
 from downset.partial.front import PartialPlan, front_of_plans
 from downset.partial.memory_form import Persistent
-from downset.partial.persistent import tflm_persistent
-from downset.partial.price import Price
-from downset.partial.rewrite import in_strips, reordered
+from downset.partial.persistent import tflm_kept, tflm_persistent
+from downset.partial.rewrite import reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
-from downset.plans import Arena, Evidence, Order, Rewrite, Together
-from downset.rewrites.tflite_form import IN_PLACE, tflite_form, writable_rows
+from downset.plans import Evidence, Order, Rewrite, Together
+from downset.rewrites.tflite_form import writable_rows
 from downset.text import format_bytes
 
 __all__ = [
     "StripSearch",
     "arithmetic",
+    "cheapest_within",
     "files_of",
     "least_in_strips",
-    "placed",
     "remedies",
     "search_strips",
     "strips_within",
     "taken_bytes",
-    "worth_placing",
 ]
 
 _TRIED = 8
-"""Plans that are written and measured at most until one fits."""
-_LOOKED_AT = 12
-"""Plans whose networks are made at most to find those that are worth placing."""
-_PLACED = 2
+"""Plans that are placed at least until one fits, whatever time that takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StripSearch:
-    """The front of the network in the planned order `graph`, and what it was searched with. `forms`: where strips of
-    some windows read other rows than those of `form`, by plan. `left_s`: seconds of the limit that are left."""
+    """The front of the network in the planned order `graph`, and what it was searched with. `placing`: its plans as
+    files. `left_s`: seconds of the limit that are left."""
 
     graph: Graph
     form: RowForm
-    forms: Mapping[PartialPlan, RowForm]
     front: PartialFront
     limits: PartialLimits
     memory: MemoryName
     persistent: Persistent | None
+    placing: Placing
     left_s: float
+
+    @property
+    def in_strips(self) -> list[PartialPlan]:
+        """Plans whose files may be best, each with a segment in strips."""
+        return [plan for plan in (*self.front.plans, *self.front.earlier) if plan.segments]
 
     @property
     def found(self) -> bool:
@@ -91,17 +91,27 @@ def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch
     fronts = [
         partial_front(graph, memory=job.target.memory, limits=share, form=form, persistent=persistent) for form in forms
     ]
-    known = {plan: form for form, front in reversed([*zip(forms, fronts, strict=True)]) for plan in front.plans}
+    priced = [*zip(forms, fronts, strict=True)]
+    known = {plan: form for form, front in reversed(priced) for plan in (*front.plans, *front.earlier)}
+    plans = front_of_plans(plan for front in fronts for plan in front.plans)
     front = replace(
         fronts[0],
-        plans=tuple(front_of_plans(known)),
+        plans=tuple(plans),
+        earlier=tuple(plan for plan in known if plan not in set(plans)),
         beyond=tuple(front_of_plans(plan for front in fronts for plan in front.beyond)),
         bound_bytes=min(front.bound_bytes for front in fronts),
         complete=all(front.complete for front in fronts),
         priced=sum(front.priced for front in fronts),
     )
     left_s = limits.time_limit_s - (time.perf_counter() - started)
-    return StripSearch(graph, forms[0], known, front, limits, job.target.memory, persistent, left_s)
+    kept = tflm_kept if persistent is not None else _nothing
+    placing = Placing(graph, known, job.target.memory, kept, 0.05 * job.time_limit_s, job.work_limit)
+    return StripSearch(graph, forms[0], front, limits, job.target.memory, persistent, placing, left_s)
+
+
+def _nothing(graph: Graph) -> int:
+    del graph
+    return 0
 
 
 def _large_windows(graph: Graph) -> list[int]:
@@ -114,86 +124,64 @@ def _large_windows(graph: Graph) -> list[int]:
     return [index for index, nbytes in read.items() if 4 * nbytes >= max(read.values())]
 
 
-def least_in_strips(job: Job, search: StripSearch) -> list[Candidate]:
+def least_in_strips(job: Job, searches: Sequence[StripSearch]) -> list[Candidate]:
     """Files of the plan that needs least, in the arena and persistent bytes together; none where no strips help."""
-    plans = [plan for plan in search.front.plans if plan.segments]
-    made = [(_planned(job, search, plan), plan) for plan in worth_placing(search, plans, _total)]
-    if not made:
-        return []
-    best, _ = min(made, key=lambda pair: pair[0].together.arena.arena_bytes + pair[1].price.persistent_bytes)
-    return _written(job, best, "strips")
+    best: tuple[int, StripSearch, PartialPlan] | None = None
+    for search in searches:
+        plan = _least(job, search)
+        if plan is not None:
+            needed = search.placing.placed(plan)[1].arena_bytes + search.placing.beside[plan]
+            best = best if best is not None and best[0] <= needed else (needed, search, plan)
+    return [] if best is None else files_of(job, best[1], best[2], "strips")
 
 
-def worth_placing(search: StripSearch, plans: Sequence[PartialPlan], cost: Callable[[Price], int]) -> list[PartialPlan]:
-    """The few of least cost, and the few among those that recompute nothing: a placement may be above its bound, and
-    what is allowed to recompute shall not need more for that."""
-    kept = [plan for plan in plans if plan.price.extra_macs <= 0]
-    peaks: dict[PartialPlan, int] = {}
-    return list(dict.fromkeys(plan for some in (kept, plans) for plan in _lowest(search, some, cost, peaks)[:_PLACED]))
-
-
-def _total(price: Price) -> int:
-    return price.peak_bytes + price.persistent_bytes
-
-
-def _lowest(
-    search: StripSearch, plans: Sequence[PartialPlan], cost: Callable[[Price], int], peaks: dict[PartialPlan, int]
-) -> list[PartialPlan]:
-    """The few plans of least cost, the least first, with the peaks of their files. Prices are of files in which no cut
-    or join lies in place. `peaks` keeps those of the files, for plans that are looked at again."""
-    few = sorted(plans, key=lambda plan: (cost(plan.price), plan.cost))[:_LOOKED_AT]
-    for plan in few:
-        if plan not in peaks:
-            peaks[plan] = min(peak for peak, _ in _forms(_striped(search, plan), search.memory))
-    return sorted(few, key=lambda plan: (cost(replace(plan.price, peak_bytes=peaks[plan])), plan.cost))
-
-
-def _striped(search: StripSearch, plan: PartialPlan) -> Graph:
-    return in_strips(search.graph, plan.segments, form=search.forms[plan]) if plan.segments else search.graph
-
-
-def _forms(striped: Graph, memory: MemoryName | MemoryModel) -> list[tuple[int, Graph]]:
-    """(peak, network) of each form that the file can state, the lowest first."""
-    ways = IN_PLACE if striped.source.format == "tflite" else IN_PLACE[:1]
-    forms = [tflite_form(striped, in_place=in_place) for in_place in ways]
-    peaks = [peak_bytes(order_problem(form, memory), range(len(form.ops))) for form in forms]
-    return sorted(zip(peaks, forms, strict=True), key=lambda pair: pair[0])
+def _least(job: Job, search: StripSearch) -> PartialPlan | None:
+    return search.placing.least(search.in_strips, lambda arena, beside: arena + beside, most_s=0.3 * job.time_limit_s)
 
 
 def strips_within(
-    job: Job, search: StripSearch, original: Candidate, limit_bytes: int, beside_bytes: int
+    job: Job, searches: Sequence[StripSearch], original: Candidate, limit_bytes: int, beside_bytes: int
 ) -> tuple[list[Candidate], bool, list[str]]:
     """(measured files of the cheapest plan that fits, whether it does, notes). Where none fits, those of the plan that
     takes least. `beside_bytes`: what the runtime takes beside the arena of the network as it is."""
-    plans = [plan for plan in search.front.plans if plan.segments]
     notes: list[str] = []
     least: list[Candidate] = []
-    for planned, beside in _promising(job, search, plans, limit_bytes - beside_bytes):
-        files, said = measure(job, _written(job, planned, "strips"), original=original)
+    for search, plan in _promising(job, searches, limit_bytes - beside_bytes):
+        files, said = measure(job, files_of(job, search, plan, "strips"), original=original)
         notes += [note for note in said if note not in notes]
-        fitting = [file for file in files if taken_bytes(file, beside_bytes + beside) <= limit_bytes]
+        beside = beside_bytes + plan.price.persistent_bytes
+        fitting = [file for file in files if taken_bytes(file, beside) <= limit_bytes]
         if fitting:
             return fitting, True, notes
         least = _less(least, files)
     return least, False, notes
 
 
-def _promising(
-    job: Job, search: StripSearch, plans: Sequence[PartialPlan], limit_bytes: int
-) -> Iterator[tuple[Planned, int]]:
-    """(plan, persistent bytes) of a few that fit by their prices, the cheapest first, and of the one with least."""
-    tried = 0
-    for plan in plans:
-        price = plan.price
-        if price.peak_bytes + price.persistent_bytes > limit_bytes or tried == _TRIED:
-            continue
-        planned = _planned(job, search, plan)
-        if planned.together.arena.arena_bytes + price.persistent_bytes <= limit_bytes:
+def cheapest_within(
+    job: Job, searches: Sequence[StripSearch], limit_bytes: int
+) -> Iterator[tuple[StripSearch, PartialPlan]]:
+    """Plans that fit by their prices and as they are placed, the cheapest first."""
+    begin, tried = time.perf_counter(), 0
+    pairs = [(search, plan) for search in searches for plan in search.in_strips]
+    for search, plan in sorted(pairs, key=lambda pair: pair[1].cost):
+        if tried >= _TRIED and time.perf_counter() - begin > 0.5 * job.time_limit_s:
+            return
+        beside = plan.price.persistent_bytes
+        if plan.price.peak_bytes + beside <= limit_bytes:
             tried += 1
-            yield planned, price.persistent_bytes
-    if plans:
-        last = _lowest(search, plans, _total, {})[0]
-        yield _planned(job, search, last), last.price.persistent_bytes
+            if search.placing.placed(plan)[1].arena_bytes + beside <= limit_bytes:
+                yield search, plan
+
+
+def _promising(
+    job: Job, searches: Sequence[StripSearch], limit_bytes: int
+) -> Iterator[tuple[StripSearch, PartialPlan]]:
+    """Those that fit, and the one that needs least."""
+    yield from cheapest_within(job, searches, limit_bytes)
+    for search in searches:
+        last = _least(job, search)
+        if last is not None:
+            yield search, last
 
 
 def taken_bytes(file: Candidate, beside_bytes: int) -> int:
@@ -207,43 +195,14 @@ def _less(one: list[Candidate], other: list[Candidate]) -> list[Candidate]:
     return min(one, other, key=lambda files: min(file.cost() for file in files))
 
 
-def placed(
-    striped: Graph, memory: MemoryName | MemoryModel, *, time_limit_s: float, work_limit: int | None = None
-) -> tuple[Graph, Arena]:
-    """The network in a form that its file can state, with offsets: the form in which it needs least. The limits
-    are those of each placement."""
-    forms = _forms(striped, memory)
-    best: tuple[Graph, Arena] | None = None
-    for peak, form in forms:
-        if best is None or peak < best[1].arena_bytes:
-            best = _less_high(best, form, _arena(form, "best", memory, time_limit_s, work_limit))
-    assert best is not None
-    if best[1].arena_bytes > forms[0][0]:
-        best = _less_high(best, best[0], _arena(best[0], "local_search", memory, time_limit_s, work_limit))
-    return best
-
-
-def _arena(
-    graph: Graph, method: str, memory: MemoryName | MemoryModel, time_limit_s: float, work_limit: int | None
-) -> Arena:
-    steps = range(len(graph.ops))
-    return plan_arena(graph, steps, method=method, memory=memory, time_limit_s=time_limit_s, work_limit=work_limit)
-
-
-def _less_high(best: tuple[Graph, Arena] | None, graph: Graph, arena: Arena) -> tuple[Graph, Arena]:
-    return (graph, arena) if best is None or arena.arena_bytes < best[1].arena_bytes else best
-
-
 def _planned(job: Job, search: StripSearch, plan: PartialPlan) -> Planned:
-    graph, arena = placed(
-        _striped(search, plan), job.target.memory, time_limit_s=0.05 * job.time_limit_s, work_limit=job.work_limit
-    )
+    graph, arena = search.placing.placed(plan)
     steps = tuple(range(len(graph.ops)))
     verify_steps(graph.predecessors(), steps)
-    peak = peak_bytes(order_problem(graph, job.target.memory), steps)
+    peak = peak_bytes(order_problem(graph, arena.memory), steps)
     bound = min(peak, search.front.bound_bytes)
     evidence = Evidence("strips", peak, bound, False, search.front.priced)
-    return Planned(graph, Together(Order(steps, job.target.memory, evidence), arena), _rewrites(job, search, plan))
+    return Planned(graph, Together(Order(steps, arena.memory, evidence), arena), _rewrites(job, search, plan))
 
 
 def _rewrites(job: Job, search: StripSearch, plan: PartialPlan) -> tuple[Rewrite, ...]:

@@ -45,6 +45,7 @@ class Engine(Protocol):
         self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float, states: int = MANY
     ) -> tuple[tuple[int, ...] | None, int]: ...
     def bound(self, known: Sequence[int], seconds: float, members: int = MANY) -> int: ...
+    def pair_bound(self, known: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int: ...
     def search(self, *, backward: bool) -> Search: ...
 
 
@@ -71,6 +72,9 @@ class _Native:
 
     def bound(self, known: Sequence[int], seconds: float, members: int = MANY) -> int:
         return self._module.closure_bound(self._forward, known, seconds, members)
+
+    def pair_bound(self, known: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:
+        return self._module.pair_bound(self._forward, known, bound, seconds, members)
 
     def search(self, *, backward: bool) -> Search:
         return _NativeSearch(self._module.BestFirst(self._space(backward), _BYTES))
@@ -117,6 +121,10 @@ class _Python:
     def bound(self, known: Sequence[int], seconds: float, members: int = MANY) -> int:
         del known, seconds, members  # bound.py enumerates downsets: too slow for a search to begin with
         return self._forward.problem.floor_bytes
+
+    def pair_bound(self, known: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:
+        del known, seconds, members  # likewise
+        return bound
 
     def search(self, *, backward: bool) -> Search:
         return BestFirst(self._backward if backward else self._forward)

@@ -1,28 +1,43 @@
-"""Estimates of the bytes that TFLite Micro keeps for each operator in the arena's tail: its node, data and tensors.
+"""Bytes that TFLite Micro keeps for each operator in the arena's tail: its node, parameters, data and tensors.
 
-Measured on x86-64 (the difference between files of two networks in strips, exact to 7 bytes): a convolution takes 196
-bytes and 8 for each output channel, whose multiplier and shift it keeps for float weights too; the operators that
-strips add take 64 to 153 bytes and 24 for each of their tensors. Where pointers have four bytes, as on a Cortex-M, a
-node takes 32 bytes less and a tensor 12: an operator has one tensor of its own at least.
+Measured on x86-64 from what networks in strips take more than the networks as they are: with the figures below the tail
+of such a file is known to an alignment, 16 bytes. A convolution keeps a multiplier and a shift for each output channel,
+for float weights too. Where pointers have four bytes, as on a Cortex-M, a node takes 32 bytes less and a tensor 12: an
+operator has one tensor of its own at least.
 """
 
 from __future__ import annotations
 
-from downset.graph.core import Graph, Op
+from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.kinds import kind_of
 from downset.partial.memory_form import Persistent
 
-__all__ = ["tflm_persistent"]
+__all__ = ["tflm_kept", "tflm_persistent"]
 
-_NODE, _CHANNEL, _MOVING, _NARROWER = 196, 8, 144, 44
+_NODE, _TENSOR, _MOVING, _NARROWER = 64, 24, 144, 44
+_CONVOLUTION, _CHANNELS = 28 + 80, (4, 32)
+"""Parameters and data; bytes for so many channels."""
+_KEPT = {
+    "Add": 72, "Sub": 72, "Mul": 72, "AveragePool": 72, "MaxPool": 72, "Concat": 88, "Pad": 64, "Relu": 32, "Clip": 32,
+    "tflite::SLICE": 0,
+}  # fmt: skip
+"""Parameters and data of others."""
+_OTHERS = 72
 
 
 def tflm_persistent(graph: Graph) -> Persistent:
-    """Bytes in the arena's tail, by operator."""
-    return Persistent(tuple(_operator_bytes(graph, op) for op in graph.ops), _MOVING, _NARROWER)
+    """Bytes in the arena's tail for each operator, with one tensor of its own."""
+    return Persistent(tuple(_operator_bytes(graph, op) + _TENSOR for op in graph.ops), _MOVING, _NARROWER)
+
+
+def tflm_kept(graph: Graph) -> int:
+    """Bytes in the arena's tail for all operators and tensors of a network as its file states it."""
+    tensors = {tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT}
+    return _TENSOR * len(tensors) + sum(_operator_bytes(graph, op) for op in graph.ops)
 
 
 def _operator_bytes(graph: Graph, op: Op) -> int:
     if kind_of(op.kind).category not in ("convolution", "transposed convolution") or len(op.inputs) < 2:
-        return _NODE
-    return _NODE + _CHANNEL * graph.tensors[op.outputs[0]].shape[-1]
+        return _NODE + _KEPT.get(op.kind, _OTHERS)
+    channels, nbytes = _CHANNELS
+    return _NODE + _CONVOLUTION + nbytes * -(-graph.tensors[op.outputs[0]].shape[-1] // channels)

@@ -27,7 +27,7 @@ from downset.methods import EngineName
 from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, same_pads, takes_over
 from downset.partial.native_form import native_network
 from downset.partial.program import Program, Step, check_strips, strip_program
-from downset.partial.segments import Segment
+from downset.partial.segments import Segment, computing
 from downset.rewrites.strips import strip_pads
 
 __all__ = ["Price", "Pricing", "Surroundings"]
@@ -134,6 +134,7 @@ class Pricing:
         self._padded = graph.source.format == "tflite"
         self._native = native_network(graph, form, model, self.persistent) if engine == "native" else None
         self._segments: dict[Segment, Any] = {}
+        self._replaced: dict[Segment, tuple[int, int]] = {}
 
     def whole(self, first: int, stop: int) -> Price:
         """Operators [first, stop) as they are."""
@@ -186,9 +187,6 @@ class Pricing:
         """Whether the model counts a tensor that an operator makes."""
         return self.model.outputs_counted or tensor not in self.graph.outputs
 
-    def _persistent(self, segment: Segment) -> int:
-        return sum(self.persistent.operator_bytes[segment.first : segment.stop])
-
     def stays(self, tensor: int, segment: Segment) -> bool:
         """Whether the bytes of an input are needed after the segment."""
         return self.around.needed_until[tensor] >= segment.stop
@@ -219,7 +217,11 @@ class Pricing:
     def _price(
         self, segment: Segment, peaks: tuple[int, int], extra: int, copied: int, operators: int, persistent: int
     ) -> Price:
-        more, kept = operators - len(segment.operators), persistent - self._persistent(segment)
+        if segment not in self._replaced:
+            replaced = computing(self.graph, segment)
+            self._replaced[segment] = len(replaced), sum(self.persistent.operator_bytes[index] for index in replaced)
+        count, nbytes = self._replaced[segment]
+        more, kept = operators - count, persistent - nbytes
         peak, apart = peaks
         return Price(peak, extra, copied, more, kept, kept - more * self.persistent.narrower_bytes, apart)
 

@@ -13,7 +13,7 @@ from downset.graph.halos import channels_last, spatial_axis
 from downset.graph.parts import along
 from downset.graph.row_form import RowForm
 from downset.partial.program import Program, Step, strip_program
-from downset.partial.segments import computed_whole, find_segment
+from downset.partial.segments import computed_whole, computing, find_segment
 from downset.rewrites.strips import StripOps
 
 __all__ = ["InStrips", "in_strips", "reordered"]
@@ -55,9 +55,10 @@ def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | Non
         segment = find_segment(graph, part.first, part.stop)
         program = strip_program(graph, form, segment, part.strips, recomputed=part.recomputed, even=part.even)
         ops, settings = _operators(graph, form, edit, program)
-        for index in range(part.first, part.stop - 1):
+        *others, last = computing(graph, segment)
+        for index in others:
             edit.replace(index, [])
-        edit.replace(part.stop - 1, ops, settings_of=settings)
+        edit.replace(last, ops, settings_of=settings)
     return edit.finish(as_placed=True)
 
 

@@ -4,7 +4,7 @@ Source: ours.
 Names: a *choice* is a segment, a number of strips, whether they advance evenly, and the operators that recompute.
     A *unit* of recomputing is an operator with the pointwise ones behind it that only it feeds.
 Complexity: choices are priced one by one, in the same sequence whatever the limits are; more work prices more of them.
-    Then `compose` finds the front over all that were priced.
+    Then `compose` finds the front over all that were priced, and over those of each step of work before.
 Deviations: numbers of strips are those whose highest strip is lower than with one strip fewer. Where a segment has at
     most `EVERY_SUBSET` units, every set of recomputing units is a choice; elsewhere the sets are all, none, each alone,
     and those that recompute what frees most bytes for a multiply-add. The bound holds for every plan with these
@@ -41,7 +41,8 @@ EVERY_SUBSET = 4
 @dataclass(frozen=True, slots=True)
 class PartialLimits:
     """`max_recompute`: extra multiply-adds as a share of the network's (None: any); `max_strips`: of one segment
-    (None: any); `work_limit`: choices that are priced at most (None: any); after `time_limit_s` no more are priced."""
+    (None: any); `work_limit`: choices that are priced at most, down to a step of work (1, 2, 3, 5 or 7 times a power of
+    ten; None: any); after `time_limit_s` no more are priced."""
 
     max_recompute: float | None = None
     max_strips: int | None = None
@@ -55,7 +56,9 @@ class PartialFront:
     network as it is, or computes no more than it. `bound_bytes`: no plan of this order in the space has a
     lower peak. `complete`: every choice of the space was priced, so that the front is that of the space.
     `computed_whole`: operators that no strip computes, by index, with reasons. `beyond`: plans of the front that
-    recompute more than is allowed."""
+    recompute more than is allowed. `earlier`: plans that recompute no more than is allowed and were on the front at an
+    earlier step of work, or are on that of tensors that lie apart where results may lie over inputs, with their prices
+    there. A file may need more bytes than its price says, so that theirs may need less. Larger limits keep them."""
 
     plans: tuple[PartialPlan, ...]
     beyond: tuple[PartialPlan, ...]
@@ -63,6 +66,7 @@ class PartialFront:
     complete: bool
     priced: int
     computed_whole: Mapping[int, str]
+    earlier: tuple[PartialPlan, ...] = ()
 
     @property
     def least(self) -> PartialPlan:
@@ -99,14 +103,22 @@ def partial_front(
         apart = replace(pricing.model, kernels=None, in_place=frozenset())
         search.explore(segments, least_peak(form, Pricing(graph, form, apart, engine=engine), segments), apart=True)
     search.explore(segments, bound)
-    whole = pricing.around.transient
     total = sum(op.macs for op in form.ops)
     most = math.inf if limits.max_recompute is None else int(total * limits.max_recompute)
-    found = compose(whole, search.kept_options())
+    *before, last = search.steps
+    found = compose(*last)
     plans, beyond = (
         tuple(plan for plan in found if (plan.price.extra_macs <= most) is allowed) for allowed in (True, False)
     )
-    return PartialFront(plans, beyond, bound, search.complete, search.priced, computed_whole(graph, form))
+    earlier = {plan.segments: plan for plan in plans}
+    lying_apart = [step for step in before if step[0] is pricing.around.apart][::-1]
+    for step in (*lying_apart, *(step for step in before[::-1] if step[0] is pricing.around.transient)):
+        if (lying_apart and step is lying_apart[0]) or time.perf_counter() <= deadline:
+            allowed = (plan for plan in compose(*step) if plan.price.extra_macs <= most)
+            earlier |= {plan.segments: plan for plan in allowed if plan.segments not in earlier}
+    others = tuple(earlier.values())[len(plans) :]
+    whole = computed_whole(graph, form)
+    return PartialFront(plans, beyond, bound, search.complete, search.priced, whole, others)
 
 
 @dataclass(slots=True)
@@ -125,9 +137,19 @@ class _Search:
     """Options with the prices on which that depends."""
     known: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
     """Prices that are asked for twice."""
+    steps: list[tuple[Sequence[int], list[Option]]] = field(default_factory=list)
+    """By step of work, and at the end: bytes that are live while operators run as they are, and the options."""
 
-    def kept_options(self) -> Iterator[Option]:
-        return chain.from_iterable(self.options.values())
+    kept_at: int = -1
+    """Choices that had been priced at the last of them."""
+
+    def _keep_step(self) -> None:
+        if self.kept_at == self.priced:
+            return
+        self.kept_at, around = self.priced, self.pricing.around
+        if self.apart:
+            self.steps.append((around.apart, _fronts(self.shown)))
+        self.steps.append((around.transient, _fronts(self.options)))
 
     def explore(self, segments: Sequence[Segment], bound: int, *, apart: bool = False) -> None:
         """Price choices until a limit is met."""
@@ -135,6 +157,7 @@ class _Search:
         useful, sparing = self.ranked(segments, bound)
         self.price(useful)
         self.price(sparing)
+        self._keep_step()
 
     def ranked(self, segments: Sequence[Segment], bound: int) -> tuple[list[Segment], list[Segment]]:
         """(segments in which the network as it is needs more than the bound, others that may save arithmetic). In all
@@ -161,7 +184,7 @@ class _Search:
             self._recompute(segment)
 
     def _spent(self) -> bool:
-        worked = self.limits.work_limit is not None and self.priced >= self.limits.work_limit
+        worked = self.limits.work_limit is not None and self.priced >= _step(self.limits.work_limit)
         spent = worked or time.perf_counter() > self.deadline
         self.complete = self.complete and not spent
         return spent
@@ -187,15 +210,15 @@ class _Search:
     def _try(self, segment: Segment, strips: int, even: bool, recomputed: frozenset[int]) -> Price | None:
         key = segment, strips, even, recomputed
         again = key in self.known
+        if not again and self.priced == _step(self.priced):
+            self._keep_step()
         if not again and self._spent():
             return None
         part = InStrips(segment.first, segment.stop, strips, recomputed, even)
         if again:
             price = self.known[key]
         else:
-            price = self._priced(segment, part)
-            if self.pricing.model.kernels is not None:
-                self.known[key] = price
+            price = self.known[key] = self._priced(segment, part)
         if price is None:
             return None
         if self.apart:
@@ -261,6 +284,19 @@ class _Search:
             units.setdefault(unit, set()).add(index)
         results = {made_by[tensor] for tensor in segment.results}
         return [frozenset(unit) for unit in units.values() if unit.isdisjoint(results)]
+
+
+_STEPS = (1, 2, 3, 5, 7)
+
+
+def _step(work: int) -> int:
+    """The last step up to so much work."""
+    power = 10 ** (len(str(work)) - 1)
+    return max((step * power for step in _STEPS if step * power <= work), default=0)
+
+
+def _fronts(options: Mapping[Segment, list[Option]]) -> list[Option]:
+    return [option for known in options.values() for option in front_of(known)]
 
 
 def _add(options: dict[Segment, list[Option]], segment: Segment, option: Option) -> None:

@@ -11,7 +11,7 @@ from downset.graph.halos import broadcast_axis
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 
-__all__ = ["Segment", "computed_whole", "crossing", "find_segment", "find_segments"]
+__all__ = ["Segment", "computed_whole", "computing", "crossing", "find_segment", "find_segments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,16 @@ class Segment:
     @property
     def operators(self) -> range:
         return range(self.first, self.stop)
+
+
+def computing(graph: Graph, segment: Segment) -> list[int]:
+    """The operators that strips compute in the place of. The others only make constants out of constants, as those do
+    that widen weights of 16 bits: they run once, where they are."""
+    return [
+        index
+        for index in segment.operators
+        if any(tensor != ABSENT and graph.tensors[tensor].role != "constant" for tensor in graph.ops[index].outputs)
+    ]
 
 
 def crossing(graph: Graph) -> tuple[tuple[int, ...], ...]:

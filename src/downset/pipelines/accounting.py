@@ -85,7 +85,7 @@ def judged(
     if accounting.comm == "paper":
         period, latency = period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))
         return Judged(frame, None, period, latency) if period < below_s else None
-    timed, resources = timed_tasks(cluster, frame.stages, frame.tasks)
+    timed, resources = timed_tasks(cluster, frame)
     if load_bound_s(timed, len(resources)) >= below_s:
         return None
     found = _scheduled(frame, timed, resources, accounting.window, deadline)
@@ -128,7 +128,7 @@ def latency_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounti
     if accounting.comm == "paper":
         return period_and_latency(cluster, stages_of(problem, cluster, drafts, comm="paper"))[1]
     frame = frame_tasks(problem, cluster, drafts, comm="resources", source=accounting.source, sink=accounting.sink)
-    timed, resources = timed_tasks(cluster, frame.stages, frame.tasks)
+    timed, resources = timed_tasks(cluster, frame)
     return _one_at_a_time(frame, timed, resources).latency_s
 
 

@@ -86,6 +86,8 @@ def _check_shape(plan: Pipeline) -> None:
     for what, device in (("entry", plan.entry), ("exit", plan.exit)):
         if device not in known:
             raise InvalidPlan(f"{what} is device {device}; the cluster has {len(known)}")
+    if min(plan.frame_bytes, plan.result_bytes) < 0:
+        raise InvalidPlan("a frame or a result of less than 0 bytes")
     _disjoint(plan.stages)
     _check_rules(plan)
     cut = 0

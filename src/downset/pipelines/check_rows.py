@@ -120,6 +120,7 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
     for tensor in rows.graph.inputs:
         whole = Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
         shares.setdefault(tensor, []).append(_Share(plan.entry, whole, -1))
+    _check_frame(rows, plan)
     for number, task in enumerate(plan.tasks):
         if task.transfer is not None:
             _check_transfer(rows, plan, shares, number, task)
@@ -140,6 +141,25 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
             whole = Part((0, max(rows.form.rows[tensor], 1)), (0, rows.width(tensor)))
             if not _covered(whole, [share.part for share in shares.get(tensor, []) if share.device == plan.exit]):
                 raise InvalidPlan(f"the result {_name(rows, tensor)} is not all at device {plan.exit}, the exit")
+
+
+def _check_frame(rows: PlanRows, plan: Pipeline) -> None:
+    """Raise InvalidPlan for bytes of a frame or a result other than the graph's. A plan may leave them out where no
+    device is charged for them."""
+    read = {item.tensor for op in rows.form.ops for item in op.inputs}
+    made = {tensor for op in rows.form.ops for tensor in op.outputs}
+    charged = any(device.messages is not None for device in plan.cluster.devices)
+    for what, stated, tensors in (
+        ("frame", plan.frame_bytes, read.intersection(rows.graph.inputs)),
+        ("result", plan.result_bytes, made.intersection(rows.graph.outputs)),
+    ):
+        nbytes = sum(
+            rows.form.bytes_per_row[tensor] * max(rows.form.rows[tensor], 1)
+            for tensor in tensors
+            if rows.graph.tensors[tensor].role != "constant"
+        )
+        if stated != nbytes and (stated or charged):
+            raise InvalidPlan(f"the plan states {stated} bytes of a {what}, but the model's has {nbytes}")
 
 
 def _check_transfer(rows: PlanRows, plan: Pipeline, shares: dict[int, list[_Share]], number: int, task: Task) -> None:

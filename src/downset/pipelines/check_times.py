@@ -36,7 +36,9 @@ def check_times(plan: Pipeline) -> None:
     else:
         if plan.schedule is None:
             raise InvalidPlan("comm is resources, but there is no schedule")
-        seconds = [_seconds(plan, task) for task in plan.tasks]
+        seconds = _with_messages(plan)
+        if not all(map(math.isfinite, seconds)):
+            raise InvalidPlan("messages take more seconds than can be counted")
         check_named(plan, plan.schedule)
         _check_orders(plan, plan.schedule)
         _check_loads(plan, plan.schedule, seconds)
@@ -71,6 +73,27 @@ def _seconds(plan: Pipeline, task: Task) -> float:
         plain -= macs
     byte_rate = device.mac_per_s / device.alpha if device.bytes_per_s is None else device.bytes_per_s
     return seconds + device.alpha * plain / device.mac_per_s + strip.moved_bytes / byte_rate
+
+
+def _with_messages(plan: Pipeline) -> list[float]:
+    """By task. The computations of a device last longer by what the messages of a frame take of its processor."""
+    seconds, cluster = [_seconds(plan, task) for task in plan.tasks], plan.cluster
+    for number, device in enumerate(cluster.devices):
+        if device.messages is None:
+            continue
+        spent, costs = 0.0, device.messages
+        for transfer in [task.transfer for task in plan.tasks if task.transfer is not None and cluster.network.overlap]:
+            for end, cost in ((transfer.source, costs.send), (transfer.target, costs.receive)):
+                spent += (end == number) * (cost.each_s + cost.byte_s * transfer.nbytes)
+        for end, cost, nbytes in (
+            (plan.entry, costs.frame, plan.frame_bytes), (plan.exit, costs.result, plan.result_bytes),
+        ):  # fmt: skip
+            spent += (end == number) * (cost.each_s + cost.byte_s * nbytes)
+        own = [place for place, task in enumerate(plan.tasks) if task.transfer is None and task.device == number]
+        whole = sum(seconds[place] for place in own)
+        for place in own:
+            seconds[place] = seconds[place] * (1 + spent / whole) if whole else spent / len(own)
+    return seconds
 
 
 def _rounds(plan: Pipeline) -> list[tuple[int, bool, float]]:

@@ -47,13 +47,15 @@ Drafted = tuple[StageDraft, ...]
 
 @dataclass(frozen=True, slots=True)
 class FrameTasks:
-    """The tasks of every frame, in an order in which one frame can do them. The frame appears at `entry`, its
-    result stays at `exit`."""
+    """The tasks of every frame, in an order in which one frame can do them. The frame, of `frame_bytes`, appears at
+    `entry`, its result, of `result_bytes`, stays at `exit`."""
 
     stages: tuple[PipelineStage, ...]
     tasks: tuple[Task, ...]
     entry: int
     exit: int
+    frame_bytes: int = 0
+    result_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ With more than 4096 multisets devices of like speed are first taken as alike, al
 all as fast as the fastest (a bound); with more than 65536 that is all.
 Space: stages of consecutive units; any device may stay idle; in a stage the devices lie in order of falling speed (then
 of name) from the top row down, each with any number of rows, none included; any of them leads. By resources a stage is
-one fused block (`load_search`). By the paper's equations it may be several (`exact_search`): on links without overlap
+one fused block (`load_search`). Where messages take a part of processors' time, the bound leaves that part out, and
+plans are searched under guides that count it (`message_guides`).
+ By the paper's equations it may be several (`exact_search`): on links without overlap
 the search is whole for them, elsewhere they are bounded and worked out as far as the bounds leave a plan. Other
 planners' plans of several blocks, of tiles with columns and of halo exchange are compared, and nothing of their kind is
 proven. They are compared on fewer devices too, for a tenth of the time limit: a set of devices that is tried stays one
@@ -40,6 +42,7 @@ from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_
 from downset.pipelines.incumbents import Incumbents, PlanRequest
 from downset.pipelines.latency import least_latency, plans_by_latency
 from downset.pipelines.load_search import search_by_loads
+from downset.pipelines.message_guides import message_guides
 from downset.pipelines.paper_timing import CommName
 from downset.pipelines.problem import SplitProblem
 from downset.text import format_bytes
@@ -53,6 +56,8 @@ _ONE_BLOCK = (
 """The plans by resources of which a bound and a proof speak."""
 _SHARE = 0.1
 """The part of the time limit that plans on fewer devices have."""
+_GUIDED = 0.25
+"""The part of the time that is left that each guide for the cost of messages has."""
 _CLOSE = 1e-9
 
 
@@ -94,6 +99,13 @@ def _by_resources(asked: PlanRequest) -> FoundPipeline:
     bound = max(slowest_unit_s(asked.problem, asked.cluster), searched.bound_s)
     if searched.stages:  # a tree of transfers: its orders are found at once, however late it is
         best.offer(searched.stages, late_s=clock.now() + max(asked.time_limit_s, 1.0))
+    for guide in message_guides(asked.cluster):  # what they find is priced on the cluster itself
+        found = search_by_loads(
+            asked.problem, guide, asked.accounting, time_limit_s=best.left_s() * _GUIDED, engine=asked.engine,
+            forbidden=asked.forbidden,
+        )  # fmt: skip
+        if found.stages:
+            best.offer(found.stages)
     best.ask(QUICK)
 
     def met() -> bool:  # then all plans of the space are covered
@@ -141,6 +153,8 @@ def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: 
         )
     elif searched.rounded and not proven:
         note = _ROUNDED
+    elif not proven and any(device.messages is not None for device in asked.cluster.devices):
+        note = "the bound leaves out what messages and frames take of processors; the period counts it"
     stopped = not proven and (best.late or not (searched.finished or searched.rounded))
     return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged, _ONE_BLOCK)
 

@@ -46,7 +46,10 @@ def frame_tasks(
         listing.fetch({exit_: _crossing(problem, problem.cuts)})
     elif exit_ != sender:
         listing.send([(sender, exit_, _crossing(problem, problem.cuts))])
-    return FrameTasks(tuple(stages), tuple(listing.tasks), entry, exit_)
+    frame_bytes, result_bytes = (
+        sum(nbytes_of(problem, rows) for rows in _crossing(problem, cut)) for cut in (0, problem.cuts)
+    )
+    return FrameTasks(tuple(stages), tuple(listing.tasks), entry, exit_, frame_bytes, result_bytes)
 
 
 def _end(draft: StageDraft, chosen: int) -> int:

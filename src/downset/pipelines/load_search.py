@@ -101,7 +101,7 @@ def search_by_loads(
 def load_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:
     """The load bound of stages."""
     frame = frame_tasks(problem, cluster, drafts, comm="resources", source=accounting.source, sink=accounting.sink)
-    timed, resources = timed_tasks(cluster, frame.stages, frame.tasks)
+    timed, resources = timed_tasks(cluster, frame)
     return load_bound_s(timed, len(resources))
 
 

@@ -66,7 +66,7 @@ class MemoryCount:
         schedule, frame = plan.schedule, plan.frame
         weights = self._weights_bytes(frame.stages)
         inner = {key: self._bytes_of(block, strip) for key, block, strip in _strips(frame.stages)}
-        timed, _ = timed_tasks(self.cluster, frame.stages, frame.tasks)
+        timed, _ = timed_tasks(self.cluster, frame)
         buffers = frame_buffers(self.problem, frame, inner, slots=schedule.window)
         orders = Schedule(tuple(order.turns for order in schedule.orders), schedule.window)
         slots = fewest_slots(timed, orders, plan.period_s, as_events(buffers), deadline=self.deadline)

@@ -109,6 +109,8 @@ def plan_pipeline(
         space=(found.space or _SPACE) if evidence.bound > floor else "all pipelines",
         note=note,
         stopped=found.stopped and not evidence.proven,
+        frame_bytes=priced.frame.frame_bytes,
+        result_bytes=priced.frame.result_bytes,
     )
 
 

@@ -3,17 +3,21 @@
 A computation takes alpha · MACs / mac_per_s, by kind where a device says so, and the bytes that operators without MACs
 move at their rate. A transfer takes the latency of a message and its bytes at the pair's rate, and occupies both ends
 for all of it. See docs/pipelines.md for the table of resources.
+
+Messages also take their ends' processors for a part of their time, where a cluster says so. A processor goes on
+computing meanwhile, only slower: all of a frame's computations on a device together take longer by what the frame's
+messages take of its processor, each in proportion. Without overlap a message takes its ends for all of its time, and
+nothing is added for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from downset.clusters.model import Cluster, Device
+from downset.pipelines.drafts import FrameTasks
 from downset.pipelines.scheduling.events import TimedTask
-from downset.plans import PipelineStage, Resource, Strip, Task, Transfer
+from downset.plans import Pipeline, Resource, Strip, Task, Transfer
 
-__all__ = ["compute_s", "seconds_of", "timed_tasks", "transfer_s"]
+__all__ = ["compute_s", "timed_tasks", "transfer_s"]
 
 _KINDS = ("device", "processor", "radio", "send", "receive", "medium")
 
@@ -31,18 +35,45 @@ def transfer_s(cluster: Cluster, transfer: Transfer) -> float:
     return latency + transfer.nbytes / rate
 
 
-def seconds_of(cluster: Cluster, stages: Sequence[PipelineStage], task: Task) -> float:
-    if task.transfer is not None:
-        return transfer_s(cluster, task.transfer)
-    strip = stages[task.stage].blocks[task.block].strips[task.strip]
-    return compute_s(cluster.devices[strip.device], strip)
+def _seconds(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
+    """By task. What messages take of a processor is spread over its computations, in proportion to them."""
+    found, own = [], [0.0] * len(cluster.devices)
+    count = [0] * len(cluster.devices)
+    for task in frame.tasks:
+        if task.transfer is not None:
+            found.append(transfer_s(cluster, task.transfer))
+            continue
+        strip = frame.stages[task.stage].blocks[task.block].strips[task.strip]
+        found.append(compute_s(cluster.devices[strip.device], strip))
+        own[strip.device] += found[-1]
+        count[strip.device] += 1
+    beside = _message_s(cluster, frame)
+    for place, task in enumerate(frame.tasks):
+        if task.transfer is None and beside[task.device]:
+            share = found[place] / own[task.device] if own[task.device] else 1 / count[task.device]
+            found[place] += share * beside[task.device]
+    return found
 
 
-def timed_tasks(
-    cluster: Cluster, stages: Sequence[PipelineStage], tasks: Sequence[Task]
-) -> tuple[list[TimedTask], tuple[Resource, ...]]:
+def _message_s(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
+    """By device: seconds of its processor that a frame's messages take beside their time on the link."""
+    costs = [device.messages for device in cluster.devices]
+    found = [0.0] * len(costs)
+    for transfer in (task.transfer for task in frame.tasks if cluster.network.overlap):
+        if transfer is not None:
+            sender, receiver = costs[transfer.source], costs[transfer.target]
+            found[transfer.source] += sender.send.of(transfer.nbytes) if sender else 0.0
+            found[transfer.target] += receiver.receive.of(transfer.nbytes) if receiver else 0.0
+    first, last = costs[frame.entry], costs[frame.exit]
+    found[frame.entry] += first.frame.of(frame.frame_bytes) if first else 0.0
+    found[frame.exit] += last.result.of(frame.result_bytes) if last else 0.0
+    return found
+
+
+def timed_tasks(cluster: Cluster, frame: FrameTasks | Pipeline) -> tuple[list[TimedTask], tuple[Resource, ...]]:
     """The tasks with their seconds and the numbers of their resources, and the resources that any of them holds: by
     device, the medium last."""
+    tasks = frame.tasks
     held = [_resources(cluster, task) for task in tasks]
     used = sorted(
         {resource for resources in held for resource in resources},
@@ -50,8 +81,8 @@ def timed_tasks(
     )
     number = {resource: place for place, resource in enumerate(used)}
     timed = [
-        TimedTask(seconds_of(cluster, stages, task), tuple(sorted(number[one] for one in resources)), task.after)
-        for task, resources in zip(tasks, held, strict=True)
+        TimedTask(seconds, tuple(sorted(number[one] for one in resources)), task.after)
+        for task, seconds, resources in zip(tasks, _seconds(cluster, frame), held, strict=True)
     ]
     return timed, tuple(used)
 

@@ -225,7 +225,8 @@ def _axes(chart: Chart, view: _View) -> str:
     for tick in [] if chart.bare else ticks(chart.x):
         at = _n(view.x(tick))
         parts.append(f'<path class="grid" d="M{at} {view.top}V{floor}"/>')
-        parts.append(f'<text x="{at}" y="{floor + 14}" text-anchor="middle">{tick_text(tick, chart.x)}</text>')
+        anchor = "start" if tick <= chart.x.start else "middle"  # beside the label of the other axis's first tick
+        parts.append(f'<text x="{at}" y="{floor + 14}" text-anchor="{anchor}">{tick_text(tick, chart.x)}</text>')
     if chart.y.unit == "lanes":
         for lane, name in enumerate(chart.y.names):
             shown = _text(shortened(name, 12))
@@ -304,7 +305,7 @@ def tick_text(value: float, axis: Axis) -> str:
         factor, unit = (1, "s") if axis.extent >= 1 else (1e3, "ms") if axis.extent >= 1e-3 else (1e6, "µs")
         return f"{value * factor:.6g} {unit}"
     if axis.unit == "share":
-        return f"{value:.0%}"
+        return f"{100 * value:.4g}%"
     return f"{value:,.6g}"
 
 

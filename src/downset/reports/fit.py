@@ -9,7 +9,7 @@ from downset.results import Fit, FrontRow
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import format_bytes, shortened
 
-__all__ = ["fit_lines", "front_cells", "gain_line", "overlap_line", "session_cells", "stopped_by"]
+__all__ = ["FRONT_COLUMNS", "fit_lines", "front_cells", "gain_line", "overlap_line", "session_cells", "stopped_by"]
 
 
 def session_cells(row: SessionTaken) -> tuple[str, ...]:
@@ -31,15 +31,21 @@ def stopped_by(result: Fit) -> str:
     return "" if result.arena.proven else found.order.evidence.stopped_by or found.arena.evidence.stopped_by
 
 
+FRONT_COLUMNS = (
+    "segments", "arena", "head", "tail", "tail on Cortex-M", "taken", "more MACs", "operators", "file",
+    "ms before", "ms",
+)  # fmt: skip
+
+
 def front_cells(row: FrontRow) -> tuple[str, ...]:
-    """A plan in words: segments, bytes planned and measured, arithmetic, operators, file, milliseconds. The tail stands
-    twice: as measured, and as estimated where pointers have four bytes."""
+    """A plan in words: segments, with a star where it ships, bytes planned and measured, arithmetic, operators, file,
+    milliseconds. The tail stands twice: as measured, and as estimated where pointers have four bytes."""
 
     def taken(part: str) -> str:
         return format_bytes(row.measured[part]) if part in row.measured else ""
 
     return (
-        str(len(row.segments)),
+        f"{'* ' * row.ships}{len(row.segments)}",
         format_bytes(row.arena_bytes),
         taken("head_bytes"),
         taken("tail_bytes"),

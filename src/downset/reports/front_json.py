@@ -22,4 +22,5 @@ def front_json(row: FrontRow) -> dict[str, Any]:
         "measured": dict(row.measured),
         "before_s": row.before_s,
         "after_s": row.after_s,
+        "ships": row.ships,
     }

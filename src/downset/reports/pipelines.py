@@ -15,10 +15,10 @@ __all__ = [
     "device_loads",
     "hand_over_line",
     "period_line",
+    "plan_seconds",
     "sent_bytes",
     "space_line",
     "stage_rows",
-    "task_seconds",
     "utilisation",
     "utilisation_line",
 ]
@@ -40,8 +40,7 @@ def device_loads(plan: Pipeline) -> list[DeviceLoad]:
     """By device: what a frame takes of it. Under `paper` computing is of MACs alone, and nothing is sent between
     leaders."""
     found = [[0.0, 0.0, 0.0] for _ in plan.cluster.devices]
-    for task in plan.tasks:
-        seconds = task_seconds(plan, task)
+    for task, seconds in zip(plan.tasks, plan_seconds(plan), strict=True):
         if task.transfer is not None:
             found[task.transfer.source][1] += seconds
             found[task.transfer.target][2] += seconds
@@ -65,8 +64,33 @@ def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:
     return max(parts) / plan.period_s
 
 
-def task_seconds(plan: Pipeline, task: Task) -> float:
-    """Seconds that a task takes: analytic, from its MACs or bytes and the plan's cluster."""
+def plan_seconds(plan: Pipeline) -> list[float]:
+    """Seconds of each task: analytic, from its MACs or bytes and the plan's cluster. A device's computations last
+    longer by what a frame's messages take of its processor."""
+    seconds = [_task_seconds(plan, task) for task in plan.tasks]
+    if plan.comm == "paper":
+        return seconds
+    for number, device in enumerate(plan.cluster.devices):
+        costs, own = device.messages, [place for place, task in enumerate(plan.tasks) if _computes(task, number)]
+        if costs is None or not own:
+            continue
+        spent = costs.frame.of(plan.frame_bytes) if plan.entry == number else 0.0
+        spent += costs.result.of(plan.result_bytes) if plan.exit == number else 0.0
+        for task in plan.tasks:
+            if task.transfer is not None and plan.cluster.network.overlap:
+                spent += costs.send.of(task.transfer.nbytes) if task.transfer.source == number else 0.0
+                spent += costs.receive.of(task.transfer.nbytes) if task.transfer.target == number else 0.0
+        whole = sum(seconds[place] for place in own)
+        for place in own:
+            seconds[place] += spent * (seconds[place] / whole if whole else 1 / len(own))
+    return seconds
+
+
+def _computes(task: Task, device: int) -> bool:
+    return task.transfer is None and task.device == device
+
+
+def _task_seconds(plan: Pipeline, task: Task) -> float:
     if task.transfer is not None:
         rate, latency = plan.cluster.link(task.transfer.source, task.transfer.target)
         return latency + task.transfer.nbytes / rate
@@ -144,10 +168,10 @@ def _priced(plan: Pipeline) -> str:
 
 
 def utilisation_line(plan: Pipeline) -> str:
-    """How busy each device is, in words."""
+    """The share of a period that each device computes, in words."""
     names = (printable(device.name) for device in plan.cluster.devices)
     shares = zip(names, utilisation(plan), strict=True)
-    return "utilisation: " + ", ".join(f"{name} {share:.0%}" for name, share in shares)
+    return "utilisation (computing alone): " + ", ".join(f"{name} {share:.0%}" for name, share in shares)
 
 
 def compared_lines(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> list[str]:

@@ -66,5 +66,5 @@ def _latency(found: Simulation, plan: Pipeline, *, arrives: bool) -> list[str]:
 
 def _shares(found: Simulation) -> list[tuple[str, Sequence[float]]]:
     """Sending and receiving only where a device does any."""
-    shares = [("utilisation", found.utilisation), ("sending", found.sending), ("receiving", found.receiving)]
-    return [(what, of) for what, of in shares if what == "utilisation" or any(of)]
+    apart = [("sending", found.sending), ("receiving", found.receiving)]
+    return [("utilisation (computing alone)", found.utilisation), *((what, of) for what, of in apart if any(of))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from downset.plans import Pipeline, PipelineSchedule, Resource, StagePlan, Task
-from downset.reports.pipelines import task_seconds
+from downset.reports.pipelines import plan_seconds
 from downset.results import RanTask
 from downset.text import format_bytes, printable
 
@@ -55,7 +55,7 @@ class Timeline:
 def planned_timeline(plan: Pipeline) -> Timeline:
     """The plan's cyclic order of work in its steady state, over a few periods; a frame alone where it has none."""
     lanes = _lanes(plan)
-    seconds = [task_seconds(plan, task) for task in plan.tasks]
+    seconds = plan_seconds(plan)
     if plan.schedule is None or plan.period_s <= 0:
         starts = _alone(plan, seconds)
         end = max((start + took for start, took in zip(starts, seconds, strict=True)), default=0.0)
@@ -141,10 +141,8 @@ def busiest_resource(plan: Pipeline) -> tuple[str, float] | None:
     """The resource with the most work for a frame, and its seconds; None without a schedule."""
     if plan.schedule is None or not plan.schedule.orders:
         return None
-    loads = [
-        (sum(task_seconds(plan, plan.tasks[turn.task]) for turn in order.turns), order.resource)
-        for order in plan.schedule.orders
-    ]
+    took = plan_seconds(plan)
+    loads = [(sum(took[turn.task] for turn in order.turns), order.resource) for order in plan.schedule.orders]
     seconds, resource = max(loads, key=lambda item: item[0])
     return resource_name(plan, resource), seconds
 

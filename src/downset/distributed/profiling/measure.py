@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from downset.clusters.model import Duplex
+import numpy as np
+
+from downset.clusters.model import Duplex, MessageCosts, ProcessorCost
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
 from downset.distributed.profiling.probed_device import ProbedDevice
 from downset.distributed.profiling.probes import Probe
@@ -24,6 +27,7 @@ from downset.distributed.profiling.regression import (
     LinkRates,
     device_rates,
     link_rates,
+    processor_cost,
     takes_turns,
 )
 from downset.errors import LimitReached, UnsupportedError, UsageError
@@ -34,6 +38,8 @@ __all__ = ["Effort", "Measuring", "device_resource_of", "devices_of_cluster", "m
 
 _RESOURCE = "downset:"
 _FREES_S = 10.0
+_REPEATS = 5
+"""A device computes beside one kind of messages for so many times the least seconds of a batch of probes."""
 Told = Callable[[str], None]
 
 
@@ -80,13 +86,14 @@ def measure_cluster(
         told("messages between devices")
         kind, duplex, common, links = at.network(told)
         told("messages while devices compute")
-        overlap = at.overlaps(max(probes, key=lambda probe: sum(probe.macs_of.values())).model)
+        by_macs = sorted(probes, key=lambda probe: sum(probe.macs_of.values()))
+        costs = at.costs(by_macs[len(by_macs) // 2].model)
         described = at.all("ready")
         devices = tuple(
-            MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]))
-            for name, one, runtime, about in zip(names, rates, runtimes, described, strict=True)
+            MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]), cost)
+            for name, one, runtime, about, cost in zip(names, rates, runtimes, described, costs, strict=True)
         )
-    return MeasuredCluster(devices, kind, duplex, overlap, common, links, time.time(), what)
+    return MeasuredCluster(devices, kind, duplex, common, links, time.time(), what)
 
 
 class Measuring:
@@ -174,39 +181,74 @@ class Measuring:
             both.append(max(self.messages(pairs, nbytes)))
         return takes_turns([statistics.median(one) for one in zip(*alone, strict=True)], statistics.median(both))
 
-    def overlaps(self, model: bytes) -> bool:
-        """Whether devices compute while they send and receive: on most pairs, computing and messages together take
-        nearer to the longer of the two than to their sum.
+    def costs(self, model: bytes) -> list[MessageCosts]:
+        """By device: how much longer its computing takes for each message, for each frame of the driver's, and for each
+        result. The model runs on and on meanwhile, so that messages wait for the processor as they do in a pipeline.
 
-        A radio works beside the processor, but the runtime's own work for a message is done by the processor: where
-        that is weak against the network, messages and computing take turns there."""
+        One stream of messages at a time: what others cost a machine that all devices are on is not theirs."""
         self.all("open", model)
-        found = []
-        for pair in next(rounds_of_pairs(len(self.names)), []):
-            one_run = max(self._both(pair, 1))
-            nbytes, count = self.effort.sizes[-2], 8
-            self.messages([pair], nbytes)
-            messages_s = self._stream(pair, nbytes, count)
-            runs = max(1, round(messages_s / one_run))
-            computing_s = max(self._both(pair, runs))
-            begun = time.monotonic()
-            asked = [self._actors[end].repeat.remote(runs) for end in pair]
-            self._stream(pair, nbytes, count)
-            for reference, end in zip(asked, pair, strict=True):
-                self._answer(reference, self.names[end])
-            found.append(takes_turns([messages_s, computing_s], time.monotonic() - begun))
-        return 2 * sum(found) <= len(found)
+        samples: list[dict[str, list[tuple[int, float]]]] = [
+            {what: [] for what in ("send", "receive", "frame", "result")} for _ in self.names
+        ]
+        for pair in _of_every_device(len(self.names)):
+            alone = self._runs_a_second(pair)
+            for nbytes in self._cost_sizes():
+                for source, target in (pair, pair[::-1]):
+                    lost = self._slowed(pair, alone, partial(self._ask_message, source, target, nbytes))
+                    samples[source]["send"].append((nbytes, lost[source]))
+                    samples[target]["receive"].append((nbytes, lost[target]))
+        for device, own in enumerate(samples):
+            alone = self._runs_a_second([device])
+            for nbytes in self._cost_sizes():
+                for what, ask in (("frame", self._ask_frame), ("result", self._ask_result)):
+                    lost = self._slowed([device], alone, partial(ask, device, nbytes))
+                    own[what].append((nbytes, lost[device]))
+        return [
+            MessageCosts(**{what: processor_cost(found) if found else ProcessorCost() for what, found in own.items()})
+            for own in samples
+        ]
 
-    def _both(self, pair: tuple[int, int], runs: int) -> list[float]:
-        asked = [self._actors[end].repeat.remote(runs) for end in pair]
-        return [self._answer(reference, self.names[end]) for reference, end in zip(asked, pair, strict=True)]
+    def _cost_sizes(self) -> tuple[int, int]:
+        """The least message, and a large one of which many go in a measurement."""
+        return (self.effort.sizes[0], self.effort.sizes[-1] // 2)
 
-    def _stream(self, pair: tuple[int, int], nbytes: int, count: int) -> float:
-        """Seconds of so many messages, one after another, ways in turn."""
-        begun = time.monotonic()
-        for number in range(count):
-            self.messages([pair if number % 2 else pair[::-1]], nbytes)
-        return time.monotonic() - begun
+    def _repeats(self, devices: Sequence[int]) -> list[Any]:
+        return [self._actors[device].repeat.remote(_REPEATS * self.effort.least_s) for device in devices]
+
+    def _runs_a_second(self, devices: Sequence[int]) -> dict[int, float]:
+        asked = self._repeats(devices)
+        found = {}
+        for reference, device in zip(asked, devices, strict=True):
+            runs, taken = self._answer(reference, self.names[device])
+            found[device] = runs / taken
+        return found
+
+    def _slowed(self, devices: Sequence[int], alone: Mapping[int, float], ask: Callable[[], Any]) -> dict[int, float]:
+        """Seconds a message that the computing of these devices lost while messages went on, each asked for when the
+        one before it was there."""
+        self._ray.wait([ask()], timeout=self.effort.answer_s)  # the first one opens a connection
+        computing = dict(zip(self._repeats(devices), devices, strict=True))
+        message, count, lost = ask(), 0.5, dict[int, float]()  # of the last one a part is in time
+        while computing:
+            ready, _ = self._ray.wait([*computing, message], timeout=self.effort.answer_s)
+            for reference in ready or [next(iter(computing))]:
+                if reference in computing:
+                    device = computing.pop(reference)
+                    runs, taken = self._answer(reference, self.names[device])
+                    lost[device] = taken - runs / alone[device]
+                elif computing:
+                    message, count = ask(), count + 1
+        self._ray.wait([message], timeout=self.effort.answer_s)
+        return {device: seconds / count for device, seconds in lost.items()}
+
+    def _ask_message(self, source: int, target: int, nbytes: int) -> Any:
+        return self._actors[target].take.remote([self._actors[source].give.remote(nbytes)])
+
+    def _ask_frame(self, device: int, nbytes: int) -> Any:
+        return self._actors[device].take.remote([self._ray.put(np.zeros(nbytes, np.uint8))])
+
+    def _ask_result(self, device: int, nbytes: int) -> Any:
+        return self._actors[device].give.remote(nbytes)
 
     def network(self, told: Told) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
         count = len(self.names)
@@ -238,6 +280,14 @@ class Measuring:
             for own, seconds in zip(found, zip(*taken, strict=True), strict=True):
                 own.append((nbytes, statistics.median(seconds)))
         return found
+
+
+def _of_every_device(count: int) -> Iterator[tuple[int, int]]:
+    """Pairs in which every device is: neighbours, each in one but for an odd device."""
+    for first in range(0, count - 1, 2):
+        yield first, first + 1
+    if count % 2 and count > 1:
+        yield count - 2, count - 1
 
 
 def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:

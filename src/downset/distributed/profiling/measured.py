@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
-from downset.clusters.model import Cluster, Device, Duplex, Link, Network
+from downset.clusters.model import Cluster, Device, Duplex, Link, MessageCosts, Network, ProcessorCost
 from downset.distributed.profiling.regression import DeviceRates, LinkRates
 from downset.text import printable
 
@@ -19,24 +19,25 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDevice:
-    """`memory_bytes`: all that the device has. `runtime_bytes`: what Ray and our process take before any model."""
+    """`memory_bytes`: all that the device has. `runtime_bytes`: what Ray and our process take before any model.
+    `messages`: what they take of the processor."""
 
     name: str
     rates: DeviceRates
     memory_bytes: int
     runtime_bytes: int
     threads: int = 1
+    messages: MessageCosts = field(default_factory=MessageCosts)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCluster:
     """`common`: the line through the messages of all pairs; `links`: of each pair alone, empty where they share a
-    medium. `overlap`: whether devices compute while they send and receive. `at`: seconds since 1970, UTC."""
+    medium. `at`: seconds since 1970, UTC."""
 
     devices: tuple[MeasuredDevice, ...]
     kind: Literal["links", "shared"]
     duplex: Duplex
-    overlap: bool
     common: LinkRates
     links: Mapping[Pair, LinkRates] = field(default_factory=dict)
     at: float = 0.0
@@ -44,12 +45,13 @@ class MeasuredCluster:
 
 
 def measured_cluster(measured: MeasuredCluster) -> Cluster:
-    """The measured cluster as planners take it."""
+    """The measured cluster as planners take it: devices compute while they send and receive, and messages take the
+    part of their processors that was measured."""
     devices = tuple(
         Device(
             device.name, device.rates.mac_per_s, alpha_of=dict(device.rates.alpha_of),
             bytes_per_s=device.rates.bytes_per_s or device.rates.mac_per_s * 1e3, memory_bytes=device.memory_bytes,
-            runtime_bytes=device.runtime_bytes,
+            runtime_bytes=device.runtime_bytes, messages=device.messages,
         )
         for device in measured.devices
     )  # fmt: skip
@@ -57,7 +59,7 @@ def measured_cluster(measured: MeasuredCluster) -> Cluster:
     common = measured.common
     return Cluster(
         devices,
-        Network(measured.kind, common.bytes_per_s, common.latency_s, measured.overlap, links, measured.duplex),
+        Network(measured.kind, common.bytes_per_s, common.latency_s, overlap=True, links=links, duplex=measured.duplex),
     )
 
 
@@ -75,7 +77,7 @@ def _lines(measured: MeasuredCluster) -> Iterator[str]:
     yield f'kind = "{measured.kind}"'
     yield f"rate_mbps = {_mbps(measured.common)}  {_spread(measured.common)}"
     yield f"latency_ms = {measured.common.latency_s * 1e3:.6g}  # of every message"
-    yield f"overlap = {str(measured.overlap).lower()}  # whether devices compute while they send and receive"
+    yield "overlap = true  # devices compute while they send and receive; `messages` says what that takes of them"
     yield f'duplex = "{measured.duplex}"'
     for described, device in zip(measured.devices, cluster.devices, strict=True):
         yield "\n[[device]]"
@@ -88,12 +90,19 @@ def _lines(measured: MeasuredCluster) -> Iterator[str]:
             yield f"alpha_of = {{ {kinds} }}"
         yield f"memory = {device.memory_bytes}"
         yield f"runtime_memory = {max(1, device.runtime_bytes)}"
+        yield f"messages = {{ {', '.join(_costs(described.messages))} }}"
     for (one, other), link in sorted(measured.links.items()):
         yield "\n[[link]]"
         names = [_quoted(measured.devices[end].name) for end in (one, other)]
         yield f"between = [{', '.join(names)}]"
         yield f"rate_mbps = {_mbps(link)}  {_spread(link)}"
         yield f"latency_ms = {link.latency_s * 1e3:.6g}"
+
+
+def _costs(messages: MessageCosts) -> Iterator[str]:
+    for name in ("send", "receive", "frame", "result"):
+        cost: ProcessorCost = getattr(messages, name)
+        yield f"{name}_ms = {cost.each_s * 1e3:.6g}, {name}_ms_per_mb = {cost.byte_s * 1e9:.6g}"
 
 
 def _quoted(text: str) -> str:

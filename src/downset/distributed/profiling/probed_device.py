@@ -46,12 +46,13 @@ class ProbedDevice:
         """Open the model that `repeat` runs."""
         self._run = self._opened(model)
 
-    def repeat(self, runs: int) -> float:
-        """Seconds of so many runs of the probe that was opened."""
-        begun = time.monotonic()
-        for _ in range(runs):
+    def repeat(self, least_s: float) -> tuple[int, float]:
+        """How many runs of the probe that was opened end in so many seconds or a little more, and the seconds."""
+        runs, begun = 0, time.monotonic()
+        while (taken := time.monotonic() - begun) < least_s or not runs:
             self._run()
-        return time.monotonic() - begun
+            runs += 1
+        return runs, taken
 
     def _opened(self, model: bytes) -> Callable[[], Any]:
         """A run of the model, after the first one."""

@@ -19,9 +19,10 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from downset.clusters.model import ProcessorCost
 from downset.errors import UsageError
 
-__all__ = ["ComputeSample", "DeviceRates", "LinkRates", "device_rates", "link_rates", "takes_turns"]
+__all__ = ["ComputeSample", "DeviceRates", "LinkRates", "device_rates", "link_rates", "processor_cost", "takes_turns"]
 
 Array = npt.NDArray[np.float64]
 _MOST_KINDS = 12
@@ -97,6 +98,19 @@ def link_rates(samples: Sequence[tuple[int, float]]) -> LinkRates:
     latency_s, byte_s = _non_negative(work, seconds, 1 / seconds)
     spread = _spread(work @ np.array([latency_s, byte_s]), seconds)
     return LinkRates(1 / max(byte_s, _FASTEST), latency_s, spread, len(samples))
+
+
+def processor_cost(samples: Sequence[tuple[int, float]]) -> ProcessorCost:
+    """The cost of a message for a processor: the line through (bytes, seconds), residuals relative to the seconds.
+    Seconds of 0 or less, of a message that slows nothing down, count as none. Raises UsageError without a sample."""
+    if not samples or any(not math.isfinite(seconds) for _, seconds in samples):
+        raise UsageError("the cost of a message needs messages with the seconds that they took")
+    seen = [(nbytes, seconds) for nbytes, seconds in samples if seconds > 0]
+    if not seen:
+        return ProcessorCost()
+    seconds = np.array([seconds for _, seconds in seen])
+    work = np.array([[1.0, float(nbytes)] for nbytes, _ in seen])
+    return ProcessorCost(*_non_negative(work, seconds, 1 / seconds))
 
 
 def takes_turns(alone_s: Sequence[float], together_s: float) -> bool:

@@ -45,10 +45,11 @@ class Planning:
 
 
 def slowed(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
-    """The cluster whose devices take `factors` times as long for computing."""
+    """The cluster whose devices take `factors` times as long for computing, and for what messages take of them."""
     return replace(cluster, devices=tuple(_slowed(device, factors.get(device.name, 1.0)) for device in cluster.devices))
 
 
 def _slowed(device: Device, factor: float) -> Device:
     bytes_per_s = None if device.bytes_per_s is None else device.bytes_per_s / factor
-    return replace(device, mac_per_s=device.mac_per_s / factor, bytes_per_s=bytes_per_s)
+    messages = None if device.messages is None else device.messages.times(factor)
+    return replace(device, mac_per_s=device.mac_per_s / factor, bytes_per_s=bytes_per_s, messages=messages)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from downset.distributed.task_prices import resources_of, task_seconds
+from downset.distributed.task_prices import plan_seconds, resources_of
 from downset.errors import UnsupportedError
 from downset.plans import Pipeline, Resource
 
@@ -81,7 +81,7 @@ def work_of(plan: Pipeline) -> Work:
         read=tuple(map(tuple, read)),
         slots=tuple(described.slots for described in schedule.buffers),
         readers=tuple(len(set(described.readers)) for described in schedule.buffers),
-        planned_s=tuple(min(task_seconds(plan, task), math.inf) for task in tasks),
+        planned_s=tuple(min(seconds, math.inf) for seconds in plan_seconds(plan)),
         steps=tuple((index,) for index in range(len(tasks))),
     )
 

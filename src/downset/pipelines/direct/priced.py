@@ -85,7 +85,7 @@ class DirectDrafts:
                 self.problem, self.cluster, drafts, comm=asked.comm, source=asked.source, sink=asked.sink,
                 known=self.blocks,
             )  # fmt: skip
-            timed, resources = timed_tasks(self.cluster, frame.stages, frame.tasks)
+            timed, resources = timed_tasks(self.cluster, frame)
             loads = loads_s(timed, len(resources))
             by_device: dict[int, float] = {}
             for resource, seconds in zip(resources, loads, strict=True):

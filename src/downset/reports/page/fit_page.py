@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from downset.reports.arena_view import ArenaView, arena_view
-from downset.reports.charts import Axis, Chart, Curve, Mark
-from downset.reports.fit import fit_lines, gain_line, session_cells
+from downset.reports.charts import Axis, Chart, Curve, Mark, Unit
+from downset.reports.fit import FRONT_COLUMNS, fit_lines, front_cells, gain_line, session_cells
 from downset.reports.next_steps import next_steps
 from downset.reports.page.memory_figure import memory_figure, moved_steps
 from downset.reports.page.parts import Choice, Code, Facts, Figure, Page, Section, Table, Verdict
 from downset.results import Fit
+from downset.sessions import SessionSettings, SessionTaken
 from downset.text import format_bytes, format_seconds, format_size
 
 __all__ = ["fit_page", "fit_views", "page_title"]
@@ -25,7 +28,7 @@ def fit_page(fit: Fit) -> Page:
     limit = None if fit.ram is None else fit.ram.limit_bytes
     sections = [
         Section("Memory", (memory_figure(views, limit_bytes=limit, note=_already(fit)),)),
-        Section("Figures", (_figures(fit), *_sessions(fit))),
+        Section("Figures", (_figures(fit), *_sessions(fit), *([_strips(fit)] if fit.front else []))),
         Section("What was done", (Facts(tuple(_done(fit, views))),)),
         Section("What could be done next", _next(fit)),
         *_traffic(fit),
@@ -159,36 +162,74 @@ def _sessions(fit: Fit) -> list[Choice]:
 
 
 def _front(fit: Fit) -> Figure:
-    """Memory against time of what no other candidate beats in both; the one that ships is the dark point."""
+    """Memory against time of what no other candidate beats in both, beside the original by default settings, which may
+    be beaten."""
     assert fit.measured is not None
-    front = [row for row in fit.measured.front if row.latency is not None]
-    chosen = frozenset(
-        place for place, row in enumerate(front) if (row.file, row.settings) == (fit.shipped, fit.session)
+    default = fit.measured.rows[0]
+    shown = [row for row in (*fit.measured.front, default) if row.latency is not None]
+    shown = [row for place, row in enumerate(shown) if _named(row) not in map(_named, shown[:place])]
+    points = [(row.latency.median_s, float(row.in_use_bytes)) for row in shown if row.latency is not None]
+    chosen = [place for place, row in enumerate(shown) if _named(row) == (fit.shipped, fit.session)]
+    columns = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
+    table = Table(columns, tuple(map(session_cells, shown)), numeric=frozenset(range(1, 6)), caption="Candidates")
+    title = "Memory against time: candidates that no other beats in both, and the original by default (measured)."
+    places = (place for place, row in enumerate(shown) if _named(row) == _named(default))
+    return _trade(
+        title, points, table, chosen=chosen, original=next(places), cost=("one run", "s"), held="bytes in use"
     )
-    cells = tuple(session_cells(row) for row in front)
-    points = [(row.latency.median_s, float(row.in_use_bytes)) for row in front if row.latency is not None]
+
+
+def _named(row: SessionTaken) -> tuple[str, SessionSettings]:
+    """The file and the settings, which name a candidate."""
+    return row.file, row.settings
+
+
+def _strips(fit: Fit) -> Figure:
+    """Memory against arithmetic of plans that compute segments in strips."""
+    measured = fit.measured is not None and all("head_bytes" in row.measured for row in fit.front)
+    whole = fit.measured if measured and fit.measured is not None else fit.arena
+    what = "head and tail, measured" if measured else "arena, planned"
+    points = [
+        (row.extra_share, float(row.measured["total_bytes"] if measured else row.arena_bytes)) for row in fit.front
+    ]
+    cells = [front_cells(row) for row in fit.front]
+    chosen = [place for place, row in enumerate(fit.front) if row.ships]
+    points.append((0.0, float(whole.before)))
+    cells.append(("as the file is", *[""] * (len(FRONT_COLUMNS) - 1)))
+    if not chosen and fit.ships_plan:
+        chosen = [len(points)]
+        points.append((0.0, float(whole.after)))
+        cells.append((f"{fit.shipped}, nothing in strips", *[""] * (len(FRONT_COLUMNS) - 1)))
     table = Table(
-        ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default"), cells,
-        tuple(f"f{place}" for place in range(len(front))), frozenset(range(1, 6)), chosen, "Candidates",
-    )  # fmt: skip
-    name = "Memory against time: candidates that no other beats in both (measured)."
-    return front_figure(points, chosen, table, name=name, time_label="one run")
+        FRONT_COLUMNS, tuple(cells), numeric=frozenset(range(1, len(FRONT_COLUMNS))), caption="Plans in strips"
+    )
+    return _trade(f"Memory against arithmetic: segments in strips ({what}).", points, table, chosen=chosen,
+                  original=len(fit.front), cost=("more multiply-adds", "share"), held="bytes")  # fmt: skip
 
 
-def front_figure(
-    points: list[tuple[float, float]], chosen: frozenset[int], table: Table, *, name: str, time_label: str
-) -> Figure:
-    """Points of (seconds, bytes), a row of the table each, with the chosen ones marked. The front of any trade of time
-    for memory."""
-    right, top = 1.15 * max(x for x, _ in points), 1.15 * max(y for _, y in points)
-    marks = tuple(
-        Mark(x - 0.007 * right, y - 0.025 * top, 0.014 * right, 0.05 * top, "c6" if place in chosen else "c5",
-             table.ids[place])
-        for place, (x, y) in enumerate(points)
-    )  # fmt: skip
-    chart = Chart(name, Axis(0.0, right, time_label, "s"), Axis(0.0, top, "bytes in use", "bytes"), marks,
-                  curves=(Curve(tuple(sorted(points)), "after"),), height_px=220)  # fmt: skip
-    return Figure(name, (("", chart),), (("c6", "chosen"), ("c5", "other candidates")), (table,))
+def _trade(
+    title: str, points: Sequence[tuple[float, float]], table: Table, *, chosen: Sequence[int], original: int,
+    cost: tuple[str, Unit], held: str,
+) -> Figure:  # fmt: skip
+    """Points of (cost, bytes), a row of the table each, with a line through those that none beats in both."""
+    ids = tuple(f"{cost[1]}{place}" for place in range(len(points)))
+    colours = ["c6" if place in chosen else "c8" if place == original else "c5" for place in range(len(points))]
+    right = 1.15 * max(x for x, _ in points) or 0.01
+    top = 1.15 * max(y for _, y in points) or 1.0
+    marks = [
+        Mark(max(x - 0.007 * right, 0.0), y - 0.025 * top, 0.014 * right, 0.05 * top, colour, name)
+        for (x, y), colour, name in zip(points, colours, ids, strict=True)
+    ]
+    marks.sort(key=lambda mark: mark.style == "c6")  # what is chosen lies on top
+    front: list[tuple[float, float]] = []
+    for x, y in sorted(points):
+        if not front or y < front[-1][1]:
+            front.append((x, y))
+    chart = Chart(title, Axis(0.0, right, *cost), Axis(0.0, top, held, "bytes"), tuple(marks),
+                  curves=(Curve(tuple(front), "after"),), height_px=220)  # fmt: skip
+    legend = [("c6", "chosen"), ("c5", "other candidates"), ("c8", "as the file is")]
+    shown = tuple(item for item in legend if item[0] in colours)
+    return Figure(title, (("", chart),), shown, (replace(table, ids=ids, marked=frozenset(chosen)),))
 
 
 def _done(fit: Fit, views: list[ArenaView]) -> list[str]:

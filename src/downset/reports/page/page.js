@@ -17,7 +17,7 @@
   }
   function tickText(value, unit, extent) {
     if (unit === "bytes") return size(value);
-    if (unit === "share") return `${Math.round(value * 100)}%`;
+    if (unit === "share") return `${+(value * 100).toPrecision(4)}%`;
     if (unit === "s") {
       const [factor, name] = extent >= 1 ? [1, "s"] : extent >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
       return `${+(value * factor).toPrecision(6)} ${name}`;
@@ -85,7 +85,8 @@
         for (const tick of ticks(this.x[0], this.x[1], g.x[2], clamp(Math.floor(this.width / 110), 2, 8))) {
           const at = this.px(tick);
           add(axes, "path", {class: "grid", d: `M${at} ${g.top}V${floor}`});
-          add(axes, "text", {x: at, y: floor + 14, "text-anchor": "middle"}, tickText(tick, g.x[2], this.x[1] - this.x[0]));
+          const anchor = at < LEFT + 8 ? "start" : "middle"; // beside the label of the other axis's first tick
+          add(axes, "text", {x: at, y: floor + 14, "text-anchor": anchor}, tickText(tick, g.x[2], this.x[1] - this.x[0]));
         }
         add(axes, "text", {x: LEFT + this.width / 2, y: floor + 30, "text-anchor": "middle"}, g.x[3]);
       }

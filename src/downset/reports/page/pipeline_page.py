@@ -90,7 +90,7 @@ def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | Non
     """A row a device: shares of a period by what it does; planned, simulated and measured beside each other."""
     loads, held = device_loads(plan), {item.device: item for item in plan.memory}
     measured = {use.name: use for use in served.devices} if served is not None else {}
-    columns = ["device", "computes", "sends", "gets", "memory", "limit"]
+    columns = ["device", "computes", "sends", "receives", "memory", "limit"]
     columns += ["computes, simulated"] if simulation is not None else []
     columns += ["computes, measured", "process memory"] if served is not None else []
     rows = []

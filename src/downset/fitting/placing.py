@@ -1,0 +1,164 @@
+"""Networks in strips as files: each is placed in the forms that its file can state, and those of least bytes found."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+
+from downset.arenas.plan import plan_arena
+from downset.graph.core import Graph
+from downset.graph.row_form import RowForm
+from downset.memory.liveness import lifetimes, order_problem, peak_bytes
+from downset.memory.models import MemoryModel, MemoryName, memory_model
+from downset.partial.front import PartialPlan
+from downset.partial.rewrite import in_strips
+from downset.plans import Arena
+from downset.rewrites.tflite_form import IN_PLACE, tflite_form
+
+__all__ = ["Forms", "Placing", "forms_of", "nothing_overlaps", "placed", "without_overlaps"]
+
+Memory = MemoryName | MemoryModel
+Forms = Sequence[tuple[int, Graph]]
+"""(peak, network) of each form that the file can state, the lowest first."""
+
+
+def forms_of(striped: Graph, memory: Memory) -> Forms:
+    ways = IN_PLACE if striped.source.format == "tflite" else IN_PLACE[:1]
+    forms = [tflite_form(striped, in_place=in_place) for in_place in ways]
+    peaks = [peak_bytes(order_problem(form, memory), range(len(form.ops))) for form in forms]
+    return sorted(zip(peaks, forms, strict=True), key=lambda pair: pair[0])
+
+
+def without_overlaps(memory: Memory) -> MemoryModel:
+    """The same model where no result lies over an input by a library's loops."""
+    model = memory_model(memory)
+    return model if model.kernels is None else memory_model(model.name.removesuffix(f"-{model.kernels}"))
+
+
+def nothing_overlaps(graph: Graph, memory: Memory) -> bool:
+    """Whether a graph in its own order lies as it does where no library is named."""
+    model, steps = memory_model(memory), range(len(graph.ops))
+    if model.kernels is None:
+        return True
+    found = lifetimes(graph, steps, model)
+    return not found.overlaps and found.records == lifetimes(graph, steps, without_overlaps(model)).records
+
+
+def placed(
+    striped: Graph, memory: Memory, *, time_limit_s: float, work_limit: int | None = None
+) -> tuple[Graph, Arena]:
+    """The network in a form that its file can state, with offsets: the form in which it needs least, also where
+    results may lie over inputs, but do not. The limits are those of each placement."""
+    best = _placed(forms_of(striped, memory), memory, time_limit_s, work_limit)
+    if nothing_overlaps(best[0], memory):
+        return best
+    apart = without_overlaps(memory)
+    other = _placed(forms_of(striped, apart), apart, time_limit_s, work_limit)
+    return best if best[1].arena_bytes < other[1].arena_bytes else other
+
+
+def _placed(forms: Forms, memory: Memory, time_limit_s: float, work_limit: int | None) -> tuple[Graph, Arena]:
+    best: tuple[Graph, Arena] | None = None
+    for peak, form in forms:
+        if best is None or peak < best[1].arena_bytes:
+            best = _less_high(best, form, _arena(form, "best", memory, time_limit_s, work_limit))
+    assert best is not None
+    if best[1].arena_bytes > forms[0][0]:
+        best = _less_high(best, best[0], _arena(best[0], "local_search", memory, time_limit_s, work_limit))
+    return best
+
+
+def _arena(graph: Graph, method: str, memory: Memory, time_limit_s: float, work_limit: int | None) -> Arena:
+    steps = range(len(graph.ops))
+    return plan_arena(graph, steps, method=method, memory=memory, time_limit_s=time_limit_s, work_limit=work_limit)
+
+
+def _less_high(best: tuple[Graph, Arena] | None, graph: Graph, arena: Arena) -> tuple[Graph, Arena]:
+    return (graph, arena) if best is None or arena.arena_bytes < best[1].arena_bytes else best
+
+
+Cost = Callable[[int, int], int]
+"""Of bytes in the arena, and bytes that the runtime keeps beside it."""
+
+
+@dataclass(slots=True)
+class Placing:
+    """Plans of one network in its order, as files: what each needs is found once.
+
+    `forms`: the rows of the network that a plan was priced with. `kept`: what the runtime keeps beside the arena for a
+    network as its file states it. `seconds`: of one placement.
+    """
+
+    graph: Graph
+    forms: Mapping[PartialPlan, RowForm]
+    memory: Memory
+    kept: Callable[[Graph], int]
+    seconds: float
+    work_limit: int | None = None
+    peaks: dict[PartialPlan, tuple[int, int]] = field(default_factory=dict)
+    """(where results may lie over inputs, where none does)."""
+    beside: dict[PartialPlan, int] = field(default_factory=dict)
+    made: dict[PartialPlan, tuple[Graph, Arena]] = field(default_factory=dict)
+
+    def least(
+        self, plans: Sequence[PartialPlan], cost: Cost, *, most_s: float = math.inf, at_least: int = 4
+    ) -> PartialPlan | None:
+        """The plan whose file costs least. A file costs no less than its peak says, so that the others need no place.
+        Where the time is over, the best of those that were looked at and placed by then, `at_least` so many."""
+        begin = time.perf_counter()
+        looked: list[PartialPlan] = []
+        for plan in self._ranked(plans, lambda plan: cost(plan.price.peak_bytes, plan.price.persistent_bytes)):
+            if len(looked) >= 3 * at_least and time.perf_counter() - begin > 0.4 * most_s:
+                break
+            self._look_at(plan)
+            looked.append(plan)
+        best: tuple[tuple[int, ...], PartialPlan] | None = None
+        rankings = [
+            self._ranked(looked, lambda plan, at=at: self._bound(plan, cost, at))  # type: ignore[misc]
+            for at in range(1 if without_overlaps(self.memory) == memory_model(self.memory) else 2)
+        ]
+        done = 0
+        for plan in dict.fromkeys(one for ranks in zip_longest(*rankings) for one in ranks if one is not None):
+            if best is not None and (self._bound(plan, cost), *plan.cost) >= best[0]:
+                continue
+            if done >= at_least and time.perf_counter() - begin > most_s:
+                break
+            done += 1
+            mine = (cost(self.placed(plan)[1].arena_bytes, self.beside[plan]), *plan.cost)
+            if best is None or mine < best[0]:
+                best = mine, plan
+        return None if best is None else best[1]
+
+    def placed(self, plan: PartialPlan) -> tuple[Graph, Arena]:
+        if plan not in self.made:
+            self.made[plan] = placed(
+                self._striped(plan), self.memory, time_limit_s=self.seconds, work_limit=self.work_limit
+            )
+        return self.made[plan]
+
+    def _ranked(self, plans: Sequence[PartialPlan], least: Callable[[PartialPlan], int]) -> Iterator[PartialPlan]:
+        """By least cost, the plans in turns with those among them that recompute nothing: where the time is over, what
+        is allowed to recompute shall not need more for that."""
+        ranked = sorted(plans, key=lambda plan: (least(plan), plan.cost))
+        kept = [plan for plan in ranked if plan.price.extra_macs <= 0]
+        return iter(dict.fromkeys(plan for plan in chain(*zip_longest(ranked, kept)) if plan is not None))
+
+    def _bound(self, plan: PartialPlan, cost: Cost, at: int = 0) -> int:
+        return cost(self.peaks[plan][at], self.beside[plan])
+
+    def _look_at(self, plan: PartialPlan) -> None:
+        if plan in self.peaks:
+            return
+        striped = self._striped(plan)
+        forms, apart = forms_of(striped, self.memory), without_overlaps(self.memory)
+        over = forms[0][0]
+        self.peaks[plan] = over, over if nothing_overlaps(forms[0][1], self.memory) else forms_of(striped, apart)[0][0]
+        self.beside[plan] = self.kept(forms[0][1])
+
+    def _striped(self, plan: PartialPlan) -> Graph:
+        if not plan.segments:
+            return self.graph
+        return in_strips(self.graph, plan.segments, form=self.forms[plan])
