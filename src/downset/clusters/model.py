@@ -16,16 +16,8 @@ import msgspec
 from downset.text import abridged
 
 __all__ = [
-    "MOST_DEVICES",
-    "Cluster",
-    "Device",
-    "DeviceName",
-    "Duplex",
-    "Link",
-    "MessageCosts",
-    "Network",
-    "ProcessorCost",
-]
+    "MOST_DEVICES", "Cluster", "Device", "DeviceName", "Duplex", "Link", "MessageCosts", "Network", "ProcessorCost",
+]  # fmt: skip
 
 MOST_DEVICES = 512
 """Planning asks for the links of every pair of devices."""

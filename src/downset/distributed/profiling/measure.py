@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -84,10 +85,11 @@ def measure_cluster(
         told(f"computing: {len(probes)} probes on all devices at once")
         rates = at.computing(probes)
         told("messages between devices")
-        kind, duplex, common, links = at.network(told)
-        told("messages while devices compute")
         by_macs = sorted(probes, key=lambda probe: sum(probe.macs_of.values()))
-        costs = at.costs(by_macs[len(by_macs) // 2].model)
+        at.all("open", by_macs[len(by_macs) // 2].model)
+        kind, duplex, common, links = at.network(told)
+        told("what messages cost devices that compute")
+        costs = at.costs()
         described = at.all("ready")
         devices = tuple(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]), cost)
@@ -181,12 +183,23 @@ class Measuring:
             both.append(max(self.messages(pairs, nbytes)))
         return takes_turns([statistics.median(one) for one in zip(*alone, strict=True)], statistics.median(both))
 
-    def costs(self, model: bytes) -> list[MessageCosts]:
+    @contextmanager
+    def computing_on(self) -> Iterator[None]:
+        """All devices compute on and on meanwhile, by the probe that was opened."""
+        asked = [actor.keep_computing.remote() for actor in self._actors]
+        try:
+            yield
+        finally:
+            self.all("rest")
+            for reference, name in zip(asked, self.names, strict=True):
+                self._answer(reference, name)
+
+    def costs(self) -> list[MessageCosts]:
         """By device: how much longer its computing takes for each message, for each frame of the driver's, and for each
-        result. The model runs on and on meanwhile, so that messages wait for the processor as they do in a pipeline.
+        result. The probe that was opened runs on and on meanwhile, so that messages wait for the processor as they do
+        in a pipeline.
 
         One stream of messages at a time: what others cost a machine that all devices are on is not theirs."""
-        self.all("open", model)
         samples: list[dict[str, list[tuple[int, float]]]] = [
             {what: [] for what in ("send", "receive", "frame", "result")} for _ in self.names
         ]
@@ -251,6 +264,11 @@ class Measuring:
         return self._actors[device].give.remote(nbytes)
 
     def network(self, told: Told) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
+        """Kind, duplex, and the lines of all messages and of those of each pair.
+
+        A link's messages are timed while all devices compute, as they do in a pipeline: a message holds its ends' ports
+        until it has arrived, and waits for their processors. A shared medium carries others' messages meanwhile, so
+        that it is timed between devices at rest."""
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
@@ -258,12 +276,13 @@ class Measuring:
         shared = count >= 4 and self.take_turns([(0, 1), (2, 3)])
         told(f"messages: {'one shared medium' if shared else f'links, {duplex} duplex'}; {count} devices")
         samples: dict[tuple[int, int], list[tuple[int, float]]] = {}
-        for rounds in rounds_of_pairs(count):
-            groups = [[pair] for pair in rounds] if shared else [rounds]
-            for pairs in groups:
-                samples.update(zip(pairs, self._sizes(pairs), strict=True))
-            if shared:
-                break  # each device once: the medium is the same for all
+        if shared:  # each device once: the medium is the same for all
+            for pair in next(rounds_of_pairs(count)):
+                samples[pair] = self._sizes([pair])[0]
+        else:
+            with self.computing_on():
+                for pairs in rounds_of_pairs(count):
+                    samples.update(zip(pairs, self._sizes(pairs), strict=True))
         common = link_rates([sample for found in samples.values() for sample in found])
         links = {} if shared else {pair: link_rates(found) for pair, found in sorted(samples.items())}
         return "shared" if shared else "links", "half" if shared else duplex, common, links

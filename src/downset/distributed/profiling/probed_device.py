@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ class ProbedDevice:
         self._threads = threads or int(os.environ.get("DOWNSET_THREADS", "0")) or os.cpu_count() or 1
         self._fetch = fetch
         self._run: Callable[[], Any] = int
+        self._rests = threading.Event()
 
     def runtime_bytes(self) -> int:
         """Memory of all processes of this node's session, what they share counted once: what is gone before any model
@@ -43,8 +45,9 @@ class ProbedDevice:
         return found
 
     def open(self, model: bytes) -> None:
-        """Open the model that `repeat` runs."""
+        """Open the model that `repeat` and `keep_computing` run."""
         self._run = self._opened(model)
+        self._rests.clear()
 
     def repeat(self, least_s: float) -> tuple[int, float]:
         """How many runs of the probe that was opened end in so many seconds or a little more, and the seconds."""
@@ -53,6 +56,15 @@ class ProbedDevice:
             self._run()
             runs += 1
         return runs, taken
+
+    def keep_computing(self) -> None:
+        """Run the probe that was opened again and again, until `rest` is called."""
+        while not self._rests.is_set():
+            self._run()
+
+    def rest(self) -> None:
+        """End `keep_computing`."""
+        self._rests.set()
 
     def _opened(self, model: bytes) -> Callable[[], Any]:
         """A run of the model, after the first one."""
