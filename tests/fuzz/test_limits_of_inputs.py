@@ -124,7 +124,7 @@ def test_attributes_of_another_type_than_onnx_says_are_refused(tmp_path, axis):
 
 
 def test_convolutions_of_constants_are_no_work_of_a_pipeline(tmp_path):
-    """They are computed before anything runs, by whoever reads their results."""
+    """They are computed before anything runs."""
     weights = [helper.make_tensor(name, 1, (4, 4, 1, 1), np.ones(16, np.float32)) for name in ("v", "w")]
     nodes = [helper.make_node("Conv", ["v", "w"], ["c"]), helper.make_node("Relu", ["x"], ["y"])]
     ends = [hostile_files.value(name, (1, 4, 8, 8)) for name in ("x", "y")]
