@@ -7,18 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import AttributeProto, helper
 
 from downset.arenas.plan import plan_arena, plan_shared
+from downset.clusters.toml_file import parse_cluster
 from downset.errors import LoadError, UnsupportedError
 from downset.formats.reading import load
 from downset.graph.core import Graph, Op, Tensor
+from downset.joint.check import verify
 from downset.memory import storages
 from downset.memory.records import Record
 from downset.orders.plan import plan_order
+from downset.pipelines.plan import plan_pipeline
 from downset.reports.inspection import inspect
 from downset.runtimes.feeds import most_input_bytes, read_array, read_feeds
 from tests import hostile_files
+from tests.cluster_toml import cluster_toml
 from tests.fuzz.test_hostile_input import GRAPH
 from tests.models import branchy_model
 
@@ -106,3 +110,27 @@ def test_concatenations_in_each_other_are_followed_up_to_a_limit(monkeypatch):
     with pytest.raises(UnsupportedError, match="use memory live"):
         plan_order(nested(60), method="kahn", memory="serenity")
     assert plan_order(nested(60), method="kahn", memory="live").peak_bytes > 0
+
+
+@pytest.mark.parametrize("axis", [[], [1], "1", 1.0])
+def test_attributes_of_another_type_than_onnx_says_are_refused(tmp_path, axis):
+    node = helper.make_node("Concat", ["x", "x"], ["y"], axis=1)
+    del node.attribute[:]
+    node.attribute.append(helper.make_attribute("axis", axis, attr_type=AttributeProto.INTS if axis == [] else None))
+    given, made = (hostile_files.value(name, shape) for name, shape in (("x", (1, 2, 4, 4)), ("y", (1, 4, 4, 4))))
+    (tmp_path / "m.onnx").write_bytes(hostile_files.model([node], [given], [made]).SerializeToString())
+    with pytest.raises(LoadError, match=r"m\.onnx"):
+        load(tmp_path / "m.onnx")
+
+
+def test_convolutions_of_constants_are_no_work_of_a_pipeline(tmp_path):
+    """They are computed before anything runs."""
+    weights = [helper.make_tensor(name, 1, (4, 4, 1, 1), np.ones(16, np.float32)) for name in ("v", "w")]
+    nodes = [helper.make_node("Conv", ["v", "w"], ["c"]), helper.make_node("Relu", ["x"], ["y"])]
+    ends = [hostile_files.value(name, (1, 4, 8, 8)) for name in ("x", "y")]
+    made = hostile_files.model(nodes, ends[:1], [ends[1], hostile_files.value("c", (4, 4, 1, 1))], initializers=weights)
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    graph = load(tmp_path / "m.onnx")
+    cluster = parse_cluster(cluster_toml({"a": 1e9, "b": 2e9}, latency_ms=1))
+    for method in ("single", "layerwise", "exact"):
+        verify(graph, plan_pipeline(graph, cluster, method=method))

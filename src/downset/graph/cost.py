@@ -97,6 +97,8 @@ def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, refused: lis
         whole, inputs = True, tuple(RowInput(op.inputs[position], None) for position in read)
     if any(rows[tensor] != made for tensor in outputs):
         whole = True  # outputs of unequal height have no common rows
+    if outputs and all(graph.tensors[tensor].role == "constant" for tensor in outputs):
+        return RowOp(inputs, outputs, made, 0, whole)  # done before anything runs
     # A transposed convolution's MACs are its input's, and need not divide into rows of its output: less than one MAC a
     # row is added.
     return RowOp(inputs, outputs, made, -(-op_macs(graph, op) // max(made, 1)), whole)

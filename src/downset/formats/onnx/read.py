@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -55,6 +56,8 @@ class _Reader:
         self._types = {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
         versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
         self._flattens = bool(versions) and versions[0] < 13
+        self._version = versions[0] if versions else 1
+        self._schemas: dict[str, Mapping[str, int]] = {}
 
     def graph(self) -> Graph:
         proto = self._proto
@@ -176,9 +179,29 @@ class _Reader:
             return {}
         return {"fill": numbers[0]} if len(numbers) == 1 and isinstance(numbers[0], (int, float)) else {}
 
+    def _types_of_attributes(self, node: Any) -> Mapping[str, int]:
+        """The types of a standard operator's attributes, as numbers; none of another operator."""
+        if node.domain not in ("", "ai.onnx"):
+            return {}
+        if node.op_type not in self._schemas:
+            defs = self._onnx.defs
+            found: dict[str, int] = {}
+            if defs.has(node.op_type):
+                with contextlib.suppress(defs.SchemaError):  # newer than the file's version
+                    schema = defs.get_schema(node.op_type, self._version)
+                    found = {name: int(described.type.value) for name, described in schema.attributes.items()}
+            self._schemas[node.op_type] = found
+        return self._schemas[node.op_type]
+
     def _attributes(self, node: Any) -> dict[str, Any]:
         attrs: dict[str, Any] = {}
+        stated = self._types_of_attributes(node)
         for attribute in node.attribute:
+            if attribute.type and stated.get(attribute.name, attribute.type) != attribute.type:
+                raise LoadError(
+                    f"{self._path}: attribute {attribute.name!r} of a node {node.op_type} is of another type than ONNX "
+                    "says"
+                )
             if attribute.type in (5, 10) or attribute.ref_attr_name:  # graphs: control flow stays opaque
                 continue
             if attribute.type in (4, 9, 11, 12):  # tensors: values are read from the file when needed
