@@ -74,6 +74,8 @@ bench-partial: $(VENV)/dev.stamp  ## segments in strips: the front, measured in 
 	$(BIN)/python -m experiments.partial
 	$(BIN)/python -m experiments.partial.micro
 	$(BIN)/python -m experiments.partial.tiles
+	$(BIN)/python -m experiments.partial.peers
+	$(BIN)/python -m experiments.partial.mcunet
 
 bench-inductor: $(VENV)/dev.stamp  ## training steps compiled by PyTorch, without and with our order
 	$(BIN)/python -m experiments.inductor

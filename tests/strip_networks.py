@@ -106,6 +106,21 @@ class StripNet(TfliteNet):
         shape = (*self.shape(x)[:3], 4)
         return self.add_op("CONCATENATION", parts, shape, "ConcatenationOptions", like=parts[0], axis=3)
 
+    def split(self, x):
+        """Into one part: the format lists the axis before the tensor."""
+        return self.add_op("SPLIT", (self.constant(3), x), self.shape(x), "SplitOptions", like=x, numSplits=1)
+
+    def widened(self, x):
+        """A convolution of one position with weights of 16 bits that an operator widens (float32 alone)."""
+        depth = self.channels(x)
+        shape = (depth, 1, 1, depth)
+        weights = self.tensor(shape, "float16", self.random.uniform(-1, 1, shape).astype("float16"))
+        wide = self.op("DEQUANTIZE", (weights,), depth, "DequantizeOptions")
+        self.main.tensors[wide].shape = shape
+        options = {"strideH": 1, "strideW": 1, "padding": VALID, "dilationHFactor": 1, "dilationWFactor": 1}
+        bias = self.tensor((depth,), value=self.random.uniform(-1, 1, depth))
+        return self.add_op("CONV_2D", (x, wide, bias), self.shape(x), "Conv2DOptions", **options)
+
     def padded(self, x, draw):
         pairs = [[0, 0], *([draw(st.integers(0, 2)), draw(st.integers(0, 2))] for _ in range(2)), [0, 0]]
         shape = [size + sum(pair) for size, pair in zip(self.shape(x), pairs, strict=True)]
@@ -132,7 +147,9 @@ def strip_networks(draw, dtype):
     outputs = []
     for _ in range(draw(st.integers(2, 7))):
         kind = draw(
-            st.sampled_from(["conv", "conv", "depthwise", "depthwise", "pool", "block", "branches", "pad", "up"])
+            st.sampled_from(
+                ["conv", "conv", "depthwise", "depthwise", "pool", "block", "branches", "pad", "up", "split"]
+            )
         )
         before = current
         if kind == "conv":
@@ -146,6 +163,8 @@ def strip_networks(draw, dtype):
             current = net.residual(current, inner) if net.shape(inner) == net.shape(current) != inner else inner
         elif kind == "branches":
             current = net.branches(current, draw)
+        elif kind == "split":
+            current = net.split(current)
         elif kind == "pad":
             current = net.padded(current, draw)
         elif net.shape(current)[1] < 16:

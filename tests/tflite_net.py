@@ -4,7 +4,12 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools import flatbuffer_utils
 
-_TYPES = {"float32": schema.TensorType.FLOAT32, "int8": schema.TensorType.INT8, "int32": schema.TensorType.INT32}
+_TYPES = {
+    "float16": schema.TensorType.FLOAT16,
+    "float32": schema.TensorType.FLOAT32,
+    "int8": schema.TensorType.INT8,
+    "int32": schema.TensorType.INT32,
+}
 
 
 class TfliteNet:

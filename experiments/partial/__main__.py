@@ -4,7 +4,8 @@
 
 For every `.tflite` model the front of segments in strips is searched, in the order that `fit` plans and as it searches,
 with at most 10 % more multiply-adds, and a second time with results over inputs as TFLite Micro's reference kernels
-allow it. The work limit is of each search and ends it before the time does. Rows are the file as it is, and the plans
+allow it. The work limit is of each search and ends it before the time does; placements have one of their own, so that
+bytes do not depend on the load. Rows are the file as it is, and the plans
 of least total and least head for each limit on arithmetic, beside what was wanted of them, written with offsets and run
 in stock TFLite Micro: head, tail and total are its own report on this host (x86-64), beside the estimate of the tail on
 a Cortex-M; `differs` counts elements of the outputs that differ from the original's, milliseconds are medians of
@@ -17,6 +18,7 @@ models the committed rows are printed, marked recorded.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from argparse import Namespace
@@ -106,8 +108,8 @@ IN_LITERT = (
     Wanted("least arena, at most 1 % recomputed", 0.01, _head),
     Wanted("least arena, at most 10 % recomputed", 0.1, _head),
 )
-PLACING_S = 2.0
-"""Of one placement; and of all that one row looks at, ten times as long."""
+PLACED, PLACING_WORK = 4, 5_000
+"""Plans that one row places at least, and the work limit of each placement."""
 
 
 def searched(
@@ -117,7 +119,7 @@ def searched(
     planned = Planned(graph, plan_together(graph, memory=memory, time_limit_s=min(options.time_limit, 60.0)))
     limits = PartialLimits(0.1, work_limit=options.work_limit, time_limit_s=options.time_limit)
     search = search_strips(job, planned, limits)
-    search.placing.seconds = PLACING_S
+    search.placing.seconds, search.placing.work_limit = math.inf, PLACING_WORK
     return search
 
 
@@ -189,7 +191,7 @@ def _refusal(path: Path) -> str:
 def _best(search: StripSearch, wanted: Wanted, graph: Graph) -> PartialPlan:
     every = (*search.front.plans, *search.front.earlier)
     plans = [plan for plan in every if plan.price.extra_macs <= wanted.share * macs(graph)]
-    best = search.placing.least(plans, wanted.cost, most_s=10 * PLACING_S)
+    best = search.placing.least(plans, wanted.cost, most_s=0.0, at_least=PLACED)
     assert best is not None
     return best
 

@@ -38,9 +38,12 @@ public:
     StripPrice price() {
         write();
         if (price_.possible) {
+            drop_unread();
             price_.operators = runs_.size();
-            price_.persistent_bytes +=
-                static_cast<std::int64_t>(runs_.size() - computed_.size()) * network_.moving_persistent_bytes;
+            for (const auto& run : runs_) {
+                price_.macs += run.macs;
+                price_.persistent_bytes += run.computes ? run.persistent_bytes : network_.moving_persistent_bytes;
+            }
             measure();
         }
         return price_;
@@ -57,6 +60,8 @@ private:
     struct Run {
         std::vector<std::int64_t> reads, writes, over;
         std::int64_t lagged = -1, lag = 0;  // a piece that the result may overlap, this far below it
+        std::int64_t macs = 0, persistent_bytes = 0;
+        bool computes = false, apart = false;
     };
     struct Join {
         std::vector<std::vector<std::int64_t>> levels{1};
@@ -138,8 +143,8 @@ private:
         if (!price_.possible) return;
         std::vector<std::int64_t> writes;
         for (const auto tensor : op.outputs) writes.push_back(piece(tensor, given));
-        price_.macs += op.macs_per_row * given.size();
         run(at, read, std::move(reads), writes);
+        runs_.back().macs = op.macs_per_row * given.size();
         for (std::size_t i = 0; i < writes.size(); ++i) {
             const auto tensor = op.outputs[i];
             const auto exact =
@@ -167,7 +172,6 @@ private:
             const auto rows = read[0].size() + sides.top + sides.bottom;
             pieces_.push_back({-1, {}, network_.aligned_bytes(op.padded_row_bits * rows)});
             runs_.push_back({{reads[0]}, {static_cast<std::int64_t>(pieces_.size()) - 1}, {}, -1, 0});
-            price_.copied_bytes += pieces_.back().nbytes;
             reads[0] = static_cast<std::int64_t>(pieces_.size()) - 1;
             padded = true;
         }
@@ -180,13 +184,10 @@ private:
                                                    return std::find(now.begin(), now.end(), taken) == now.end();
                                                }),
                                 runs_.back().over.end());
-        computed_.push_back(runs_.size() - 1);
-        price_.persistent_bytes += op.persistent_bytes;
-        apart_.push_back(op.apart);
+        runs_.back().computes = true;
+        runs_.back().persistent_bytes = op.persistent_bytes;
+        runs_.back().apart = op.apart;
     }
-
-    std::vector<std::size_t> computed_;
-    std::vector<bool> apart_;
 
     Lags lags_;
 
@@ -332,6 +333,20 @@ private:
         return step(pieces_[parts.front()].tensor, rows, parts);
     }
 
+    // Operators may make rows, on their way to later ones, that nobody reads.
+    void drop_unread() {
+        std::vector<bool> read(pieces_.size());
+        for (std::size_t at = 0; at < pieces_.size(); ++at) read[at] = pieces_[at].kept;
+        std::vector<Run> needed;
+        for (auto run = runs_.rbegin(); run != runs_.rend(); ++run) {
+            if (std::none_of(run->writes.begin(), run->writes.end(), [&](auto made) { return read[made]; })) continue;
+            for (const auto piece : run->reads) read[piece] = true;
+            needed.push_back(std::move(*run));
+        }
+        std::reverse(needed.begin(), needed.end());
+        runs_ = std::move(needed);
+    }
+
     void measure() {
         for (std::size_t at = 0; at < runs_.size(); ++at) {
             for (const auto made : runs_[at].writes) pieces_[made].last = at;
@@ -344,22 +359,17 @@ private:
         }
         auto live = segment_.live_beside;
         for (const auto nbytes : segment_.input_bytes) live += nbytes;
-        std::size_t next = 0;
         for (std::size_t at = 0; at < runs_.size(); ++at) {
             const auto& one = runs_[at];
             std::int64_t made = 0;
             for (const auto piece : one.writes) made += pieces_[piece].nbytes;
             live += made;
-            const bool computes = next < computed_.size() && computed_[next] == at;
             price_.apart_bytes = std::max(price_.apart_bytes, live);
-            price_.peak_bytes = std::max(price_.peak_bytes, live - taken(one, at, computes && apart_[next]));
-            if (!computes && !pads(one)) price_.copied_bytes += made;
-            next += computes;
+            price_.peak_bytes = std::max(price_.peak_bytes, live - taken(one, at, one.apart));
+            if (!one.computes) price_.copied_bytes += made;
             free(one, at, live);
         }
     }
-
-    bool pads(const Run& one) const { return pieces_[one.writes[0]].tensor < 0; }
 
     std::int64_t taken(const Run& one, std::size_t at, bool apart) const {
         if (apart && pieces_[one.writes[0]].kept) return 0;

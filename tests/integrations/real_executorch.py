@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import executorch.exir.memory_planning as planning
 import pytest
 import torch
-from executorch.exir import ExecutorchBackendConfig, to_edge
+from executorch.exir import ExecutorchBackendConfig, to_edge, to_edge_transform_and_lower
 from executorch.exir.memory import alloc
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.runtime import Runtime
@@ -124,6 +124,34 @@ def test_the_order_is_what_offsets_alone_cannot_gain():
     for program in (both, ordered):
         assert planned_bytes(program) < 0.6 * plain
         check(program, module, inputs)
+
+
+def test_what_is_left_beside_delegates_is_ordered_behind_the_delegation():
+    """XNNPACK takes the convolutions, in two parts; what stands between them is ordered once they are cut out."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    class Between(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.ModuleList(nn.Conv2d(3, 4, 3, padding=1) for _ in range(2))
+            self.last = nn.Conv2d(1, 2, 1)
+
+        def forward(self, x):
+            wide = [torch.cumsum(conv(x).repeat(1, 16, 1, 1), 3) for conv in self.first]
+            return self.last(wide[0].var(1, keepdim=True) + wide[1].var(1, keepdim=True))
+
+    module, inputs, told = Between().eval(), (torch.randn(1, 3, 16, 16),), []
+    exported_program = torch.export.export(module, inputs)
+    plain, ours = (
+        lowered(to_edge_transform_and_lower(exported_program, partitioner=[XnnpackPartitioner()]), pass_)
+        for pass_ in (None, planning_pass(report=told.append))
+    )
+    assert [made.id for made in ours.executorch_program.execution_plan[0].delegates] == ["XnnpackBackend"] * 2
+    (report,) = told
+    assert report.chosen and report.order.evidence.proven
+    assert planned_bytes(ours) < 0.8 * planned_bytes(plain)
+    (result,) = Runtime.get().load_program(ours.buffer).load_method("forward").execute(inputs)
+    torch.testing.assert_close(result, module(*inputs), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("how", ["edge", "last"])

@@ -20,10 +20,10 @@ from downset.memory.overlaps import KERNELS
 from downset.orders.plan import plan_order
 from downset.partial.price import Pricing
 from downset.partial.rewrite import InStrips, in_strips
-from downset.partial.segments import find_segments
+from downset.partial.segments import find_segment, find_segments
 from downset.rewrites.tflite_form import CONCAT_INPUTS, IN_PLACE, tflite_form, writable_rows
 from tests.effort import cases
-from tests.strip_networks import strip_networks
+from tests.strip_networks import StripNet, strip_networks
 
 
 def drawn(shape, dtype, seed):
@@ -93,6 +93,21 @@ def test_strips_compute_what_the_network_does(tmp_path_factory, dtype, data):
         for file in ("placed.tflite", "free.tflite"):
             for ours, original in zip(run(folder / file), expected, strict=True):
                 check(ours, original)
+
+
+def test_operators_that_widen_weights_stay(tmp_path):
+    """Strips read what they make; a file without them reads tensors that nothing makes."""
+    net = StripNet(0, dtype="float32")
+    path = net.save(tmp_path / "m.tflite", [net.widened(net.widened(net.start(9, 4, 3)))])
+    graph = load(path)
+    part = InStrips(0, len(graph.ops), 3)
+    striped = tflite_form(in_strips(graph, [part]))
+    assert [op.kind for op in striped.ops].count("DequantizeLinear") == 2
+    price = Pricing(graph, row_form(graph), memory_model("tflm")).strips(find_segment(graph, 0, len(graph.ops)), 3)
+    assert price.extra_operators == len(striped.ops) - len(graph.ops)
+    export(tmp_path / "s.tflite", striped, plan_order(striped, method="file", memory="litert"))
+    assert prove(path, tmp_path / "s.tflite").proven
+    np.testing.assert_allclose(in_litert(tmp_path / "s.tflite")[0], in_litert(path)[0], rtol=1e-5)
 
 
 @given(data=st.data())

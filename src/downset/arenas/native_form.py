@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from downset import native
+from downset.errors import UnsupportedError
 from downset.memory.records import Record
 
 if TYPE_CHECKING:
     from downset import _native
 
-__all__ = ["native_records", "small_enough"]
+__all__ = ["check_range", "native_records", "small_enough"]
 
 _MOST = 1 << 61
+_MOST_OF_ANY_SIZE = 100
 
 
 def small_enough(records: Sequence[Record]) -> bool:
@@ -22,6 +24,16 @@ def small_enough(records: Sequence[Record]) -> bool:
     pinned = max((record.offset or 0 for record in records), default=0)
     steps = max((max(abs(record.start), abs(record.stop)) for record in records), default=0)
     return room + pinned < _MOST and steps < _MOST
+
+
+def check_range(records: Sequence[Record]) -> None:
+    """Raise UnsupportedError for many records that 64 bits do not hold together: what takes any integers takes very
+    long, and no memory is so large."""
+    if len(records) > _MOST_OF_ANY_SIZE and not small_enough(records):
+        raise UnsupportedError(
+            f"sizes, alignments and steps of {len(records):,} records are more than 64 bits hold together; up to "
+            f"{_MOST_OF_ANY_SIZE} such records are planned"
+        )
 
 
 def native_records(records: Sequence[Record], *, whole: bool = False) -> _native.Records:

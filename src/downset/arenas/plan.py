@@ -10,6 +10,7 @@ from downset.arenas.capacity import within, within_objects
 from downset.arenas.check import verify_arena
 from downset.arenas.check_records import check_objects, check_placement
 from downset.arenas.gaps import height
+from downset.arenas.native_form import check_range
 from downset.arenas.overlapping import overlapping
 from downset.arenas.planners import ARENAS, CONTRACT, SHARED, SHARED_CONTRACT, ArenaOptions, SharedOptions
 from downset.arenas.ties import TiesName, check_ties
@@ -78,7 +79,8 @@ def plan_arena(
     any load, and a larger one never a worse. `options`: the method's own.
 
     Held to `capacity_bytes`, raises InfeasibleError if nothing fits and LimitReached if that was not known in time.
-    Raises UsageError for an unknown method, option or choice.
+    Raises UsageError for an unknown method, option or choice, UnsupportedError for more than 100 records that 64 bits
+    do not hold together.
     """
     check_ties(ties)
     check_time_limit(time_limit_s)
@@ -98,6 +100,7 @@ def plan_arena(
     else:
         records = tuple(graph)
         check_records(records)
+        check_range(records)
     begin = time.perf_counter()
     overlaps = () if living is None else living.overlaps
     if overlaps and isinstance(graph, Graph) and model is not None:
@@ -180,6 +183,7 @@ def plan_shared(
     planner: Planner = chosen if capacity_bytes is None else within_objects(chosen, capacity_bytes)
     records = tuple(records)
     check_records(records)
+    check_range(records)
     pinned = next((record for record in records if record.offset is not None), None)
     if pinned is not None:
         raise UsageError(f"record {pinned.id!r} is pinned at {pinned.offset}: shared objects have no offsets")

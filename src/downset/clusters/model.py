@@ -6,6 +6,7 @@ of all transfers share one rate). Rates are written in Mbit/s (10⁶ bits), held
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -14,13 +15,20 @@ import msgspec
 
 from downset.text import abridged
 
-__all__ = ["Cluster", "Device", "Duplex", "Link", "MessageCosts", "Network", "ProcessorCost"]
+__all__ = [
+    "MOST_DEVICES", "Cluster", "Device", "DeviceName", "Duplex", "Link", "MessageCosts", "Network", "ProcessorCost",
+]  # fmt: skip
+
+MOST_DEVICES = 512
+"""Planning asks for the links of every pair of devices."""
 
 
 # The upper bounds keep infinities out; no device or link is near them. Plans hold them to their clusters too.
 Positive = Annotated[float, msgspec.Meta(ge=1e-9, le=1e18)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e24)]
+DeviceName = Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+"""Files and resources of running pipelines are named by it."""
 MemoryBytes = Annotated[int, msgspec.Meta(gt=0)]
 OverheadBytes = Annotated[int, msgspec.Meta(ge=0)]
 Duplex = Literal["half", "full"]
@@ -63,7 +71,7 @@ class Device:
     device's runtime takes for itself. `duplex`: unless given as the network has it.
     `messages`: None where they take nothing of the processor."""
 
-    name: str
+    name: DeviceName
     mac_per_s: Positive
     alpha: Positive = 1.0
     memory_bytes: MemoryBytes | None = None
@@ -114,6 +122,13 @@ class Network:
 
     __repr__ = abridged
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "links", tuple(sorted(self.links, key=_pair)))  # they are found by bisection
+
+
+def _pair(link: Link) -> tuple[int, int]:
+    return link.pair
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -130,7 +145,8 @@ class Cluster:
     def link(self, first: int, second: int) -> tuple[float, float]:
         """(bytes per second, latency in seconds) between two devices."""
         pair = (min(first, second), max(first, second))
-        for link in self.network.links:
-            if link.pair == pair:
-                return link.bytes_per_s, link.latency_s
+        links = self.network.links
+        at = bisect_left(links, pair, key=_pair)
+        if at < len(links) and links[at].pair == pair:
+            return links[at].bytes_per_s, links[at].latency_s
         return self.network.bytes_per_s, self.network.latency_s

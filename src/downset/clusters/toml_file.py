@@ -12,8 +12,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from downset.clusters.model import (
+    MOST_DEVICES,
     Cluster,
     Device,
+    DeviceName,
     Duplex,
     Link,
     MemoryBytes,
@@ -29,8 +31,6 @@ from downset.text import brief, parse_bytes, read_file
 
 __all__ = ["cluster_names", "load_cluster", "parse_cluster"]
 
-_MOST_DEVICES = 512
-"""Planning asks for the links of every pair of devices."""
 _MOST_DOTS = 200
 """Dots in a line: Python's reader of TOML takes time with the square of a key's parts."""
 
@@ -73,7 +73,7 @@ class _MessagesForm(_Form, frozen=True):
 
 
 class _DeviceForm(_Form, frozen=True):
-    name: Annotated[str, msgspec.Meta(min_length=1)]
+    name: DeviceName
     mac_per_s: Positive
     alpha: Positive = 1.0
     memory: str | MemoryBytes | None = None
@@ -88,7 +88,7 @@ class _DeviceForm(_Form, frozen=True):
 
 class _ClusterForm(_Form, frozen=True):
     network: _NetworkForm
-    device: Annotated[list[_DeviceForm], msgspec.Meta(min_length=1, max_length=_MOST_DEVICES)]
+    device: Annotated[list[_DeviceForm], msgspec.Meta(min_length=1, max_length=MOST_DEVICES)]
     link: list[_LinkForm] = []
 
 

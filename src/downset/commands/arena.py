@@ -81,8 +81,7 @@ def arena(
     """
     from pathlib import Path
 
-    from downset.arenas.native_form import small_enough
-    from downset.errors import LoadError, UsageError
+    from downset.errors import UsageError
     from downset.formats.records_csv import read_records, records_to_csv
     from downset.formats.whole_files import check_output, write_whole
     from downset.memory.records import aligned
@@ -98,8 +97,6 @@ def arena(
     if form == "objects" and (map_path is not None or trace_path is not None):
         raise UsageError("--map and --trace draw offsets; --report draws shared objects too")
     records = aligned(read_records(records_csv), align)
-    if not small_enough(records):  # what takes any integers takes very long, and no memory is so large
-        raise LoadError(f"{records_csv}: sizes, alignments and steps are more than 64 bits hold together")
     talk = console(stderr=True)
     seconds = search_s(time_limit, work_limit)
     limits = {"time_limit_s": seconds, "work_limit": work_limit}

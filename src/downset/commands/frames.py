@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.errors import LoadError, UsageError
+from downset.errors import UsageError
 from downset.formats.whole_files import check_output, copy_whole, part_name
 from downset.graph.core import Graph
-from downset.text import brief, format_bytes
+from downset.runtimes.feeds import most_input_bytes, read_array
+from downset.text import format_bytes
 
 __all__ = ["Frames", "Results", "check_names", "read_frames"]
 
@@ -25,8 +26,8 @@ Array = npt.NDArray[Any]
 class Frames:
     """`source`: one array a frame along its first axis, or the files of a folder, in the order of their names."""
 
-    def __init__(self, source: Array | list[Path], shape: tuple[int, ...]) -> None:
-        self._source, self._shape = source, shape
+    def __init__(self, source: Array | list[Path], shape: tuple[int, ...], most_bytes: int = 0) -> None:
+        self._source, self._shape, self._most_bytes = source, shape, most_bytes
 
     def __len__(self) -> int:
         return len(self._source)
@@ -37,7 +38,7 @@ class Frames:
                 yield np.ascontiguousarray(frame).reshape(self._shape)
         else:
             for path in self._source:
-                yield _opened(path)
+                yield read_array(path, most_bytes=self._most_bytes)
 
 
 def read_frames(source: str, graph: Graph) -> Frames:
@@ -49,11 +50,11 @@ def read_frames(source: str, graph: Graph) -> Frames:
         files = sorted(entry for entry in path.iterdir() if entry.suffix in (".npy", ".npz"))
         if not files:
             raise UsageError(f"folder {source} has no .npy or .npz file: numpy.save writes a frame")
-        return Frames(files, ())
+        return Frames(files, (), most_input_bytes(graph))
     if len(graph.inputs) != 1:
         names = ", ".join(graph.tensors[tensor].name for tensor in graph.inputs)
         raise UsageError(f"the network has inputs {names}: give a folder of .npz files with these names")
-    array, meta = _opened(path, mapped=True), graph.tensors[graph.inputs[0]]
+    array, meta = read_array(path, most_bytes=most_input_bytes(graph), mapped=True), graph.tensors[graph.inputs[0]]
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{source} is a .npz file, one frame: give the folder that it lies in")
     without_batch = meta.shape[1:] if meta.shape[:1] == (1,) else meta.shape
@@ -65,19 +66,6 @@ def read_frames(source: str, graph: Graph) -> Frames:
     if not len(array):
         raise UsageError(f"{source} has no frames")
     return Frames(array, meta.shape)
-
-
-def _opened(path: Path, *, mapped: bool = False) -> Any:
-    try:
-        found = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found as archive:
-            return {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
-    except Exception as error:  # numpy reads the header as text of Python: a damaged one raises anything
-        raise LoadError(f"cannot read {path}: {brief(error, 120) or type(error).__name__}") from None
 
 
 _LONGEST_NAME = 60_000

@@ -13,7 +13,8 @@ from downset.commands.envelope import OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
 
 if TYPE_CHECKING:
-    from downset.graph.core import Tensor
+    from downset.graph.core import Graph, Tensor
+    from downset.plans import StagePlan
 
 __all__ = ["run"]
 
@@ -74,7 +75,7 @@ def run(
     if outputs is not None:
         check_output(outputs, source=weights_beside(loaded))
         check_names(outputs, (loaded.tensors[tensor].name for tensor in loaded.outputs))
-    arrays = [_array(path) for path in inputs]
+    arrays = [_array(path, loaded, plan) for path in inputs]
     for path, array, tensor in zip(inputs, arrays, loaded.inputs, strict=False):
         _check_dtype(path, array, loaded.tensors[tensor])
     found = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
@@ -106,14 +107,14 @@ def _check_dtype(path: str, array: Any, tensor: Tensor) -> None:
         )
 
 
-def _array(path: str) -> Any:
-    """The array of a .npy file."""
+def _array(path: str, graph: Graph, plan: StagePlan) -> Any:
+    """The array of a .npy file for an input of the graph."""
     import numpy as np
 
     from downset.errors import LoadError
-    from downset.runtimes.feeds import read_array
+    from downset.runtimes.feeds import most_input_bytes, read_array
 
-    found = read_array(path)
+    found = read_array(path, most_bytes=most_input_bytes(graph, batch=plan.batch))
     if not isinstance(found, np.ndarray):
         raise LoadError(f"{path} is no .npy file; numpy.save writes one")
     return found

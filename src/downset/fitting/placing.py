@@ -81,7 +81,7 @@ def _less_high(best: tuple[Graph, Arena] | None, graph: Graph, arena: Arena) -> 
 
 
 Cost = Callable[[int, int], int]
-"""Of bytes in the arena, and bytes that the runtime keeps beside it."""
+"""Bytes in the arena, and bytes that the runtime keeps beside it, as one number to compare."""
 
 
 @dataclass(slots=True)
@@ -109,24 +109,27 @@ class Placing:
         """The plan whose file costs least. A file costs no less than its peak says, so that the others need no place.
         Where the time is over, the best of those that were looked at and placed by then, `at_least` so many."""
         begin = time.perf_counter()
-        looked: list[PartialPlan] = []
-        for plan in self._ranked(plans, lambda plan: cost(plan.price.peak_bytes, plan.price.persistent_bytes)):
-            if len(looked) >= 3 * at_least and time.perf_counter() - begin > 0.4 * most_s:
+        looked = [plan for plan in plans if plan in self.made]
+        by_price = [
+            lambda plan: cost(plan.price.peak_bytes, plan.price.persistent_bytes),
+            lambda plan: cost(max(plan.price.peak_bytes, plan.price.apart_bytes), plan.price.persistent_bytes),
+        ]
+        for number, plan in enumerate(_in_turns(plans, by_price)):
+            if number >= 3 * at_least and time.perf_counter() - begin > 0.4 * most_s:
                 break
             self._look_at(plan)
             looked.append(plan)
         best: tuple[tuple[int, ...], PartialPlan] | None = None
-        rankings = [
-            self._ranked(looked, lambda plan, at=at: self._bound(plan, cost, at))  # type: ignore[misc]
-            for at in range(1 if without_overlaps(self.memory) == memory_model(self.memory) else 2)
-        ]
+        by_bound = [lambda plan: self._bound(plan, cost, 0), lambda plan: self._bound(plan, cost, 1)]
         done = 0
-        for plan in dict.fromkeys(one for ranks in zip_longest(*rankings) for one in ranks if one is not None):
-            if best is not None and (self._bound(plan, cost), *plan.cost) >= best[0]:
+        known = [plan for plan in looked if plan in self.made]
+        for plan in dict.fromkeys((*known, *_in_turns(looked, by_bound))):
+            if best is not None and (self._bound(plan, cost, 0), *plan.cost) >= best[0]:
                 continue
-            if done >= at_least and time.perf_counter() - begin > most_s:
-                break
-            done += 1
+            if plan not in self.made:
+                if done >= at_least and time.perf_counter() - begin > most_s:
+                    break
+                done += 1
             mine = (cost(self.placed(plan)[1].arena_bytes, self.beside[plan]), *plan.cost)
             if best is None or mine < best[0]:
                 best = mine, plan
@@ -134,19 +137,13 @@ class Placing:
 
     def placed(self, plan: PartialPlan) -> tuple[Graph, Arena]:
         if plan not in self.made:
+            self._look_at(plan)
             self.made[plan] = placed(
                 self._striped(plan), self.memory, time_limit_s=self.seconds, work_limit=self.work_limit
             )
         return self.made[plan]
 
-    def _ranked(self, plans: Sequence[PartialPlan], least: Callable[[PartialPlan], int]) -> Iterator[PartialPlan]:
-        """By least cost, the plans in turns with those among them that recompute nothing: where the time is over, what
-        is allowed to recompute shall not need more for that."""
-        ranked = sorted(plans, key=lambda plan: (least(plan), plan.cost))
-        kept = [plan for plan in ranked if plan.price.extra_macs <= 0]
-        return iter(dict.fromkeys(plan for plan in chain(*zip_longest(ranked, kept)) if plan is not None))
-
-    def _bound(self, plan: PartialPlan, cost: Cost, at: int = 0) -> int:
+    def _bound(self, plan: PartialPlan, cost: Cost, at: int) -> int:
         return cost(self.peaks[plan][at], self.beside[plan])
 
     def _look_at(self, plan: PartialPlan) -> None:
@@ -162,3 +159,11 @@ class Placing:
         if not plan.segments:
             return self.graph
         return in_strips(self.graph, plan.segments, form=self.forms[plan])
+
+
+def _in_turns(plans: Sequence[PartialPlan], keys: Sequence[Callable[[PartialPlan], int]]) -> Iterator[PartialPlan]:
+    """The least by each key in turns, with those among them that recompute nothing: where the time is over, what is
+    allowed to recompute, or to lie over an input, shall not need more for that."""
+    rankings = [sorted(plans, key=lambda plan: (key(plan), plan.cost)) for key in keys]
+    rankings += [[plan for plan in ranked if plan.price.extra_macs <= 0] for ranked in rankings]
+    return iter(dict.fromkeys(plan for plan in chain(*zip_longest(*rankings)) if plan is not None))

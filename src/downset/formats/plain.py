@@ -12,6 +12,7 @@ import msgspec
 from downset.errors import LoadError
 from downset.formats.inductor_dump import is_dump, read_dump
 from downset.graph.core import Graph, Op, Source, Tensor
+from downset.text import read_file
 
 __all__ = ["load_plain"]
 
@@ -42,7 +43,7 @@ def load_plain(path: str | os.PathLike[str]) -> Graph:
     saying which field is wrong."""
     path = Path(path)
     try:
-        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        content = read_file(path).removeprefix(codecs.BOM_UTF8)
         if is_dump(content):
             return read_dump(path, content)
         plain = msgspec.json.decode(content, type=_Plain)

@@ -47,6 +47,15 @@ def load(
     missing), in one line.
     """
     path = Path(path)
+    try:
+        return _read(path, shapes, trust=trust)
+    except LoadError as error:
+        if path.name in str(error):
+            raise
+        raise LoadError(f"{path}: {error}") from None
+
+
+def _read(path: Path, shapes: Mapping[str, tuple[int, ...]] | None, *, trust: bool) -> Graph:
     suffix = check_readable(path)
     reader = READERS.get(suffix)
     if reader is None:

@@ -129,7 +129,7 @@ class Graph:
     constants: Mapping[int, Callable[[], npt.NDArray[Any]]] = field(default_factory=dict)
     source: Source = Source("built")
     facts: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What follows from the operators and is asked for often (`graph.halos`, `graph.cost`), remembered once it is
+    """Facts that follow from the operators and are asked for often (`graph.halos`, `graph.cost`), kept once they are
     found."""
 
     def __repr__(self) -> str:

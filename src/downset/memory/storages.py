@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.memory.models import MemoryModel
 from downset.memory.overlaps import least_lag
@@ -105,9 +106,14 @@ class Sharing:
                 self.kept[storage] = True
 
 
+_MOST_LISTED = 1 << 20
+"""Tensors inside concatenations that are views: of nested ones the square of their number."""
+
+
 def share(graph: Graph, model: MemoryModel) -> Sharing:
-    """The storages of a graph. O(operators · inputs)."""
-    count = len(graph.tensors)
+    """The storages of a graph. O(operators · inputs); where concatenations are views, their parts at any depth count as
+    inputs. Raises UnsupportedError for more than `_MOST_LISTED` of these."""
+    count, listed = len(graph.tensors), 0
     sharing = Sharing([()] * count, frozenset(graph.inputs), frozenset(graph.outputs), [0] * count)
     read_by = graph.consumers()
     if model.inputs != "not counted":
@@ -133,6 +139,12 @@ def share(graph: Graph, model: MemoryModel) -> Sharing:
                 sharing.close(sharing.storages_of[tensor])
             elif position == 0 and _is_concatenation_view(model, op, tensor, parts, sharing):
                 held = _held(parts, sharing)
+                listed += len(held)
+                if listed > _MOST_LISTED:
+                    raise UnsupportedError(
+                        f"{graph.name}: concatenations of concatenations name more than {_MOST_LISTED:,} tensors "
+                        f"together, each of which memory {model.name} would follow; use memory live"
+                    )
                 sharing.storages_of[tensor] = tuple(held)
                 for storage in held:
                     sharing.exclusive[storage] = False

@@ -237,7 +237,7 @@ class _Writer:
                     if tensor not in last:
                         self._keep(tensor, later[strip].get(tensor), None)
         results = tuple(joins[tensor].finish() for tensor in self.segment.results)
-        return Program(self.segment, tuple(self.pieces), tuple(self.steps), results)
+        return Program(self.segment, tuple(self.pieces), _without_unread(self.steps, results), results)
 
     def _piece(self, tensor: int, rows: Interval) -> int:
         self.pieces.append(Piece(tensor, rows))
@@ -311,6 +311,16 @@ class _Writer:
 
     def _recomputes(self, tensor: int) -> bool:
         return any(tensor in self.form.ops[index].outputs for index in self.recomputed)
+
+
+def _without_unread(steps: Sequence[Step], results: Sequence[int]) -> tuple[Step, ...]:
+    """Operators may make rows, on their way to later ones, that nobody reads."""
+    read, needed = set(results), []
+    for step in reversed(steps):
+        if not read.isdisjoint(step.writes):
+            read.update(step.reads)
+            needed.append(step)
+    return tuple(reversed(needed))
 
 
 @dataclass(slots=True)

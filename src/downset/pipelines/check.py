@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from downset.clusters.model import MOST_DEVICES
 from downset.errors import InvalidPlan
 from downset.graph.core import Graph
 from downset.graph.row_form import Interval, RowForm
@@ -60,7 +61,23 @@ def verify_without_graph(plan: Pipeline) -> None:
     check_times(plan)
 
 
+def _check_cluster(plan: Pipeline) -> None:
+    """Devices with names of their own, links between two of them, ends that are devices or outside."""
+    names, known = [device.name for device in plan.cluster.devices], range(len(plan.cluster.devices))
+    if not 1 <= len(names) <= MOST_DEVICES:
+        raise InvalidPlan(f"the cluster has {len(names)} devices; plans are for 1 to {MOST_DEVICES}")
+    if "" in names or len(set(names)) < len(names):
+        raise InvalidPlan("the cluster has a device without a name, or two of one name")
+    pairs = [link.pair for link in plan.cluster.network.links]
+    if len(set(pairs)) < len(pairs) or any(one not in known or two not in known or one >= two for one, two in pairs):
+        raise InvalidPlan("a link of the cluster is not between two of its devices, or stands there twice")
+    for what, name in (("source", plan.source), ("sink", plan.sink)):
+        if name != "outside" and name not in names:
+            raise InvalidPlan(f"the {what} is {name!r}; the devices are {', '.join(names)}")
+
+
 def _check_shape(plan: Pipeline) -> None:
+    _check_cluster(plan)
     known = range(len(plan.cluster.devices))
     for place, stage in enumerate(plan.stages):
         for device in sorted({*_working(stage), *stage.devices}):
@@ -73,6 +90,12 @@ def _check_shape(plan: Pipeline) -> None:
         raise InvalidPlan("a frame or a result of less than 0 bytes")
     _disjoint(plan.stages)
     _check_rules(plan)
+    cut = 0
+    for place, stage in enumerate(plan.stages):
+        for block in stage.blocks:
+            if block.start != cut or not cut < block.stop <= cut + len(block.ops):  # a unit has an operator at least
+                raise InvalidPlan(f"stage {place} has a block from cut {block.start} to {block.stop}, after cut {cut}")
+            cut = block.stop
     for place, stage in enumerate(plan.stages):
         for device in sorted(_working(stage) - {*stage.devices}):
             raise InvalidPlan(f"stage {place}: device {device} works in it and is none of its devices")

@@ -38,8 +38,6 @@ def check_buffers(rows: PlanRows, plan: Pipeline) -> None:
         missing = [task for task, (least, _) in inner.items() if least]
         if missing:
             raise InvalidPlan(f"there is no buffer for what task {missing[0]} holds inside")
-    if not plan.memory:
-        return
     held = _weights(rows, plan)
     _check_devices(plan)
     for stated in plan.memory:
@@ -153,6 +151,8 @@ def _check_inner(buffer: Buffer, inner: dict[int, tuple[int, int]]) -> None:
     if len(tasks) > 1 or task not in inner:
         raise InvalidPlan(f"tasks {sorted(tasks)} do not each have one buffer for what they hold inside")
     least, most = inner.pop(task)
+    if (buffer.start, buffer.stop, buffer.columns) != (0, 0, None):
+        raise InvalidPlan(f"task {task}: what it holds inside has no rows, but its buffer states some")
     if not least <= buffer.nbytes <= most:
         raise InvalidPlan(
             f"task {task} states {buffer.nbytes} bytes that it holds inside; between {least} and {most} are needed"

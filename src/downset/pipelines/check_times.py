@@ -47,8 +47,12 @@ def check_times(plan: Pipeline) -> None:
         check_places(plan, plan.schedule)
     _check_memory(plan)
     evidence = plan.evidence
-    if evidence.value != plan.period_s or not evidence.bound <= evidence.value:
-        raise InvalidPlan(f"the bound {evidence.bound} is above the period {plan.period_s}, or the value is another")
+    if evidence.value != plan.period_s or not 0 <= evidence.bound <= evidence.value:
+        raise InvalidPlan(
+            f"the bound {evidence.bound} is not between 0 and the period {plan.period_s}, or the value is another"
+        )
+    if not 0 <= plan.floor_s <= plan.period_s or evidence.states < 0 or evidence.seconds < 0:
+        raise InvalidPlan(f"the floor {plan.floor_s} is not below the period, or the search took less than nothing")
     if evidence.proven and evidence.bound != evidence.value:
         raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+import stat
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,11 +19,12 @@ import numpy.typing as npt
 from downset.errors import LoadError, UnsupportedError, UsageError
 from downset.graph.core import Graph, Tensor
 from downset.runtimes.inputs import random_array
-from downset.text import brief
+from downset.text import brief, format_bytes
 
-__all__ = ["RUNS", "Feeds", "made_feeds", "read_array", "read_feeds", "saved", "unpacked"]
+__all__ = ["RUNS", "Feeds", "made_feeds", "most_input_bytes", "read_array", "read_feeds", "saved", "unpacked"]
 
 _LONG = 2048
+_HEADERS_BYTES = 1 << 20
 _NPY_BEGINS, _NPZ_BEGINS = b"\x93NUMPY", b"PK"
 
 Array = npt.NDArray[Any]
@@ -114,7 +118,7 @@ def read_feeds(graph: Graph, paths: Sequence[str | os.PathLike[str]]) -> Feeds:
 
 def _read_run(graph: Graph, path: Path) -> dict[str, Array]:
     names = [graph.tensors[tensor].name for tensor in graph.inputs]
-    found = read_array(path)
+    found = read_array(path, most_bytes=most_input_bytes(graph))
     if isinstance(found, np.ndarray):
         if len(names) != 1:
             listed = ", ".join(names)
@@ -132,14 +136,33 @@ def _read_run(graph: Graph, path: Path) -> dict[str, Array]:
     return {name: found[name] for name in names}
 
 
-def read_array(path: str | os.PathLike[str]) -> Any:
-    """An array of a .npy file, or the arrays of an .npz file by name. Nothing in them is executed. Raises LoadError."""
+def most_input_bytes(graph: Graph, *, batch: int = 1) -> int:
+    """More than a file of the network's inputs takes, whatever the type of its elements."""
+    elements = sum(math.prod(graph.tensors[tensor].shape) for tensor in graph.inputs)
+    return 16 * elements * batch + _HEADERS_BYTES
+
+
+def read_array(path: str | os.PathLike[str], *, most_bytes: float, mapped: bool = False) -> Any:
+    """An array of a .npy file, or the arrays of an .npz file by name. Nothing in them is executed. `mapped`: an array
+    stays in its file. Raises LoadError, for a file that unfolds to more than `most_bytes` too."""
     try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise LoadError(f"{path} is a pipe or a device; give a .npy or .npz file")
         with Path(path).open("rb") as file:
             begins = file.read(len(_NPY_BEGINS))
+            size = os.fstat(file.fileno()).st_size
         if not begins.startswith((_NPY_BEGINS, _NPZ_BEGINS)):
             raise LoadError(f"{path} is no .npy or .npz file; numpy.save and numpy.savez write them")
-        found = np.load(path, allow_pickle=False)
+        if begins.startswith(_NPZ_BEGINS):
+            with zipfile.ZipFile(path) as archive:  # an entry is never read further than it says
+                size = max(size, sum(entry.file_size for entry in archive.infolist()))
+        elif mapped:
+            size = 0
+        if size > most_bytes:
+            raise LoadError(
+                f"{path} holds {format_bytes(size)} bytes; the inputs take {format_bytes(int(most_bytes))} at most"
+            )
+        found = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
         return found if isinstance(found, np.ndarray) else dict(found)
     except LoadError:
         raise

@@ -24,6 +24,9 @@ from downset.errors import UsageError
 
 __all__ = ["cluster"]
 
+_MOST_LOCAL = 64
+"""Devices that are started on one machine."""
+
 
 @contextmanager
 def cluster(
@@ -41,6 +44,11 @@ def cluster(
     local = head is None
     if not local and keys is None:
         raise UsageError("off this machine nothing runs without keys: make them with `downset keys`, give --keys")
+    if local and len(devices) > _MOST_LOCAL:
+        raise UsageError(
+            f"{len(devices)} devices are too many for one machine, where each takes some 200 MB; up to {_MOST_LOCAL} "
+            "are started here, with --head more may join"
+        )
     address, port = (LOCAL_ADDRESS, 0) if head is None else host_and_port(head)
     with ExitStack() as stack:
         folder = working_folder()

@@ -104,6 +104,10 @@ def _quantization(schema: Any, meta: Tensor) -> Any:
     return entry
 
 
+_FILE_INPUTS = {"Split": (1, 0)}
+"""Positions of an operator's inputs in the sequence of the format, where that is not ONNX's (`kinds`)."""
+
+
 def _operator(
     model: Any,
     schema: Any,
@@ -123,7 +127,8 @@ def _operator(
         return entry
     settings = graph.source.settings_of[at]
     entry = copy.deepcopy(operators[settings]) if settings >= 0 else _made(model, schema, graph, op)
-    entry.inputs = np.asarray([place[tensor] for tensor in op.inputs], np.int32)
+    order = _FILE_INPUTS.get(op.kind, range(len(op.inputs)))
+    entry.inputs = np.asarray([place[op.inputs[at]] for at in order], np.int32)
     entry.outputs = np.asarray([place[tensor] for tensor in op.outputs], np.int32)
     if hasattr(entry.builtinOptions, "padding"):
         entry.builtinOptions.padding = _padding(graph, op)

@@ -1,0 +1,108 @@
+"""Inputs that are far larger than what they are for, or wrong in a way that only their file can explain."""
+
+import json
+import os
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from downset.arenas.plan import plan_arena, plan_shared
+from downset.errors import LoadError, UnsupportedError
+from downset.formats.reading import load
+from downset.graph.core import Graph, Op, Tensor
+from downset.memory import storages
+from downset.memory.records import Record
+from downset.orders.plan import plan_order
+from downset.reports.inspection import inspect
+from downset.runtimes.feeds import most_input_bytes, read_array, read_feeds
+from tests import hostile_files
+from tests.fuzz.test_hostile_input import GRAPH
+from tests.models import branchy_model
+
+
+@pytest.fixture
+def model(tmp_path):
+    return branchy_model(tmp_path / "m.onnx")
+
+
+def bomb(path, name="x"):
+    """64 MiB of zeros in some 64 KB."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        np.lib.format.write_array(
+            archive.open(f"{name}.npy", "w", force_zip64=True), np.zeros(1 << 23), allow_pickle=False
+        )
+    return path
+
+
+def test_an_archive_is_not_unfolded_beyond_what_the_inputs_take(fails, model, tmp_path):
+    path = bomb(tmp_path / "x.npz")
+    assert path.stat().st_size < 1 << 20
+    assert len(read_array(path, most_bytes=1 << 27)["x"]) == 1 << 23
+    with pytest.raises(LoadError, match=r"holds 67,1.* at most"):
+        read_array(path, most_bytes=most_input_bytes(load(model)))
+    fails(5, "verify", model, model, "--input", path, says="at most")
+    np.save(tmp_path / "x.npy", np.zeros(1 << 18))
+    with pytest.raises(LoadError, match="at most"):
+        read_feeds(load(model), [tmp_path / "x.npy"])
+
+
+def test_pipes_are_no_arrays(fails, model, tmp_path):
+    os.mkfifo(tmp_path / "x.npy")
+    fails(5, "verify", model, model, "--input", tmp_path / "x.npy", says="is a pipe or a device")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"outputs": [7]}, {"ops": [{"ins": [9], "outs": [1]}]}, {"tensors": [{"size": -1}] * 3}, {"ops": 3}]
+)
+def test_errors_of_a_graph_name_its_file(tmp_path, wrong):
+    path = tmp_path / "some_graph.json"
+    path.write_text(json.dumps({**GRAPH, **wrong}))
+    with pytest.raises(LoadError, match=r"some_graph\.json"):
+        load(path)
+
+
+@pytest.mark.parametrize("plan", [plan_arena, plan_shared])
+def test_many_records_beyond_64_bits_are_refused(plan):
+    records = [Record(str(at), 0, 9, 10**17) for at in range(101)]
+    with pytest.raises(UnsupportedError, match="64 bits"):
+        plan(records)
+    assert plan(records[:50], method="naive").evidence.value == 50 * 10**17
+
+
+@pytest.mark.parametrize("group", ["two", [2], None, 2.5, 2])
+def test_foreign_convolutions_may_have_any_attributes(group):
+    tensors = tuple(Tensor(name, (1, 2, 4, 4), "float32", 128) for name in ("x", "y"))
+    for inputs in ((0,), ()):
+        given = Graph("g", tensors, (Op("o", "my::Conv", inputs, (1,), {"group": group}),), (0,), (1,))
+        kind = inspect(given).steps[0].kind
+        assert kind == ("depthwise my::Conv" if group == 2 and inputs else "my::Conv")
+
+
+def test_foreign_convolutions_of_a_file_are_inspected(run, tmp_path):
+    node = helper.make_node("Conv", ["x"], ["y"], domain="my", group=[1, 2])
+    made = hostile_files.model([node], [hostile_files.value("x")], [hostile_files.value("y")], domains=["my"])
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    assert run("inspect", tmp_path / "m.onnx")[0] == 0
+
+
+def nested(count):
+    """Each concatenation takes the one before, and one tensor more."""
+    tensors, ops = [Tensor("x", (1, 1), "float32", 4)], []
+    for at in range(count):
+        tensors += [Tensor(f"r{at}", (1, 1), "float32", 4), Tensor(f"c{at}", (1, at + 2), "float32", 4 * (at + 2))]
+        before = len(tensors) - 3 if at else 0
+        made = len(tensors) - 2
+        ops += [Op(f"r{at}", "Relu", (0,), (made,)), Op(f"c{at}", "Concat", (before, made), (made + 1,), {"axis": 1})]
+    ops.append(Op("end", "Relu", (len(tensors) - 1,), (len(tensors),)))
+    return Graph("nested", (*tensors, replace(tensors[-1], name="y")), tuple(ops), (0,), (len(tensors),)).check()
+
+
+def test_concatenations_in_each_other_are_followed_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr(storages, "_MOST_LISTED", 1000)
+    assert plan_order(nested(30), method="kahn", memory="serenity").peak_bytes > 0
+    with pytest.raises(UnsupportedError, match="use memory live"):
+        plan_order(nested(60), method="kahn", memory="serenity")
+    assert plan_order(nested(60), method="kahn", memory="live").peak_bytes > 0
