@@ -258,11 +258,14 @@ def test_a_plan_whose_comm_was_paper_cannot_be_called_one_of_resources(home):
         simulated(plan)
 
 
-def test_names_are_printed_on_one_line(home):
-    (home / "home.toml").write_text(CLUSTER.replace('"b"', r'"b\nc"'))
+def test_names_are_printed_as_text(home, fails):
+    (home / "home.toml").write_text(CLUSTER.replace('"b"', r'"b\u202ec"'))
     split("-o", "plan.json", method="single")
     assert "b?c 100%" in output_of("simulate", "plan.json", "--frames", 5)
-    assert "b\nc" in json.loads(output_of("simulate", "plan.json", "--frames", 5, "--json"))["utilisation"]
+    assert "b\u202ec" in json.loads(output_of("simulate", "plan.json", "--frames", 5, "--json"))["utilisation"]
+    (home / "home.toml").write_text(CLUSTER.replace('"b"', r'"b\nc"'))
+    says = "name: a name has no control characters"
+    fails(5, "split", "net.onnx", "--cluster", "home.toml", says=says)
 
 
 def test_a_model_without_operators_is_unsupported_by_all_that_divide(home, fails):

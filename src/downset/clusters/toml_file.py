@@ -137,6 +137,7 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
         said = str(error)
         meant = "no duplex, write half or full" if ".duplex`" in said else "no kind of network, write links or shared"
         said = re.sub(r"^Invalid enum value ('.*?')", rf"\1 is {meant}", said)
+        said = re.sub(r"^Expected `str` matching regex '.*'(?= - at)", "a name has no control characters", said)
         raise LoadError(_placed(said, text, where)) from None
     names = [device.name for device in form.device]
     devices = []
