@@ -18,14 +18,6 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "downset")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config, items):
-    """Refuse a pytest-xdist that forgets groups: their tests share a cluster, a browser or a compiler's cache."""
-    for item in items if getattr(config.option, "loadgroup", False) else ():
-        if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
-            raise pytest.UsageError("pytest-xdist has forgotten its groups; install what locks/dev.txt says")
-
-
 @pytest.fixture
 def run(monkeypatch, capfd):
     """`run("fit", path, …)` -> (exit status, what went to stdout, what went to stderr)."""

@@ -55,3 +55,10 @@ def test_the_versions_of_executorch_that_are_tested_are_pinned(version):
     assert hashes > 0
     wanted = asked_for("executorch")["executorch"]
     assert all(limit.contains(version) for limit in wanted)
+
+
+@pytest.mark.xdist_group("groups")
+def test_the_locked_pytest_keeps_tests_of_a_group_together(request):
+    """They share a cluster, a browser or a compiler's cache; with pytest 9.2 pytest-xdist 3.8 forgets groups."""
+    if getattr(request.config.option, "loadgroup", False):
+        assert request.node.nodeid.endswith("@groups")
