@@ -29,6 +29,7 @@ __all__ = [
     "same_type",
     "shape_is",
     "sliced",
+    "undivided",
 ]
 
 Pads = list[tuple[int, int]]
@@ -145,6 +146,15 @@ def global_pool(place: Place, node: Node, out: Box) -> None:
     """Each channel by itself."""
     _same_settings(place.node, node)
     place.holds(0, node.inputs[0], (*out[:2], *whole(place.first.values[node.inputs[0]])[2:]))
+
+
+def undivided(place: Place, node: Node, out: Box) -> None:
+    """A SPLIT into one part, which is all of its input, along whichever axis."""
+    _same_settings(place.node, node)
+    if len(node.outputs) != 1:
+        raise Unproven("it divides its input")
+    place.holds(0, node.inputs[0], whole(place.first.values[node.inputs[0]]))
+    place.holds(1, node.inputs[1], out)
 
 
 def flattened(place: Place, node: Node, out: Box) -> None:

@@ -228,6 +228,7 @@ _IDENTITIES = {
     "Pad": identities.padded,
     "PAD": identities.padded,
     "PADV2": identities.padded,
+    "SPLIT": identities.undivided,
 }
 
 
