@@ -156,6 +156,23 @@ def test_generators_draw_in_their_order():
     assert generators(before) == generators(after)
 
 
+def test_open_sizes_branches_and_mutation_compute_what_eager_does():
+    def mixed(x):
+        x.add_(1)
+        chosen = torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos() + 1, (x,))
+        return chosen.view(-1).sum() + x
+
+    reports = []
+    torch._dynamo.reset()
+    compiled = torch.compile(mixed, dynamic=True, options=ds.inductor.options(report=reports.append))
+    for rows, shift in ((3, 0.0), (5, -4.0), (7, 2.0)):
+        ours = torch.linspace(-1, 1, rows * 4).reshape(rows, 4) + shift
+        theirs = ours.clone()
+        torch.testing.assert_close(compiled(ours), mixed(theirs))
+        torch.testing.assert_close(ours, theirs)
+    assert reports
+
+
 @pytest.mark.parametrize("broken", ["prepare_planning_info", "estimate_peak_memory", "topological_sort_lpmf"])
 def test_where_a_contract_is_missing_the_graph_compiles_in_inductors_order(broken, monkeypatch):
     """Told once and in one line, however many graphs meet it."""
