@@ -145,6 +145,7 @@ def test_two_different_networks_do_not_verify(tmp_path):
         ("huge.json", json.dumps({**PLAIN, "tensors": [{"size": 10**30}] * 4}).encode(), "add up to more than"),
         ("negative.json", json.dumps({**PLAIN, "tensors": [{"size": -1}] * 4}).encode(), "negative size"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bad_files_are_one_line_and_exit_5(tmp_path, name, content, says):
     path = tmp_path / name

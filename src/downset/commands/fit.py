@@ -116,7 +116,7 @@ __all__ = ["fit"]
     help="Also write OUTPUT as C++ for firmware (tflm): model array, arena size, operators. A .h file holds all; a .cc "
     "file holds the array, and the .h file beside it the rest.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No words on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on stderr but errors.")
 def fit(
     model: str,
     output: str | None,
@@ -276,7 +276,7 @@ def _print_screen(result: Fit, out: Any) -> None:
             title = "memory against time: what no other beats in both"
             print_table(out, _sessions_table(result.measured.front, title))
     if result.front:
-        out.print(_front_table(result.front))
+        print_table(out, _front_table(result.front))
     for line in fit_lines(result):
         out.print(Text(printable(line)), soft_wrap=True)
 

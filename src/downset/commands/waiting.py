@@ -38,7 +38,8 @@ def waiting(talk: Any, what: str, *, limit_s: float | None = None) -> Iterator[C
         bar.start()
         while not ended.wait(0.2):
             elapsed = bar.tasks[0].elapsed or 0.0
-            bar.update(task, completed=_PATIENCE_S + elapsed if limit_s is None else min(elapsed, limit_s))
+            # A task that is complete stops its clock, and what is measured may take longer than the limit of searches.
+            bar.update(task, completed=_PATIENCE_S + elapsed if limit_s is None else min(elapsed, 0.99 * limit_s))
 
     watcher = threading.Thread(target=watch, name="downset-progress", daemon=True)
     watcher.start()

@@ -98,7 +98,7 @@ def _check_shape(plan: Pipeline) -> None:
             cut = block.stop
     for place, stage in enumerate(plan.stages):
         for device in sorted(_working(stage) - {*stage.devices}):
-            raise InvalidPlan(f"stage {place}: device {device} works in it and is none of its devices")
+            raise InvalidPlan(f"stage {place}: device {device} has work there and is not listed")
         for block in stage.blocks:
             _check_cover(block, place)
             if block.axis not in (0, 1):

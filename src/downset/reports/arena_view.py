@@ -39,7 +39,8 @@ class TensorFacts:
 @dataclass(frozen=True, slots=True)
 class ArenaView:
     """An arena with a heading. `operators` by step and `tensors` by name of record are empty where only records are
-    known. `scratch_bytes` and `tail_bytes` lie above the arena, as the runtime reports them."""
+    known. `scratch_bytes` and `tail_bytes` lie above the arena, as the runtime reports them. `bound_bytes`: what every
+    order and placement of the network needs, where that is known."""
 
     heading: str
     arena: Arena
@@ -47,6 +48,21 @@ class ArenaView:
     tensors: Mapping[str, TensorFacts] = field(default_factory=dict)
     scratch_bytes: int = 0
     tail_bytes: int = 0
+    bound_bytes: int | None = None
+
+    @property
+    def proven(self) -> str:
+        """The words for what is proven of the arena's size; "" where nothing is."""
+        if self.bound_bytes is not None and self.arena.arena_bytes <= self.bound_bytes:
+            return "proven least"
+        if not self.arena.evidence.proven:
+            return ""
+        return "proven least for this order" if self.operators else "proven least"
+
+    @property
+    def bound(self) -> int:
+        """The bound of the network where it is known, otherwise that of the order or the records."""
+        return int(self.arena.evidence.bound) if self.bound_bytes is None else self.bound_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -85,9 +101,10 @@ class ArenaView:
 
 def arena_view(
     heading: str, graph: Graph, steps: Sequence[int], arena: Arena, *, memory: str | MemoryModel = "live",
-    beside: tuple[int, int] = (0, 0),
+    beside: tuple[int, int] = (0, 0), bound_bytes: int | None = None,
 ) -> ArenaView:  # fmt: skip
-    """The view of an arena of a graph whose operators run in this order. `beside`: scratch and tail bytes."""
+    """The view of an arena of a graph whose operators run in this order. `beside`: scratch and tail bytes.
+    `bound_bytes`: what every order and placement needs."""
     operators = order_operators(graph, steps, memory)
     producers = graph.producers()
     facts: dict[str, TensorFacts] = {}
@@ -100,7 +117,7 @@ def arena_view(
         shape = "x".join(map(str, item.shape))
         kind = "input" if made_by < 0 else kind_name(graph, graph.ops[made_by])
         facts.setdefault(found.records[record].id, TensorFacts(f"{shape} {item.dtype}".strip(), kind))
-    return ArenaView(heading, arena, operators, facts, *beside)
+    return ArenaView(heading, arena, operators, facts, *beside, bound_bytes)
 
 
 def order_operators(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> tuple[Operator, ...]:

@@ -95,7 +95,7 @@ def arena_chart(
             middle = ((record.start + record.stop) / 2, offset + record.nbytes / 2)
             labels.append(Label(*middle, record.stop - record.start, record.nbytes, _short(record.id)))
     top = arena.arena_bytes
-    proven = ", proven least" if arena.evidence.proven else ""
+    proven = f", {view.proven}" if view.proven else ""
     levels = [Level(top, f"arena {format_bytes(top)} B{proven}", "total")]
     for name, nbytes in (("scratch", view.scratch_bytes), ("tail", view.tail_bytes)):
         if nbytes:
@@ -103,9 +103,8 @@ def arena_chart(
             marks.append(Mark(x.start, top, x.extent, nbytes, name, "", text))
             labels.append(Label(x.start + x.extent / 2, top + nbytes / 2, x.extent, nbytes, name))
             top += nbytes
-    bound = int(arena.evidence.bound)
-    if bound < arena.arena_bytes:
-        levels.append(Level(bound, f"bound {format_bytes(bound)} B", "bound"))
+    if view.bound < arena.arena_bytes:
+        levels.append(Level(view.bound, f"bound {format_bytes(view.bound)} B", "bound"))
     if top > arena.arena_bytes:
         levels.append(Level(top, f"in all {format_bytes(top)} B", "total"))
     if limit_bytes is not None and limit_bytes <= tallest_bytes:
@@ -180,8 +179,8 @@ def _sizes(view: ArenaView) -> str:
         parts.append(f"tail {format_bytes(view.tail_bytes)} B")
     if len(parts) > 1:
         parts.append(f"in all {format_bytes(view.total_bytes)} B ({format_size(view.total_bytes)})")
-    if view.arena.evidence.proven:
-        parts.append("proven least")
+    if view.proven:
+        parts.append(view.proven)
     return ", ".join(parts)
 
 

@@ -52,14 +52,18 @@ def page_title(fit: Fit) -> str:
 def fit_views(fit: Fit) -> list[ArenaView]:
     """The arena before and the one that ships; only one where both are the same."""
     graph = fit.original or fit.graph
-    before = arena_view("before", graph, range(len(graph.ops)), fit.before, memory=fit.target,
-                        beside=_beside(fit, "original", fit.before.arena_bytes))  # fmt: skip
+    same = not fit.rewrites and len(graph.ops) == len(fit.graph.ops)  # the bound is of what ships
+    before = arena_view(
+        "before", graph, range(len(graph.ops)), fit.before, memory=fit.target,
+        beside=_beside(fit, "original", fit.before.arena_bytes), bound_bytes=fit.arena.bound if same else None,
+    )  # fmt: skip
     if not fit.ships_plan:
-        return [ArenaView("as the file is", before.arena, before.operators, before.tensors, before.scratch_bytes,
-                          before.tail_bytes)]  # fmt: skip
+        return [replace(before, heading="as the file is")]
     plan = fit.together
-    after = arena_view("after", fit.graph, plan.order.steps, plan.arena, memory=fit.memory,
-                       beside=_beside(fit, fit.shipped, plan.arena.arena_bytes))  # fmt: skip
+    after = arena_view(
+        "after", fit.graph, plan.order.steps, plan.arena, memory=fit.memory,
+        beside=_beside(fit, fit.shipped, plan.arena.arena_bytes), bound_bytes=fit.arena.bound,
+    )  # fmt: skip
     return [before, after]
 
 

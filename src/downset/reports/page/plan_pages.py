@@ -25,7 +25,9 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
     before = max((operator.live_bytes for operator in file_operators), default=0)
     after = order.peak_bytes
     if arena is not None:
-        figure = memory_figure([arena_view("of this order", graph, order.steps, arena, memory=order.memory)])
+        figure = memory_figure([
+            arena_view("of this order", graph, order.steps, arena, memory=order.memory,
+                       bound_bytes=int(order.evidence.bound))])  # fmt: skip
     else:
         # An arena of no records: there are no offsets, only operators and live bytes.
         none = Arena((), (), Evidence("none", 0, 0, False))
