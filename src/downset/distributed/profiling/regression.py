@@ -26,8 +26,8 @@ __all__ = ["ComputeSample", "DeviceRates", "LinkRates", "device_rates", "link_ra
 
 Array = npt.NDArray[np.float64]
 _MOST_KINDS = 12
-_FASTEST = 1e-18
-"""Seconds a unit of work where none can be seen: of a link that is faster than the clock."""
+_FASTEST = 1e-11
+"""Seconds a byte where large messages take no longer than small ones: no link is said to be faster than memory."""
 
 
 @dataclass(frozen=True, slots=True)
