@@ -19,7 +19,7 @@ from downset.reports.peak import peak_cause
 from downset.results import Comparison, Figure, Fit, Measured, OnChip, RamVerdict
 from downset.runtimes.targets import TARGETS
 from downset.sessions import SessionTaken
-from downset.text import format_bytes
+from downset.text import format_bytes, shortened
 
 __all__ = ["BLOCK_BYTES", "check_ram", "simulate_traffic", "summarise", "with_sessions"]
 
@@ -142,17 +142,18 @@ def _ends_bytes(result: Fit) -> int:
 def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: int, least: int) -> str:
     """The least found, what is proven about less, and remedies."""
     bound = format_bytes(searched.front.bound_bytes)
+    beside = ", with what the runtime takes beside them" if least > _ends_bytes(result) else ""
     said = (
         f"{result.model} does not fit into {format_bytes(limit)} B: its inputs or outputs alone take "
-        f"{format_bytes(least)} B"
+        f"{format_bytes(least)} B{beside}"
         if least > limit
         else f"{result.model}: no plan found fits into {format_bytes(limit)} B, and whether one exists is not known"
     )
     if result.not_measured:
         said += f" (not measured: {result.not_measured})"
     return (
-        f"{said}; the least found takes {format_bytes(needed)} B, and no plan in this order that computes segments in "
-        f"strips of rows has fewer than {bound} B live; to make it fit: "
+        f"{said}; the least found takes {format_bytes(needed)} B{_at_peak(result)}; no plan in this order that computes "
+        f"segments in strips of rows has fewer than {bound} B live; to make it fit: "
         + remedies(searched, needed, limit, unmeasured=result.target if result.not_measured else "")
     )
 
@@ -191,8 +192,9 @@ def _at_peak(result: Fit) -> str:
     if cause is None:
         return ""
     op = result.graph.ops[cause.operator]
-    largest = ", ".join(f"{name} ({format_bytes(nbytes)} B)" for name, nbytes in cause.live[:2])
-    return f"; the peak is at step {cause.step}, {kind_name(result.graph, op)} {op.name!r}, where {largest} live"
+    largest = ", ".join(f"{shortened(name, 60)} ({format_bytes(nbytes)} B)" for name, nbytes in cause.live[:2])
+    name = shortened(op.name, 60)
+    return f"; the peak is at step {cause.step}, {kind_name(result.graph, op)} {name!r}, where {largest} live"
 
 
 def _parts(result: Fit) -> dict[str, int | str]:
