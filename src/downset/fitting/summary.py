@@ -152,8 +152,8 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
     if result.not_measured:
         said += f" (not measured: {result.not_measured})"
     return (
-        f"{said}; the least found takes {format_bytes(needed)} B{_at_peak(result)}; no plan in this order that computes "
-        f"segments in strips of rows has fewer than {bound} B live; to make it fit: "
+        f"{said}; the least found takes {format_bytes(needed)} B{_at_peak(result)}; no plan in this order that "
+        f"computes segments in strips of rows has fewer than {bound} B live; to make it fit: "
         + remedies(searched, needed, limit, unmeasured=result.target if result.not_measured else "")
     )
 
