@@ -15,7 +15,7 @@ from downset.plans import Arena, Evidence
 from downset.reports.arena_view import Operator, arena_view
 from downset.reports.charts import Axis, chart_svg, tick_text, ticks
 from downset.reports.memory_map import arena_chart, kind_styles
-from downset.reports.page.memory_figure import moved_steps
+from downset.reports.page.memory_figure import largest_tensors, moved_steps
 from downset.reports.page.plan_pages import arena_page, objects_page, order_page
 from downset.reports.page.render import embedded, render
 from tests.plain_graphs import random_graph
@@ -89,6 +89,15 @@ def test_marks_name_rows_that_are_there():
         ids = [attributes["id"] for tag, attributes in elements.found if tag == "tr" and "id" in attributes]
         named = {attributes["data-r"] for tag, attributes in elements.found if "data-r" in attributes}
         assert len(ids) == len(set(ids)) and named and named <= set(ids)
+
+
+def test_the_five_largest_tensors_are_named():
+    graph = random_graph(random.Random(5), 30)
+    arena = ds.plan_arena(graph, ds.plan_order(graph))
+    said = largest_tensors(arena_view("x", graph, range(30), arena))
+    nbytes = sorted((record.nbytes for record in arena.records), reverse=True)[:5]
+    assert [int(found.replace(",", "")) for found in re.findall(r"\(([\d,]+) B\)", said)] == nbytes
+    assert said in render(order_page(graph, ds.plan_order(graph), arena))
 
 
 def test_a_thousand_operators_make_less_than_a_megabyte():

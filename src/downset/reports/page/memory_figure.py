@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from downset.reports.arena_view import ArenaView, Operator, kind_styles
 from downset.reports.memory_map import arena_chart, live_chart, scale_bytes, strip_chart
 from downset.reports.page.parts import Figure, Table
-from downset.text import format_bytes
+from downset.text import format_bytes, shortened
 
-__all__ = ["legend_of", "memory_figure", "moved_steps", "order_figure"]
+__all__ = ["largest_tensors", "legend_of", "memory_figure", "moved_steps", "order_figure"]
 
 
 def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None, note: str = "") -> Figure:
@@ -33,8 +33,16 @@ def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None,
     legend = legend_of(styles) if operator_rows else ()
     if len(views) > 1 and operator_rows:
         legend = (*legend, ("moved", "moved operator (bar above the strip)"))
+    said = f"{note} {largest_tensors(views[-1])}".strip()
     return Figure("Memory map: each rectangle is a tensor, as wide as its lifetime and as high as its bytes.",
-                  tuple(charts), legend, tables, note)  # fmt: skip
+                  tuple(charts), legend, tables, said)  # fmt: skip
+
+
+def largest_tensors(view: ArenaView, count: int = 5) -> str:
+    """The largest tensors of an arena in words: not every label finds room in its rectangle."""
+    ranked = sorted(view.arena.records, key=lambda record: (-record.nbytes, record.id))[:count]
+    named = ", ".join(f"{shortened(record.id, 60)} ({format_bytes(record.nbytes)} B)" for record in ranked)
+    return f"The largest tensors: {named}." if named else ""
 
 
 def order_figure(views: Sequence[ArenaView]) -> Figure:
