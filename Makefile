@@ -13,7 +13,7 @@ STRICT := -C cmake.define.DOWNSET_STRICT=ON
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models, print both screens and write a page for each
 	$(BIN)/python -m experiments.fit.demo
 
-test: $(VENV)/dev.stamp  ## set up, then run all tests; LONG=1: with three times the random cases
+test: $(VENV)/dev.stamp  ## set up, then run all tests; LONG=1: with five times the random cases
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp  ## formatting, lint, spelling and types
