@@ -33,7 +33,7 @@ from downset.commands.pictures import (
 )
 from downset.commands.versions import versions_of_target
 from downset.commands.waiting import waiting
-from downset.reports.fit import FRONT_COLUMNS, fit_lines, front_cells, session_cells
+from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells
 from downset.reports.json_form import fit_json
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionTaken
@@ -296,9 +296,8 @@ def _sessions_table(rows: Sequence[SessionTaken], title: str) -> Any:
     from rich.table import Table
 
     table = Table(title=title, title_style="italic", title_justify="left")
-    columns = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
-    for column in columns:
-        table.add_column(column, justify="left" if column == columns[0] else "right", no_wrap=True)
+    for column in SESSION_COLUMNS:
+        table.add_column(column, justify="left" if column == SESSION_COLUMNS[0] else "right", no_wrap=True)
     for row in rows:
         table.add_row(*session_cells(row))
     return table

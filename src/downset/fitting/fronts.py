@@ -29,11 +29,12 @@ def measured_front(
     notes: list[str] = []
     for plan in _spread([plan for plan in search.front.plans if plan.segments]):
         files = files_of(job, search, plan, "front")
+        if any(file.rewrites == chosen.rewrites for file in files):
+            continue  # it was measured, and its row follows
         measured, said = measure(job, files, original=original)
         notes += [note for note in said if note not in notes]
         best = min(measured or files, key=Candidate.cost)
-        if best.rewrites != chosen.rewrites:
-            rows.append(_timed(job, original, best, _row(search, best)))
+        rows.append(_timed(job, original, best, _row(search, best)))
     if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):
         rows.append(replace(_timed(job, original, chosen, _row(search, chosen)), ships=True))
     kept = [row for row in rows if row.ships or not any(_beats(other, row) for other in rows)]

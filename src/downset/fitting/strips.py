@@ -93,11 +93,11 @@ def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch
     ]
     priced = [*zip(forms, fronts, strict=True)]
     known = {plan: form for form, front in reversed(priced) for plan in (*front.plans, *front.earlier)}
-    plans = front_of_plans(plan for front in fronts for plan in front.plans)
+    plans = dict.fromkeys(front_of_plans(plan for front in fronts for plan in front.plans))
     front = replace(
         fronts[0],
         plans=tuple(plans),
-        earlier=tuple(plan for plan in known if plan not in set(plans)),
+        earlier=tuple(plan for plan in known if plan not in plans),
         beyond=tuple(front_of_plans(plan for front in fronts for plan in front.beyond)),
         bound_bytes=min(front.bound_bytes for front in fronts),
         complete=all(front.complete for front in fronts),

@@ -9,7 +9,13 @@ from downset.results import Fit, FrontRow
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import format_bytes, shortened
 
-__all__ = ["FRONT_COLUMNS", "fit_lines", "front_cells", "gain_line", "overlap_line", "session_cells", "stopped_by"]
+__all__ = [
+    "FRONT_COLUMNS", "SESSION_COLUMNS", "fit_lines", "front_cells", "gain_line", "overlap_line", "session_cells",
+    "stopped_by",
+]  # fmt: skip
+
+
+SESSION_COLUMNS = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
 
 
 def session_cells(row: SessionTaken) -> tuple[str, ...]:

@@ -20,10 +20,15 @@ from downset.reports.charts import (
 )
 from downset.text import format_bytes, format_size, printable
 
-__all__ = ["arena_chart", "live_chart", "memory_map", "steps_axis", "strip_chart"]
+__all__ = ["arena_chart", "largest_records", "live_chart", "memory_map", "steps_axis", "strip_chart"]
 
 _NAMED = 5
 """The largest records, whose names stand in the picture."""
+
+
+def largest_records(arena: Arena) -> list[int]:
+    """The places of the few records that are named, the largest first."""
+    return sorted(range(len(arena.records)), key=lambda place: -arena.records[place].nbytes)[:_NAMED]
 
 
 def memory_map(
@@ -77,7 +82,7 @@ def arena_chart(
     their text themselves."""
     arena, x = view.arena, steps_axis(view)
     marks, labels = [], []
-    largest = sorted(range(len(arena.records)), key=lambda i: -arena.records[i].nbytes)[:_NAMED]
+    largest = largest_records(arena)
     for index, (record, offset) in enumerate(zip(arena.records, arena.offsets, strict=True)):
         facts = view.tensors.get(record.id)
         style = styles.get(facts.kind, "c8") if facts is not None else f"c{index % 9}"

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from downset.reports.arena_view import ArenaView, arena_view
 from downset.reports.charts import Axis, Chart, Curve, Mark, Unit
-from downset.reports.fit import FRONT_COLUMNS, fit_lines, front_cells, gain_line, session_cells
+from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, gain_line, session_cells
 from downset.reports.next_steps import next_steps
 from downset.reports.page.memory_figure import memory_figure, moved_steps
 from downset.reports.page.parts import Choice, Code, Facts, Figure, Page, Section, Table, Verdict
@@ -154,15 +154,16 @@ def _figures(fit: Fit) -> Table:
 def _sessions(fit: Fit) -> list[Choice]:
     if fit.measured is None or not fit.measured.rows:
         return []
-    columns = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
-    numeric = frozenset(range(1, 6))
-    found: list[Choice] = [
-        Table(columns, tuple(session_cells(row) for row in fit.measured.rows), numeric=numeric,
-              caption="What the file gains, and what its session's settings gain (bytes; measured, one thread)"),
-    ]  # fmt: skip
+    caption = "What the file gains, and what its session's settings gain (bytes; measured, one thread)"
+    found: list[Choice] = [_session_table(fit.measured.rows, caption)]
     if len(fit.measured.front) > 1:
         found.append(_front(fit))
     return found
+
+
+def _session_table(rows: Sequence[SessionTaken], caption: str) -> Table:
+    numeric = frozenset(range(1, len(SESSION_COLUMNS)))
+    return Table(SESSION_COLUMNS, tuple(map(session_cells, rows)), numeric=numeric, caption=caption)
 
 
 def _front(fit: Fit) -> Figure:
@@ -174,8 +175,7 @@ def _front(fit: Fit) -> Figure:
     shown = [row for place, row in enumerate(shown) if _named(row) not in map(_named, shown[:place])]
     points = [(row.latency.median_s, float(row.in_use_bytes)) for row in shown if row.latency is not None]
     chosen = [place for place, row in enumerate(shown) if _named(row) == (fit.shipped, fit.session)]
-    columns = ("file, settings", "in use", "arena holds", "process grows by", "ms", "against default")
-    table = Table(columns, tuple(map(session_cells, shown)), numeric=frozenset(range(1, 6)), caption="Candidates")
+    table = _session_table(shown, "Candidates")
     title = "Memory against time: candidates that no other beats in both, and the original by default (measured)."
     places = (place for place, row in enumerate(shown) if _named(row) == _named(default))
     return _trade(

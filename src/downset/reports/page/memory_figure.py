@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from downset.reports.arena_view import ArenaView, Operator, kind_styles
-from downset.reports.memory_map import arena_chart, live_chart, scale_bytes, strip_chart
+from downset.reports.memory_map import arena_chart, largest_records, live_chart, scale_bytes, strip_chart
 from downset.reports.page.parts import Figure, Table
 from downset.text import format_bytes, shortened
 
@@ -38,9 +38,9 @@ def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None,
                   tuple(charts), legend, tables, said)  # fmt: skip
 
 
-def largest_tensors(view: ArenaView, count: int = 5) -> str:
+def largest_tensors(view: ArenaView) -> str:
     """The largest tensors of an arena in words: not every label finds room in its rectangle."""
-    ranked = sorted(view.arena.records, key=lambda record: (-record.nbytes, record.id))[:count]
+    ranked = [view.arena.records[index] for index in largest_records(view.arena)]
     named = ", ".join(f"{shortened(record.id, 60)} ({format_bytes(record.nbytes)} B)" for record in ranked)
     return f"The largest tensors: {named}." if named else ""
 
