@@ -122,6 +122,16 @@ def test_turns_show(alone, noise):
     assert not takes_turns(alone, noise * max(alone))
 
 
+@given(alone=st.floats(0.1, 0.2), part=st.floats(0, 1.6) | st.floats(2, 3), noise=st.floats(0.95, 1.05))
+def test_works_that_a_processor_holds_up_do_not_take_turns_at_a_link(alone, part, noise):
+    """Two messages, one each way, between processors that need `part` of one's time for both: they are there when the
+    link and the processors are done. A link that carries one way at a time needs both their times."""
+    processors_s = part * alone
+    assert not takes_turns([alone, alone], noise * max(alone, processors_s), least_s=processors_s)
+    if part < 1.6:
+        assert takes_turns([alone, alone], noise * max(2 * alone, processors_s), least_s=processors_s)
+
+
 def test_what_cannot_be_fitted_is_refused():
     for samples in ([], [ComputeSample({}, 10, 1.0)], [ComputeSample({"Conv": 1}, 0, 0.0)]):
         with pytest.raises(UsageError):
