@@ -186,13 +186,17 @@ class Measuring:
         return takes_turns([min(one) for one in zip(*alone, strict=True)], min(both), least_s=least_s)
 
     def full_duplex(self, costs: Sequence[MessageCosts]) -> bool:
-        """Whether the two devices whose processors large messages cost least send to each other side by side.
+        """Whether a device receives from another one and sends to a third side by side; with two devices, whether each
+        sends to the other.
 
-        Both messages need both processors. On slow ones they take turns at these, which plans charge by `costs`."""
+        The device is the one whose processor large messages cost least: both messages need it, and on a slow one they
+        take turns at it, which plans charge by `costs`. Two devices that send to each other often take turns on every
+        link: what asks for the one's rows goes behind the rows that go its way."""
         nbytes = max(self.effort.sizes)
         spent = [own.send.of(nbytes) + own.receive.of(nbytes) for own in costs]
-        one, other = sorted(sorted(range(len(spent)), key=spent.__getitem__)[:2])
-        return not self.take_turns([(one, other), (other, one)], least_s=max(spent[one], spent[other]))
+        middle, *others = sorted(range(len(spent)), key=spent.__getitem__)
+        pairs = [(others[0], middle), (middle, others[min(1, len(others) - 1)])]
+        return not self.take_turns(pairs, least_s=spent[middle])
 
     @contextmanager
     def computing_on(self) -> Iterator[None]:
