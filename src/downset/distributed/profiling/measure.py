@@ -283,9 +283,10 @@ class Measuring:
     ) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
         """Kind, duplex, and the lines of all messages and of those of each pair; `costs` as measured before.
 
-        A link's messages are timed while all devices compute, as they do in a pipeline: a message holds its ends' ports
-        until it has arrived, and waits for their processors. A shared medium carries others' messages meanwhile, so
-        that it is timed between devices at rest."""
+        A link's messages are timed while all devices compute, as they do in a pipeline: a message waits for the
+        processors of its ends. Two of a pair go at once, as the runtime has two under way at a port, and a port is held
+        for half of their time: the one's waiting is time of the other's. A shared medium carries others' messages
+        meanwhile, so that it is timed between devices at rest."""
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
@@ -299,20 +300,22 @@ class Measuring:
         else:
             with self.computing_on():
                 for pairs in rounds_of_pairs(count):
-                    samples.update(zip(pairs, self._sizes(pairs), strict=True))
+                    samples.update(zip(pairs, self._sizes(pairs, at_once=2), strict=True))
         common = link_rates([sample for found in samples.values() for sample in found])
         links = {} if shared else {pair: link_rates(found) for pair, found in sorted(samples.items())}
         return "shared" if shared else "links", "half" if shared else duplex, common, links
 
-    def _sizes(self, pairs: Sequence[tuple[int, int]]) -> list[list[tuple[int, float]]]:
-        """(bytes, median seconds) of every size, by pair, both ways in turn."""
+    def _sizes(self, pairs: Sequence[tuple[int, int]], *, at_once: int = 1) -> list[list[tuple[int, float]]]:
+        """(bytes, median seconds) of every size, by pair, both ways in turn: the time until so many that begin at once
+        have arrived, for each of them."""
         found: list[list[tuple[int, float]]] = [[] for _ in pairs]
         self.messages(pairs, min(self.effort.sizes))
         for nbytes in self.effort.sizes:
             taken = []
             for number in range(self.effort.messages):
                 ways = [(one, other) if number % 2 else (other, one) for one, other in pairs]
-                taken.append(self.messages(ways, nbytes))
+                arrived = self.messages(ways * at_once, nbytes)
+                taken.append([max(arrived[pair :: len(ways)]) / at_once for pair in range(len(ways))])
             for own, seconds in zip(found, zip(*taken, strict=True), strict=True):
                 own.append((nbytes, statistics.median(seconds)))
         return found
