@@ -45,10 +45,11 @@ class PartialPlan:
 
 
 T = TypeVar("T")
-Values = Callable[[Price], tuple[int, ...]]
 
 
-def undominated(items: Iterable[T], price_of: Callable[[T], Price], values: Values) -> list[T]:
+def undominated(
+    items: Iterable[T], price_of: Callable[[T], Price], values: Callable[[Price], tuple[int, int, int, int]]
+) -> list[T]:
     """Those that no other is as good as in all `values` of their prices, ascending by these; among equals the one with
     fewest copies, operators and bytes."""
 
@@ -57,16 +58,19 @@ def undominated(items: Iterable[T], price_of: Callable[[T], Price], values: Valu
         return *values(price), price.copied_bytes, price.extra_operators, price.peak_bytes
 
     found: list[T] = []
-    kept: list[tuple[int, ...]] = []
+    kept: list[tuple[int, int, int]] = []
     for item in sorted(items, key=order):
-        mine = values(price_of(item))
-        if not any(all(map(le, one, mine)) for one in reversed(kept)):
+        _, one, two, three = values(price_of(item))  # the first is no less than that of those before
+        for other_one, other_two, other_three in reversed(kept):
+            if other_one <= one and other_two <= two and other_three <= three:
+                break
+        else:
             found.append(item)
-            kept.append(mine)
+            kept.append((one, two, three))
     return found
 
 
-def _work(price: Price) -> tuple[int, ...]:
+def _work(price: Price) -> tuple[int, int, int]:
     """Where a runtime keeps nothing for an operator, copied bytes count in the place of that."""
     return price.extra_macs, price.persistent_bytes, price.narrow_bytes or price.copied_bytes
 
