@@ -199,38 +199,42 @@ class Measuring:
         return not self.take_turns(pairs, least_s=spent[middle])
 
     @contextmanager
-    def computing_on(self) -> Iterator[None]:
-        """All devices compute on and on meanwhile, by the probe that was opened."""
-        asked = [actor.keep_computing.remote() for actor in self._actors]
+    def computing_on(self, *, but: Sequence[int] = ()) -> Iterator[None]:
+        """All devices but these compute on and on meanwhile, by the probe that was opened."""
+        devices = [device for device in range(len(self.names)) if device not in but]
+        self.all("wake")
+        asked = [self._actors[device].keep_computing.remote() for device in devices]
         try:
             yield
         finally:
             self.all("rest")
-            for reference, name in zip(asked, self.names, strict=True):
-                self._answer(reference, name)
+            for reference, device in zip(asked, devices, strict=True):
+                self._answer(reference, self.names[device])
 
     def costs(self) -> list[MessageCosts]:
         """By device: how much longer its computing takes for each message, for each frame of the driver's, and for each
         result. The probe that was opened runs on and on meanwhile, so that messages wait for the processor as they do
-        in a pipeline.
+        in a pipeline; so it does on all other devices, which may be on one machine.
 
         One stream of messages at a time: what others cost a machine that all devices are on is not theirs."""
         samples: list[dict[str, list[tuple[int, float]]]] = [
             {what: [] for what in ("send", "receive", "frame", "result")} for _ in self.names
         ]
         for pair in _of_every_device(len(self.names)):
-            alone = self._runs_a_second(pair)
-            for nbytes in self._cost_sizes():
-                for source, target in (pair, pair[::-1]):
-                    lost = self._slowed(pair, alone, partial(self._ask_message, source, target, nbytes))
-                    samples[source]["send"].append((nbytes, lost[source]))
-                    samples[target]["receive"].append((nbytes, lost[target]))
+            with self.computing_on(but=pair):
+                alone = self._runs_a_second(pair)
+                for nbytes in self._cost_sizes():
+                    for source, target in (pair, pair[::-1]):
+                        lost = self._slowed(pair, alone, partial(self._ask_message, source, target, nbytes))
+                        samples[source]["send"].append((nbytes, lost[source]))
+                        samples[target]["receive"].append((nbytes, lost[target]))
         for device, own in enumerate(samples):
-            alone = self._runs_a_second([device])
-            for nbytes in self._cost_sizes():
-                for what, ask in (("frame", self._ask_frame), ("result", self._ask_result)):
-                    lost = self._slowed([device], alone, partial(ask, device, nbytes))
-                    own[what].append((nbytes, lost[device]))
+            with self.computing_on(but=[device]):
+                alone = self._runs_a_second([device])
+                for nbytes in self._cost_sizes():
+                    for what, ask in (("frame", self._ask_frame), ("result", self._ask_result)):
+                        lost = self._slowed([device], alone, partial(ask, device, nbytes))
+                        own[what].append((nbytes, lost[device]))
         return [
             MessageCosts(**{what: processor_cost(found) if found else ProcessorCost() for what, found in own.items()})
             for own in samples
