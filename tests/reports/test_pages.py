@@ -14,8 +14,8 @@ from downset.graph.core import Graph, Op, Tensor
 from downset.plans import Arena, Evidence
 from downset.reports.arena_view import Operator, arena_view
 from downset.reports.charts import Axis, chart_svg, tick_text, ticks
-from downset.reports.memory_map import arena_chart, kind_styles
-from downset.reports.page.memory_figure import largest_tensors, moved_steps
+from downset.reports.memory_map import arena_chart, kind_styles, moved_steps
+from downset.reports.page.memory_figure import largest_tensors
 from downset.reports.page.plan_pages import arena_page, objects_page, order_page
 from downset.reports.page.render import embedded, render
 from tests.plain_graphs import random_graph

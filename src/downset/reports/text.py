@@ -9,6 +9,7 @@ from downset.graph.core import Graph
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
 from downset.reports.document import Report
 from downset.reports.fit import fit_lines
+from downset.reports.next_steps import next_steps, step_lines
 from downset.reports.peak import peak_cause
 from downset.reports.pipelines import period_line, stage_rows, utilisation_line
 from downset.reports.stages import stage_plan_lines, stage_result_lines
@@ -102,7 +103,8 @@ def _lines(plan: object) -> list[str]:
         ]
         return [period_line(plan), utilisation_line(plan), *stages]
     if isinstance(plan, Fit):
-        return [f"{printable(plan.model)} on {plan.target}", *_figures(plan), *map(printable, fit_lines(plan))]
+        return [f"{printable(plan.model)} on {plan.target}", *_figures(plan), *map(printable, fit_lines(plan)),
+                *step_lines(next_steps(plan))]  # fmt: skip
     raise UsageError(f"there is no report of a {type(plan).__name__}")
 
 
