@@ -12,15 +12,15 @@ import numpy.typing as npt
 from downset.graph.core import Graph, Tensor
 from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
-from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
+from downset.plans import Arena, Evidence, Order, Rewrite, Stage, StagePlan, Together
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
 __all__ = [
     "ROUNDING", "Comparison", "DeviceUse", "Figure", "Fit", "FrontRow", "Inspection", "Measured", "NextStep", "OnChip",
     "Proof",
-    "RamVerdict", "RanTask", "ServeEvent", "Served", "Simulation", "StageCandidate", "StageResult", "StageRun",
-    "StepNeed",
+    "RamVerdict", "RanTask", "Recomputation", "ServeEvent", "Served", "Simulation", "StageCandidate",
+    "StageResult", "StageRun", "StepNeed",
 ]  # fmt: skip
 
 
@@ -373,8 +373,26 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
+class Recomputation:
+    """`graph`: the network in which `recomputed` (names of its operators) run a second time, under names of their own;
+    `order`: its best order. `cost`: what runs twice; its `evidence` says whether no other choice of one split of the
+    network's own best order costs less within the limit. `front`: (cost, peak bytes) of the choices that no other
+    beats, the cheapest first."""
+
+    graph: Graph
+    order: Order
+    recomputed: tuple[str, ...]
+    cost: float
+    evidence: Evidence
+    front: tuple[tuple[float, int], ...]
+
+    def __repr__(self) -> str:
+        return f"<Recomputation of {len(self.recomputed)} operators: {self.order!r}, cost {self.cost:g}>"
+
+
+@dataclass(frozen=True, slots=True)
 class StepNeed:
-    """One operator in the file's order, and the bytes that live while it runs."""
+    """One operator of an order, and the bytes that live while it runs."""
 
     step: int
     kind: str

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
 from downset.reports.arena_view import ArenaView, arena_view
-from downset.reports.charts import Axis, Chart, Curve, Mark, Unit
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, gain_line, session_cells
 from downset.reports.memory_map import moved_steps
 from downset.reports.next_steps import next_steps
 from downset.reports.page.memory_figure import memory_figure
 from downset.reports.page.next_section import next_section
 from downset.reports.page.parts import Choice, Code, Facts, Figure, Page, Section, Table, Verdict
+from downset.reports.page.trade_figure import trade_figure
 from downset.results import Fit, RamVerdict
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import format_bytes, format_seconds, format_size
@@ -196,7 +195,9 @@ def _front(fit: Fit) -> Figure:
         "are those that the arena holds, which is what decides between candidates whose process grows alike."
     )
     places = (place for place, row in enumerate(shown) if _named(row) == _named(default))
-    return _trade(title, points, table, chosen=chosen, original=next(places), cost=("one run", "s"), held="arena holds")
+    return trade_figure(
+        title, points, table, chosen=chosen, original=next(places), cost=("one run", "s"), held="arena holds"
+    )
 
 
 def _named(row: SessionTaken) -> tuple[str, SessionSettings]:
@@ -223,58 +224,8 @@ def _strips(fit: Fit) -> Figure:
     table = Table(
         FRONT_COLUMNS, tuple(cells), numeric=frozenset(range(1, len(FRONT_COLUMNS))), caption="Plans in strips"
     )
-    return _trade(f"Memory against arithmetic: segments in strips ({what}).", points, table, chosen=chosen,
+    return trade_figure(f"Memory against arithmetic: segments in strips ({what}).", points, table, chosen=chosen,
                   original=len(fit.front), cost=("more multiply-adds", "share"), held="bytes")  # fmt: skip
-
-
-def _trade(
-    title: str, points: Sequence[tuple[float, float]], table: Table, *, chosen: Sequence[int], original: int,
-    cost: tuple[str, Unit], held: str,
-) -> Figure:  # fmt: skip
-    """Points of (cost, bytes), a row of the table each, with a line through those that none beats in both."""
-    ids = tuple(f"{cost[1]}{place}" for place in range(len(points)))
-    colours = ["c6" if place in chosen else "c8" if place == original else "c5" for place in range(len(points))]
-    x_axis, y_axis = (_around(values, *named) for values, named in
-                      zip(zip(*points, strict=True), (cost, (held, "bytes")), strict=True))  # fmt: skip
-    size = _dot_px(points, x_axis, y_axis)
-    marks = [
-        Mark(x, y, 0.0, 0.0, colour, name, dot_px=size)
-        for (x, y), colour, name in zip(points, colours, ids, strict=True)
-    ]
-    marks.sort(key=lambda mark: mark.style == "c6")  # what is chosen lies on top
-    front: list[tuple[float, float]] = []
-    for x, y in sorted(points):
-        if not front or y < front[-1][1]:
-            front.append((x, y))
-    chart = Chart(title, x_axis, y_axis, tuple(marks), curves=(Curve(tuple(front), "after"),),
-                  height_px=_TRADE_PX)  # fmt: skip
-    legend = [("c6", "chosen"), ("c5", "other candidates"), ("c8", "as the file is")]
-    shown = tuple(item for item in legend if item[0] in colours)
-    return Figure(title, (("", chart),), shown, (replace(table, ids=ids, marked=frozenset(chosen)),))
-
-
-def _around(values: Sequence[float], label: str, unit: Unit) -> Axis:
-    """An axis with room on both sides of the values. It starts at zero unless they all lie far from it."""
-    least, most = min(values), max(values)
-    start = 0.0 if least < 0.5 * most or least == most else least
-    room = 0.06 * ((most - start) or most or 1.0)
-    return Axis(start - room, most + room, label, unit)
-
-
-_TRADE_PX = 280
-_NARROW_PX = 270
-"""The width of a plot in a window of 400 pixels."""
-
-
-def _dot_px(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> float:
-    """The diameter of dots, of which none covers another also in a narrow window, as far as they can be seen."""
-    apart = [
-        math.hypot((one[0] - other[0]) / x.extent * _NARROW_PX, (one[1] - other[1]) / y.extent * _TRADE_PX)
-        for place, one in enumerate(points)
-        for other in points[:place]
-        if one != other
-    ]
-    return min(11.0, max(4.0, min(apart, default=11.0)))
 
 
 def _done(fit: Fit, views: list[ArenaView]) -> list[str]:
