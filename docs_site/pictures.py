@@ -258,8 +258,8 @@ def verification() -> str:
         boxes.append(f'<text x="30" y="{y + 30}" font-size="13" font-weight="600">{file}</text>')
         for step, operator in enumerate(order):
             x = 130 + 134 * step
-            name = NAMES[operator] if row == 0 else f"node_{step}"
-            reads = [NAMES[op] if row == 0 else f"node_{order.index(op)}" for op in BRANCHES.predecessors[operator]]
+            name = NAMES[operator] if row == 0 else f"n{step}"
+            reads = [NAMES[op] if row == 0 else f"n{order.index(op)}" for op in BRANCHES.predecessors[operator]]
             boxes.append(_box(x, y, 112, 48, "c0", name, f"reads {' '.join(reads) or 'the input'}"))
             if row == 0:
                 other = orders[1].index(operator)
@@ -338,7 +338,7 @@ def pieces() -> str:
     lanes = Axis(0, len(tensors), "", "lanes", tuple(graph.tensors[tensor].name for tensor in tensors))
     chart = Chart("Rows", Axis(0, 1, "rows of the tensor, as a share", "share"), lanes, tuple(marks),
                   height_px=26 * len(tensors))  # fmt: skip
-    legend = {"c0": "needed by the upper strip", "c1": "needed by both: computed twice", "c2": "by the lower strip"}
+    legend = {"c0": "needed by the upper strip", "c1": "needed by both", "c2": "by the lower strip"}
     return _charts("Two strips of a piece: rows that both need grow towards the image", [("", chart)], legend)
 
 

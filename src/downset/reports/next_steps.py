@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from downset.graph.core import Graph
@@ -108,7 +109,7 @@ def arena_next_steps(arena: Arena, capacity_bytes: int | None = None) -> list[Ne
 
 def objects_next_steps(shared: SharedObjects) -> list[NextStep]:
     """Steps after sharing objects: more search, or offsets in one arena, which can need less."""
-    live = max(_live(shared.records), default=0)
+    live = max(_live(shared.records).values(), default=0)
     found = _more_placing(shared.evidence, None)
     if live < shared.total_bytes:
         gained = shared.total_bytes - live
@@ -171,39 +172,29 @@ def _smaller_tensors(graph: Graph, steps: Sequence[int], memory: str | MemoryMod
     return found
 
 
-def _live(records: Sequence[Record]) -> list[int]:
-    """The bytes of records that live, from the first step of one to the last."""
+def _live(records: Sequence[Record], halved: Record | None = None) -> dict[int, int]:
+    """The bytes of records that live from each step on at which that changes, with one of them halved."""
     change = Counter[int]()
     for record in records:
+        nbytes = record.nbytes - record.nbytes // 2 if record is halved else record.nbytes
         for start, stop in record.active():
-            change[start] += record.nbytes
-            change[stop] -= record.nbytes
-    live, found = 0, []
-    for step in sorted(change):
-        live += change[step]
-        found.append(live)
-    return found
+            change[start] += nbytes
+            change[stop] -= nbytes
+    return dict(zip(sorted(change), accumulate(change[step] for step in sorted(change)), strict=True))
 
 
 def _smaller_records(records: Sequence[Record], arena_bytes: int) -> list[NextStep]:
     """Records at the step of the most live bytes, by how much fewer every placement needs where one is halved. Only
     where the arena is as small as the live bytes: elsewhere the placement is what could be better."""
-    peak = max(_live(records), default=0)
-    if peak != arena_bytes:
+    live = _live(records)
+    peak = max(live.values(), default=0)
+    if peak != arena_bytes or not live:
         return []
+    step = max(live, key=live.__getitem__)
+    there = [record for record in records if any(start <= step < stop for start, stop in record.active())]
     found = []
-    for place in sorted(range(len(records)), key=lambda one: -records[one].nbytes)[:_LARGEST]:
-        record = records[place]
-        change = Counter[int]()
-        for other in records:
-            nbytes = other.nbytes - record.nbytes // 2 if other is record else other.nbytes
-            for start, stop in other.active():
-                change[start] += nbytes
-                change[stop] -= nbytes
-        live, left = 0, 0
-        for step in sorted(change):
-            live += change[step]
-            left = max(left, live)
+    for record in sorted(there, key=lambda one: -one.nbytes)[:_LARGEST]:
+        left = max(_live(records, record).values())
         if left < peak:
             found.append(
                 NextStep(

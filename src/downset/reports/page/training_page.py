@@ -52,7 +52,7 @@ def compiled_page(report: OrderReport) -> Page:
 
 
 def recompute_page(report: RecomputeReport) -> Page:
-    """What runs again in the backward pass of a step, and the front of cost and peak that it was chosen from."""
+    """The choice of what runs again in the backward pass, and the front of cost and peak that it was taken from."""
     within = report.peak_bytes <= report.limit_bytes
     head = f"Peak {format_bytes(report.none_bytes)} → {format_bytes(report.peak_bytes)} B"
     head += "" if within else f": above the {format_bytes(report.limit_bytes)} B that were asked for"
