@@ -19,10 +19,11 @@ from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
 from downset.integrations.fingerprint import fingerprint
-from downset.integrations.scheduler_order import least_peak_order, live_at
+from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.memory.liveness import OrderProblem, profile
 from downset.results import StepNeed
+from downset.text import format_bytes
 
 __all__ = ["Report", "order_pass", "scheduler_passes"]
 
@@ -121,6 +122,9 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     chosen = order.peak_bytes < peaks[best]
     at = {node: step for step, node in enumerate(nodes)}
     theirs = tuple(at[node] for node in known.orders[best])
+    if chosen and (risen := rise_by_device(counted, _devices(known), theirs, order.steps)):
+        device, nbytes = max(risen.items(), key=lambda item: item[1])
+        raise UnsupportedError(f"it runs on several devices, and ours takes {format_bytes(nbytes)} B more on {device}")
     runs = order.steps if chosen else theirs
     peak, live = live_at(counted, runs or steps)
     told = OrderReport(
@@ -164,6 +168,15 @@ def _inductor_peak(known: _Planned, order: list[Any]) -> int:
     from torch._inductor import memory
 
     return int(memory.estimate_peak_memory(order, known.inputs, known.outputs)[0])
+
+
+def _devices(known: _Planned) -> list[str]:
+    """Where each storage of the problem lies."""
+    from torch._inductor.virtualized import V
+
+    made = {buffer.get_name(): buffer.node for node in known.nodes for buffer in node.get_outputs()}
+    names = names_of_storages(known.nodes, known.inputs, known.outputs)
+    return [str((made.get(name) or V.graph.graph_inputs[name]).get_device()) for name in names]
 
 
 def _in_sequence(node: Any) -> bool:

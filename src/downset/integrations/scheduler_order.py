@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from downset.memory.liveness import OrderProblem, Storage, profile
+from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
 from downset.orders.plan import plan_order
 from downset.plans import Order
 
-__all__ = ["least_peak_order", "live_at"]
+__all__ = ["least_peak_order", "live_at", "rise_by_device"]
 
 
 def least_peak_order(problem: OrderProblem, *, work_limit: int) -> Order:
@@ -34,3 +34,18 @@ def live_at(problem: OrderProblem, steps: Sequence[int]) -> tuple[int, list[int]
 
     held = [index for index, storage in enumerate(problem.storages) if live(storage)]
     return steps[step], sorted(held, key=lambda index: (-problem.storages[index].nbytes, index))
+
+
+def rise_by_device(
+    problem: OrderProblem, devices: Sequence[str], before: Sequence[int], after: Sequence[int]
+) -> dict[str, int]:
+    """The devices on which `after` peaks above `before`, and by how many bytes. `devices[i]` holds storage i.
+
+    One peak summed over devices may fall while that of one of them rises. O(devices * problem)."""
+    risen = {}
+    for device in dict.fromkeys(devices):
+        storages = tuple(s for s, held in zip(problem.storages, devices, strict=True) if held == device)
+        own = OrderProblem(problem.predecessors, storages)
+        if (more := peak_bytes(own, after) - peak_bytes(own, before)) > 0:
+            risen[device] = more
+    return risen
