@@ -35,6 +35,7 @@ from downset.commands.versions import versions_of_target
 from downset.commands.waiting import waiting
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells
 from downset.reports.json_form import fit_json
+from downset.reports.next_steps import next_steps, step_lines
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionTaken
 from downset.text import format_bytes, parse_factor, parse_share, printable
@@ -67,7 +68,7 @@ __all__ = ["fit"]
 @work_limit_option
 @worker_memory_option
 @report_option
-@map_option
+@map_option("Also draw the arenas before and after into this SVG file.")
 @trace_option
 @click.option(
     "--rewrite",
@@ -282,7 +283,7 @@ def _print_screen(result: Fit, out: Any) -> None:
             print_table(out, _sessions_table(result.measured.front, title))
     if result.front:
         print_table(out, _front_table(result.front))
-    for line in fit_lines(result):
+    for line in [*fit_lines(result), *step_lines(next_steps(result))]:
         out.print(Text(printable(line)), soft_wrap=True)
 
 
