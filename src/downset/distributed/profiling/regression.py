@@ -118,7 +118,7 @@ def takes_turns(alone_s: Sequence[float], together_s: float) -> bool:
     until all are done that began at once. Turns take as long as all of them alone, side by side as the longest; it is
     the nearer one, by ratio. Raises UsageError for fewer than two works."""
     if len(alone_s) < 2:
-        raise UsageError("whether works take turns shows with two of them or more")
+        raise UsageError("at least two works are needed to tell whether they take turns")
     return together_s > math.sqrt(max(alone_s) * sum(alone_s))
 
 
