@@ -15,12 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
 from downset.integrations.fingerprint import fingerprint
-from downset.integrations.scheduler_order import LiveBuffer, OrderReport, least_peak_order, live_at, rise_by_device
+from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
-from downset.memory.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem, profile
+from downset.results import StepNeed
 from downset.text import format_bytes
 
 __all__ = ["Report", "order_pass", "scheduler_passes"]
@@ -134,6 +136,8 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
         chosen,
         f"{nodes[peak].get_name()} {_source(nodes[peak])}".strip(),
         tuple(_live_buffers(known, live)),
+        _needs(known, theirs),
+        _needs(known, runs),
     )
     return (ours if chosen else nodes), told
 
@@ -203,6 +207,24 @@ def _source(node: Any) -> str:
             found = re.match(r'File "(.+)", line (\d+)', line)
             if found and Path(found[1]).parent != Path(__file__).parent:
                 return f"{found[1]}:{found[2]}"
+    return ""
+
+
+def _needs(known: _Planned, steps: Sequence[int]) -> tuple[StepNeed, ...]:
+    """By step: the node and its first operator's kind, and the bytes that live while it runs."""
+    live = profile(known.problem, steps)
+    return tuple(
+        StepNeed(step, _kind(known.nodes[at]), known.nodes[at].get_name(), nbytes)
+        for step, (at, nbytes) in enumerate(zip(steps, live, strict=True))
+    )
+
+
+def _kind(node: Any) -> str:
+    """The first of the operators that a node computes, by PyTorch's name; "" where none is known."""
+    for part in node.get_nodes():
+        for origin in part.node.get_origins() if hasattr(part.node, "get_origins") else ():
+            if origin.op == "call_function":
+                return str(getattr(origin.target, "__name__", origin.target)).split(".")[0]
     return ""
 
 
