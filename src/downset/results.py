@@ -430,11 +430,11 @@ class Inspection:
 
 
 _TELLING = 1.5
-"""p90 over p10 of one and the same measurement beyond which it tells nothing: what is compared differs by less."""
+"""A measurement is noisy where its p90 over p10 is above this: what is compared differs by less."""
 
 
 def is_steady(seconds: Sequence[float]) -> bool:
-    """Whether times of one and the same spread so little that a difference to others means something."""
+    """Whether repeated times of one thing vary so little that a difference to others means something."""
     return percentile(seconds, 0.9) <= _TELLING * percentile(seconds, 0.1)
 
 

@@ -30,9 +30,9 @@ __all__ = ["arena"]
 
 @click.command()
 @click.argument("records_csv", type=click.Path())
-@click.option("--capacity", type=BYTES, help="What it must fit into; exit 3 if that is impossible.")
+@click.option("--capacity", type=BYTES, help="The bytes that it must fit into; exit 3 if that is impossible.")
 @click.option(
-    "--align", type=click.IntRange(min=1), default=1, show_default=True, help="Every offset a multiple of it."
+    "--align", type=click.IntRange(min=1), default=1, show_default=True, help="Every offset is a multiple of it."
 )
 @click.option(
     "--form",

@@ -25,19 +25,19 @@ _BESIDE_S = 8.0
 @click.option(
     "--devices", required=True, metavar="NAME,NAME,...", help="The devices to measure, by their workers' names."
 )
-@click.option("--local", is_flag=True, help="Start them on this machine, on loopback.")
-@click.option("--head", metavar="HOST:PORT", help="Where this machine listens for the workers; as they were given it.")
+@click.option("--local", is_flag=True, help="Start the devices on this machine, on loopback.")
+@click.option("--head", metavar="HOST:PORT", help="Where this machine listens; the same as the workers were given.")
 @click.option("--keys", type=click.Path(), help="The folder of keys of this machine (downset keys issue).")
 @click.option("--model", type=click.Path(), help="Time this model's own operators; default: those of small networks.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option(
     "--probe-time", "least_s", type=SECONDS, default="300ms", show_default=True,
-    help="How long each of three batches of runs of a probe takes at least.",
+    help="Least time of each of the three batches of runs of a probe.",
 )  # fmt: skip
-@click.option("--wait", "joins_s", type=SECONDS, default="2min", show_default=True, help="For devices to join.")
+@click.option("--wait", "joins_s", type=SECONDS, default="2min", show_default=True, help="Time for devices to join.")
 @click.option("-o", "--output", type=click.Path(), help="The cluster file to write; without it, it is printed.")
 @json_option("profile-cluster")
-@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr.")
 def profile_cluster(
     devices: str, output: str | None, as_json: bool, quiet: bool, least_s: float, joins_s: float, **options: Any
 ) -> None:  # fmt: skip

@@ -41,21 +41,23 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--cluster", "cluster_file", help="A TOML file, or one that comes along; not needed with --plan.")
-@click.option("--plan", "plan_file", type=click.Path(), help="Of `downset split -o`; default: planned now.")
+@click.option(
+    "--cluster", "cluster_file", help="A TOML file, or the name of a built-in cluster; not needed with --plan."
+)
+@click.option("--plan", "plan_file", type=click.Path(), help="The plan of `downset split -o`; default: planned now.")
 @click.option("--input", "source", type=click.Path(), help="frames.npy, or a folder of one .npy or .npz file a frame.")
 @click.option("-o", "--output", type=click.Path(), help="Where results go: .npy, or .npz for several outputs.")
 @click.option("--local", is_flag=True, help="Start the devices on this machine: the default without --head.")
 @click.option("--head", metavar="HOST:PORT", help="Listen there for `downset worker` on the devices.")
 @click.option("--keys", type=click.Path(), help="This machine's folder of keys, which --head needs.")
-@click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Of ONNX Runtime on each device.")
-@click.option("--wait", "gather_s", type=SECONDS, default="60s", show_default=True, help="For devices to join.")
+@click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Threads of ONNX Runtime on each device.")
+@click.option("--wait", "gather_s", type=SECONDS, default="60s", show_default=True, help="Time for devices to join.")
 @click.option("--ahead/--no-ahead", default=True, help="Plan for losses before they come, and place shards for them.")
 @click.option(
     "--spare-frames", type=click.IntRange(0, 64), default=3, show_default=True,
-    help="Frames inside beyond the plan's window, where memory has room: 0 for the shortest latency.",
+    help="Frames in the pipeline beyond the plan's window, where memory has room: 0 for the shortest latency.",
 )  # fmt: skip
-@time_limit_option("For planning.")
+@time_limit_option("Time for planning.")
 @worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-v", "--verbose", is_flag=True, help="Log every frame, stage and device to stderr.")
@@ -63,7 +65,7 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 @report_option
 @trace_option
 @json_option("serve")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr.")
 def serve(
     model: str, cluster_file: str | None, plan_file: str | None, source: str | None, output: str | None, as_json: bool,
     **options: Any,
@@ -155,7 +157,7 @@ def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_li
         return plan_pipeline(graph, load_cluster(cluster_file), time_limit_s=time_limit_s)
     plan = read_plan(plan_file)
     if not isinstance(plan, Pipeline):
-        raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
+        raise UsageError(f"{plan_file} is not a pipeline plan; make one with downset split -o")
     if cluster_file is not None:
         known = [device.name for device in load_cluster(cluster_file).devices]
         missing = [device.name for device in plan.cluster.devices if device.name not in known]

@@ -33,7 +33,9 @@ __all__ = ["split"]
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--cluster", "cluster_file", required=True, help="A TOML file, or one that comes along (pico_1mac).")
+@click.option(
+    "--cluster", "cluster_file", required=True, help="A TOML file, or the name of a built-in cluster (pico_1mac)."
+)
 @click.option(
     "--method",
     default="exact",
@@ -53,18 +55,22 @@ __all__ = ["split"]
     type=click.Choice(["leader", "direct"]),
     default="leader",
     show_default=True,
-    help="How exact hands rows on: through stages' leaders, or directly where that is faster.",
+    help="How exact hands over rows: through stages' leaders, or directly where that is faster.",
 )
-@click.option("--source", metavar="DEVICE", help="Where frames come from, at a cost; default: outside, at none.")
-@click.option("--sink", metavar="DEVICE", help="Where results go; default: outside.")
 @click.option(
-    "--window", type=click.IntRange(1, 1_000_000), help="Most frames inside at once; default: as many as help."
+    "--source",
+    metavar="DEVICE",
+    help="The device where frames appear; default: outside, and bringing them costs nothing.",
 )
-@time_limit_option("For the search; what it prepares and the check of its plan are linear in the file.")
+@click.option("--sink", metavar="DEVICE", help="The device where results stay; default: outside.")
+@click.option(
+    "--window", type=click.IntRange(1, 1_000_000), help="Most frames in the pipeline at once; default: as many as help."
+)
+@time_limit_option("Time for the search. Preparing it and checking its plan take longer for larger files.")
 @work_limit_option
 @worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
-@click.option("--compare", is_flag=True, help="Also the periods of all other methods.")
+@click.option("--compare", is_flag=True, help="Also print the periods of all other methods.")
 @click.option(
     "--what-if", is_flag=True,
     help="Also plan with one device more, and with links twice as fast, in --time-limit together; --report does, too.",
@@ -75,7 +81,7 @@ __all__ = ["split"]
 @report_option
 @trace_option
 @json_option("split")
-@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr.")
 def split(
     model: str, cluster_file: str, method: str, compare: bool, output: str | None, as_json: bool, quiet: bool,
     **options: Any,

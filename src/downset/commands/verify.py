@@ -30,11 +30,15 @@ __all__ = ["verify"]
     help="Largest absolute difference of outputs allowed. By default none where the networks are proven to compute "
     "alike; else floats may differ by rounding, 1e-4 of the largest.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the inputs made up.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the generated inputs.")
 @click.option(
-    "--input", "inputs", multiple=True, type=click.Path(), help="Your own data: .npy, or .npz by names; repeatable."
+    "--input",
+    "inputs",
+    multiple=True,
+    type=click.Path(),
+    help="Your own data: a .npy file, or .npz with the inputs' names; repeatable.",
 )
-@time_limit_option("For reading and running.")
+@time_limit_option("Time for reading and running.")
 @worker_memory_option
 @json_option("verify")
 def verify(
@@ -69,8 +73,8 @@ def verify(
         )
     if not found.telling and not (proof is not None and proof.proven):
         raise NotKnown(
-            f"{first} and {second} are not proven the same ({proof.reason if proof else ''}), and their outputs are "
-            "the same for every input tried: nothing is known; give data that they answer to with --input",
+            f"{first} and {second} are not proven the same ({proof.reason if proof else ''}). Their outputs are "
+            "the same for every input tried, so comparing them says nothing; give your own data with --input",
             comparison_json(found),
         )
     if as_json:

@@ -216,7 +216,7 @@ def tell_apart(
         others = [narrowed(item) for item in front_of(candidates) if item.label not in (original.label, chosen.label)]
         timed, notes = _timed(job, sessions, _with_processes(job, sessions, [*rows, *others]))
     except DownsetError as error:
-        return (), (), [f"what the file and its settings gain is not told apart: {error}"]
+        return (), (), [f"the gains of the file and of its settings could not be measured separately: {error}"]
     ends = [timed[0]] if by_default else [timed[0], timed[len(rows) - 1]]
     front = front_of([*ends, *timed[len(rows) :]], _held)
     return tuple(map(_taken, timed[: len(rows)])), tuple(map(_taken, front)), notes

@@ -96,8 +96,8 @@ def _bodies(graph: Graph) -> list[str]:
         return []
     others = f" and {len(running) - 1} more" if len(running) > 1 else ""
     return [
-        f"{running[0].kind} {running[0].name!r}{others}: what a body keeps while it runs is in no figure of the plan, "
-        "and the proof is of what is outside"
+        f"{running[0].kind} {running[0].name!r}{others}: the memory of a body while it runs is in no figure of the "
+        "plan, and the proof does not cover it"
     ]
 
 
@@ -173,12 +173,13 @@ def _why_not(result: Fit, limit: int, needed: int, least: int) -> str:
         tensors = " for its tensors alone" if result.not_measured else ""
         return (
             f"{result.model} cannot run in {format_bytes(limit)} B: every order{rewritten} needs at least "
-            f"{format_bytes(least)} B; {format_bytes(needed)} B would do{tensors}{_at_peak(result)}"
+            f"{format_bytes(least)} B; {format_bytes(needed)} B are enough{tensors}{_at_peak(result)}"
         )
     if result.not_measured:
         return (
             f"{result.model}: its tensors take {format_bytes(needed)} B of the {format_bytes(limit)} B; what "
-            f"{result.target} takes beside them is not known, so neither is whether it fits ({result.not_measured})"
+            f"{result.target} takes beside them is not known, and so it is not known whether it fits "
+            f"({result.not_measured})"
         )
     if result.arena.proven and result.measured:
         beside = format_bytes(needed - result.arena.after)

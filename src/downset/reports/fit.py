@@ -91,7 +91,7 @@ def fit_lines(result: Fit) -> list[str]:
         lines.append(
             f"off-chip traffic with {format_bytes(row.on_chip_bytes)} B on chip (simulated): "
             f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after "
-            "(what dies makes room at once)"
+            "(a dead tensor frees its room at once)"
         )
     if result.assumed_kernels is not None:
         lines.append(overlap_line(result.assumed_kernels))
@@ -130,7 +130,7 @@ def _fits(result: Fit) -> list[str]:
 def overlap_line(kernels: str) -> str:
     """The sentence that names the kernels which offsets assume."""
     return (
-        f"Results lie over inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
+        f"Results overlap inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
         "these kernels only, and other kernels give wrong results without a message."
     )
 
@@ -140,7 +140,7 @@ def gain_line(result: Fit) -> str:
     peak, arena = result.peak, result.arena
     if result.shipped == "original":
         if result.session is not None and result.session.arena:
-            return "The file runs as it is; what is gained comes from the settings of the session."
+            return "The file runs as it is; the gain comes from the settings of the session."
         if result.together.arena.arena_bytes < arena.after:
             return "A smaller plan exists, but the runtime takes less memory for the file as it is."
         if arena.proven:
@@ -167,9 +167,9 @@ def _other_gain(result: Fit) -> str:
     if _measures_the_same(result):
         return "the runtime takes as much for it."
     if result.session is not None:
-        return "what is gained comes from the settings of the session (ONNX Runtime places tensors itself)."
+        return "the gain comes from the settings of the session (ONNX Runtime places tensors itself)."
     if result.arena.after < result.arena.before:
-        return "what is gained comes from placement."
+        return "the gain comes from the placement."
     return "nothing needs less."
 
 

@@ -61,8 +61,8 @@ def report(
     if isinstance(plan, Order):
         if sorted(plan.steps) != list(range(len(graph.ops))):
             raise InvalidPlan(
-                f"{printable(graph.name)} has {len(graph.ops)} operators, each of which an order runs once; this one, "
-                f"of {len(plan.steps)} steps, is another network's"
+                f"{printable(graph.name)} has {len(graph.ops)} operators; this order, "
+                f"of {len(plan.steps)} steps, belongs to another network"
             )
         head = f"{printable(graph.name)}: {len(graph.ops)} operators, memory model {plan.memory}"
         return _report(graph, plan, arena, [head, *_order_lines(plan, arena), *_peak_lines(graph, plan)])

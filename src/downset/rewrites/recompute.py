@@ -66,7 +66,7 @@ def plan_recompute(
     """
     price = _prices(graph, costs)
     if choices < 1:
-        raise UsageError(f"choices is {choices}; try at least 1")
+        raise UsageError(f"choices must be at least 1; given {choices}")
     given = _ordered(graph, memory)
     least = _least_needed(graph, memory)
     if limit_bytes < least:
@@ -108,7 +108,9 @@ def _prices(graph: Graph, costs: Sequence[float] | None) -> tuple[float, ...]:
         touched = ([t for t in (*op.inputs, *op.outputs) if t != ABSENT] for op in graph.ops)
         return tuple(float(sum(graph.tensors[t].nbytes for t in of_op)) for of_op in touched)
     if len(costs) != len(graph.ops) or any(not 0 <= cost < float("inf") for cost in costs):
-        raise UsageError(f"costs are {len(costs)} numbers; give one from 0 for each of the {len(graph.ops)} operators")
+        raise UsageError(
+            f"costs has {len(costs)} numbers; give one, 0 or more, for each of the {len(graph.ops)} operators"
+        )
     return tuple(float(cost) for cost in costs)
 
 

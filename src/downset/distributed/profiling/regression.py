@@ -119,7 +119,7 @@ def takes_turns(alone_s: Sequence[float], together_s: float, *, least_s: float =
     `least_s`, which something else that they have in common is known to take for all of them; it is the nearer one, by
     ratio; where that takes longer than turns would, turns do not show. Raises UsageError for fewer than two works."""
     if len(alone_s) < 2:
-        raise UsageError("whether works take turns shows with two of them or more")
+        raise UsageError("at least two works are needed to tell whether they take turns")
     beside_s, turns_s = max(*alone_s, least_s), sum(alone_s)
     return beside_s < turns_s and together_s > math.sqrt(beside_s * turns_s)
 
