@@ -36,7 +36,7 @@ def test_json_keeps_its_schema_and_says_what_the_paper_says(arena):
     result = json.loads(out)
     jsonschema.validate(result, SCHEMA)
     assert (status, err) == (0, "")
-    assert list(result)[4:] == ["method", "arena_bytes", "bound_bytes", "proven", "seconds", "stopped_by"]
+    assert list(result)[4:] == ["method", "arena_bytes", "bound_bytes", "proven", "seconds", "stopped_by", "next_steps"]
     assert result["method"] == "greedy_by_size"
     assert round(result["arena_bytes"] / 2**20, 3) == 4.653
     assert round(result["bound_bytes"] / 2**20, 3) == 4.320

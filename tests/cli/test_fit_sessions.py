@@ -11,6 +11,7 @@ from downset.fitting.strips import arithmetic
 from downset.formats.reading import load
 from downset.graph.cost import macs
 from downset.sessions import DEFAULT, FITTED
+from tests.formats.test_int8_form import uint8_network
 from tests.models import branchy_model
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "fit.json").read_text())
@@ -69,3 +70,11 @@ def test_strips_that_drop_what_nobody_reads_compute_less(tmp_path):
     assert macs(less) < macs(graph)
     assert arithmetic(graph, less).endswith("% less")
     assert "-" not in arithmetic(graph, less)
+
+
+def test_notes_stand_beside_an_error_too(run, tmp_path):
+    """A file of uint8, which TFLite Micro refuses, does not fit into a byte; its int8 form is named."""
+    status, _, err = run("fit", uint8_network(tmp_path / "m.tflite"), "--ram", "1", "--time-limit", "1s")
+    assert status != 0
+    assert "note: TFLite Micro runs no uint8; the file has an exact int8 form, which --int8 fits" in err.splitlines()
+    assert err.count("TFLite Micro cannot run") <= 1

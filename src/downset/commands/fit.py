@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from downset.commands.versions import versions_of_target
 from downset.commands.waiting import waiting
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells
 from downset.reports.json_form import fit_json
+from downset.reports.next_steps import next_steps, step_lines
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionTaken
 from downset.text import format_bytes, parse_factor, parse_share, printable
@@ -67,7 +68,7 @@ __all__ = ["fit"]
 @work_limit_option
 @worker_memory_option
 @report_option
-@map_option
+@map_option("Also draw the arenas before and after into this SVG file.")
 @trace_option
 @click.option(
     "--rewrite",
@@ -188,6 +189,7 @@ def fit(
         if isinstance(error.result, Fit):  # the verdict is no, and what was found is still to be seen
             _write_pictures(error.result, pictures)
             error.found = fit_json(error.result) | {"versions": versions_of_target(error.result.target)}
+            _say_notes((note for note in error.result.notes if note.split(": ", 1)[-1] not in str(error)), talk)
         raise
     _write_pictures(result, pictures)
     _write_firmware(result, *firmware_files)
@@ -195,7 +197,11 @@ def fit(
         print_json("fit", fit_json(result) | {"versions": versions_of_target(result.target)})
     else:
         _print_screen(result, console())
-    for note in result.notes:
+    _say_notes(result.notes, talk)
+
+
+def _say_notes(notes: Iterable[str], talk: Any) -> None:
+    for note in notes:
         talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
 
 
@@ -279,7 +285,7 @@ def _print_screen(result: Fit, out: Any) -> None:
             print_table(out, _sessions_table(result.measured.front, title))
     if result.front:
         print_table(out, _front_table(result.front))
-    for line in fit_lines(result):
+    for line in [*fit_lines(result), *step_lines(next_steps(result))]:
         out.print(Text(printable(line)), soft_wrap=True)
 
 

@@ -9,11 +9,16 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import SECONDS, console, parse_shapes
+from downset.commands.waiting import waiting
+from downset.text import shortened
 
 if TYPE_CHECKING:
     from downset.distributed.profiling.measured import MeasuredCluster
 
 __all__ = ["profile_cluster"]
+
+_BESIDE_S = 8.0
+"""About what joining a device and measuring its messages take, beside the probes."""
 
 
 @click.command("profile-cluster")
@@ -51,15 +56,19 @@ def profile_cluster(
         check_output(output, source=model)
     probes = standard_probes() if model is None else model_probes(load(model, shapes=parse_shapes(options["shapes"])))
     talk = console(stderr=True, quiet=quiet)
+    effort = Effort(least_s=least_s)
+    estimate_s = effort.batches * effort.least_s * len(probes) + _BESIDE_S * len(names)
+    with waiting(talk, f"measuring {len(names)} devices", limit_s=estimate_s) as progress:
 
-    def told(line: str) -> None:
-        talk.print(line, markup=False, soft_wrap=True)
+        def told(line: str) -> None:
+            progress(shortened(line, 60))
+            talk.print(line, markup=False, soft_wrap=True)
 
-    with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, told=told):
-        measured = measure_cluster(
-            names, probes, effort=Effort(least_s=least_s), told=told,
-            what="standard probes" if model is None else f"operators of {model}",
-        )  # fmt: skip
+        with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, told=told):
+            measured = measure_cluster(
+                names, probes, effort=effort, told=told,
+                what="standard probes" if model is None else f"operators of {model}",
+            )  # fmt: skip
     text = cluster_text(measured)
     if output is not None:
         write_whole(output, text.encode())
@@ -68,7 +77,7 @@ def profile_cluster(
     elif output is None:
         click.echo(text, nl=False)
     else:
-        told(f"written: {output}; plan with downset split MODEL --cluster {output}")
+        talk.print(f"written: {output}; plan with downset split MODEL --cluster {output}", markup=False, soft_wrap=True)
 
 
 def _check_head(head: str | None, keys: str | None, *, local: bool) -> None:

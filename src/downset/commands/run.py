@@ -11,12 +11,16 @@ import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
+from downset.commands.waiting import waiting
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph, Tensor
     from downset.plans import StagePlan
 
 __all__ = ["run"]
+
+_STARTING_S = 2.0
+"""About what a device takes to be opened and filled with weights, beside the runs."""
 
 
 @click.command()
@@ -82,7 +86,9 @@ def run(
     arrays = [_array(path, loaded, plan) for path in inputs]
     for path, array, tensor in zip(inputs, arrays, loaded.inputs, strict=False):
         _check_dtype(path, array, loaded.tensors[tensor])
-    found = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
+    what = f"running {Path(model).name} {runs + 1} times on {plan.device_name}"
+    with waiting(console(stderr=True), what, limit_s=(runs + 1) * plan.evidence.value + _STARTING_S):
+        found = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
     if outputs is not None:
         _write_outputs(outputs, found.outputs)
     out, middle = console(), median(found.seconds) * 1e3

@@ -68,7 +68,9 @@ def simulate(
     from downset.joint.check import verify
     from downset.plans import Pipeline
     from downset.reports.json_form import simulation_json
+    from downset.reports.next_steps import step_lines
     from downset.reports.simulations import simulation_lines
+    from downset.reports.time_steps import simulation_next_steps
 
     if model is None and (output is not None or shapes):
         raise UsageError("-o and --shape are for the plan that --replan MODEL makes: give --replan")
@@ -100,12 +102,11 @@ def simulate(
         _write_pictures(plan, found, ran, pictures, plan_file)
     document = simulation_json(found, plan)
     lines = simulation_lines(found, plan, arrives=options["arrival_s"] is not None)
-    if found.stalled_at_s is not None and anew is None:
-        lines.append("to plan without the dead devices: add --replan MODEL")
     if anew is not None and found_anew is not None:
         document["replan"] = simulation_json(found_anew, anew)
         lines.append(f"planned again by {anew.evidence.method} without the dead devices:")
         lines += simulation_lines(found_anew, anew, arrives=options["arrival_s"] is not None)
+    lines += step_lines(simulation_next_steps(found, plan))
     if as_json:
         print_json("simulate", document)
         return

@@ -72,6 +72,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.formats.reading import load
     from downset.formats.whole_files import check_output
     from downset.reports.json_form import stage_result_json
+    from downset.reports.next_steps import step_lines
+    from downset.reports.time_steps import stage_next_steps
     from downset.tuning.profiles import Profiles
     from downset.tuning.search import StageLimits
     from downset.tuning.tune import tune_stages
@@ -107,6 +109,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         print_json("stage", stage_result_json(result))
     else:
         _print_table(result, console())
+        for line in step_lines(stage_next_steps(result)):
+            console().print(line, markup=False, soft_wrap=True)
     talk = console(stderr=True, quiet=quiet)
     for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from downset.commands.envelope import NotKnown, OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, shape_option, time_limit_option, worker_memory_option
+from downset.commands.waiting import waiting
 from downset.text import printable
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ __all__ = ["verify"]
     type=click.Path(),
     help="Your own data: a .npy file, or .npz with the inputs' names; repeatable.",
 )
-@time_limit_option("Time for reading and running.", given=False)
+@time_limit_option("Time for reading and running.")
 @worker_memory_option
 @json_option("verify")
 def verify(
@@ -47,6 +49,7 @@ def verify(
     tolerance: float | None,
     seed: int,
     inputs: tuple[str, ...],
+    time_limit: float,
     as_json: bool,
 ) -> None:
     """Prove that FIRST and SECOND hold the same network, and run both on the same inputs; exit 4 if they differ, 6 if
@@ -59,7 +62,8 @@ def verify(
         raise UsageError(f"--tolerance {tolerance} allows no comparison; give a number from 0")
     from downset.runtimes.compare import compare
 
-    found = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs)
+    with waiting(console(stderr=True), f"comparing {Path(first).name} and {Path(second).name}", limit_s=time_limit):
+        found = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs)
     agree = found.rounds_alike and not found.inside_note if tolerance is None else found.within(tolerance)
     proof = found.proof
     if not agree:

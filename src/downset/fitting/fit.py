@@ -28,7 +28,7 @@ from downset.fitting.candidates import (
 )
 from downset.fitting.fronts import measured_front
 from downset.fitting.int8 import as_int8, note_int8
-from downset.fitting.measuring import known_slower, least, measure, tell_apart, time, without_slower
+from downset.fitting.measuring import known_slower, least, measure, run_times, tell_apart, time, without_slower
 from downset.fitting.placing import without_overlaps
 from downset.fitting.shipping import note_operators, ship
 from downset.fitting.strips import (
@@ -175,6 +175,10 @@ def fit(
             job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *note_operators(job, chosen)]
         )
         result = replace(with_sessions(result, chosen, rows, faster), model=str(model))
+        if result.measured is not None and job.target.name == "tflm":
+            tell("timing the original and what ships")
+            before_s, after_s = run_times(candidates[0], chosen, seed=seed)
+            result = replace(result, measured=replace(result.measured, before_s=before_s, after_s=after_s))
         if front:
             result = _with_front(job, plan, limits, searched, candidates[0], chosen, result)
         result = check_ram(result, ram_bytes, searched)

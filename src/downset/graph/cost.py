@@ -73,11 +73,19 @@ def _row_form(graph: Graph, axis: int) -> tuple[RowForm, str | None]:
         for index, tensor in enumerate(graph.tensors)
     )
     refused: list[str] = []
-    ops = tuple(_row_op(graph, op, rows, axis, refused) for op in graph.ops)
+    known: dict[object, _Reading] = {}
+    ops = tuple(_row_op(graph, op, rows, axis, refused, known) for op in graph.ops)
     return RowForm(ops, rows, nbytes, graph.inputs, graph.outputs, axis), refused[0] if refused else None
 
 
-def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, refused: list[str]) -> RowOp:
+_Reading = tuple[dict[int, AxisMap | None], bool, int]
+"""By position of an activation the map, whether the operator is computed whole, and its MACs at run time."""
+
+
+def _row_op(
+    graph: Graph, op: Op, rows: tuple[int, ...], axis: int, refused: list[str], known: dict[object, _Reading]
+) -> RowOp:
+    """`known`: how operators of like shapes read, by what that follows from."""
     outputs = tuple(tensor for tensor in op.outputs if tensor != ABSENT)
     first: dict[int, int] = {}  # position at which the operator reads a tensor first
     for position, tensor in enumerate(op.inputs):
@@ -89,19 +97,57 @@ def _row_op(graph: Graph, op: Op, rows: tuple[int, ...], axis: int, refused: lis
     ]
     made = rows[outputs[0]] if outputs else 1
     try:
-        maps = activation_maps(graph, op, axis)
-        whole = is_whole(graph, op, axis, maps)
-        inputs = tuple(RowInput(op.inputs[position], _near(op, maps[position])) for position in read)
+        maps, whole, count = _reading(graph, op, axis, known)
     except UnsupportedError as error:
         refused.append(str(error))
-        whole, inputs = True, tuple(RowInput(op.inputs[position], None) for position in read)
+        maps, whole, count = dict.fromkeys(read), True, _macs_at_run_time(graph, op)
+    inputs = tuple(RowInput(op.inputs[position], maps[position]) for position in read)
     if any(rows[tensor] != made for tensor in outputs):
         whole = True  # outputs of unequal height have no common rows
-    if outputs and all(graph.tensors[tensor].role == "constant" for tensor in outputs):
-        return RowOp(inputs, outputs, made, 0, whole)  # done before anything runs
     # A transposed convolution's MACs are its input's, and need not divide into rows of its output: less than one MAC a
     # row is added.
-    return RowOp(inputs, outputs, made, -(-op_macs(graph, op) // max(made, 1)), whole)
+    return RowOp(inputs, outputs, made, -(-count // max(made, 1)), whole)
+
+
+def _macs_at_run_time(graph: Graph, op: Op) -> int:
+    outputs = [graph.tensors[tensor] for tensor in op.outputs if tensor != ABSENT]
+    fixed = bool(outputs) and all(tensor.role == "constant" for tensor in outputs)
+    return 0 if fixed else op_macs(graph, op)  # what follows from constants is done before anything runs
+
+
+def _reading(graph: Graph, op: Op, axis: int, known: dict[object, _Reading]) -> _Reading:
+    key = _likeness(graph, op)
+    if key is None or key not in known:
+        maps = activation_maps(graph, op, axis)
+        whole = is_whole(graph, op, axis, maps)
+        found = {position: _near(op, one) for position, one in maps.items()}, whole, _macs_at_run_time(graph, op)
+        if key is None:
+            return found
+        known[key] = found
+    return known[key]
+
+
+def _likeness(graph: Graph, op: Op) -> object | None:
+    """All that decides how an operator reads: operators that agree in it read rows alike. None where values of
+    constants or further outputs count too."""
+    kind, tensors = kind_of(op.kind), (*op.inputs, *op.outputs)
+    if kind.rows not in ("same", "window") or kind.draws != "never" or len(op.outputs) != 1 or len(tensors) > 5:
+        return None
+    attributes = [
+        (name, tuple(value) if isinstance(value, list) and len(value) <= _FEW else value)
+        for name, value in op.attrs.items()
+    ]
+    shapes = [ABSENT if at == ABSENT else (graph.tensors[at].shape, graph.tensors[at].role) for at in tensors]
+    key = op.kind, *attributes, *shapes
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+_FEW = 16
+"""Numbers of an attribute that describes a window, at most."""
 
 
 def _near(op: Op, found: AxisMap | None) -> AxisMap | None:

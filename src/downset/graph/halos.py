@@ -66,10 +66,18 @@ def _says_channels_last(graph: Graph) -> bool:
 
 def spatial_axis(graph: Graph, tensor: int, axis: int) -> int | None:
     """The dimension of a tensor that is its rows (0) or columns (1); None where it has neither."""
-    rank = len(graph.tensors[tensor].shape)
-    if rank == 4 or (rank == 3 and axis == 0 and _has_lengths(graph)):
-        return axis + (1 if channels_last(graph) else 2)
-    return None
+    return _spatial_axes(graph, axis)[tensor]
+
+
+def _spatial_axes(graph: Graph, axis: int) -> tuple[int | None, ...]:
+    """By tensor: its `spatial_axis`."""
+    key = ("spatial axes", axis)
+    if key not in graph.facts:
+        at = axis + (1 if channels_last(graph) else 2)
+        ranks = (3, 4) if axis == 0 and _has_lengths(graph) else (4,)
+        graph.facts[key] = tuple(at if len(tensor.shape) in ranks else None for tensor in graph.tensors)
+    found: tuple[int | None, ...] = graph.facts[key]
+    return found
 
 
 def _has_lengths(graph: Graph) -> bool:

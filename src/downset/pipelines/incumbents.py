@@ -23,7 +23,7 @@ from downset.pipelines.problem import SplitProblem
 
 __all__ = ["Incumbents", "PlanRequest"]
 
-_LEAST_S = 1.0
+_LEAST_S = 0.5
 """Least seconds for other planners' plans."""
 
 

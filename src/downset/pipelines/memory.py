@@ -27,7 +27,7 @@ from downset.plans import Block, DeviceMemory, PipelineStage, Strip
 
 __all__ = ["LAST_S", "Counted", "MemoryCount", "strip_bytes"]
 
-_MANY = 2_000
+_MANY = 1_000
 """Operators of a strip: more are placed in the order of the file."""
 _MOMENT_S = 0.5
 """Seconds for the order of a strip, and for its placement."""

@@ -20,6 +20,7 @@ from downset.pipelines.segments import (
     Segment,
     SplitOp,
     SplitTensor,
+    either,
     price,
     price_segments,
     quantities,
@@ -63,7 +64,11 @@ class SplitProblem:
     _needs_lately: dict[tuple[int, ...], dict[int, tuple[int, int]]] = field(
         default_factory=dict, compare=False, repr=False
     )
-    _all_read: dict[tuple[int, int, int], Mask] = field(default_factory=dict, compare=False, repr=False)
+    _masks: dict[tuple[int, bool], Mask] = field(default_factory=dict, compare=False, repr=False)
+    _counts: dict[int, tuple[Mask, int]] = field(default_factory=dict, compare=False, repr=False)
+    _rows_read: dict[tuple[int, int, int, int], tuple[Mask, Mask]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     _crossing: dict[int, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _covered: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     _weights: dict[tuple[int, int], int] = field(default_factory=dict, compare=False, repr=False)
@@ -148,14 +153,27 @@ class SplitProblem:
             self._sinks[start, stop] = frozenset(made & later | made - read)
         return self._sinks[start, stop]
 
-    def rows_read(self, first: Ints, last: Ints, at: Ints, rows: int) -> Mask:
-        """`read_rows`; where all rows are made it is remembered, as operators of the same shapes share their tables."""
-        if len(at) + 1 < len(first):
-            return read_rows(first, last, at, rows)
-        key = (id(first), id(last), rows)
-        if key not in self._all_read:
-            self._all_read[key] = read_rows(first, last, at, rows)
-        return self._all_read[key]
+    def rows_of(self, tensor: int, *, of_all: bool) -> Mask:
+        """All rows of a tensor, or none; nobody changes them, so that tensors of like height share one mask."""
+        key = (self.tensors[tensor].rows, of_all)
+        if key not in self._masks:
+            self._masks[key] = np.full(*key)
+        return self._masks[key]
+
+    def count(self, mask: Mask) -> int:
+        """How many rows a mask holds."""
+        if id(mask) not in self._counts:
+            self._counts[id(mask)] = (mask, int(np.count_nonzero(mask)))
+        return self._counts[id(mask)][1]
+
+    def rows_read(self, first: Ints, last: Ints, made: Mask, rows: int) -> Mask:
+        """`read_rows` to make these, remembered: operators of like shapes share their tables and masks."""
+        key = (id(first), id(last), id(made), rows)
+        if key not in self._rows_read:
+            read = read_rows(first, last, np.flatnonzero(made), rows)
+            whole = self._masks.setdefault((rows, True), np.ones(rows, bool)) if read.all() else read
+            self._rows_read[key] = (made, whole)
+        return self._rows_read[key][1]
 
     def turned(self) -> SplitProblem:
         if self.across is None:
@@ -192,23 +210,21 @@ class SplitProblem:
 
 def _read_rows(problem: SplitProblem) -> dict[int, int]:
     """By operator: how many of its rows somebody reads, in the whole network."""
-    read = {t: np.full(problem.tensors[t].rows, t in problem.kept) for op in problem.ops for t in op.outputs}
+    read = {t: problem.rows_of(t, of_all=t in problem.kept) for op in problem.ops for t in op.outputs}
     inputs = {tensor for op in problem.ops for tensor in op.inputs}
     found: dict[int, int] = {}
     for op in (op for unit in reversed(problem.units) for op in reversed(unit)):
         described = problem.ops[op]
-        sink = not inputs & set(described.outputs)  # nobody reads it: it is computed whole all the same
+        sink = inputs.isdisjoint(described.outputs)  # nobody reads it: it is computed whole all the same
         if sink or described.whole:
-            rows = np.full(
-                problem.tensors[described.outputs[0]].rows, sink or any(read[t].any() for t in described.outputs)
-            )
+            of_all = sink or any(problem.count(read[t]) for t in described.outputs)
+            rows = problem.rows_of(described.outputs[0], of_all=of_all)
         else:
-            rows = np.logical_or.reduce([read[tensor] for tensor in described.outputs])
-        found[op] = int(rows.sum())
-        at = np.flatnonzero(rows)
+            rows = either([read[tensor] for tensor in described.outputs])
+        found[op] = problem.count(rows)
         for tensor, first, last in zip(described.inputs, described.first, described.last, strict=True):
             if tensor in read:
-                read[tensor] |= problem.rows_read(first, last, at, len(read[tensor]))
+                read[tensor] = either([read[tensor], problem.rows_read(first, last, rows, len(read[tensor]))])
     return found
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "Segment",
     "SplitOp",
     "SplitTensor",
+    "either",
     "price",
     "price_segments",
     "quantities",
@@ -64,6 +65,16 @@ def read_rows(first: Ints, last: Ints, at: Ints, rows: int) -> Mask:
     begun = np.bincount(first[at], minlength=rows + 1) - np.bincount(last[at + 1], minlength=rows + 1)
     read: Mask = np.cumsum(begun)[:rows] > 0
     return read
+
+
+def either(masks: Sequence[Mask]) -> Mask:
+    """Rows that are in any of these masks, of equal length; one of them, where it holds all others."""
+    first = masks[0]
+    for mask in masks[1:]:
+        if mask is first or first.all():
+            continue
+        first = mask if mask.all() or not first.any() else first | mask
+    return first
 
 
 class Chain(Protocol):

@@ -7,7 +7,7 @@ from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionSettings, SessionTaken
-from downset.text import format_bytes, shortened
+from downset.text import format_bytes, format_seconds, shortened
 
 __all__ = [
     "FRONT_COLUMNS", "SESSION_COLUMNS", "fit_lines", "front_cells", "gain_line", "overlap_line", "session_cells",
@@ -65,8 +65,8 @@ def front_cells(row: FrontRow) -> tuple[str, ...]:
 
 
 def fit_lines(result: Fit) -> list[str]:
-    """The result of `fit` in words, a line each: the verdict, the peak's cause, rewrites, traffic, outputs, next
-    step."""
+    """The result of `fit` in words, a line each: the verdict, the peak's cause, rewrites, traffic, outputs, how
+    to run it."""
     lines = [*_fits(result), gain_line(result)]
     if limit := stopped_by(result):
         lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
@@ -99,10 +99,21 @@ def fit_lines(result: Fit) -> list[str]:
         lines.append(f"not measured: {result.not_measured}; the figures are the plan's alone")
     if result.shipped != "original":
         lines += comparison_lines(result.outputs)
-    lines += _next_step(result)
+    if (line := _run_times(result)) is not None:
+        lines.append(line)
+    lines += _how_to_run(result)
     if result.output_path:
         lines.append(f"written: {result.output_path} ({result.shipped})")
     return lines
+
+
+def _run_times(result: Fit) -> str | None:
+    """Milliseconds of a run in TFLite Micro before and after; None where they were not measured."""
+    measured = result.measured
+    if measured is None or measured.before_s is None or measured.after_s is None:
+        return None
+    before, after = (format_seconds(seconds) for seconds in (measured.before_s, measured.after_s))
+    return f"one run in TFLite Micro on this host: {before} before, {after} after (measured)"
 
 
 def _fits(result: Fit) -> list[str]:
@@ -162,8 +173,8 @@ def _other_gain(result: Fit) -> str:
     return "nothing needs less."
 
 
-def _next_step(result: Fit) -> list[str]:
-    """The user's next step, ready to paste."""
+def _how_to_run(result: Fit) -> list[str]:
+    """How the file is run as it was measured, ready to paste."""
     if result.target == "tflm":
         if result.measured is not None:
             name = "original" if result.shipped == "original" else result.shipped

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from downset.pipelines.problem import Ints, SplitProblem
-from downset.pipelines.segments import Mask
+from downset.pipelines.problem import SplitProblem
+from downset.pipelines.segments import Mask, either
 
 __all__ = ["Reads"]
 
@@ -21,15 +21,15 @@ class Reads:
         inputs = {tensor for op in problem.ops for tensor in op.inputs}
         tensors = inputs | {tensor for op in problem.ops for tensor in op.outputs}
         self.rows: dict[int, Mask] = {
-            t: np.full(problem.tensors[t].rows, t in problem.kept or t not in inputs) for t in tensors
+            t: problem.rows_of(t, of_all=t in problem.kept or t not in inputs) for t in tensors
         }
         self.by: dict[int, list[tuple[int, Mask]]] = {}
         for place in reversed(range(problem.cuts)):
             for op in reversed(problem.units[place]):
-                made = np.flatnonzero(self.made(op))
+                made = self.made(op)
                 for position, tensor in enumerate(problem.ops[op].inputs):
                     rows = self._read_for(op, position, made)
-                    self.rows[tensor] |= rows
+                    self.rows[tensor] = either([self.rows[tensor], rows])
                     self.by.setdefault(tensor, []).append((place, rows))
 
     def made(self, op: int) -> Mask:
@@ -38,28 +38,32 @@ class Reads:
         described = self.problem.ops[op]
         read = [self.rows[tensor] for tensor in described.outputs]
         if described.whole:  # its outputs may differ in height
-            return np.full(len(read[0]), any(rows.any() for rows in read))
-        rows: Mask = np.logical_or.reduce(read)
-        return rows
+            of_all = any(self.problem.count(rows) for rows in read)
+            return self.problem.rows_of(described.outputs[0], of_all=of_all)
+        return either(read)
 
     def read_by(self, op: int, position: int) -> Mask:
         """Which rows of an input it reads for them."""
-        return self._read_for(op, position, np.flatnonzero(self.made(op)))
+        return self._read_for(op, position, self.made(op))
 
-    def _read_for(self, op: int, position: int, at: Ints) -> Mask:
+    def _read_for(self, op: int, position: int, made: Mask) -> Mask:
         """Which rows of an input it reads to make these."""
         described = self.problem.ops[op]
         rows = self.problem.tensors[described.inputs[position]].rows
-        return self.problem.rows_read(described.first[position], described.last[position], at, rows)
+        return self.problem.rows_read(described.first[position], described.last[position], made, rows)
 
     def moved(self, op: int) -> list[tuple[int, float]]:
         """(tensor, share of its rows) of what an operator writes, then of what it reads, for them."""
         described, made = self.problem.ops[op], self.made(op)
-        at, share = np.flatnonzero(made), float(made.mean())
+        share = self._share(made)
         written = [(tensor, share) for tensor in described.outputs]
         return written + [
-            (tensor, float(self._read_for(op, position, at).mean())) for position, tensor in enumerate(described.inputs)
+            (tensor, self._share(self._read_for(op, position, made)))
+            for position, tensor in enumerate(described.inputs)
         ]
+
+    def _share(self, rows: Mask) -> float:
+        return self.problem.count(rows) / len(rows)
 
     def moved_bytes(self, op: int) -> int:
         """Bytes that the operator reads and writes for these rows."""
