@@ -84,12 +84,12 @@ def measure_cluster(
         runtimes = at.all("runtime_bytes")
         told(f"computing: {len(probes)} probes on all devices at once")
         rates = at.computing(probes)
-        told("messages between devices")
         by_macs = sorted(probes, key=lambda probe: sum(probe.macs_of.values()))
         at.all("open", by_macs[len(by_macs) // 2].model)
-        kind, duplex, common, links = at.network(told)
         told("what messages cost devices that compute")
         costs = at.costs()
+        told("messages between devices")
+        kind, duplex, common, links = at.network(costs, told)
         described = at.all("ready")
         devices = tuple(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]), cost)
@@ -172,8 +172,10 @@ class Measuring:
                 self._answer(reference, self.names[pairs[number][1]])
         return found
 
-    def take_turns(self, pairs: Sequence[tuple[int, int]]) -> bool:
-        """Whether large messages of these pairs take turns when all are sent at once."""
+    def take_turns(self, pairs: Sequence[tuple[int, int]], *, least_s: float = 0.0) -> bool:
+        """Whether large messages of these pairs take turns when all are sent at once. `least_s`: what the processors of
+        devices that are in several pairs take for all of them. What else goes on makes a message longer and never
+        shorter: the least of several times counts."""
         nbytes = max(self.effort.sizes)
         for pair in pairs:
             self.messages([pair], min(self.effort.sizes))  # the first one between two devices opens their connection
@@ -181,7 +183,20 @@ class Measuring:
         for _ in range(3):
             alone.append([self.messages([pair], nbytes)[0] for pair in pairs])
             both.append(max(self.messages(pairs, nbytes)))
-        return takes_turns([statistics.median(one) for one in zip(*alone, strict=True)], statistics.median(both))
+        return takes_turns([min(one) for one in zip(*alone, strict=True)], min(both), least_s=least_s)
+
+    def full_duplex(self, costs: Sequence[MessageCosts]) -> bool:
+        """Whether a device receives from another one and sends to a third side by side; with two devices, whether each
+        sends to the other.
+
+        The device is the one whose processor large messages cost least: both messages need it, and on a slow one they
+        take turns at it, which plans charge by `costs`. Two devices that send to each other often take turns on every
+        link: what asks for the one's rows goes behind the rows that go its way."""
+        nbytes = max(self.effort.sizes)
+        spent = [own.send.of(nbytes) + own.receive.of(nbytes) for own in costs]
+        middle, *others = sorted(range(len(spent)), key=spent.__getitem__)
+        pairs = [(others[0], middle), (middle, others[min(1, len(others) - 1)])]
+        return not self.take_turns(pairs, least_s=spent[middle])
 
     @contextmanager
     def computing_on(self) -> Iterator[None]:
@@ -263,8 +278,10 @@ class Measuring:
     def _ask_result(self, device: int, nbytes: int) -> Any:
         return self._actors[device].give.remote(nbytes)
 
-    def network(self, told: Told) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
-        """Kind, duplex, and the lines of all messages and of those of each pair.
+    def network(
+        self, costs: Sequence[MessageCosts], told: Told
+    ) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
+        """Kind, duplex, and the lines of all messages and of those of each pair; `costs` as measured before.
 
         A link's messages are timed while all devices compute, as they do in a pipeline: a message holds its ends' ports
         until it has arrived, and waits for their processors. A shared medium carries others' messages meanwhile, so
@@ -272,7 +289,7 @@ class Measuring:
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
-        duplex: Duplex = "half" if self.take_turns([(0, 1), (1, 0)]) else "full"
+        duplex: Duplex = "full" if self.full_duplex(costs) else "half"
         shared = count >= 4 and self.take_turns([(0, 1), (2, 3)])
         told(f"messages: {'one shared medium' if shared else f'links, {duplex} duplex'}; {count} devices")
         samples: dict[tuple[int, int], list[tuple[int, float]]] = {}
