@@ -157,27 +157,6 @@ def test_slow_processors_do_not_make_a_link_half_duplex(parts, duplex):
     assert at.full_duplex(at.costs()) == (duplex == "full" and len(parts) > 2)
 
 
-class OnALink(Measuring):
-    """Messages of one link: each waits for a while, as others do meanwhile, and then has the link to itself."""
-
-    def __init__(self, waits_s, byte_s):
-        super().__init__(["d0", "d1"], Effort())
-        self.waits_s, self.byte_s = waits_s, byte_s
-
-    def messages(self, pairs, nbytes):
-        assert set(pairs) <= {(0, 1), (1, 0)}
-        return [self.waits_s + (k + 1) * nbytes * self.byte_s for k in range(len(pairs))]
-
-
-@given(waits=st.floats(0, 0.5), byte=st.floats(1e-8, 1e-6), at_once=st.integers(1, 3))
-def test_a_link_is_not_held_while_others_messages_go_on(waits, byte, at_once):
-    (samples,) = OnALink(waits, byte)._sizes([(0, 1)], at_once=at_once)
-    found = link_rates(samples)
-    for nbytes in Effort().sizes:
-        expected = waits / at_once + nbytes * byte
-        assert found.latency_s + nbytes / found.bytes_per_s == pytest.approx(expected, rel=1e-6)
-
-
 def test_what_cannot_be_fitted_is_refused():
     for samples in ([], [ComputeSample({}, 10, 1.0)], [ComputeSample({"Conv": 1}, 0, 0.0)]):
         with pytest.raises(UsageError):

@@ -199,7 +199,7 @@ class Measuring:
         return not self.take_turns(pairs, least_s=spent[middle])
 
     @contextmanager
-    def computing_on(self, *, but: Sequence[int] = ()) -> Iterator[None]:
+    def computing_on(self, *, but: Sequence[int]) -> Iterator[None]:
         """All devices but these compute on and on meanwhile, by the probe that was opened."""
         devices = [device for device in range(len(self.names)) if device not in but]
         self.all("wake")
@@ -287,10 +287,8 @@ class Measuring:
     ) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
         """Kind, duplex, and the lines of all messages and of those of each pair; `costs` as measured before.
 
-        A link's messages are timed while all devices compute, as they do in a pipeline: a message waits for the
-        processors of its ends. Two of a pair go at once, as the runtime has two under way at a port, and a port is held
-        for half of their time: the one's waiting is time of the other's. A shared medium carries others' messages
-        meanwhile, so that it is timed between devices at rest."""
+        Messages are timed between devices at rest: what they wait for processors that are busy is charged to these by
+        `costs`, and a link or a medium carries others' messages meanwhile."""
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
@@ -302,24 +300,21 @@ class Measuring:
             for pair in next(rounds_of_pairs(count)):
                 samples[pair] = self._sizes([pair])[0]
         else:
-            with self.computing_on():
-                for pairs in rounds_of_pairs(count):
-                    samples.update(zip(pairs, self._sizes(pairs, at_once=2), strict=True))
+            for pairs in rounds_of_pairs(count):
+                samples.update(zip(pairs, self._sizes(pairs), strict=True))
         common = link_rates([sample for found in samples.values() for sample in found])
         links = {} if shared else {pair: link_rates(found) for pair, found in sorted(samples.items())}
         return "shared" if shared else "links", "half" if shared else duplex, common, links
 
-    def _sizes(self, pairs: Sequence[tuple[int, int]], *, at_once: int = 1) -> list[list[tuple[int, float]]]:
-        """(bytes, median seconds) of every size, by pair, both ways in turn: the time until so many that begin at once
-        have arrived, for each of them."""
+    def _sizes(self, pairs: Sequence[tuple[int, int]]) -> list[list[tuple[int, float]]]:
+        """(bytes, median seconds) of every size, by pair, both ways in turn."""
         found: list[list[tuple[int, float]]] = [[] for _ in pairs]
         self.messages(pairs, min(self.effort.sizes))
         for nbytes in self.effort.sizes:
             taken = []
             for number in range(self.effort.messages):
                 ways = [(one, other) if number % 2 else (other, one) for one, other in pairs]
-                arrived = self.messages(ways * at_once, nbytes)
-                taken.append([max(arrived[pair :: len(ways)]) / at_once for pair in range(len(ways))])
+                taken.append(self.messages(ways, nbytes))
             for own, seconds in zip(found, zip(*taken, strict=True), strict=True):
                 own.append((nbytes, statistics.median(seconds)))
         return found
