@@ -23,6 +23,10 @@ _PATIENCE_S = 0.3
 """Seconds that the main thread gets to unwind after a signal. In native code it does not even see it."""
 
 
+_LAST_STREAM = 2
+"""The number of stderr."""
+
+
 class Stopped(SystemExit):
     """Stopped from outside, by the signal of this number."""
 
@@ -67,7 +71,11 @@ class _Unfailing:
 @contextlib.contextmanager
 def settled_streams() -> Iterator[None]:
     """Names of tensors are printed whatever the terminal's encoding; what was closed takes everything and keeps
-    nothing; a stderr that cannot be written changes no exit code."""
+    nothing; a stderr that cannot be written changes no exit code. No file that is opened later gets a number of the
+    three standard streams, to which libraries print whatever it is."""
+    while (spare := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
+        pass
+    os.close(spare)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -126,11 +126,11 @@ def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30) -> byt
     """The bytes of a file of text or of a pipe. Raises LoadError for a device, and for more than `most_bytes`; OSError
     where it cannot be read."""
     with Path(path).open("rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        found = os.fstat(file.fileno())
+        if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
             raise LoadError(f"{path} is a device; give a file")
-        data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
+        data = b"" if found.st_size > most_bytes else file.read(most_bytes + 1)
+    if max(len(data), found.st_size) > most_bytes:
         raise LoadError(f"{path} has more than {format_size(most_bytes)}; no file of its kind is so large")
     return data
 

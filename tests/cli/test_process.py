@@ -56,6 +56,31 @@ def test_no_output_takes_the_place_of_what_is_printed_to(tmp_path):
         assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is where this process prints" in done.stderr
 
 
+OPENED = """
+import os, sys
+os.closerange(0, 3)
+from downset.process import settled_streams
+with settled_streams():
+    file = open(sys.argv[1], "wb")
+    for number in range(3):
+        os.write(number, b"printed")
+"""
+
+
+def test_no_file_takes_the_number_of_a_stream_that_is_closed(tmp_path):
+    subprocess.run([sys.executable, "-c", OPENED, str(tmp_path / "made")], check=True, timeout=120)
+    assert (tmp_path / "made").read_bytes() == b""
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
+    (tmp_path / "rich_click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    command = [sys.executable, "-P", "-m", "downset", "--version"]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, stderr=subprocess.PIPE, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
 NATIVE = """
 import ctypes, threading
 from downset import cli

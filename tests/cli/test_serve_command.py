@@ -49,11 +49,13 @@ def test_local_from_frames_to_results(here, run):
         "--report", "served.html", "--trace", "served.json",
     )  # fmt: skip
     assert status == 0, err
-    assert "Measured: 3 periods from" in Path("served.html").read_text()
+    page = Path("served.html").read_text()
+    assert "Measured: 3 periods from" in page and "Simulated: 3 periods from" in page
+    assert all(f"computes, {known}" in page for known in ("planned", "simulated", "measured"))
     events = json.loads(Path("served.json").read_text())["traceEvents"]
     processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    assert set(processes.values()) == {"planned", "measured"}
-    assert {processes[event["pid"]] for event in events if event["ph"] == "X"} == {"planned", "measured"}
+    assert set(processes.values()) == {"planned", "simulated", "measured"}
+    assert {processes[event["pid"]] for event in events if event["ph"] == "X"} == {"planned", "simulated", "measured"}
     expected = unsplit(here / "net.onnx", [{"x": frame[None]} for frame in np.load("frames.npy")])
     with np.load("out.npz") as found:
         for name in ("flat", "joined"):

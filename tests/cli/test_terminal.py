@@ -19,6 +19,8 @@ import downset
 from downset.cli import _COMMANDS
 from downset.commands.examples import EXAMPLES
 from downset.commands.options import print_table
+from downset.commands.serve import _rate
+from downset.results import Served
 from downset.text import format_bytes, format_size, shortened
 from tests.models import branchy_model, installed_model
 from tests.plain_graphs import random_graph
@@ -46,6 +48,26 @@ def test_a_command_that_is_close_to_none_gets_the_list(fails):
 
 def leaf(command):
     return getattr(importlib.import_module(f"downset.commands.{_COMMANDS[command]}"), command.replace("-", "_"))
+
+
+def test_the_line_of_frames_keeps_to_its_room_and_cuts_no_figure():
+    found = Served(9, 5, 1.0, 0.0125, 0.025, 0.025, (0.1, 0.2, 0.3, 0.4), 0.05, 2, (), ())
+    full = _rate(found, 200)
+    assert full == "80 frames/s, planned 40, p50 100 ms, p99 300 ms, planned again 2 times"
+    for room in range(12, 90):
+        line = _rate(found, room)
+        assert len(line) <= room and full.startswith(line) and full[len(line) : len(line) + 1] in ("", ",")
+
+
+def test_order_names_what_moved(run, tmp_path):
+    path = branchy_model(tmp_path / "net.onnx")
+    status, out, _ = run("order", path, "--method", "greedy")
+    told = json.loads(run("order", path, "--method", "greedy", "--json")[1])
+    moved = [one for one in told["operators"] if one["moved"]]
+    assert status == 0 and moved and f"{len(moved)} of {len(told['order'])} operators moved" in out
+    assert [one["file_step"] for one in told["operators"]] == told["order"]
+    for one in moved:
+        assert re.search(rf"{one['step']} .* {one['file_step']} .* {re.escape(one['name'])} ", out), one
 
 
 def test_every_command_has_examples():

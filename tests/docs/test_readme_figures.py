@@ -473,6 +473,15 @@ def test_partial_execution():
         assert total["total_bytes"] < numbers(as_it_is)[0], model
 
 
+def test_a_detector_in_strips():
+    _, lines = table("detector, measured in LiteRT", (ROOT / "docs" / "partial.md").read_text())
+    found = [row for row in rows("partial") if "face_detection_back" in row["model"]]
+    assert [numbers(cell) for line in lines for cell in line[1:]] == [
+        figure for row in found for figure in ([row["arena_bytes"]], row["operators"][1:])
+    ]
+    assert not any(row.get("differs", 0) or row.get("extra_macs", 0) for row in found)
+
+
 def test_what_was_wanted_of_strips():
     """Every goal is printed with what was reached."""
     goals = {(row["model"], row["plan"]): row for row in rows("partial") if "goal" in row}

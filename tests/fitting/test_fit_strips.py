@@ -17,6 +17,7 @@ from downset.fitting.strips import files_of, search_strips
 from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.search import PartialLimits, partial_front
+from downset.reports.next_steps import next_steps
 from downset.reports.page.fit_page import fit_page
 from downset.reports.page.parts import Figure
 from downset.runtimes import ort, tflm
@@ -77,9 +78,12 @@ def test_less_is_proven_or_told_with_what_would_help(plain, tmp_path):
     assert "the least found takes" in message
     assert "in strips of rows has fewer than" in message
     assert "to make it fit: (1)" in message
+    told = next_steps(caught.value.result)
+    assert "".join(step.text for step in told[:1]).rstrip(".") in message and told[0].suffices
     assert "\n" not in message
-    with pytest.raises(InfeasibleError, match="inputs or outputs alone"):
+    with pytest.raises(InfeasibleError, match="inputs or outputs alone") as proven:
         fit(path, output=tmp_path / "f.tflite", ram_bytes=100, time_limit_s=5)
+    assert "its inputs or outputs alone need at least" in fit_page(proven.value.result).verdict.headline
     assert not list(tmp_path.iterdir())
 
 

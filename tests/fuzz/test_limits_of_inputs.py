@@ -53,6 +53,25 @@ def test_an_archive_is_not_unfolded_beyond_what_the_inputs_take(fails, model, tm
         read_feeds(load(model), [tmp_path / "x.npy"])
 
 
+@pytest.mark.parametrize(
+    ("name", "head", "size", "status", "says"),
+    [
+        ("m.onnx", b"\x08", 1 << 31, 5, "ends below 2 GB"),
+        ("m.tflite", b"1234TFL3", 1 << 50, 6, "more than half of this machine's memory"),
+        ("m.json", b"{", 1 << 50, 6, "more than half of this machine's memory"),
+        ("m.csv", b"id", 1 << 50, 5, "no file of its kind is so large"),
+    ],
+)
+def test_a_file_larger_than_its_kind_or_the_memory_is_refused_before_it_is_read(
+    fails, tmp_path, monkeypatch, name, head, size, status, says
+):
+    with (tmp_path / name).open("wb") as file:
+        file.write(head)
+        file.truncate(min(size, 1 << 43))  # sparse
+    monkeypatch.setattr("pathlib.Path.read_bytes", lambda path: pytest.fail(f"{path} is read"))
+    fails(status, "arena" if name == "m.csv" else "inspect", tmp_path / name, says=says)
+
+
 def test_pipes_are_no_arrays(fails, model, tmp_path):
     os.mkfifo(tmp_path / "x.npy")
     fails(5, "verify", model, model, "--input", tmp_path / "x.npy", says="is a pipe or a device")

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from downset.errors import LoadError, UsageError
+from downset.errors import LimitReached, LoadError, UsageError
 from downset.formats.onnx.read import load_onnx
 from downset.formats.plain import load_plain
 from downset.formats.tflite.read import load_tflite
 from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph
+from downset.isolation import machine_bytes
+from downset.text import format_size
 
 __all__ = ["READERS", "Reader", "check_readable", "load", "not_read"]
 
@@ -81,6 +83,23 @@ def not_read(suffix: str, known: Iterable[str] = tuple(READERS)) -> str:
 _PICKLED = (".pt", ".pth", ".ckpt")
 
 
+def _check_size(path: Path, suffix: str) -> None:
+    """Raise before a file is read that no memory holds, or no file of its kind is as large as."""
+    size = path.stat().st_size
+    if suffix == ".onnx" and size >= _MOST_ONNX:
+        raise LoadError(
+            f"{path} has {format_size(size)}; an .onnx file ends below 2 GB, with larger weights in files beside it"
+        )
+    if suffix != ".pt2" and size > machine_bytes() // 2:  # of those the weights stay in the file
+        raise LimitReached(
+            f"{path} has {format_size(size)}, more than half of this machine's memory; read it on a larger machine"
+        )
+
+
+_MOST_ONNX = 1 << 31
+"""Bytes that protobuf refuses."""
+
+
 def check_readable(path: Path) -> str:
     """The suffix of a file that is there, not empty, and is what its suffix says; else LoadError."""
     try:
@@ -97,6 +116,7 @@ def check_readable(path: Path) -> str:
     if not head:
         raise LoadError(f"{path} is empty")
     suffix = path.suffix.lower()
+    _check_size(path, suffix)
     if (head[4:8] == b"TFL3") != (suffix == ".tflite"):
         really = "is" if head[4:8] == b"TFL3" else "is not"
         raise LoadError(f"{path} {really} a TFLite model by its content, but its suffix is {suffix or 'missing'}")

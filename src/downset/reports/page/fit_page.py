@@ -224,8 +224,11 @@ def _strips(fit: Fit) -> Figure:
     table = Table(
         FRONT_COLUMNS, tuple(cells), numeric=frozenset(range(1, len(FRONT_COLUMNS))), caption="Plans in strips"
     )
-    return trade_figure(f"Memory against arithmetic: segments in strips ({what}).", points, table, chosen=chosen,
-                  original=len(fit.front), cost=("more multiply-adds", "share"), held="bytes")  # fmt: skip
+    figure = trade_figure(f"Memory against arithmetic: segments in strips ({what}).", points, table, chosen=chosen,
+                          original=len(fit.front), cost=("more multiply-adds", "share"), held="bytes")  # fmt: skip
+    if fit.ram is not None and fit.ram.state == "fits" and not any(row.ships for row in fit.front):
+        return replace(figure, note="What ships fits the limit without strips, so that nothing is computed in strips.")
+    return figure
 
 
 def _done(fit: Fit, views: list[ArenaView]) -> list[str]:
