@@ -17,11 +17,17 @@ import numpy as np
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
 from downset.graph.core import Graph, Op, Source, Tensor
+from downset.graph.cost import row_form
+from downset.graph.row_form import equal_strips
+from downset.memory.liveness import profile
 from downset.orders.problem import OrderProblem
-from downset.plans import Stage, StagePlan
+from downset.plans import Arena, Evidence, Stage, StagePlan
+from downset.reports.arena_view import ArenaView, Operator, arena_view
 from downset.reports.charts import Axis, Chart, Label, Mark, legend_of, sheet, stacked
+from downset.reports.page.memory_figure import order_figure
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
 from downset.reports.timeline import planned_timeline, stage_timeline
+from downset.rewrites.concat.choose import choose_rewrites
 from downset.stages.problem import StageProblem
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
@@ -191,9 +197,184 @@ def cluster() -> str:
     return sheet("A pipeline on its devices", "".join([*drawn, *boxes, *text]), width_px=WIDTH_PX, height_px=368)
 
 
+class _Builder:
+    """A network of float tensors, built operator by operator."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.ops: list[Op] = []
+        self.constants: dict[int, Callable[[], np.ndarray]] = {}
+
+    def tensor(self, name: str, *shape: int) -> int:
+        self.tensors.append(Tensor(name, shape, "float32", 4 * int(np.prod(shape))))
+        return len(self.tensors) - 1
+
+    def conv(self, name: str, read: int, channels: int) -> int:
+        """A convolution of 1 x 1."""
+        _, made, *rows = self.tensors[read].shape
+        weights = np.ones((channels, made, 1, 1), np.float32)
+        self.constants[len(self.tensors)] = lambda: weights
+        self.tensors.append(Tensor(f"{name}/weights", weights.shape, "float32", weights.nbytes, "constant"))
+        result = self.tensor(name, 1, channels, *rows)
+        self.ops.append(Op(name, "Conv", (read, result - 1), (result,), {"kernel_shape": [1, 1]}))
+        return result
+
+    def apply(self, name: str, kind: str, reads: Sequence[int], channels: int, **attributes: int) -> int:
+        """An operator of any other kind on tensors of equal rows."""
+        result = self.tensor(name, 1, channels, *self.tensors[reads[0]].shape[2:])
+        self.ops.append(Op(name, kind, tuple(reads), (result,), attributes))
+        return result
+
+    def graph(self, name: str, made: int) -> Graph:
+        source = Source("built")
+        return Graph(name, tuple(self.tensors), tuple(self.ops), (0,), (made,), self.constants, source).check()
+
+
+def rewriting() -> str:
+    """Four branches, their concatenation and a convolution that reads it: as they are, and taken apart by
+    `choose_rewrites`, each in its best order."""
+    built = _Builder()
+    image = built.tensor("image", 1, 8, 32, 32)
+    branches = [built.conv(f"branch {place}", image, 16) for place in range(4)]
+    joined = built.apply("joined", "Concat", branches, 64, axis=1)
+    graph = built.graph("branches", built.conv("reader", joined, 16))
+    views = []
+    for heading, one in (("as it is", graph), ("taken apart", choose_rewrites(graph, memory="ort").graph)):
+        order = ds.plan_order(one, memory="ort")
+        arena = ds.plan_arena(one, order)
+        views.append(arena_view(heading, one, order.steps, arena, memory="ort", bound_bytes=order.peak_bytes))
+    return ds.memory_map(views, caption="A concatenation taken apart: its parts are never live together",
+                         height_px=190)  # fmt: skip
+
+
+def verification() -> str:
+    """Two files that hold the same network in two orders: which operator corresponds to which."""
+    orders = (tuple(range(len(NAMES))), ds.plan_order(BRANCHES, method="dfs").steps)
+    if orders[0] == orders[1]:
+        orders = (orders[0], (0, 3, 4, 1, 2, 5))
+    drawn, boxes = [], []
+    for row, (file, order) in enumerate(zip(("original", "other"), orders, strict=True)):
+        y = 70 + 170 * row
+        boxes.append(f'<text x="30" y="{y + 30}" font-size="13" font-weight="600">{file}</text>')
+        for step, operator in enumerate(order):
+            x = 130 + 134 * step
+            name = NAMES[operator] if row == 0 else f"n{step}"
+            reads = [NAMES[op] if row == 0 else f"n{order.index(op)}" for op in BRANCHES.predecessors[operator]]
+            boxes.append(_box(x, y, 112, 48, "c0", name, f"reads {' '.join(reads) or 'the input'}"))
+            if row == 0:
+                other = orders[1].index(operator)
+                drawn.append(_line((x + 56, y + 48), (130 + 134 * other + 56, 240), "#0072b2", 2))
+    said = (
+        "Names and places differ. From the outputs backwards every value has one producer, which gives the lines.",
+        "Checked as a whole: one to one, equal kinds and constants, every operator after those that it reads.",
+    )
+    text = [f'<text x="30" y="{330 + 20 * line}" font-size="13">{escape(one)}</text>' for line, one in enumerate(said)]
+    return sheet("The same network in two files", "".join([*drawn, *boxes, *text]), width_px=WIDTH_PX, height_px=370)
+
+
+def memory_models() -> str:
+    """The peak of one small network in one order, by memory model."""
+    built = _Builder()
+    image = built.tensor("image", 1, 4, 9, 9)
+    left = built.apply("left relu", "Relu", [built.conv("left", image, 8)], 8)
+    right = built.apply("right relu", "Relu", [built.conv("right", image, 8)], 8)
+    joined = built.apply("joined", "Concat", [left, right], 16, axis=1)
+    graph = built.graph("small", built.conv("result", joined, 4))
+    names = ("live", "paper", "serenity", "tflm", "litert", "ort", "torch")
+    steps = range(len(graph.ops))
+    peaks = [ds.peak_bytes(ds.order_problem(graph, name), steps) for name in names]
+    marks = tuple(Mark(0, lane + 0.12, peak, 0.76, f"c{lane}") for lane, peak in enumerate(peaks))
+    labels = tuple(Label(peak / 2, lane + 0.5, peak, 0.76, f"{peak:,} B") for lane, peak in enumerate(peaks))
+    chart = Chart("Peaks", Axis(0, 1.05 * max(peaks), "peak of live bytes", "bytes"),
+                  Axis(0, len(names), "", "lanes", names), marks, labels, height_px=26 * len(names))  # fmt: skip
+    said = "Two convolutions with Relu, their concatenation, and a convolution, in the order of the file"
+    return _charts("One network in one order: what counts as live differs by runtime", [(said, chart)])
+
+
+def how_a_job_runs() -> str:
+    """The parts that `downset fit` goes through, with their folders."""
+    parts = (
+        ("read", "formats/"), ("Graph", "graph/"), ("rewrite", "rewrites/, partial/"), ("order", "orders/"),
+        ("arena", "arenas/"), ("check", "joint/check.py"), ("write", "formats/"), ("measure", "runtimes/"),
+        ("prove and compare", "equivalence/"), ("report", "reports/"),
+    )  # fmt: skip
+    drawn, boxes = [], []
+    places = [(70 + 176 * (place % 5), 70 + 130 * (place // 5)) for place in range(len(parts))]
+    for place, ((x, y), (name, folder)) in enumerate(zip(places, parts, strict=True)):
+        boxes.append(_box(x, y, 148, 56, "c1" if name in ("order", "arena", "rewrite") else "c0", name, folder))
+        if place % 5:
+            drawn.append(_line((x - 28, y + 28), (x, y + 28), "#0072b2", 3))
+    drawn.append(_line((70 + 176 * 4 + 74, 126), (70 + 74, 200), "#0072b2", 3))
+    said = (
+        "Orange: parts that search. Every candidate file is written, measured, proven and compared; the least ships.",
+    )
+    text = [f'<text x="30" y="{306 + 20 * line}" font-size="13">{escape(one)}</text>' for line, one in enumerate(said)]
+    return sheet("The way of a model through downset fit", "".join([*drawn, *boxes, *text]), width_px=WIDTH_PX,
+                 height_px=330)  # fmt: skip
+
+
+def pieces() -> str:
+    """The rows of every tensor that two strips of the result need, by `row_form`, back to the image."""
+    graph = convolutions()
+    form = row_form(graph)
+    tensors = [0, *(op.outputs[0] for op in form.ops)]
+    last = tensors[-1]
+    strips = equal_strips(form.rows[last], 2)
+    needs: list[dict[int, tuple[int, int]]] = []
+    for strip in strips:
+        wanted = {last: strip}
+        for op in reversed(form.ops):
+            read = op.inputs[0]
+            assert read.map is not None
+            wanted[read.tensor] = read.map(wanted[op.outputs[0]], form.rows[read.tensor])
+        needs.append(wanted)
+    marks = []
+    for lane, tensor in enumerate(tensors):
+        rows = form.rows[tensor]
+        (_, stop), (start, _) = needs[0][tensor], needs[1][tensor]
+        for style, first, end in (("c0", 0, start), ("c1", start, stop), ("c2", stop, rows)):
+            if end > first:
+                marks.append(Mark(first / rows, lane + 0.12, (end - first) / rows, 0.76, style))
+    lanes = Axis(0, len(tensors), "", "lanes", tuple(graph.tensors[tensor].name for tensor in tensors))
+    chart = Chart("Rows", Axis(0, 1, "rows of the tensor, as a share", "share"), lanes, tuple(marks),
+                  height_px=26 * len(tensors))  # fmt: skip
+    legend = {"c0": "needed by the upper strip", "c1": "needed by both", "c2": "by the lower strip"}
+    return _charts("Two strips of a piece: rows that both need grow towards the image", [("", chart)], legend)
+
+
+def training() -> str:
+    """A training step of six layers by its bytes: all gradients before the update, and the order of least peak."""
+    layers, activation, weight = 6, 100, 240
+    forward, backward, update = range(layers), range(layers, 2 * layers), range(2 * layers, 3 * layers)
+    predecessors: list[tuple[int, ...]] = [() if layer == 0 else (layer - 1,) for layer in forward]
+    predecessors += [
+        tuple(sorted({layers - 1 - place, layers + place - 1 if place else layers - 1})) for place in range(layers)
+    ]
+    predecessors += [(layers + place,) for place in range(layers)]
+    storages = [
+        *(ds.Storage(activation, (layer,), (*((layer + 1,) if layer + 1 < layers else ()), 2 * layers - 1 - layer))
+          for layer in forward),
+        *(ds.Storage(activation, (step,), (step + 1,)) for step in [*backward][:-1]),
+        *(ds.Storage(weight, (step,), (other,)) for step, other in zip(backward, update, strict=True)),
+    ]  # fmt: skip
+    problem = OrderProblem(tuple(predecessors), tuple(storages))
+    kinds = ["forward"] * layers + ["backward"] * layers + ["update"] * layers
+    views = []
+    none = Arena((), (), Evidence("none", 0, 0, False))
+    for heading, steps in (("all gradients, then the update", tuple(range(3 * layers))),
+                           ("in the order of least peak (proven)", ds.plan_order(problem).steps)):  # fmt: skip
+        live = profile(problem, steps)
+        operators = tuple(Operator(f"{kinds[op]} {op % layers}", kinds[op], live[at]) for at, op in enumerate(steps))
+        views.append(ArenaView(heading, none, operators))
+    figure = order_figure(views)
+    legend = dict(figure.legend)
+    return _charts("A training step: a gradient dies as soon as its parameter is updated", figure.charts, legend)
+
+
 PICTURES: Mapping[str, Callable[[], str]] = {
     "lattice": lattice, "arenas": arenas, "stages": stages, "pipelines": pipelines, "partial": partial,
-    "cluster": cluster,
+    "cluster": cluster, "rewriting": rewriting, "verification": verification, "memory-models": memory_models,
+    "how-a-job-runs": how_a_job_runs, "pieces": pieces, "training": training,
 }  # fmt: skip
 
 

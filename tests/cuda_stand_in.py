@@ -1,5 +1,7 @@
 """A stand-in for torch.cuda on the CPU: it keeps streams, events and calls, and replays what it captured in any order
-that streams and events allow, for nothing else survives in a CUDA graph. Calls must fit torch's own signatures."""
+that streams and events allow, for nothing else survives in a CUDA graph. What the engine lets go in a capture is spoilt
+in the replay by the next item of the stream it was allocated on, which may get that memory. Calls must fit torch's own
+signatures."""
 
 import inspect
 import random
@@ -25,6 +27,10 @@ class StandIn:
         self.after = {}  # item -> items it comes after
         self.calls = {}  # item -> (calls, their table as it was)
         self.tail = {}  # stream -> its last item
+        self.made_on = {}  # storage -> the stream it was allocated on
+        self.spoils = {}  # stream -> tensors whose memory its next item may get
+        self.spoilt = {}  # item -> tensors whose memory it may get
+        self.allocated = self.most_allocated = 0
         self.replays = 0
         outer = self
 
@@ -64,7 +70,23 @@ class StandIn:
         before = {self.tail[stream]} if stream in self.tail else set()
         self.after[item] = before | set(extra)
         self.tail[stream] = item
+        self.spoilt[item] = self.spoils.pop(stream, [])
         return item
+
+    def allocate(self, value):
+        """Counts a storage when it is first seen."""
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in self.made_on:
+            self.made_on[storage.data_ptr()] = self.current
+            self.allocated += storage.nbytes()
+            self.most_allocated = max(self.most_allocated, self.allocated)
+
+    def free(self, values):
+        """All tensors of one storage, which this keeps from being used again: tensors stay told apart by address."""
+        storage = values[0].untyped_storage()
+        assert all(value.untyped_storage().data_ptr() == storage.data_ptr() for value in values)
+        self.allocated -= storage.nbytes()
+        self.spoils.setdefault(self.made_on[storage.data_ptr()], []).extend(values)
 
     def behind(self, item):
         seen, stack = set(), list(self.after[item])
@@ -80,7 +102,8 @@ class StandIn:
         fits(REAL["graph"].__init__, None, *args, **kwargs)
         assert self.capturing is None, "one capture inside another"
         self.synchronize()
-        self.after, self.calls, self.tail = {}, {}, {}
+        self.after, self.calls, self.tail, self.spoils, self.spoilt, self.made_on = {}, {}, {}, {}, {}, {}
+        self.allocated = self.most_allocated = 0
         self.capturing = self.current = kwargs["stream"]
         before = self.default
         try:
@@ -91,18 +114,20 @@ class StandIn:
         end = self.tail[self.capturing]
         assert all(item == end or item in self.behind(end) for item in self.after), "unjoined work at the end"
         self.capturing, self.current = None, before
-        args[0].captured = self.after, self.calls
+        args[0].captured = self.after, self.calls, self.spoilt
 
     def replay(self, graph):
         """Every call again, behind what the edges say and otherwise as chance has it."""
         self.replays += 1
-        after, calls = graph.captured
+        after, calls, spoilt = graph.captured
         left, done = set(after), set()
         while left:
             ready = sorted(item for item in left if after[item] <= done)
             item = self.random.choice(ready)
             left.remove(item)
             done.add(item)
+            for value in spoilt.get(item, ()):
+                value.fill_(float("nan") if value.is_floating_point() else 1)
             for call, table in calls.get(item, ()):
                 results = call.run([table[tensor] for tensor in call.inputs])
                 for tensor, result in zip(call.outputs, results, strict=False):
@@ -155,9 +180,21 @@ def standing_in(monkeypatch):
     def run(calls, table):
         execute(calls, table)
         if made.capturing is not None:
-            # The engine lets go of its tensors once the capture has ended.
+            for call in calls:
+                for tensor in call.outputs:
+                    made.allocate(table[tensor])
             made.calls[made.add(made.current)] = [(call, dict(table)) for call in calls]
 
+    let_go = cuda._drop
+
+    def drop(table, tensors):
+        made.free([table[tensor] for tensor in tensors])
+        let_go(table, tensors)
+
     monkeypatch.setattr(cuda, "_run", run)
+    monkeypatch.setattr(cuda, "_drop", drop)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: made.most_allocated)
     with _OnCpu():
         yield made

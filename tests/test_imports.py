@@ -27,6 +27,7 @@ LEVELS = (
     {"memory", "kernels", "clusters"},
     {"plans", "sessions"},
     {"results"},
+    {"compiled"},
     {"orders", "reports"},
     {"arenas", "rewrites"},
     {"partial"},

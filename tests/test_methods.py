@@ -235,7 +235,7 @@ def test_what_cannot_be_called_as_planners_are_is_a_usage_error(family):
 @EVERY_FAMILY
 @pytest.mark.parametrize("seconds", [math.nan, -1.0])
 def test_time_limits_below_nothing_and_nan_are_usage_errors(family, seconds):
-    with pytest.raises(UsageError, match=r"time_limit_s is 0 s or more; given (nan|-1)"):
+    with pytest.raises(UsageError, match=r"time_limit_s must be 0 s or more; given (nan|-1)"):
         family.plan(next(iter(family.methods)), time_limit_s=seconds)
 
 

@@ -89,8 +89,8 @@ def difference(graph: Graph, result: StageResult, device: TorchDevice) -> float 
 
 
 def launches(graph: Graph, plan: StagePlan, device: TorchDevice) -> tuple[Callable[[], Any], Row]:
-    """A call that copies the inputs in and starts the plan's graph, and the bytes of its capture: all intermediates at
-    once, as captured, and in one arena that keeps apart what may be live side by side (analytic)."""
+    """A call that copies the inputs in and starts the plan's graph, and the bytes of its capture: the most that it
+    had allocated at a time (measured), and one arena that keeps apart what may be live side by side (analytic)."""
     engine = stage_engine(graph, plan, device, seeded_inputs(graph))
     planned = planned_graph(graph, plan)
     units = UnitGraph(plan.units, unit_predecessors(planned, plan.units))
@@ -251,7 +251,7 @@ def lines(row: Row, mark: str) -> Iterator[str]:
         if key in row:
             held, live, arena = (f"{row[key][name]:,} B" for name in ("captured_bytes", "live_bytes", "arena_bytes"))
             yield (
-                f"  {what}: the capture holds {held} of intermediates at once; {live} may be live at a time, and one "
+                f"  {what}: the capture holds {held} of intermediates at a time; {live} may be live, and one "
                 f"arena takes {arena} (analytic)"
             )
     if "unfinished" in row:

@@ -104,7 +104,11 @@ WANTED = (
     Wanted("least head, nothing recomputed", 0.0, _head),
     Wanted("least head, at most 10 % recomputed", 0.1, _head),
 )
-IN_LITERT = {500: "least arena, 500 operators more at most", 2000: "least arena, 2,000 operators more at most"}
+IN_LITERT = {
+    "least arena, 500 operators more at most": 500,
+    "least arena, 2,000 operators more at most": 2000,
+    "least arena, nothing recomputed": math.inf,
+}
 PLACED, PLACING_WORK = 4, 5_000
 """Plans that one row places at least, and the work limit of each placement."""
 
@@ -165,7 +169,7 @@ def litert_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iter
         **arena,
         "why_litert": _refusal(path),
     }
-    for most, name_of_plan in IN_LITERT.items():
+    for name_of_plan, most in IN_LITERT.items():
         wanted = Wanted(name_of_plan, 0.0, _head)
         plan = _best(search, wanted, graph, most_operators=most)
         if not plan.segments:

@@ -1,4 +1,4 @@
-"""Every method on six networks and all clusters that come along, by resources: nothing is below `exact`.
+"""Every method on six networks and all built-in clusters, by resources: nothing is below `exact`.
 
     python -m experiments.pico.compare [--quick] [--networks vgg16,…] [--clusters pico_1mac,…]
 

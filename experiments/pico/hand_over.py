@@ -1,4 +1,4 @@
-"""Periods with leaders and by direct hand-over, on six networks and every cluster that comes along.
+"""Periods with leaders and by direct hand-over, on six networks and every built-in cluster.
 
     python -m experiments.pico.hand_over [--quick] [--seconds 60] [--networks vgg16,…] [--clusters pico_1mac,…]
 

@@ -41,6 +41,7 @@ __all__ = ["wait_for_devices"]
 _WINDOWS = 3
 """A run ends when so many times what is inside has come out, or after `_LONGEST` times its time: while a pipeline fills
 and drains, its results do not come at its period."""
+_PARTS, _IN_A_PART = 9, 5
 _LONGEST = 3.0
 _PLANS_S = 5.0
 _JOINS_S = 150.0
@@ -160,8 +161,9 @@ def _measured(bed: Bed, fleet: RayFleet, graph: Graph, plan: Pipeline, orders: d
     return {
         "cell_bytes": carried // max(report.completed, 1), "dropped_packets": dropped,
         "spare_frames": window - (plan.schedule.window if plan.schedule is not None else 1),
-        "frames": len(times), "measured_s": _period_s(times, window), "latency_s": round(report.latency_s[0], 3)
-        if report.latency_s else None, "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
+        "frames": len(times), "measured_s": _period_s(times, window), "mean_s": _mean_s(times, window),
+        "latency_s": round(report.latency_s[0], 3) if report.latency_s else None,
+        "planned_latency_s": round(plan.latency_s, 3), "replans": report.replans,
         "events": [asdict(event) for event in report.events],
         "cpu_of_share": [round(one / took / share, 3) for one, share in zip(used, bed.cpu_shares, strict=True)],
         "by_device": _by_device(graph, plan, report),
@@ -217,14 +219,23 @@ def _streamed(pipeline: RunningPipeline, graph: Graph, window: int, most_s: floa
     return times
 
 
-def _period_s(times: list[float], window: int) -> float | None:
-    """Median over thirds of the run behind its first window, and without its last: the mean time between results."""
+def _steady(times: list[float], window: int) -> list[float]:
+    """Seconds between results, without those of the first window and the last one where enough are left."""
     kept = times[window : len(times) - window]
-    if len(kept) < 4:
-        kept = times[1:]
-    if len(kept) < 2:
+    return [float(one) for one in np.diff(kept if len(kept) >= 4 else times[1:])]
+
+
+def _mean_s(times: list[float], window: int) -> float | None:
+    between = _steady(times, window)
+    return round(statistics.mean(between), 4) if between else None
+
+
+def _period_s(times: list[float], window: int) -> float | None:
+    """Median over parts of the run of the mean time between results: in some of them other work has the machine."""
+    between = _steady(times, window)
+    if not between:
         return None
-    cuts = np.array_split(np.diff(kept), 3)
+    cuts = np.array_split(between, max(3, min(_PARTS, len(between) // _IN_A_PART)))
     return round(statistics.median(float(part.mean()) for part in cuts if len(part)), 4)
 
 

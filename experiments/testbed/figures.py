@@ -1,6 +1,6 @@
 """PICO's measured figures and Table V as our testbed has them, from the committed rows of `measured`.
 
-    python -m experiments.testbed.figures
+    python -m experiments.testbed.figures [--page]        # --page: the table of docs/cluster.md, in Markdown
 
 Figure 12: speed-up over one device; Figures 13 and 14: period and throughput by method; Figure 15: memory; Figures 17
 and 18: exact plans against PICO's; Table V: each device's utilisation, redundancy and memory. Ratios of methods can be
@@ -18,6 +18,7 @@ from typing import Any
 from experiments.pico.table5 import PAPER
 from experiments.rows import load_rows
 from experiments.testbed.measured import NAME, REPLANS
+from experiments.testbed.settings import METHODS
 
 PAPER_NAMES = {
     "blocks": "PICO, blocks as a whole",
@@ -72,6 +73,24 @@ def periods(rows: Sequence[Row]) -> list[list[Any]]:
              row["load"]]
         )  # fmt: skip
     return body
+
+
+def page_table(rows: Sequence[Row]) -> list[str]:
+    """Lines of the table of docs/cluster.md: planned and measured seconds of charged plans, with most spare frames."""
+    found: dict[Key, dict[str, str]] = defaultdict(dict)
+    for key, by_method in groups([row for row in rows if row["overlap"]]):
+        for method, row in by_method.items():
+            planned, measured = row["planned_s"], row["measured_s"]
+            found[key][method] = f"{planned:.3f}, {measured:.3f} ({100 * (measured / planned - 1):+.0f} %)"
+    methods = [method for method in METHODS if any(method in cells for cells in found.values())]
+    lines = [
+        f"| planned, measured | {' | '.join(f'`{method}`' for method in methods)} |",
+        "|---" * (len(methods) + 1) + "|",
+    ]
+    for (network, devices, medium), cells in found.items():
+        where = f"`{network}`, {devices}, {'one cell' if medium == 'shared' else medium}"
+        lines.append(f"| {where} | {' | '.join(cells.get(method, '') for method in methods)} |")
+    return lines
 
 
 def against_exact(rows: Sequence[Row]) -> list[list[Any]]:
@@ -130,6 +149,9 @@ def main() -> None:
     rows = load_rows(NAME)
     if not rows:
         sys.exit("no rows yet: python -m experiments.testbed.measured")
+    if "--page" in sys.argv[1:]:
+        print("\n".join(page_table(rows)))
+        return
     table(
         "Figures 12 to 14: periods in s (charged: plans by what messages take of processors, not all of their time), "
         "frames a minute, speed-up over the fastest device alone",

@@ -70,7 +70,7 @@ def run(
                 "head": f"{hosts[0]}:{_PORT}", "keys": str(driver), "out": str(folder),
                 "methods": work.methods, "row": work.row, "faults": work.faults, "quick": work.quick,
                 "models": [str(write_model(model, folder)) for model in work.models],
-                "effort": {"least_s": 0.15 if work.quick else 0.5}, "most_s": 12.0 if work.quick else 18.0,
+                "effort": {"least_s": 0.15 if work.quick else 0.3}, "most_s": 12.0 if work.quick else 18.0,
                 "steady": work.steady, "spare_frames": work.spare_frames,
             }  # fmt: skip
             (folder / "orders.json").write_text(json.dumps(orders))

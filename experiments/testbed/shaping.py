@@ -22,8 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 _PORT = 7000
 
 
-def flows_mbps(bed: Bed, pairs: list[tuple[int, int]], nbytes: int) -> list[float]:
-    """Mbit/s of flows that run at the same time, one for each pair (from, to)."""
+def flows_mbps(bed: Bed, pairs: list[tuple[int, int]], nbytes: int) -> tuple[list[float], float]:
+    """Mbit/s of flows that are started together, one for each pair (from, to); and of all of them, from the first byte
+    of any to the last."""
     receivers = []
     for number, (_, to) in enumerate(pairs):
         receivers.append(_start(bed, to, "receive", bed.address(to), str(_PORT + number)))
@@ -34,16 +35,18 @@ def flows_mbps(bed: Bed, pairs: list[tuple[int, int]], nbytes: int) -> list[floa
         _start(bed, sender, "send", bed.address(to), str(_PORT + number), str(nbytes))
         for number, (sender, to) in enumerate(pairs)
     ]
-    found = []
+    spans = []
     for receiver in receivers:
         said, _ = receiver.communicate(timeout=300)
-        taken, seconds = said.split()
+        taken, begun, ended = said.split()
         if int(taken) != nbytes:
             raise TestbedError(f"{taken.decode()} of {nbytes} bytes came")
-        found.append(int(taken) * 8 / float(seconds) / 1e6)
+        spans.append((float(begun), float(ended)))
     for sender in senders:
         sender.communicate(timeout=60)
-    return found
+    megabits = nbytes * 8 / 1e6
+    whole = max(ended for _, ended in spans) - min(begun for begun, _ in spans)
+    return [megabits / (ended - begun) for begun, ended in spans], megabits * len(spans) / whole
 
 
 def shares(bed: Bed, seconds: float) -> list[float]:
@@ -71,7 +74,7 @@ def rows(*, quick: bool) -> list[dict[str, Any]]:
         for rate in (50.0,) if quick else (10.0, 50.0):
             with open_bed([0.1] * 4, rate_mbps=rate, medium=medium) as bed:
                 for pairs in ([(0, 1)], [(0, 1), (2, 3)]):
-                    got = flows_mbps(bed, pairs, int(rate * 1e6 / 8 * (1 if quick else 4)))
+                    got, _ = flows_mbps(bed, pairs, int(rate * 1e6 / 8 * (1 if quick else 4)))
                     row = {"what": "rate", "medium": medium, "told_mbps": rate, "flows": len(pairs)}
                     row |= {"mbps": [round(one, 2) for one in got], "together_mbps": round(sum(got), 2)}
                     row |= {"dropped_packets": bed.dropped_packets(), "load": round(os.getloadavg()[0], 2)}

@@ -32,7 +32,7 @@ _HOME = {
     "Pipeline": "plans",
     "Plan": "formats.plan_json",
     "Profiles": "tuning.profiles",
-    "Recomputation": "rewrites.recompute",
+    "Recomputation": "results",
     "Record": "memory.records",
     "Report": "reports.document",
     "RunningPipeline": "distributed.serving.serve",

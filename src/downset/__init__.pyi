@@ -64,12 +64,12 @@ from downset.results import Comparison as Comparison
 from downset.results import DeviceUse as DeviceUse
 from downset.results import Fit as Fit
 from downset.results import Inspection as Inspection
+from downset.results import Recomputation as Recomputation
 from downset.results import Served as Served
 from downset.results import ServeEvent as ServeEvent
 from downset.results import Simulation as Simulation
 from downset.results import StageResult as StageResult
 from downset.results import StageRun as StageRun
-from downset.rewrites.recompute import Recomputation as Recomputation
 from downset.rewrites.recompute import plan_recompute as plan_recompute
 from downset.runtimes.compare import compare as compare
 from downset.runtimes.ort_open import ort_session as ort_session

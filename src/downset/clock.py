@@ -16,11 +16,11 @@ from typing import TypedDict
 __all__ = ["STATES_A_S", "Limits", "compiled_limits", "counting", "limits", "now", "spent", "told"]
 
 STATES_A_S = 100_000
-"""States that are a second of a search under a work limit."""
+"""States that count as one second of a search under a work limit."""
 _LOOK = 500
-"""States that one look at the clock counts for, in searches written in Python."""
+"""States between two looks at the clock, in searches written in Python."""
 _OVER_S = 1e9
-"""How far the clock goes on when the real time is over."""
+"""Seconds by which the clock is set forward when the real time is over."""
 
 
 class Limits(TypedDict):

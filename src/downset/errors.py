@@ -43,7 +43,7 @@ class UsageError(DownsetError):
 
 
 class InfeasibleError(DownsetError):
-    """Proven: no plan meets the limit. The message says what limit would do."""
+    """Proven: no plan meets the limit. The message says which limit is enough."""
 
     exit_code = 3
     code = "infeasible"

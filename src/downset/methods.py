@@ -164,13 +164,13 @@ def check_engine(engine: object) -> None:
 def check_time_limit(seconds: float) -> None:
     """Raise UsageError for a time limit that is below 0 s or NaN."""
     if not seconds >= 0:
-        raise UsageError(f"time_limit_s is 0 s or more; given {seconds:g}")
+        raise UsageError(f"time_limit_s must be 0 s or more; given {seconds:g}")
 
 
 def check_work_limit(states: int | None) -> None:
     """Raise UsageError for a work limit that is not a whole number of states from 0, or None."""
     if states is not None and (not isinstance(states, int) or states < 0):
-        raise UsageError(f"work_limit is a number of states from 0; given {states!r}")
+        raise UsageError(f"work_limit must be a number of states from 0; given {states!r}")
 
 
 def _check_options(name: str, method: Method, options: Mapping[str, object], *, settings: Collection[str]) -> None:

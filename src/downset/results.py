@@ -12,14 +12,15 @@ import numpy.typing as npt
 from downset.graph.core import Graph, Tensor
 from downset.memory.overlaps import KernelsName
 from downset.memory.traffic import Traffic
-from downset.plans import Arena, Rewrite, Stage, StagePlan, Together
+from downset.plans import Arena, Evidence, Order, Rewrite, Stage, StagePlan, Together
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
 __all__ = [
-    "ROUNDING", "Comparison", "DeviceUse", "Figure", "Fit", "FrontRow", "Inspection", "Measured", "OnChip", "Proof",
-    "RamVerdict", "RanTask", "ServeEvent", "Served", "Simulation", "StageCandidate", "StageResult", "StageRun",
-    "StepNeed",
+    "ROUNDING", "Comparison", "DeviceUse", "Figure", "Fit", "FrontRow", "Inspection", "Measured", "NextStep", "OnChip",
+    "Proof",
+    "RamVerdict", "RanTask", "Recomputation", "ServeEvent", "Served", "Simulation", "StageCandidate",
+    "StageResult", "StageRun", "StepNeed",
 ]  # fmt: skip
 
 
@@ -118,7 +119,10 @@ class Measured:
 
     In ONNX Runtime only: `rows` tell apart what the file gains and what the session's settings gain (the original by
     default, the original by these settings, the shipped file by default, the shipped file by these settings). `front`:
-    the files and settings that were measured and that no other beats in bytes in use and time together."""
+    the files and settings that were measured and that no other beats in bytes held and time together.
+
+    In TFLite Micro only: `before_s` and `after_s`, seconds of a run of the original and of what ships, medians of
+    interleaved rounds on this host with the wheel's reference kernels; None where they were not timed."""
 
     runtime: str
     before: int
@@ -126,6 +130,8 @@ class Measured:
     details: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     rows: tuple[SessionTaken, ...] = ()
     front: tuple[SessionTaken, ...] = ()
+    before_s: float | None = None
+    after_s: float | None = None
 
     __repr__ = abridged
 
@@ -163,18 +169,35 @@ class FrontRow:
 
 
 @dataclass(frozen=True, slots=True)
+class NextStep:
+    """Something that a user can do next, with its numbers. `gained_bytes` and `gained_s`: how much less memory or time
+    is needed then, at most; None where the step gains none of it, or nothing is known. `suffices`: the network then
+    fits the memory limit that was asked for."""
+
+    text: str
+    gained_bytes: int | None = None
+    gained_s: float | None = None
+    suffices: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RamVerdict:
     """Whether a network fits a memory limit.
 
     `needed_bytes`: what ships takes, measured where its runtime was asked, and what the runtime keeps beside the arena
-    included then. `least_bytes`: what every order of the network takes, by the same measure. "does not fit" is
-    proven: `least_bytes` is above the limit."""
+    included then. `least_bytes`: what `least_of` takes, by the same measure: every order of the network, or its inputs
+    or outputs alone where segments may be computed in strips. "does not fit" is proven: `least_bytes` is above the
+    limit. `remedies`: what would make it fit, in no order."""
 
     state: Literal["fits", "does not fit", "not known"]
     limit_bytes: int
     needed_bytes: int
     least_bytes: int
     reason: str = ""
+    least_of: Literal["every order", "inputs or outputs alone"] = "every order"
+    remedies: tuple[NextStep, ...] = ()
+
+    __repr__ = abridged
 
     @property
     def free_bytes(self) -> int:
@@ -293,8 +316,8 @@ class Simulation:
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
     """The use of one device of a running pipeline: shares of the time that it computed, sent and received, in how many
-    frames it took part, and the most memory that its process took. Planned shares are what the plans in use count for
-    the frames that have left, of the same time."""
+    frames it took part, and the most memory that its process took. Planned shares are of the periods that the plans in
+    use have, for the frames that have left: what a device would do of them if it ran as planned."""
 
     name: str
     computing: float
@@ -350,8 +373,26 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
+class Recomputation:
+    """`graph`: the network in which `recomputed` (names of its operators) run a second time, under names of their own;
+    `order`: its best order. `cost`: what runs twice; its `evidence` says whether no other choice of one split of the
+    network's own best order costs less within the limit. `front`: (cost, peak bytes) of the choices that no other
+    beats, the cheapest first."""
+
+    graph: Graph
+    order: Order
+    recomputed: tuple[str, ...]
+    cost: float
+    evidence: Evidence
+    front: tuple[tuple[float, int], ...]
+
+    def __repr__(self) -> str:
+        return f"<Recomputation of {len(self.recomputed)} operators: {self.order!r}, cost {self.cost:g}>"
+
+
+@dataclass(frozen=True, slots=True)
 class StepNeed:
-    """One operator in the file's order, and the bytes that live while it runs."""
+    """One operator of an order, and the bytes that live while it runs."""
 
     step: int
     kind: str
@@ -389,11 +430,11 @@ class Inspection:
 
 
 _TELLING = 1.5
-"""p90 over p10 of one and the same measurement beyond which it tells nothing: what is compared differs by less."""
+"""A measurement is noisy where its p90 over p10 is above this: what is compared differs by less."""
 
 
 def is_steady(seconds: Sequence[float]) -> bool:
-    """Whether times of one and the same spread so little that a difference to others means something."""
+    """Whether repeated times of one thing vary so little that a difference to others means something."""
     return percentile(seconds, 0.9) <= _TELLING * percentile(seconds, 0.1)
 
 

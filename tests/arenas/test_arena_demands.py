@@ -233,7 +233,7 @@ def test_a_capacity_below_the_bound_names_the_step_and_who_lives_there():
         check_capacity(records, 29)
     with pytest.raises(InfeasibleError, match="ends at 64"):
         check_capacity([Record("p", 0, 1, 4, offset=60)], 63)
-    with pytest.raises(InfeasibleError, match="take 30 bytes at least"):
+    with pytest.raises(InfeasibleError, match="take at least 30 bytes"):
         plan_shared(records, capacity_bytes=29)
     assert plan_shared(records, capacity_bytes=30).total_bytes == breadth_bound(records) == 30
 

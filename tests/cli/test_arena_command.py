@@ -36,7 +36,7 @@ def test_json_keeps_its_schema_and_says_what_the_paper_says(arena):
     result = json.loads(out)
     jsonschema.validate(result, SCHEMA)
     assert (status, err) == (0, "")
-    assert list(result)[4:] == ["method", "arena_bytes", "bound_bytes", "proven", "seconds", "stopped_by"]
+    assert list(result)[4:] == ["method", "arena_bytes", "bound_bytes", "proven", "seconds", "stopped_by", "next_steps"]
     assert result["method"] == "greedy_by_size"
     assert round(result["arena_bytes"] / 2**20, 3) == 4.653
     assert round(result["bound_bytes"] / 2**20, 3) == 4.320
@@ -135,7 +135,7 @@ def test_a_capacity_below_the_bound_is_exit_3_and_names_where_it_binds(arena, fa
         out,
         says="30 bytes are live at step 3 (2 records, the largest 'b', 'a')",
     )
-    fails(3, "arena", path, "--capacity", "29", "--form", "objects", says="shared objects take 30 bytes at least")
+    fails(3, "arena", path, "--capacity", "29", "--form", "objects", says="shared objects take at least 30 bytes")
     assert not out.exists()
     fails(3, "arena", file("id,lower,upper,size,offset\np,0,1,4,60\n"), "--capacity", "63", says="'p' ends at 64")
 

@@ -11,6 +11,7 @@ from downset.fitting.strips import arithmetic
 from downset.formats.reading import load
 from downset.graph.cost import macs
 from downset.sessions import DEFAULT, FITTED
+from tests.formats.test_int8_form import uint8_network
 from tests.models import branchy_model
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "schemas" / "fit.json").read_text())
@@ -38,7 +39,7 @@ def test_who_waits_at_a_terminal_is_told_what_runs_may_take(run, tmp_path, monke
     for limit, told in (("1s", 1), ("31s", 0)):
         _, _, err = run("fit", branchy_model(tmp_path / "m.onnx"), "--ram", "1", "--time-limit", limit)
         said = plain.sub("", err)
-        assert said.count("each run in a runtime may take 30 s, beyond --time-limit 1 s too") == told
+        assert said.count("each run in a runtime may take 30 s, also after --time-limit 1 s") == told
 
 
 def test_the_screen_has_milliseconds_beside_bytes_and_every_option(run, tmp_path):
@@ -69,3 +70,11 @@ def test_strips_that_drop_what_nobody_reads_compute_less(tmp_path):
     assert macs(less) < macs(graph)
     assert arithmetic(graph, less).endswith("% less")
     assert "-" not in arithmetic(graph, less)
+
+
+def test_notes_stand_beside_an_error_too(run, tmp_path):
+    """A file of uint8, which TFLite Micro refuses, does not fit into a byte; its int8 form is named."""
+    status, _, err = run("fit", uint8_network(tmp_path / "m.tflite"), "--ram", "1", "--time-limit", "1s")
+    assert status != 0
+    assert "note: TFLite Micro runs no uint8; the file has an exact int8 form, which --int8 fits" in err.splitlines()
+    assert err.count("TFLite Micro cannot run") <= 1

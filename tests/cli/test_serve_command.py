@@ -151,7 +151,7 @@ def test_mistakes_are_one_line_before_anything_starts(here, fails):
     fails(5, *given, "nowhere.npy", says="cannot read nowhere.npy")
     fails(2, *given, "frames.npy", "-o", "out.npy", says="2 outputs, name a .npz file")
     fails(2, *given, "frames.npy", "-o", "frames.npy", says="being read")
-    fails(2, *given, "frames.npy", "--head", "10.0.0.1:6379", says="nothing runs without keys")
+    fails(2, *given, "frames.npy", "--head", "10.0.0.1:6379", says="need keys")
     fails(2, *given, "frames.npy", "--head", "10.0.0.1", "--keys", "k", says="'10.0.0.1' is not HOST:PORT")
 
 

@@ -87,7 +87,7 @@ def test_what_is_left_is_planned_anew(plan):
     assert said["replan"]["analytic_period_s"] == anew.period_s
     text = output_of("simulate", "plan.json", "--fail", f"{dead}@0s", "--replan", "net.onnx")
     assert "none of 1000 frames" in text
-    assert "planned anew by pico without the dead devices:" in text
+    assert "planned again by pico without the dead devices:" in text
 
 
 def test_what_cannot_be_planned_anew_is_one_line(plan, tmp_path):
@@ -129,7 +129,7 @@ def test_devices_may_fail_from_the_beginning(plan, option):
         (("--fail", "b@soon"), "--fail 'b@soon': 'soon' is not a time"),
         (("--slow", "b@soon*2"), "--slow 'b@soon.2': 'soon' is not a time"),
         (("--slow", "z@1s*2"), "--slow .*no device is called 'z'"),
-        (("--jitter", "nan"), "jitter is from 0 to 100; given nan"),
+        (("--jitter", "nan"), "jitter must be from 0 to 100; given nan"),
     ],
 )
 def test_what_a_run_cannot_meet_is_named_with_its_option(plan, option, says):
@@ -150,10 +150,10 @@ def test_amounts_beyond_what_is_simulated_are_refused_and_helped_with(plan, run)
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"frames": math.nan}, "frames is at least 1; given nan"),
-        ({"frames": 0}, "frames is at least 1; given 0"),
-        ({"jitter": -0.1}, r"jitter is from 0 to 100; given -0\.1"),
-        ({"arrival_s": math.nan}, "arrival_s is above 0 s; given nan"),
+        ({"frames": math.nan}, "frames must be at least 1; given nan"),
+        ({"frames": 0}, "frames must be at least 1; given 0"),
+        ({"jitter": -0.1}, r"jitter must be from 0 to 100; given -0\.1"),
+        ({"arrival_s": math.nan}, "arrival_s must be above 0 s; given nan"),
         ({"disturbances": [Disturbance(0, math.nan)]}, "a disturbance of device 0 at nan s"),
         ({"disturbances": [Disturbance(0, 1.0, math.nan)]}, "by nan"),
     ],

@@ -255,7 +255,7 @@ def test_source_sink_and_window_are_options(model, tmp_path):
     assert sends[1]["slow"] - sends[0]["slow"] == pytest.approx(3 * 96 * 96 * 4 / 6.25e6)  # the frame
     with pytest.raises(DownsetError, match="fast, slow"):
         run(*arguments, "--source", "third")
-    with pytest.raises(DownsetError, match="comm paper knows no source"):
+    with pytest.raises(DownsetError, match="comm paper has no source"):
         run(*arguments, "--comm", "paper", "--sink", "slow")
 
 
@@ -279,5 +279,5 @@ def test_direct_hand_over_is_planned_printed_exported_and_simulated(model, tmp_p
     jsonschema.validate(found, json.loads((SCHEMAS / "split.json").read_text()))
     assert {stage["leader"] for stage in found["stages"]} == {None}
     assert all(found["period_s"] <= other for other in found["compare"].values() if other is not None)
-    with pytest.raises(DownsetError, match="comm paper knows no direct hand-over"):
+    with pytest.raises(DownsetError, match="comm paper has no direct hand-over"):
         run(*arguments, "--comm", "paper")

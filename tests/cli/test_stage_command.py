@@ -206,9 +206,9 @@ def test_numbers_that_are_none_of_the_options(staged, fails):
 def test_inputs_that_are_no_arrays(staged, tmp_path):
     model, plan, *_ = staged
     run = ("run", model, "--plan", plan, "--input")
-    assert "pickle" not in refused(5, *run, model, says="is no .npy")
+    assert "pickle" not in refused(5, *run, model, says="is not a .npy")
     np.savez(tmp_path / "several.npz", np.zeros((1, 6, 9, 9)))
-    refused(5, *run, tmp_path / "several.npz", says="is no .npy")
+    refused(5, *run, tmp_path / "several.npz", says="is not a .npy")
     np.save(tmp_path / "objects.npy", np.full((1, 6, 9, 9), None), allow_pickle=True)
     assert "allow_pickle" not in refused(5, *run, tmp_path / "objects.npy", says="Python objects")
     for name, value in (("text", "a"), ("complex", 1j)):

@@ -101,9 +101,9 @@ def test_pieces_out_of_turn_are_refused(calls):
     one, two = Made(b"one").by_name, Made(b"two").by_name
     (name,), (other,) = one, two
     calls.device.place(name, 0, b"on", False)
-    with pytest.raises(UnsupportedError, match="out of turn"):
+    with pytest.raises(UnsupportedError, match="in the wrong order"):
         calls.device.place(name, 1, b"e", True)
-    with pytest.raises(UnsupportedError, match="out of turn"):
+    with pytest.raises(UnsupportedError, match="in the wrong order"):
         calls.device.place(other, 2, b"e", True)
     calls.device.place(name, 2, b"e", True)
     assert calls.device.describe()["shards"] == [name]

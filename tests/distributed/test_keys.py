@@ -163,7 +163,7 @@ def test_nothing_is_written_over_and_nothing_half_left(authority, device):
     with pytest.raises(UsageError, match="is there already"):
         issue_keys(authority, "d0", hosts=[HOST])
     for name, hosts, says in (
-        ("../d1", [HOST], "no device name"),
+        ("../d1", [HOST], "not a device name"),
         ("d1", [], "at least one"),
         ("d1", ["a b"], "nor a"),
     ):
@@ -213,6 +213,6 @@ def test_the_commands(run, fails, tmp_path, monkeypatch):
     assert status == 0 and secret not in out + err
     assert (tmp_path / "downset-keys" / "d0" / "token").read_text() != secret
     fails(2, "keys", "init", says="is there already")
-    fails(2, "keys", "issue", "d/1", "--host", "10.0.0.5", says="is no device name")
+    fails(2, "keys", "issue", "d/1", "--host", "10.0.0.5", says="is not a device name")
     (tmp_path / "downset-keys" / "authority.key").chmod(0o644)
     fails(5, "keys", "issue", "d1", "--host", "10.0.0.5", says="is open to other users")

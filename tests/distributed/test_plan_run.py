@@ -240,8 +240,8 @@ def test_orders_that_are_not_of_the_plan_are_refused():
     tasks = [TimedTask(1, (0,)), TimedTask(1, (1,), (0,))]
     for orders, says in (
         (((Turn(0, 0),), ()), "no order"),
-        (((Turn(0, 0), Turn(1, 0)), (Turn(1, 0),)), "each of its resource's tasks once"),
-        (((Turn(0, 0), Turn(0, 0)), (Turn(1, 0),)), "each of its resource's tasks once"),
+        (((Turn(0, 0), Turn(1, 0)), (Turn(1, 0),)), "each task of its resource once"),
+        (((Turn(0, 0), Turn(0, 0)), (Turn(1, 0),)), "each task of its resource once"),
     ):
         with pytest.raises(InvalidPlan, match=says):
             followed(plan_of(tasks, orders, 1), frames=2)

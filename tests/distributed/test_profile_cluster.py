@@ -1,7 +1,10 @@
 """A local cluster measured through the command line: what is written is what planners read; nothing is left running."""
 
+import contextlib
 import json
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -16,21 +19,24 @@ def rays_variables():
     return {name: value for name, value in os.environ.items() if name.startswith(ours)}
 
 
-def left_running():
-    """Processes whose environment names a folder of ours."""
-    import contextlib
-    from pathlib import Path
-
+def started_under(mark):
+    """Processes that began with this in their environment, as all have that this test starts; but for the process
+    that watches over this one, and ends with it."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes()
-            if b"downset:d" in words and (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            if b"downset.isolation" not in words and mark.encode() in (folder / "environ").read_bytes():
                 found.append(words)
     return found
 
 
-def test_a_local_cluster_is_measured(run, tmp_path):
+def test_a_local_cluster_is_measured(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("STARTED_BY", str(tmp_path))
+    child = subprocess.Popen(["sleep", "60"])
+    assert len(started_under(f"STARTED_BY={tmp_path}")) == 1
+    child.kill()
+    child.wait()
     before = rays_variables()
     file = tmp_path / "measured.toml"
     status, out, err = run(
@@ -58,7 +64,7 @@ def test_a_local_cluster_is_measured(run, tmp_path):
     assert 0 < latency_s < 1
     assert "# Measured 20" in file.read_text()
     assert rays_variables() == before
-    assert not any(b"downset:d7" in words or b"downset:d8" in words for words in left_running())
+    assert started_under(f"STARTED_BY={tmp_path}") == []
 
 
 def test_a_cluster_off_loopback_needs_keys(fails, tmp_path):

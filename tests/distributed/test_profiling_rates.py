@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from downset.clusters.model import MessageCosts, ProcessorCost
 from downset.clusters.toml_file import parse_cluster
-from downset.distributed.profiling.measure import rounds_of_pairs
+from downset.distributed.profiling.measure import Effort, Measuring, rounds_of_pairs
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice, cluster_text, measured_cluster
 from downset.distributed.profiling.regression import (
     ComputeSample,
@@ -120,6 +120,62 @@ def test_the_cost_that_made_the_messages_is_found(each, byte, quick):
 def test_turns_show(alone, noise):
     assert takes_turns(alone, noise * sum(alone))
     assert not takes_turns(alone, noise * max(alone))
+
+
+@given(alone=st.floats(0.1, 0.2), part=st.floats(0, 1.6) | st.floats(2, 3), noise=st.floats(0.95, 1.05))
+def test_works_that_a_processor_holds_up_do_not_take_turns_at_a_link(alone, part, noise):
+    """Two messages, one each way, between processors that need `part` of one's time for both: they are there when the
+    link and the processors are done. A link that carries one way at a time needs both their times."""
+    processors_s = part * alone
+    assert not takes_turns([alone, alone], noise * max(alone, processors_s), least_s=processors_s)
+    if part < 1.6:
+        assert takes_turns([alone, alone], noise * max(2 * alone, processors_s), least_s=processors_s)
+
+
+class OnPaper(Measuring):
+    """Messages of a link that carries a byte a second each way; processors take a part of that for every message that
+    they send or receive, one after another. What asks for rows goes behind rows that travel the same way."""
+
+    def __init__(self, parts, duplex):
+        super().__init__([f"d{k}" for k in range(len(parts))], Effort(sizes=(1, 100)))
+        self.parts, self.duplex = parts, duplex
+
+    def messages(self, pairs, nbytes):
+        radios = [[nbytes for pair in pairs if end in pair] for end in range(len(self.parts))]
+        processors = [self.parts[end] * sum(used) for end, used in enumerate(radios)]
+        link = max(map(sum, radios)) if self.duplex == "half" or {pair[::-1] for pair in pairs} & set(pairs) else nbytes
+        return [max(link, *processors)] * len(pairs)
+
+    def costs(self):
+        each = [ProcessorCost(0.0, part) for part in self.parts]
+        return [MessageCosts(send=one, receive=one) for one in each]
+
+
+@given(parts=st.lists(st.floats(0, 0.9), min_size=2, max_size=6), duplex=st.sampled_from(["half", "full"]))
+def test_slow_processors_do_not_make_a_link_half_duplex(parts, duplex):
+    at = OnPaper(parts, duplex)
+    assert at.full_duplex(at.costs()) == (duplex == "full" and len(parts) > 2)
+
+
+class OnALink(Measuring):
+    """Messages of one link: each waits for a while, as others do meanwhile, and then has the link to itself."""
+
+    def __init__(self, waits_s, byte_s):
+        super().__init__(["d0", "d1"], Effort())
+        self.waits_s, self.byte_s = waits_s, byte_s
+
+    def messages(self, pairs, nbytes):
+        assert set(pairs) <= {(0, 1), (1, 0)}
+        return [self.waits_s + (k + 1) * nbytes * self.byte_s for k in range(len(pairs))]
+
+
+@given(waits=st.floats(0, 0.5), byte=st.floats(1e-8, 1e-6), at_once=st.integers(1, 3))
+def test_a_link_is_not_held_while_others_messages_go_on(waits, byte, at_once):
+    (samples,) = OnALink(waits, byte)._sizes([(0, 1)], at_once=at_once)
+    found = link_rates(samples)
+    for nbytes in Effort().sizes:
+        expected = waits / at_once + nbytes * byte
+        assert found.latency_s + nbytes / found.bytes_per_s == pytest.approx(expected, rel=1e-6)
 
 
 def test_what_cannot_be_fitted_is_refused():

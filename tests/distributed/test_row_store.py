@@ -40,7 +40,7 @@ def test_what_is_asked_for_is_put_together_or_known_to_be_missing(held, wanted, 
         assert found.flags["C_CONTIGUOUS"]
         np.testing.assert_array_equal(found, _cut(asked))
     else:
-        with pytest.raises(InvalidPlan, match="in part only"):
+        with pytest.raises(InvalidPlan, match="only a part of rows"):
             store.rows(asked)
 
 

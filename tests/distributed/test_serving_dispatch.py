@@ -77,7 +77,7 @@ def test_chains_are_joined_and_nothing_else():
     """Tasks 0 to 4 compute, 5 is a transfer. 0, 1, 2 are a chain; both 3 and 5 wait for 2; 4 waits for 3 elsewhere."""
     work = Work(
         window=1, after=((), (0,), (1,), (2,), (3,), (2,)), followers=((1,), (2,), (3, 5), (4,), (), ()),
-        place=tuple((0, k) for k in range(6)), transfers=(False,) * 5 + (True,), resources=3,
+        place=tuple((0, k) for k in range(6)), transfers=(False,) * 5 + (True,), lanes=(1,) * 3,
         held=((0,), (0,), (0,), (0,), (1,), (2,)), written=((0,), (1,), (2,), (3,), (), ()),
         read=((), (0,), (1,), (2,), (3,), (2,)), slots=(1, 1, 1, 1), readers=(1, 1, 2, 1),
         planned_s=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0), steps=tuple((k,) for k in range(6)),
@@ -100,13 +100,34 @@ def _check_slots(plan, begun, done):
         assert len(holding) <= buffer.slots
 
 
+@pytest.mark.parametrize("devices", range(2, 7))
+def test_a_medium_has_room_for_every_pair_of_devices(devices, tmp_path):
+    """Messages of as many frames as there is room for begin together; no more than that."""
+    graph = load(branchy_model(tmp_path / "branchy.onnx"))
+    cluster = Cluster(tuple(Device(f"d{k}", 3e5) for k in range(devices)), Network("shared", 1e6, overlap=True))
+    plan = plan_pipeline(graph, cluster, method="layerwise", window=1)
+    work = work_of(plan)
+    (medium,) = {held[0] for held, moves in zip(work.held, work.transfers, strict=True) if moves}
+    assert work.lanes[medium] == devices // 2
+    assert {lanes for resource, lanes in enumerate(work.lanes) if resource != medium} == {1}
+    many = 2 * devices
+    free = Work(
+        window=many, after=((),), followers=((),), place=((0, 0),), transfers=(True,), lanes=(work.lanes[medium],),
+        held=((0,),), written=((),), read=((),), slots=(), readers=(), planned_s=(1.0,), steps=((0,),),
+    )  # fmt: skip
+    dispatch = Dispatch(free, ahead=1)
+    for _ in range(many):
+        dispatch.admit()
+    assert len(dispatch.begin()) == 2 * (devices // 2)
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_of_what_can_begin_the_plans_order_decides(first):
     """Two tasks of one processor, the second after the first. When the first is done for a frame, the second of this
     frame and the first of the next one can begin: the cyclic order says which."""
     place = {0: ((0, 1), (1, 0)), 1: ((0, 0), (1, 1))}[first]
     work = Work(
-        window=3, after=((), (0,)), followers=((1,), ()), place=place, transfers=(False, False), resources=1,
+        window=3, after=((), (0,)), followers=((1,), ()), place=place, transfers=(False, False), lanes=(1,),
         held=((0,), (0,)), written=((), ()), read=((), ()), slots=(), readers=(), planned_s=(1.0, 1.0),
         steps=((0,), (1,)),
     )  # fmt: skip

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
+from downset.distributed.serving.deployment import store_bytes
 from downset.errors import UnsupportedError
 from downset.formats.reading import load
 from downset.pipelines.early_fused import early_fused
@@ -99,7 +100,11 @@ def test_layers_of_one_device_are_one_call(squeezenet, tmp_path):
 def test_spare_frames_are_as_many_as_asked_for(squeezenet, tmp_path):
     graph = load(squeezenet)
     plan = plan_pipeline(graph, FOUR, method="single", time_limit_s=2)
-    for spare in (0, 3):
+    frame_bytes = sum(graph.tensors[tensor].nbytes for tensor in (*graph.inputs, *graph.outputs))
+    least = store_bytes(graph, plan, spare_frames=0)
+    for spare in (0, 3, 5):
+        stores = store_bytes(graph, plan, spare_frames=spare)
+        assert sum(stores) - sum(least) == spare * frame_bytes
         with running(graph, plan, tmp_path, spare_frames=spare) as pipeline:
             most = 0
             for _ in pipeline.run(frames_of(graph, 12)):

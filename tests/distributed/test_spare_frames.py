@@ -65,6 +65,15 @@ def test_no_device_holds_more_than_its_memory(plan, frames):
     assert wide.schedule.window == plan.schedule.window + min(frames, SPARE_FRAMES)
 
 
+@pytest.mark.parametrize("most", [0, 1, SPARE_FRAMES + 4])
+def test_as_many_as_are_asked_for_where_devices_have_room(plan, most):
+    """A device that holds nothing, and one whose memory nobody knows, limit nothing."""
+    roomy = replace(plan.cluster, devices=tuple(replace(one, memory_bytes=1 << 40) for one in plan.cluster.devices))
+    for cluster in (plan.cluster, roomy):
+        wide = with_spare_frames(replace(plan, cluster=cluster), most)
+        assert wide.schedule.window == plan.schedule.window + most
+
+
 def test_plans_without_orders_stay():
     cluster = load_cluster("pico_1mac")
     paper = plan_pipeline(graph("squeezenet", weights=False), cluster, method="pico", comm="paper")

@@ -43,6 +43,13 @@ def test_no_healthy_device_was_declared_dead_in_a_full_cell():
     assert row["driver_mb_end"] <= 1.1 * row["driver_mb_warm"]
 
 
+def test_nothing_is_left_of_ten_minutes_on_loopback():
+    (row,) = (row for row in load_rows(SOAK) if row["where"] == "loopback")
+    assert row["seconds"] >= 600 and row["faults"] >= row["lost"] > 10
+    assert row["lost_without_fault"] == [] and row["processes_left"] == 0
+    assert row["driver_mb_end"] <= 1.1 * row["driver_mb_warm"]
+
+
 def test_figures_show_every_row(capsys):
     figures.main()
     out = capsys.readouterr().out

@@ -71,7 +71,7 @@ def test_kernels_are_for_tflite_micro(fitted):
     path, _, _ = fitted
     with pytest.raises(UsageError, match="target tflm"):
         fit(path, target="litert", kernels="reference")
-    with pytest.raises(UsageError, match="kernels is one of reference"):
+    with pytest.raises(UsageError, match="kernels must be one of reference"):
         fit(path, kernels="xtensa")
     plain = fit(path, time_limit_s=1)
     assert plain.assumed_kernels is None

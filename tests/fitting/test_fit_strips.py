@@ -113,7 +113,7 @@ def test_a_tenth_of_a_second_and_more_strips_than_rows_are_no_error(plain):
     path, result = plain
     quick = fit(path, strips=1000, time_limit_s=0.1)
     assert quick.measured.after <= result.measured.before
-    with pytest.raises(UsageError, match="2 strips or more"):
+    with pytest.raises(UsageError, match="strips must be at least 2"):
         fit(path, strips=1)
 
 

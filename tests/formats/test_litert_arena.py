@@ -112,7 +112,7 @@ def test_tensors_in_several_blocks_are_not_measured(tmp_path):
     assert found.measured is None
     assert "more than one block" in found.not_measured
     assert any(line.startswith("not measured: LiteRT keeps tensors") for line in fit_lines(found))
-    assert any(note.startswith("If ") and "the proof is of what is outside" in note for note in found.notes)
+    assert any(note.startswith("If ") and "the proof does not cover it" in note for note in found.notes)
 
 
 @pytest.fixture

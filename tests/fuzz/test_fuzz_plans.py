@@ -113,7 +113,7 @@ ALTERED = {
     "from cut": (("stages", -1, "blocks", -1, "stop"), 10**9),
     "between 0": (("evidence", "bound"), -1.0),
     "floor": (("floor_s",), 1e9),
-    "not stated for": (("memory",), []),
+    "must be stated for": (("memory",), []),
     "matching regex": (("cluster", "devices", 0, "name"), "a\0b"),
     "length <= 63": (("cluster", "devices", 0, "name"), "n" * 64),
     "not between two": (("cluster", "network", "links"), [{"pair": [0, 7], "bytes_per_s": 1.0, "latency_s": 0.0}]),

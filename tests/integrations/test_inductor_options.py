@@ -1,6 +1,7 @@
 """`ds.inductor.options()` in real compiles: orders, results, caches; and what fails leaves a compile as it was."""
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from torch._inductor.custom_graph_pass import CustomSchedulerPass
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import downset as ds
+from downset.integrations import order_pass
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
 
@@ -86,7 +88,6 @@ def test_a_report_of_a_real_graph():
 
 def random_network(seed):
     """A function of random matrix products and sums over eight inputs, some of them changed in place."""
-    import random
 
     generator = random.Random(seed)
     plan = [(generator.choice("maiw"), generator.randint(0, 99), generator.randint(0, 99)) for _ in range(14)]
@@ -115,6 +116,33 @@ def test_orders_of_real_graphs_respect_every_dependency(seed):
         before, after, (report,) = scheduled(random_network(seed), torch.eye(16))
     assert_keeps_dependencies(before, after)
     assert report.order.peak_bytes <= report.inductor_bytes
+
+
+def test_on_several_devices_no_peak_of_one_rises(monkeypatch):
+    """A stand-in says where buffers lie, for there is no second device here: the sum falls either way."""
+
+    def spread(known, *, rises):
+        best = min(known.orders.values(), key=lambda order: order_pass._inductor_peak(known, order))
+        theirs = [known.nodes.index(node) for node in best]
+        ours = order_pass.least_peak_order(known.problem, work_limit=20_000).steps
+        for seed in range(1000):
+            draw = random.Random(seed)
+            devices = [draw.choice(["cpu", "cuda:0"]) for _ in known.problem.storages]
+            risen = order_pass.rise_by_device(known.problem, devices, theirs, ours)
+            if bool(risen) == rises and len({*devices}) == 2:
+                return devices
+        raise AssertionError("no such placement")
+
+    function = random_network(14)
+    monkeypatch.setattr(order_pass, "_devices", lambda known: spread(known, rises=False))
+    before, after, (report,) = scheduled(function, torch.eye(16))
+    assert report.chosen
+    assert after != before
+    monkeypatch.setattr(order_pass, "_devices", lambda known: spread(known, rises=True))
+    with pytest.warns(UserWarning, match="several devices, and ours takes .* B more on (cpu|cuda:0)"):
+        before, after, reports = scheduled(function, torch.eye(16))
+    assert after == before
+    assert not reports
 
 
 def test_collectives_keep_their_order():

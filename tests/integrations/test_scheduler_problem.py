@@ -8,7 +8,7 @@ import pytest
 from torch._inductor import memory
 
 from downset.errors import UnsupportedError
-from downset.integrations.scheduler_order import least_peak_order, live_at
+from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.memory.liveness import peak_bytes
 from tests.inductor_nodes import random_scheduled
@@ -93,6 +93,32 @@ def test_what_is_live_at_the_peak_adds_up_to_it():
         _, live = live_at(counted, steps)
         assert sum(counted.storages[index].nbytes for index in live) == peak_bytes(counted, steps)
         assert len(names_of_storages(scheduled.nodes, scheduled.inputs, scheduled.outputs)) == len(counted.storages)
+
+
+def test_on_several_devices_each_peak_counts_by_itself():
+    """Held to spans that are counted here."""
+    risen = fallen = 0
+    for seed in range(30):
+        scheduled = random_scheduled(f"devices/{seed}", 20)
+        counted = problem(scheduled)
+        names = names_of_storages(scheduled.nodes, scheduled.inputs, scheduled.outputs)
+        devices = [f"cuda:{len(name) % 2}" if seed % 2 else "cpu" for name in names]
+        theirs = [scheduled.nodes.index(node) for node in their_orders(scheduled)[seed % 4]]
+        ours = least_peak_order(counted, work_limit=20_000).steps
+        told = rise_by_device(counted, devices, theirs, ours)
+        for device in set(devices):
+            peaks = []
+            for steps in (theirs, ours):
+                at = {operator: when for when, operator in enumerate(steps)}
+                spans = [
+                    (s.nbytes, min((at[v] for v in s.producers), default=0),
+                     len(steps) if s.kept else max(at[v] for v in s.consumers))
+                    for s, held in zip(counted.storages, devices, strict=True) if held == device
+                ]  # fmt: skip
+                peaks.append(max(sum(n for n, a, b in spans if a <= when <= b) for when in range(len(steps))))
+            assert told.get(device, 0) == max(peaks[1] - peaks[0], 0)
+        risen, fallen = risen + bool(told), fallen + (not told)
+    assert risen and fallen
 
 
 def test_information_that_contradicts_itself_is_refused():

@@ -253,6 +253,15 @@ def test_what_cmsis_nn_runs_by_another_function_never_overlaps(change, kernels):
     assert least_lag(graph, graph.ops[0], "reference") is not None
 
 
+@pytest.mark.parametrize("unstated", ["kernel_shape", "pads"])
+def test_a_window_that_attributes_do_not_state_never_overlaps(unstated):
+    graph, _ = one_operator("convolution", (1, 4, 3, 2), (1, 2, 2, 2), kernel=(3, 2), strides=(2, 2), pads=(1, 1))
+    op = graph.ops[0]
+    attrs = {name: value for name, value in op.attrs.items() if name != unstated} | {"auto_pad": "SAME_LOWER"}
+    assert least_lag(graph, op, "reference") is not None
+    assert least_lag(graph, replace(op, attrs=attrs), "reference") is None
+
+
 def test_elements_of_four_bytes_lag_four_times_as_far():
     small, _ = one_operator("depthwise", (1, 5, 5, 3), (1, 5, 5, 3), (3, 3), pads=(1, 1))
     large, _ = one_operator("depthwise", (1, 5, 5, 3), (1, 5, 5, 3), (3, 3), pads=(1, 1), dtype="float32")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations, permutations
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,9 @@ from downset.graph.core import Graph
 from downset.graph.cost import macs, row_form
 from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.memory.overlaps import KERNELS
+from downset.partial.front import Option, compose
 from downset.partial.memory_form import Persistent
+from downset.partial.price import Price
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.search import PartialLimits, partial_front
 from tests.effort import cases
@@ -98,6 +101,50 @@ def test_the_front_is_that_of_brute_force(graph):
         assert one[0] >= front.bound_bytes
         assert any(all(mine <= its for mine, its in zip(plan, one, strict=True)) for plan in found), one
     assert not any(one != other and all(map(int.__le__, one, other)) for one in found for other in found)
+
+
+@st.composite
+def priced_options(draw):
+    """Bytes of some operators as they are, and options between them; few values, so that many are equal."""
+    whole = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    keeps, small, options = draw(st.booleans()), st.integers(0, 3), []
+    for first, stop in combinations(range(len(whole) + 1), 2):
+        for strips in range(2, 2 + draw(st.integers(0, 3))):
+            peak, more, copied = draw(st.integers(0, 9)), draw(st.integers(-1, 3)), draw(small)
+            kept = [draw(small) + 1 for _ in range(2)] if keeps else [0, 0]
+            options.append(Option(InStrips(first, stop, strips), Price(peak, more, copied, draw(small), *kept, peak)))
+    return whole, options
+
+
+@given(priced_options())
+@settings(max_examples=cases(60))
+def test_composed_plans_are_the_front_of_all_sequences(network):
+    whole, options = network
+
+    def after(at):
+        if at == len(whole):
+            yield Price(0), ()
+            return
+        ways = [
+            (Price(whole[at]), at + 1, ()),
+            *((o.price, o.part.stop, (o.part,)) for o in options if o.part.first == at),
+        ]
+        for price, stop, part in ways:
+            yield from ((price.beside(rest), (*part, *parts)) for rest, parts in after(stop))
+
+    every = {parts: price for price, parts in after(0)}
+    found = compose(whole, options)
+    for plan in found:
+        assert every[plan.segments] == plan.price
+    values = [measures(plan.price) for plan in found]
+    for price in every.values():
+        assert any(all(map(int.__le__, one, measures(price))) for one in values), price
+    for one, other in permutations(values, 2):
+        assert not all(map(int.__le__, one, other))
+
+
+def measures(price: Price) -> tuple[int, ...]:
+    return price.peak_bytes, price.extra_macs, price.persistent_bytes, price.narrow_bytes or price.copied_bytes
 
 
 def test_rows_that_nobody_reads_are_left_out_where_strips_save_no_bytes():

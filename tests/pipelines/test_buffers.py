@@ -390,7 +390,7 @@ def test_more_memory_never_lengthens_the_period():
         (lambda b: [*b, replace(b[0], offset=10**6)], "no task for its buffer"),
         (lambda b: [replace(b[0], nbytes=b[0].nbytes - 1), *b[1:]], "its rows are"),
         (lambda b: [replace(b[0], start=b[0].start + 1), *b[1:]], "but it needs"),
-        (lambda b: [replace(b[0], readers=b[0].readers[:-1] or (0,)), *b[1:]], "is not written by tasks|is not all"),
+        (lambda b: [replace(b[0], readers=b[0].readers[:-1] or (0,)), *b[1:]], "must be written by tasks|is not all"),
         (lambda b: [replace(one, offset=0) for one in b], "share bytes"),
     ],
 )
@@ -419,5 +419,5 @@ def test_the_check_counts_weights_by_itself():
         memory = (replace(held, weights_bytes=held.weights_bytes + wrong), *plan.memory[1:])
         with pytest.raises(InvalidPlan, match="bytes of weights"):
             verify_pipeline(graph, replace(plan, memory=memory))
-    with pytest.raises(InvalidPlan, match=r"memory is not stated for|is not in the plan's memory"):
+    with pytest.raises(InvalidPlan, match=r"memory must be stated for|is not in the plan's memory"):
         verify_pipeline(graph, replace(plan, memory=plan.memory[1:]))

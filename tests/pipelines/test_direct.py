@@ -177,7 +177,7 @@ def test_limits_are_kept_or_refused():
         assert held.period_s == pytest.approx(plan.period_s, rel=1e-9)
     with pytest.raises(LimitReached, match="with direct hand-over"):
         plan_pipeline(problem, cluster, topology="direct", max_latency_s=1e-3)
-    with pytest.raises(UsageError, match="comm paper knows no direct hand-over"):
+    with pytest.raises(UsageError, match="comm paper has no direct hand-over"):
         plan_pipeline(problem, cluster, topology="direct", comm="paper")
     late = plan_pipeline(problem, cluster, topology="direct", time_limit_s=1e-3)
     assert late.evidence.bound <= late.period_s

@@ -78,5 +78,5 @@ def test_a_stage_of_several_blocks_may_be_the_only_plan_within_the_limit(seed):
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("nan")])
 def test_latencies_that_are_none(limit):
     problem = random_chain(Random(1))
-    with pytest.raises(UsageError, match="max_latency_s is above 0 s"):
+    with pytest.raises(UsageError, match="max_latency_s must be above 0 s"):
         plan_pipeline(problem, random_cluster(Random(1), "links"), max_latency_s=limit)

@@ -174,7 +174,9 @@ def test_memory_limits_shape_the_plan():
     tiny = replace(roomy, devices=tuple(replace(d, memory_bytes=1000) for d in roomy.devices))
     with pytest.raises(InfeasibleError, match="memory"):
         plan_pipeline(network, tiny)
-    with pytest.raises(InfeasibleError, match=r"2,052,000 bytes of weights, more .*; [\d,]+ bytes on each .* would do"):
+    with pytest.raises(
+        InfeasibleError, match=r"2,052,000 bytes of weights, more .*; [\d,]+ bytes on each .* are enough"
+    ):
         plan_pipeline(network, tiny, method="pico")
     with pytest.raises(LimitReached, match=r"would need .* and no plan that fits was found"):
         plan_pipeline(network, tight, method="layerwise")

@@ -13,6 +13,9 @@ from playwright.sync_api import sync_playwright
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
+from downset.reports.arena_view import arena_view
+from downset.reports.page.memory_figure import memory_figure
+from downset.reports.page.parts import Page, Section, Verdict
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import embedded, render
 from tests.models import branchy_model
@@ -48,6 +51,12 @@ def pages(tmp_path_factory):
     graph = replace(graph, tensors=tensors)
     order = ds.plan_order(graph)
     ds.report(graph, order, ds.plan_arena(graph, order)).save(folder / "memory.html")
+    arena = ds.plan_arena(graph, order)
+    nbytes = arena.arena_bytes
+    views = [arena_view("x", graph, order.steps, arena, beside=(0, nbytes // 9), bound_bytes=nbytes - nbytes // 99)]
+    figure = memory_figure(views, limit_bytes=nbytes + nbytes // 50)
+    page = Page("limit", "", Verdict("plain", "many names close together"), (Section("Memory", (figure,)),))
+    (folder / "limit.html").write_text(render(page))
     network = ds.load(branchy_model(folder / "net.onnx"))
     cluster = Cluster((Device("one", 2e6), Device("two", 1e6)), Network("links", 1e6, 1e-4))
     plan = ds.plan_pipeline(network, cluster, time_limit_s=2)
@@ -91,6 +100,23 @@ def test_nothing_is_wider_than_the_window(opened, name, width):
     assert too_wide == []
     # Text of axes stays readable: a picture is drawn for the width that it has.
     assert page.evaluate("document.querySelector('svg.chart text').getBoundingClientRect().height") >= 9
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_no_name_in_a_picture_lies_over_another(opened, width):
+    """Boxes of the letters, less the ascent and descent that a line leaves free."""
+    page = opened("limit.html", width)
+    covered = page.evaluate(
+        "[...document.querySelectorAll('.overlay')].flatMap(overlay => {"
+        "const boxes = [...overlay.querySelectorAll('text')].filter(e => e.textContent).map(e => {"
+        "const b = e.getBoundingClientRect(); return [b.left, b.top + 3, b.right, b.bottom - 3, e.textContent]});"
+        "return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b => a[0] < b[2] - 1 && b[0] < a[2] - 1 && "
+        "a[1] < b[3] && b[1] < a[3]).map(b => [a[4], b[4]]))})"
+    )
+    assert covered == []
+    said = page.evaluate("[...document.querySelectorAll('.overlay text')].map(e => e.textContent)")
+    for name in ("arena", "in all", "limit", "bound", "peak"):
+        assert any(text.startswith(name) for text in said), (name, said)
 
 
 def view_box(page, chart=0):

@@ -10,14 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import downset as ds
+from downset.compiled import LiveBuffer, OrderReport, RecomputeReport
 from downset.graph.core import Graph, Op, Tensor
 from downset.plans import Arena, Evidence
 from downset.reports.arena_view import Operator, arena_view
 from downset.reports.charts import Axis, chart_svg, tick_text, ticks
-from downset.reports.memory_map import arena_chart, kind_styles
-from downset.reports.page.memory_figure import largest_tensors, moved_steps
+from downset.reports.memory_map import arena_chart, kind_styles, moved_steps
+from downset.reports.page.memory_figure import largest_tensors
+from downset.reports.page.parts import Table
 from downset.reports.page.plan_pages import arena_page, objects_page, order_page
 from downset.reports.page.render import embedded, render
+from downset.reports.page.trade_figure import trade_figure
+from downset.results import StepNeed
 from tests.plain_graphs import random_graph
 
 HOSTILE = '<script>alert("x")</script><img src=http://a.example/x onerror=alert(1)>&"\'\x1b[31m\u202e'
@@ -198,3 +202,56 @@ def test_a_report_saves_its_page(tmp_path):
     arena = Arena((ds.Record("a", 0, 1, 8),), (0,), Evidence("naive", 8, 8, True))
     ds.report(arena).save(tmp_path / "out.html")
     assert "proven least" in (tmp_path / "out.html").read_text()
+
+
+def test_a_map_marks_what_moved_and_says_a_limit_that_is_not_drawn():
+    """The legend speaks of moved operators where there are some."""
+    graph = random_graph(random.Random(6), 20)
+    orders = (tuple(range(20)), ds.plan_order(graph, method="dfs").steps)
+    views = [arena_view(f"{place}", graph, steps, ds.plan_arena(graph, steps)) for place, steps in enumerate(orders)]
+    moved = moved_steps(views[0].operators, views[1].operators)
+    drawn = ds.memory_map(views)
+    assert moved and drawn.count('class="moved"') == len(moved) + 1 and "moved operator" in drawn
+    same = ds.memory_map([views[0], views[0]])
+    assert 'class="moved"' not in same and "moved operator" not in same
+    tallest = max(view.total_bytes for view in views)
+    assert f"limit {2 * tallest:,} B" in ds.memory_map(views, limit_bytes=2 * tallest)
+    assert f"The limit of {5 * tallest:,} B is 5 times as high" in ds.memory_map(views, limit_bytes=5 * tallest)
+
+
+def test_dots_of_a_trade_do_not_cover_each_other():
+    points = [(0.0, 100.0), (0.0, 98.0), (0.0, 50.0), (0.5, 40.0)]
+    table = Table(("a",), tuple((str(place),) for place in range(4)))
+    figure = trade_figure("t", points, table, chosen=[3], original=0, cost=("cost", "share"), held="bytes")
+    ((_, chart),) = figure.charts
+    assert sorted((mark.x, mark.y) for mark in chart.marks) == sorted(points)
+    (size,) = {mark.dot_px for mark in chart.marks}
+    for one, other in combinations(points, 2):
+        down = abs(one[1] - other[1]) / chart.y.extent * chart.height_px
+        across = abs(one[0] - other[0]) / chart.x.extent * 270
+        assert (down**2 + across**2) ** 0.5 >= size - 1e-9 or size == 4
+    assert chart_svg(chart).count('class="dot ') == 4
+
+
+def test_what_training_steps_tell_is_a_page():
+    order = ds.plan_order(random_graph(random.Random(8), 3))
+    needs = tuple(StepNeed(step, "addmm", f"{HOSTILE}{step}", 10 * step) for step in range(3))
+    live = (LiveBuffer("buf0", 64, "model.py:7"),)
+    told = OrderReport("graph 0 (forward)", 3, 200, 150, order, True, "op1", live, needs, needs[::-1])
+    markup = ds.report(told).page()
+    assert "model.py:7" in markup and "addmm" in markup and '<script>alert("x")' not in markup
+    assert "moved operator" in markup
+    again = RecomputeReport(100, 90, 2e-3, 200, (3e-3, 120), ("relu",), ((0.0, 200), (2e-3, 90), (5e-3, 60)), 7, 0.1)
+    markup = ds.report(again).page()
+    for said in ("200 → 90 B", "asked for 100 B", "PyTorch&#39;s own choice", "peak_bytes=60: 30 B less, for 3 ms more",
+                 "peak_bytes=200: 2 ms less"):  # fmt: skip
+        assert said in markup, said
+
+
+def test_what_runs_twice_is_a_page_and_a_text():
+    graph = random_graph(random.Random(9), 8)
+    order = ds.plan_order(graph)
+    found = ds.Recomputation(graph, order, (graph.ops[0].name,), 7.0, Evidence("r", 7, 7, True), ((0.0, 900), (7.0, 5)))
+    report = ds.report(found)
+    assert f"run twice: {graph.ops[0].name}" in report
+    assert "with 1 operator run twice" in report.page() and "Memory against what runs again" in report.page()

@@ -160,7 +160,7 @@ def test_limits_that_cannot_be_met():
     with pytest.raises(ds.LimitReached, match=r"the least peak of the \d+ choices"):
         ds.plan_recompute(graph, lowest - 1)
     for bad in ([1.0], [-1.0] * 60, [float("nan")] * 60):
-        with pytest.raises(ds.UsageError, match="one from 0 for each of the 60"):
+        with pytest.raises(ds.UsageError, match="one, 0 or more, for each of the 60"):
             ds.plan_recompute(graph, 10**6, costs=bad)
     with pytest.raises(ds.UsageError, match="at least 1"):
         ds.plan_recompute(graph, 10**6, choices=0)

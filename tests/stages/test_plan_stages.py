@@ -47,7 +47,7 @@ def test_a_plan_from_prices_is_a_stage_plan_of_no_device(tmp_path):
     [
         ((Stage(((0,),)), Stage(((1,), (2,)))), "unit 3 is in no stage"),
         ((Stage(((0, 1), (2,))), Stage(((3,),))), "unit 2 of stage 0 waits for unit 0 of stage 0"),
-        ((Stage(((0,),)), Stage(((1,), (2,)), merged=True), Stage(((3,),))), "of no one family"),
+        ((Stage(((0,),)), Stage(((1,), (2,)), merged=True), Stage(((3,),))), "not of one family"),
         ((Stage(((0,),)), Stage(((1, 2),)), Stage(((1,), (3,)))), "names unit 1, which does not exist or ran before"),
         ((Stage(((0,),)), Stage(()), Stage(((1, 2, 3),))), "stage 1 or a group of it is empty"),
     ],

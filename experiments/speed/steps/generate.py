@@ -25,11 +25,13 @@ from experiments.speed.steps import save_step
 STEPS: dict[str, Callable[[], Case]] = {
     "gpt_12x256": lambda: language(GPT(2048, 256, 12, 64), 2048, 4, 64),
     "gpt_48x64": lambda: language(GPT(512, 64, 48, 32), 512, 2, 32),
+    "gpt_100x64": lambda: language(GPT(512, 64, 100, 32), 512, 2, 32),
     "moe_6x64": lambda: language(GPT(512, 64, 6, 32, experts=8), 512, 2, 32),
     "unet": lambda: images(UNet(16, 4), 2, 64, 2, dense=True),
     "resnet50": lambda: images(resnet50(100), 2, 64, 100),
     "randwire_32": lambda: images(RandWire(32, 24, 1), 2, 64, 10),
     "randwire_96": lambda: images(RandWire(96, 24, 2), 2, 32, 10),
+    "randwire_168": lambda: images(RandWire(168, 24, 2), 2, 32, 10),
     "dlrm_26": lambda: dlrm(26),
     "dlrm_200": lambda: dlrm(200),
 }

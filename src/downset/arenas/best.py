@@ -36,11 +36,11 @@ from downset.plans import Found
 __all__ = ["OBJECT_MEMBERS", "OFFSET_MEMBERS", "best", "best_objects", "quick_objects"]
 
 Members = tuple[tuple[Callable[..., Found], str, int | None], ...]
-"""Strategy, rule for ties, most records it takes part for; in the order tried. A strategy that knows no ties takes the
-option all the same. New members go to the end: the first three also take part above `_MOST_WORK`."""
+"""Strategy, rule for ties, most records it takes part for; in the order tried. A strategy without ties ignores the
+option. New members go to the end: the first three also take part above `_MOST_WORK`."""
 
 _MOST_WORK = 10**9
-"""Where records times the most that live at once exceed it, only the first three members of each form take part: of
+"""If records times the most that live at once exceed it, only the first three members of each form take part: of
 100,000 records that live for a third of the time each, one placement alone takes ten seconds."""
 
 OFFSET_MEMBERS: Members = (

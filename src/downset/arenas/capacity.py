@@ -70,7 +70,7 @@ def _check_objects(records: Sequence[Record], capacity_bytes: int) -> None:
     if bound > capacity_bytes:
         maxima = ", ".join(map(str, positional_maxima(records)[:4]))
         raise InfeasibleError(
-            f"shared objects take {bound} bytes at least (positional maxima {maxima}, …): "
+            f"shared objects take at least {bound} bytes (positional maxima {maxima}, …): "
             f"no assignment fits into {capacity_bytes}",
             figures={"limit_bytes": capacity_bytes, "least_bytes": bound},
         )
@@ -102,7 +102,7 @@ def _judge(found: Found, value: int, capacity_bytes: int) -> Found:
         least = f"{value} is the least" if found.bound == value else f"it takes between {found.bound} and {value}"
         raise InfeasibleError(f"proven: nothing fits into {capacity_bytes} bytes; {least}", figures=figures)
     raise LimitReached(
-        f"nothing that fits into {capacity_bytes} bytes was found in time: best {value}, bound {found.bound}; "
+        f"no assignment into {capacity_bytes} bytes was found in time: best {value}, bound {found.bound}; "
         "give the search more time or work",
         figures=figures,
     )

@@ -164,7 +164,7 @@ def _simulate(graph: Graph, steps: Sequence[int], arena: Arena, model: MemoryMod
             lost = stamps.intruder(start, stop, value)
             if start < stop and lost is not None:
                 raise InvalidPlan(
-                    f"{reader} needs tensor {name(tensor)!r} at offset {start}, but {name(lost)!r} lies there by then"
+                    f"{reader} needs tensor {name(tensor)!r} at offset {start}, but {name(lost)!r} lies there then"
                 )
 
     for tensor in graph.inputs:

@@ -115,4 +115,6 @@ def _check_evidence(evidence: Evidence, actual: int, what: str) -> None:
     if evidence.bound > evidence.value:
         raise InvalidPlan(f"the bound {evidence.bound} is above the value {evidence.value}")
     if evidence.proven and evidence.bound != evidence.value:
-        raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")
+        raise InvalidPlan(
+            f"the plan is called proven, but its value is {evidence.value} and its bound {evidence.bound}"
+        )

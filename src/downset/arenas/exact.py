@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 __all__ = ["exact"]
 
 _MOST_RECORDS = 5_000
-"""Above this the complete search would only recurse deeply and prove nothing: local search alone answers."""
+"""Local search alone runs for more records: the complete search would recurse deeply and prove nothing."""
 _CAPACITY_SHARE = 0.75
-"""The share of the time and the work for the capacity; the rest lowers the best placement where nothing that fits was
+"""The share of time and work spent on the capacity; the rest lowers the best placement if no placement that fits was
 found."""
 _MOST_NODES = 1 << 60
 _FIRST_NODES = 8
-"""Placements tried by record for the first targets; four times as many each time the gap has been halved away."""
+"""Placements tried for each record at the first targets; four times as many each time the gap has been halved."""
 
 
 def exact(
@@ -97,7 +97,9 @@ def _fit(records: Sequence[Record], found: Found, capacity: int, deadline: float
     left = node_limit - share  # whatever the share took: both parts grow with the limit
     if outcome is native.compiled.Outcome.IMPOSSIBLE:
         found = replace(found, bound=capacity + 1)
-        left = min(left, nodes + _FIRST_NODES * len(records))  # the question is answered: what would do, in short
+        left = min(
+            left, nodes + _FIRST_NODES * len(records)
+        )  # the question is answered; what is enough is searched in short
     least = _least(records, replace(found, states=states), deadline, left)
     if least.bound > capacity:
         raise _nothing_fits(least.bound, height(records, least.solution), capacity)
@@ -105,7 +107,9 @@ def _fit(records: Sequence[Record], found: Found, capacity: int, deadline: float
 
 
 def _nothing_fits(bound: int, best_bytes: int, capacity: int) -> InfeasibleError:
-    known = f"{best_bytes} is the least" if bound == best_bytes else f"it takes {bound} at least, {best_bytes} would do"
+    known = (
+        f"{best_bytes} is the least" if bound == best_bytes else f"at least {bound} are needed, {best_bytes} are enough"
+    )
     figures = {"limit_bytes": capacity, "least_bytes": bound, "best_bytes": best_bytes}
     return InfeasibleError(f"proven: nothing fits into {capacity} bytes; {known}", figures=figures)
 

@@ -31,8 +31,8 @@ def check_range(records: Sequence[Record]) -> None:
     long, and no memory is so large."""
     if len(records) > _MOST_OF_ANY_SIZE and not small_enough(records):
         raise UnsupportedError(
-            f"sizes, alignments and steps of {len(records):,} records are more than 64 bits hold together; up to "
-            f"{_MOST_OF_ANY_SIZE} such records are planned"
+            f"sizes, alignments and steps of {len(records):,} records together do not fit into 64 bits; at most "
+            f"{_MOST_OF_ANY_SIZE} such records can be planned"
         )
 
 

@@ -91,7 +91,7 @@ def plan_arena(
     steps: Sequence[int] = ()
     if isinstance(graph, Graph):
         if order is None:
-            raise UsageError("plan_arena of a graph needs the order its operators run in")
+            raise UsageError("plan_arena of a graph needs the order in which its operators run")
         model = memory_model(memory or (order.memory if isinstance(order, Order) else "live"))
         steps = order.steps if isinstance(order, Order) else tuple(order)
         verify_steps(graph.predecessors(), steps)
@@ -152,12 +152,12 @@ def _overlapping(
         figures = {"limit_bytes": capacity_bytes, "least_bytes": bound, "best_bytes": value}
         if bound > capacity_bytes:
             raise InfeasibleError(
-                f"{bound} bytes are live at one step, overlaps taken off: no placement fits into {capacity_bytes}",
+                f"{bound} bytes are live at one step, without overlaps: no placement fits into {capacity_bytes}",
                 figures=figures,
             )
         raise LimitReached(
-            f"no placement that fits into {capacity_bytes} bytes was found; {value} would do, and it takes {bound} at "
-            "least",
+            f"no placement that fits into {capacity_bytes} bytes was found; {value} are enough, and at least "
+            f"{bound} are needed",
             figures=figures,
         )
     return found

@@ -32,7 +32,7 @@ from downset.text import brief, parse_bytes, read_file
 __all__ = ["cluster_names", "load_cluster", "parse_cluster"]
 
 _MOST_DOTS = 200
-"""Dots in a line: Python's reader of TOML takes time with the square of a key's parts."""
+"""The most dots in a line: the time of Python's TOML reader grows with the square of a key's parts."""
 
 
 class _Form(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -112,9 +112,9 @@ def load_cluster(path: str | os.PathLike[str]) -> Cluster:
         known = ", ".join(cluster_names())
         if isinstance(error, FileNotFoundError) and re.fullmatch(r"\w+", text):
             close = get_close_matches(text, cluster_names(), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"clusters that come along: {known}; or name a TOML file"
+            hint = f"did you mean {close[0]!r}?" if close else f"built-in clusters: {known}; or name a TOML file"
             raise UsageError(f"no cluster is called {text!r}: {hint}") from None
-        raise LoadError(f"cannot read cluster {text}: {error.strerror}; clusters that come along: {known}") from None
+        raise LoadError(f"cannot read cluster {text}: {error.strerror}; built-in clusters: {known}") from None
     except UnicodeDecodeError:
         raise LoadError(f"cluster {text} is not UTF-8 text") from None
     return parse_cluster(content, text)
@@ -126,7 +126,7 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
         for number, line in enumerate(text.splitlines()):
             if line.count(".") > _MOST_DOTS and not line.lstrip().startswith("#"):
                 raise LoadError(
-                    f"{where}: line {number + 1} has more than {_MOST_DOTS} dots; a cluster needs none such"
+                    f"{where}: line {number + 1} has more than {_MOST_DOTS} dots; a cluster file needs no such line"
                 )
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError
@@ -180,7 +180,7 @@ def _network(form: _ClusterForm, names: list[str], text: str, where: str) -> Net
         first, second = sorted(names.index(name) for name in link.between)
         if first == second or (first, second) in links:
             raise LoadError(
-                _placed(f"{link.between[0]} and {link.between[1]} are linked twice or the same{at}", text, where)
+                _placed(f"{link.between[0]} and {link.between[1]} are linked twice, or are one device{at}", text, where)
             )
         links[first, second] = Link((first, second), link.rate_mbps * 1e6 / 8, link.latency_ms / 1e3)
     written = form.network

@@ -30,9 +30,9 @@ __all__ = ["arena"]
 
 @click.command()
 @click.argument("records_csv", type=click.Path())
-@click.option("--capacity", type=BYTES, help="What it must fit into; exit 3 if that is impossible.")
+@click.option("--capacity", type=BYTES, help="The bytes that it must fit into; exit 3 if that is impossible.")
 @click.option(
-    "--align", type=click.IntRange(min=1), default=1, show_default=True, help="Every offset a multiple of it."
+    "--align", type=click.IntRange(min=1), default=1, show_default=True, help="Every offset is a multiple of it."
 )
 @click.option(
     "--form",
@@ -55,7 +55,7 @@ __all__ = ["arena"]
     "-o", "--output", type=click.Path(), help="Write the records with an offset (or object) column; - is stdout."
 )
 @report_option
-@map_option
+@map_option("Also draw the arena into this SVG file, with the capacity where one is given.")
 @trace_option
 @json_option("arena")
 def arena(
@@ -86,6 +86,7 @@ def arena(
     from downset.formats.whole_files import check_output, write_whole
     from downset.memory.records import aligned
     from downset.reports.json_form import placement_json
+    from downset.reports.next_steps import arena_next_steps, objects_next_steps, step_lines
     from downset.text import printable
 
     if output == "-" and as_json:
@@ -103,12 +104,13 @@ def arena(
     if form == "offsets":
         with waiting(talk, f"placing {len(records)} records", limit_s=seconds):
             placed = _place(records, method, ties, limits, capacity)
-        evidence, text = placed.evidence, records_to_csv(records, offsets=placed.offsets)
+        found: Arena | SharedObjects = placed
+        text, steps = records_to_csv(records, offsets=placed.offsets), arena_next_steps(placed, capacity)
         _draw_arena(placed, pictures, records_csv, capacity)
     else:
         with waiting(talk, f"sharing objects among {len(records)} records", limit_s=seconds):
-            shared = _share(records, method, ties, limits, capacity)
-        evidence, text = shared.evidence, records_to_csv(records, object_of=shared.object_of)
+            found = shared = _share(records, method, ties, limits, capacity)
+        text, steps = records_to_csv(records, object_of=shared.object_of), objects_next_steps(shared)
         if report_path is not None:
             from downset.reports.page.plan_pages import objects_page
 
@@ -121,9 +123,12 @@ def arena(
     elif output is not None:
         write_whole(output, text.encode(), source=Path(records_csv))
     if as_json:
-        print_json("arena", placement_json(evidence))
+        print_json("arena", placement_json(found, capacity))
         return
-    _print_table(len(records), evidence, form, capacity, console(stderr=output == "-"))
+    out = console(stderr=output == "-")
+    _print_table(len(records), found.evidence, form, capacity, out)
+    for line in step_lines(steps):
+        out.print(line, markup=False, soft_wrap=True)
 
 
 def _draw_arena(placed: Arena, paths: Mapping[str, str | None], source: str, capacity: int | None) -> None:
@@ -165,7 +170,7 @@ def _print_table(count: int, evidence: Evidence, form: str, capacity: int | None
     if capacity is not None:
         out.print(f"fits into {format_bytes(capacity)} bytes, {format_bytes(capacity - evidence.value)} to spare")
         if not evidence.proven:
-            out.print("a placement that fits ends the search; without --capacity it looks for the least")
+            out.print("a placement that fits ends the search")
 
 
 def _place(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from downset.commands.versions import versions_of_target
 from downset.commands.waiting import waiting
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, session_cells
 from downset.reports.json_form import fit_json
+from downset.reports.next_steps import next_steps, step_lines
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionTaken
 from downset.text import format_bytes, parse_factor, parse_share, printable
@@ -55,7 +56,7 @@ __all__ = ["fit"]
 @click.option(
     "--ram",
     type=BYTES,
-    help="Fail if it is proven not to fit (exit 3) or that is not known (exit 6), for example 256KB.",
+    help="Fail if the model is proven not to fit (exit 3), or if that is not known (exit 6); for example 256KB.",
 )
 @click.option(
     "--target", type=click.Choice(["tflm", "litert", "ort", "torch"]), help="tflm for .tflite, ort for .onnx."
@@ -63,11 +64,11 @@ __all__ = ["fit"]
 @shape_option
 @trust_option
 @json_option("fit")
-@time_limit_option("For the searches together.")
+@time_limit_option("Time for all searches together.")
 @work_limit_option
 @worker_memory_option
 @report_option
-@map_option
+@map_option("Also draw the arenas before and after into this SVG file.")
 @trace_option
 @click.option(
     "--rewrite",
@@ -77,23 +78,25 @@ __all__ = ["fit"]
     help="Take concatenations apart where that lowers the peak; the outputs are compared.",
 )
 @click.option(
-    "--inexact", is_flag=True, help="Also where rounding each part changes a quantised result; the change is measured."
+    "--inexact",
+    is_flag=True,
+    help="Also rewrite where rounding each part changes a quantised result; the change is measured.",
 )
 @click.option(
     "--max-recompute",
     metavar="10%",
-    help="Compute segments in strips of rows, with so much more arithmetic at most; 0%: all rows that strips share are "
+    help="Compute segments in strips of rows, with at most this much more arithmetic; 0%: rows that strips share are "
     "kept.",
 )
-@click.option("--front", is_flag=True, help="Also measure plans in strips, from the cheapest to the least memory.")
-@click.option("--strips", type=click.IntRange(min=2), help="Compute segments in strips of rows, in so many at most.")
+@click.option("--front", is_flag=True, help="Also measure plans in strips, from the cheapest to the smallest.")
+@click.option("--strips", type=click.IntRange(min=2), help="Compute segments in at most this many strips of rows.")
 @click.option(
     "--kernels",
     type=click.Choice(["reference", "cmsis-nn-dsp", "cmsis-nn-mve"]),
-    help="Let results lie over inputs where this library's kernels allow it (tflm); wrong with any other kernels.",
+    help="Let results overlap inputs where this library's kernels allow it (tflm); wrong with other kernels.",
 )
 @click.option(
-    "--int8", is_flag=True, help="Fit the exact int8 form of a uint8 file; inputs and outputs are then less by 128."
+    "--int8", is_flag=True, help="Fit the exact int8 form of a uint8 file; its inputs and outputs are smaller by 128."
 )
 @click.option(
     "--on-chip",
@@ -104,7 +107,7 @@ __all__ = ["fit"]
 @click.option(
     "--slower",
     metavar="1.1x",
-    help="Leave out what is known to take more than so many times as long as the original (ort).",
+    help="Leave out candidates known to take more than this many times the time of the original (ort).",
 )
 @click.option(
     "--session", type=click.Path(), help="Also write a Python program that opens OUTPUT as it was measured (ort)."
@@ -116,7 +119,7 @@ __all__ = ["fit"]
     help="Also write OUTPUT as C++ for firmware (tflm): model array, arena size, operators. A .h file holds all; a .cc "
     "file holds the array, and the .h file beside it the rest.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing on stderr but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr.")
 def fit(
     model: str,
     output: str | None,
@@ -157,7 +160,7 @@ def fit(
     # For a user who waits; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
         talk.print(
-            f"each run in a runtime may take {RUNNING_S:g} s, beyond --time-limit {time_limit:g} s too", style="dim"
+            f"each run in a runtime may take {RUNNING_S:g} s, also after --time-limit {time_limit:g} s", style="dim"
         )
     try:
         with waiting(talk, f"reading {Path(model).name}", limit_s=time_limit) as progress:
@@ -186,6 +189,7 @@ def fit(
         if isinstance(error.result, Fit):  # the verdict is no, and what was found is still to be seen
             _write_pictures(error.result, pictures)
             error.found = fit_json(error.result) | {"versions": versions_of_target(error.result.target)}
+            _say_notes((note for note in error.result.notes if note.split(": ", 1)[-1] not in str(error)), talk)
         raise
     _write_pictures(result, pictures)
     _write_firmware(result, *firmware_files)
@@ -193,7 +197,11 @@ def fit(
         print_json("fit", fit_json(result) | {"versions": versions_of_target(result.target)})
     else:
         _print_screen(result, console())
-    for note in result.notes:
+    _say_notes(result.notes, talk)
+
+
+def _say_notes(notes: Iterable[str], talk: Any) -> None:
+    for note in notes:
         talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
 
 
@@ -216,7 +224,7 @@ def _firmware_files(
         raise UsageError("--header holds the model that is written: give -o, too")
     suffix = Path(path).suffix
     if suffix not in (".h", ".hpp", *_SOURCES):
-        raise UsageError(f"--header {path} ends in .h, or in .cc for the array apart")
+        raise UsageError(f"--header {path} must end in .h, or in .cc for the array in a file of its own")
     files = (Path(path).with_suffix(".h"), Path(path)) if suffix in _SOURCES else (Path(path), None)
     for file in files:
         if file is not None:
@@ -273,11 +281,11 @@ def _print_screen(result: Fit, out: Any) -> None:
         title = "what the file gains, and what its session's settings gain"
         print_table(out, _sessions_table(result.measured.rows, title))
         if len(result.measured.front) > 1:
-            title = "memory against time: what no other beats in both"
+            title = "memory against time: candidates that no other beats in both"
             print_table(out, _sessions_table(result.measured.front, title))
     if result.front:
         print_table(out, _front_table(result.front))
-    for line in fit_lines(result):
+    for line in [*fit_lines(result), *step_lines(next_steps(result))]:
         out.print(Text(printable(line)), soft_wrap=True)
 
 

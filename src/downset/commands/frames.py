@@ -56,7 +56,7 @@ def read_frames(source: str, graph: Graph) -> Frames:
         raise UsageError(f"the network has inputs {names}: give a folder of .npz files with these names")
     array, meta = read_array(path, most_bytes=most_input_bytes(graph), mapped=True), graph.tensors[graph.inputs[0]]
     if not isinstance(array, np.ndarray):
-        raise UsageError(f"{source} is a .npz file, one frame: give the folder that it lies in")
+        raise UsageError(f"{source} is a .npz file, which holds one frame: give its folder")
     without_batch = meta.shape[1:] if meta.shape[:1] == (1,) else meta.shape
     if array.shape[1:] not in (meta.shape, without_batch) or str(array.dtype) != meta.dtype:
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -16,8 +17,10 @@ from downset.commands.options import (
     trust_option,
     worker_memory_option,
 )
+from downset.commands.waiting import waiting
+from downset.isolation import PARSING_S
 from downset.results import Inspection, StepNeed
-from downset.text import format_bytes, printable, shortened
+from downset.text import counted, format_bytes, printable, shortened
 
 __all__ = ["inspect"]
 
@@ -28,17 +31,22 @@ __all__ = ["inspect"]
     "--memory", "--target", "memory", help="Memory model; default tflm for .tflite, ort for .onnx, else live."
 )
 @shape_option
-@time_limit_option("For reading.", given=False)
+@time_limit_option("For reading.")
 @worker_memory_option
 @trust_option
 @json_option("inspect")
-def inspect(model: str, memory: str | None, shapes: tuple[str, ...], trust: bool, as_json: bool) -> None:
+def inspect(
+    model: str, memory: str | None, shapes: tuple[str, ...], time_limit: float, trust: bool, as_json: bool
+) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""
     from downset.formats.reading import load
     from downset.reports.inspection import inspect as look_into
     from downset.reports.json_form import inspection_json
 
-    found = look_into(load(model, shapes=parse_shapes(shapes), trust=trust), memory=memory)
+    with waiting(console(stderr=True), f"reading {Path(model).name}", limit_s=max(time_limit, PARSING_S)) as progress:
+        loaded = load(model, shapes=parse_shapes(shapes), trust=trust)
+        progress(f"looking into {counted(len(loaded.ops), 'operator')}")
+        found = look_into(loaded, memory=memory)
     if as_json:
         print_json("inspect", inspection_json(found))
     else:

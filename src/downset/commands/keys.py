@@ -27,7 +27,7 @@ def keys() -> None:
 
 @keys.command("init")
 @_authority
-@click.option("--days", type=click.IntRange(1, 36_500), default=3650, show_default=True, help="How long it is valid.")
+@click.option("--days", type=click.IntRange(1, 36_500), default=3650, show_default=True, help="Days that it is valid.")
 @json_option("keys")
 def init(authority: str, days: int, as_json: bool) -> None:
     """Make an authority and a token, in a new folder."""
@@ -46,10 +46,10 @@ def init(authority: str, days: int, as_json: bool) -> None:
 @click.argument("name")
 @click.option(
     "--host", "hosts", multiple=True, required=True, metavar="ADDRESS",
-    help="Under which other nodes reach this device, address or name; repeatable.",
+    help="Address or name by which other nodes reach this device; repeatable.",
 )  # fmt: skip
 @_authority
-@click.option("--days", type=click.IntRange(1, 36_500), default=825, show_default=True, help="How long it is valid.")
+@click.option("--days", type=click.IntRange(1, 36_500), default=825, show_default=True, help="Days that it is valid.")
 @click.option("-o", "--output", type=click.Path(), help="The folder to make; default: AUTHORITY/NAME.")
 @json_option("keys")
 def issue(

@@ -82,8 +82,8 @@ work_limit_option = click.option(
     "--work-limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help="States that a search may look at: the same N gives the same plan under any load. Without --time-limit the "
-    "time of the search is not limited then.",
+    help="States that a search may look at: the same N gives the same plan under any load. Without --time-limit, "
+    "this limit alone ends the search.",
 )
 
 

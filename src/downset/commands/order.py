@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -10,6 +11,7 @@ from downset.commands.envelope import json_option, print_json
 from downset.commands.options import (
     console,
     parse_shapes,
+    print_table,
     search_s,
     shape_option,
     time_limit_option,
@@ -19,6 +21,7 @@ from downset.commands.options import (
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_picture
 from downset.commands.waiting import waiting
+from downset.text import counted, format_bytes, printable, shortened
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph
@@ -75,12 +78,14 @@ def order(
     from downset.formats.reading import load
     from downset.orders.plan import plan_order
     from downset.reports.json_form import order_json
+    from downset.reports.next_steps import order_next_steps, step_lines
     from downset.reports.text import report
 
     check_pictures({"--report": report_path, "--trace": trace_path}, others={}, source=graph)
-    loaded = load(graph, shapes=parse_shapes(shapes), trust=trust)
     seconds = search_s(time_limit, work_limit)
-    with waiting(console(stderr=True), f"ordering {len(loaded.ops)} operators", limit_s=seconds):
+    with waiting(console(stderr=True), f"reading {Path(graph).name}", limit_s=seconds) as progress:
+        loaded = load(graph, shapes=parse_shapes(shapes), trust=trust)
+        progress(f"ordering {counted(len(loaded.ops), 'operator')}")
         plan = plan_order(
             loaded,
             method=method,
@@ -91,11 +96,51 @@ def order(
         )
     _write_pictures(loaded, plan, report_path, trace_path)
     if as_json:
-        print_json("order", order_json(plan))
+        print_json("order", order_json(plan, loaded))
         return
     out = console()
     out.print(report(loaded, plan), markup=False, soft_wrap=True)
-    out.print("order: " + " ".join(map(str, plan.steps)), markup=False, soft_wrap=True)
+    _print_moved(loaded, plan, out)
+    for line in step_lines(order_next_steps(plan, loaded)):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+_SHOWN = 20
+"""Operators that are listed; --json and the page have them all."""
+
+
+def _print_moved(graph: Graph, plan: Order, out: Any) -> None:
+    """Print the operators that run at another place among the others than in the file, and what they now follow."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from downset.reports.arena_view import order_operators
+    from downset.reports.memory_map import moved_steps
+
+    operators = order_operators(graph, plan.steps, plan.memory)
+    given = order_operators(graph, range(len(graph.ops)), plan.memory)
+    moved = sorted(moved_steps(given, operators))
+    if not moved:
+        out.print("the order is the file's")
+        return
+    before = max(operator.live_bytes for operator in given)
+    said = f"the file's order peaks at {format_bytes(before)} B"
+    if before <= plan.peak_bytes:
+        said += ", no more than this one: nothing has to move"
+    out.print(said, soft_wrap=True)
+    said = f"{len(moved)} of {counted(len(operators), 'operator')} moved; all others keep the order of the file"
+    out.print(said, markup=False, soft_wrap=True)
+    table = Table("step", "in the file", "kind", "operator", "runs after", "live bytes")
+    for step in moved[:_SHOWN]:
+        one = operators[step]
+        earlier = operators[step - 1].name if step else "nothing"
+        table.add_row(
+            str(step), str(plan.steps[step]), *(escape(shortened(printable(text), 40)) for text in
+            (one.kind, one.name, earlier)), format_bytes(one.live_bytes),
+        )  # fmt: skip
+    print_table(out, table)
+    if len(moved) > _SHOWN:
+        out.print(f"{len(moved) - _SHOWN:,} more moved; --json lists every step, --report shows them", soft_wrap=True)
 
 
 def _write_pictures(graph: Graph, plan: Order, report_path: str | None, trace_path: str | None) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
@@ -19,13 +19,19 @@ __all__ = [
     "write_picture", "write_timelines",
 ]  # fmt: skip
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
 report_option = click.option(
     "--report", "report_path", type=click.Path(),
     help="Also write a page to show: one HTML file, which opens offline (extra: report).",
 )  # fmt: skip
-map_option = click.option(
-    "--map", "map_path", type=click.Path(), help="Also draw the arenas before and after into this SVG file."
-)
+
+
+def map_option(help_text: str) -> Callable[[_Command], _Command]:
+    """`--map`, whose picture differs by command."""
+    return click.option("--map", "map_path", type=click.Path(), help=help_text)
+
+
 trace_option = click.option(
     "--trace", "trace_path", type=click.Path(),
     help="Also write a trace for chrome://tracing and Perfetto (JSON).",

@@ -9,30 +9,35 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import SECONDS, console, parse_shapes
+from downset.commands.waiting import waiting
+from downset.text import shortened
 
 if TYPE_CHECKING:
     from downset.distributed.profiling.measured import MeasuredCluster
 
 __all__ = ["profile_cluster"]
 
+_BESIDE_S = 8.0
+"""About what joining a device and measuring its messages take, beside the probes."""
+
 
 @click.command("profile-cluster")
 @click.option(
     "--devices", required=True, metavar="NAME,NAME,...", help="The devices to measure, by their workers' names."
 )
-@click.option("--local", is_flag=True, help="Start them on this machine, on loopback.")
-@click.option("--head", metavar="HOST:PORT", help="Where this machine listens for the workers; as they were given it.")
+@click.option("--local", is_flag=True, help="Start the devices on this machine, on loopback.")
+@click.option("--head", metavar="HOST:PORT", help="Where this machine listens; the same as the workers were given.")
 @click.option("--keys", type=click.Path(), help="The folder of keys of this machine (downset keys issue).")
 @click.option("--model", type=click.Path(), help="Time this model's own operators; default: those of small networks.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option(
     "--probe-time", "least_s", type=SECONDS, default="300ms", show_default=True,
-    help="How long each of three batches of runs of a probe takes at least.",
+    help="Least time of each of the three batches of runs of a probe.",
 )  # fmt: skip
-@click.option("--wait", "joins_s", type=SECONDS, default="2min", show_default=True, help="For devices to join.")
+@click.option("--wait", "joins_s", type=SECONDS, default="2min", show_default=True, help="Time for devices to join.")
 @click.option("-o", "--output", type=click.Path(), help="The cluster file to write; without it, it is printed.")
 @json_option("profile-cluster")
-@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr.")
 def profile_cluster(
     devices: str, output: str | None, as_json: bool, quiet: bool, least_s: float, joins_s: float, **options: Any
 ) -> None:  # fmt: skip
@@ -51,15 +56,19 @@ def profile_cluster(
         check_output(output, source=model)
     probes = standard_probes() if model is None else model_probes(load(model, shapes=parse_shapes(options["shapes"])))
     talk = console(stderr=True, quiet=quiet)
+    effort = Effort(least_s=least_s)
+    estimate_s = effort.batches * effort.least_s * len(probes) + _BESIDE_S * len(names)
+    with waiting(talk, f"measuring {len(names)} devices", limit_s=estimate_s) as progress:
 
-    def told(line: str) -> None:
-        talk.print(line, markup=False, soft_wrap=True)
+        def told(line: str) -> None:
+            progress(shortened(line, 60))
+            talk.print(line, markup=False, soft_wrap=True)
 
-    with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, told=told):
-        measured = measure_cluster(
-            names, probes, effort=Effort(least_s=least_s), told=told,
-            what="standard probes" if model is None else f"operators of {model}",
-        )  # fmt: skip
+        with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, told=told):
+            measured = measure_cluster(
+                names, probes, effort=effort, told=told,
+                what="standard probes" if model is None else f"operators of {model}",
+            )  # fmt: skip
     text = cluster_text(measured)
     if output is not None:
         write_whole(output, text.encode())
@@ -68,7 +77,7 @@ def profile_cluster(
     elif output is None:
         click.echo(text, nl=False)
     else:
-        told(f"written: {output}; plan with downset split MODEL --cluster {output}")
+        talk.print(f"written: {output}; plan with downset split MODEL --cluster {output}", markup=False, soft_wrap=True)
 
 
 def _check_head(head: str | None, keys: str | None, *, local: bool) -> None:

@@ -11,6 +11,7 @@ import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, time_limit_option, trust_option, worker_memory_option
+from downset.commands.waiting import waiting
 
 if TYPE_CHECKING:
     from downset.graph.core import Graph, Tensor
@@ -18,19 +19,26 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+_STARTING_S = 2.0
+"""About what a device takes to be opened and filled with weights, beside the runs."""
+
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--plan", "plan_path", type=click.Path(), required=True, help="As `downset stage -o` wrote it.")
+@click.option("--plan", "plan_path", type=click.Path(), required=True, help="The plan that `downset stage -o` wrote.")
 @click.option("--input", "inputs", multiple=True, type=click.Path(), help="A .npy file for each input, in order.")
 @click.option("--output", "outputs", type=click.Path(), help="Write the outputs to this .npz file.")
 @click.option("--check", is_flag=True, help="Compare with ONNX Runtime (.onnx models); exit 4 if they differ.")
 @click.option(
-    "--runs", type=click.IntRange(1, 10**6), default=5, show_default=True, help="Timed runs after one untimed."
+    "--runs",
+    type=click.IntRange(1, 10**6),
+    default=5,
+    show_default=True,
+    help="Number of timed runs, after one untimed run.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random inputs.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
-@time_limit_option("For reading and running.", given=False)
+@time_limit_option("Time for reading and running.", given=False)
 @worker_memory_option
 @trust_option
 @json_option("run")
@@ -65,9 +73,9 @@ def run(
         raise UsageError(f"--check compares with ONNX Runtime, which runs .onnx files; {model} is none")
     plan = read_plan(plan_path)
     if not isinstance(plan, StagePlan):
-        raise UsageError(f"{plan_path} is no plan of stages; make one with `downset stage`")
+        raise UsageError(f"{plan_path} is not a plan of stages; make one with `downset stage`")
     if not plan.device:
-        raise UsageError(f"{plan_path} was planned from prices, for no device; make one with `downset stage`")
+        raise UsageError(f"{plan_path} was planned from prices, not for a device; make one with `downset stage`")
     fixed = parse_shapes(shapes)
     loaded = load(model, shapes=fixed, trust=trust)
     if fixed and batch_or_one(loaded) not in (1, plan.batch):  # a plan for several may be asked for by one's sizes
@@ -78,7 +86,9 @@ def run(
     arrays = [_array(path, loaded, plan) for path in inputs]
     for path, array, tensor in zip(inputs, arrays, loaded.inputs, strict=False):
         _check_dtype(path, array, loaded.tensors[tensor])
-    found = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
+    what = f"running {Path(model).name} {runs + 1} times on {plan.device_name}"
+    with waiting(console(stderr=True), what, limit_s=(runs + 1) * plan.evidence.value + _STARTING_S):
+        found = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
     if outputs is not None:
         _write_outputs(outputs, found.outputs)
     out, middle = console(), median(found.seconds) * 1e3
@@ -102,7 +112,7 @@ def _check_dtype(path: str, array: Any, tensor: Tensor) -> None:
 
     if array.dtype.kind == "f" and tensor.dtype.startswith("float") and str(array.dtype) != tensor.dtype:
         raise UsageError(
-            f"{path} is {array.dtype}, input {tensor.name!r} takes {tensor.dtype}: it would be cast; convert it with "
+            f"{path} is {array.dtype}, but input {tensor.name!r} takes {tensor.dtype}; convert it with "
             f"array.astype({tensor.dtype!r})"
         )
 
@@ -116,7 +126,7 @@ def _array(path: str, graph: Graph, plan: StagePlan) -> Any:
 
     found = read_array(path, most_bytes=most_input_bytes(graph, batch=plan.batch))
     if not isinstance(found, np.ndarray):
-        raise LoadError(f"{path} is no .npy file; numpy.save writes one")
+        raise LoadError(f"{path} is not a .npy file; numpy.save writes one")
     return found
 
 

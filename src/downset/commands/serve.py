@@ -22,7 +22,7 @@ from downset.commands.options import (
 )
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
 from downset.errors import UsageError
-from downset.text import format_size, printable
+from downset.text import counted, format_seconds, format_size, printable
 
 if TYPE_CHECKING:
     from downset.distributed.serving.serve import RunningPipeline
@@ -32,24 +32,32 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
+_BAR = 11
+"""Characters of the bar of frames."""
+
+_SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
+"""Frames that are simulated beside what was measured, of so many tasks at most: about a second."""
+
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--cluster", "cluster_file", help="A TOML file, or one that comes along; not needed with --plan.")
-@click.option("--plan", "plan_file", type=click.Path(), help="Of `downset split -o`; default: planned now.")
+@click.option(
+    "--cluster", "cluster_file", help="A TOML file, or the name of a built-in cluster; not needed with --plan."
+)
+@click.option("--plan", "plan_file", type=click.Path(), help="The plan of `downset split -o`; default: planned now.")
 @click.option("--input", "source", type=click.Path(), help="frames.npy, or a folder of one .npy or .npz file a frame.")
 @click.option("-o", "--output", type=click.Path(), help="Where results go: .npy, or .npz for several outputs.")
 @click.option("--local", is_flag=True, help="Start the devices on this machine: the default without --head.")
 @click.option("--head", metavar="HOST:PORT", help="Listen there for `downset worker` on the devices.")
 @click.option("--keys", type=click.Path(), help="This machine's folder of keys, which --head needs.")
-@click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Of ONNX Runtime on each device.")
-@click.option("--wait", "gather_s", type=SECONDS, default="60s", show_default=True, help="For devices to join.")
+@click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Threads of ONNX Runtime on each device.")
+@click.option("--wait", "gather_s", type=SECONDS, default="60s", show_default=True, help="Time for devices to join.")
 @click.option("--ahead/--no-ahead", default=True, help="Plan for losses before they come, and place shards for them.")
 @click.option(
     "--spare-frames", type=click.IntRange(0, 64), default=3, show_default=True,
-    help="Frames inside beyond the plan's window, where memory has room: 0 for the shortest latency.",
+    help="Frames in the pipeline beyond the plan's window, where memory has room: 0 for the shortest latency.",
 )  # fmt: skip
-@time_limit_option("For planning.")
+@time_limit_option("Time for planning.")
 @worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-v", "--verbose", is_flag=True, help="Log every frame, stage and device to stderr.")
@@ -57,7 +65,7 @@ __all__ = ["serve"]
 @report_option
 @trace_option
 @json_option("serve")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr.")
 def serve(
     model: str, cluster_file: str | None, plan_file: str | None, source: str | None, output: str | None, as_json: bool,
     **options: Any,
@@ -69,7 +77,9 @@ def serve(
     from downset.formats.reading import load
     from downset.formats.whole_files import check_output
     from downset.reports.json_form import served_json
+    from downset.reports.next_steps import step_lines
     from downset.reports.serving import served_lines
+    from downset.reports.time_steps import served_next_steps
 
     if options["local"] and options["head"] is not None:
         raise UsageError("--local starts the devices on this machine, --head waits for them: give one")
@@ -101,27 +111,37 @@ def serve(
         return
     out = console()
     _print_table(found, out)
-    for line in served_lines(found, local=local):
+    for line in [*served_lines(found, local=local), *step_lines(served_next_steps(found, plan))]:
         out.print(line, markup=False, soft_wrap=True)
 
 
 def _write_pictures(
     plan: Pipeline, found: Served, ran: tuple[Pipeline, Sequence[RanTask]], paths: Mapping[str, str | None], model: str
 ) -> None:
-    """Draw what was planned at first, and what was measured by the plan that was in use at the end."""
+    """Draw what was planned at first, as planned and simulated, and what was measured by the plan that was in use at
+    the end."""
     if all(path is None for path in paths.values()):
         return
     from pathlib import Path
 
+    from downset.distributed.simulator import simulate
     from downset.reports.page.pipeline_page import pipeline_page
-    from downset.reports.timeline import measured_timeline, planned_timeline
+    from downset.reports.timeline import measured_timeline, planned_timeline, simulated_timeline
 
     used, tasks = ran
     measured = measured_timeline(used, tasks, found.period_s) if tasks else None
+    observed: list[RanTask] = []
+    frames = min(_SIMULATED_FRAMES, _SIMULATED_TASKS // max(len(plan.tasks), 1))
+    simulation = simulated = None
+    if frames > 0:
+        simulation = simulate(plan, frames=frames, observe=lambda *task: observed.append(task))
+        simulated = simulated_timeline(plan, observed) if observed else None
     if paths["--report"] is not None:
-        page = pipeline_page(plan, model=Path(model).name, served=found, measured=measured)
+        page = pipeline_page(
+            plan, model=Path(model).name, simulation=simulation, simulated=simulated, served=found, measured=measured
+        )
         write_page(paths["--report"], page, source=model)
-    write_timelines(paths["--trace"], [planned_timeline(plan), measured], source=model)
+    write_timelines(paths["--trace"], [planned_timeline(plan), simulated, measured], source=model)
 
 
 def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_limit_s: float) -> Pipeline:
@@ -137,7 +157,7 @@ def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_li
         return plan_pipeline(graph, load_cluster(cluster_file), time_limit_s=time_limit_s)
     plan = read_plan(plan_file)
     if not isinstance(plan, Pipeline):
-        raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
+        raise UsageError(f"{plan_file} is not a pipeline plan; make one with downset split -o")
     if cluster_file is not None:
         known = [device.name for device in load_cluster(cluster_file).devices]
         missing = [device.name for device in plan.cluster.devices if device.name not in known]
@@ -153,7 +173,10 @@ def _run(pipeline: RunningPipeline, frames: Any, results: Any, *, quiet: bool) -
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     talk = console(stderr=True, quiet=quiet)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    room = talk.width - len(f" {len(frames)}/{len(frames)} 0:00:00 ") - _BAR
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=_BAR - 1), MofNCompleteColumn(), TimeElapsedColumn()
+    )  # fmt: skip
     with Progress(*columns, console=talk, transient=True, disable=quiet or not talk.is_terminal) as bar:
         task, shown_s = bar.add_task("frames", total=len(frames)), 0.0
         try:
@@ -162,7 +185,7 @@ def _run(pipeline: RunningPipeline, frames: Any, results: Any, *, quiet: bool) -
                     results.add(outputs)
                 if time.monotonic() - shown_s > 0.5:
                     shown_s = time.monotonic()
-                    bar.update(task, completed=pipeline.report().completed, description=_rate(pipeline.report()))
+                    bar.update(task, completed=pipeline.report().completed, description=_rate(pipeline.report(), room))
         except Exception:
             if results is not None:
                 results.finish()
@@ -171,11 +194,18 @@ def _run(pipeline: RunningPipeline, frames: Any, results: Any, *, quiet: bool) -
         results.finish()
 
 
-def _rate(found: Served) -> str:
-    measured = "-" if not found.period_s else f"{1 / found.period_s:.2f}"
-    latency = "-" if found.latency_s is None else f"p50 {found.latency_s[0]:.3f} s, p99 {found.latency_s[2]:.3f} s"
-    planned = 1 / found.planned_period_s if found.planned_period_s else float("inf")
-    return f"{measured} frames/s (planned {planned:.2f}), {latency}, planned again {found.replans} times"
+def _rate(found: Served, room: int) -> str:
+    """Rate, latency and plans so far, as many of them as fit whole into so many characters."""
+    parts = ["- frames/s" if not found.period_s else f"{1 / found.period_s:.4g} frames/s"]
+    if found.planned_period_s:
+        parts.append(f"planned {1 / found.planned_period_s:.4g}")
+    if found.latency_s is not None:
+        parts += [f"p50 {format_seconds(found.latency_s[0])}", f"p99 {format_seconds(found.latency_s[2])}"]
+    if found.replans:
+        parts.append(f"planned again {counted(found.replans, 'time')}")
+    while len(parts) > 1 and len(", ".join(parts)) > room:
+        parts.pop()
+    return ", ".join(parts)
 
 
 def _print_table(found: Served, out: Any) -> None:

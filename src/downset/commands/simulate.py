@@ -30,21 +30,29 @@ __all__ = ["simulate"]
 @click.argument("plan_file", metavar="PLAN", type=click.Path())
 @click.option("--frames", type=click.IntRange(1, 100_000), default=1000, show_default=True)
 @click.option(
-    "--arrival", "arrival_s", type=SECONDS, help="A frame comes this often; without it one is always waiting."
+    "--arrival", "arrival_s", type=SECONDS, help="Time between two frames; without it a frame is always waiting."
 )
 @click.option(
     "--jitter",
     type=click.FloatRange(0, 100),
     default=0.0,
     show_default=True,
-    help="Of computing times, as a share of their mean.",
+    help="Spread of computing times, as a share of their mean.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the jitter.")
-@click.option("--fail", "fails", multiple=True, metavar="DEVICE@10s", help="The device dies then; repeatable.")
-@click.option("--slow", "slows", multiple=True, metavar="DEVICE@10s*2", help="It takes that many times as long.")
-@click.option("--replan", "model", metavar="MODEL", type=click.Path(), help="Plan MODEL anew without --fail's devices.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the jitter.")
+@click.option("--fail", "fails", multiple=True, metavar="DEVICE@10s", help="The device dies at that time; repeatable.")
+@click.option(
+    "--slow",
+    "slows",
+    multiple=True,
+    metavar="DEVICE@10s*2",
+    help="From then on the device takes this many times as long.",
+)
+@click.option(
+    "--replan", "model", metavar="MODEL", type=click.Path(), help="Plan MODEL again without --fail's devices."
+)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
-@click.option("-o", "--output", type=click.Path(), help="Where to write the plan made anew.")
+@click.option("-o", "--output", type=click.Path(), help="Where to write the plan that --replan makes.")
 @report_option
 @trace_option
 @json_option("simulate")
@@ -60,17 +68,19 @@ def simulate(
     from downset.joint.check import verify
     from downset.plans import Pipeline
     from downset.reports.json_form import simulation_json
+    from downset.reports.next_steps import step_lines
     from downset.reports.simulations import simulation_lines
+    from downset.reports.time_steps import simulation_next_steps
 
     if model is None and (output is not None or shapes):
-        raise UsageError("-o and --shape speak of the plan made anew: give --replan MODEL")
+        raise UsageError("-o and --shape are for the plan that --replan MODEL makes: give --replan")
     if output is not None:
         check_output(output, source=[plan_file, str(model)])
     pictures = {"--report": options.pop("report_path"), "--trace": options.pop("trace_path")}
     check_pictures(pictures, others={"-o": output}, source=[plan_file] if model is None else [plan_file, model])
     plan = read_plan(plan_file)
     if not isinstance(plan, Pipeline):
-        raise UsageError(f"{plan_file} is no pipeline plan; make one with downset split -o")
+        raise UsageError(f"{plan_file} is not a pipeline plan; make one with downset split -o")
     try:
         verify(plan)
     except InvalidPlan as error:
@@ -92,12 +102,11 @@ def simulate(
         _write_pictures(plan, found, ran, pictures, plan_file)
     document = simulation_json(found, plan)
     lines = simulation_lines(found, plan, arrives=options["arrival_s"] is not None)
-    if found.stalled_at_s is not None and anew is None:
-        lines.append("to plan without the dead devices: add --replan MODEL")
     if anew is not None and found_anew is not None:
         document["replan"] = simulation_json(found_anew, anew)
-        lines.append(f"planned anew by {anew.evidence.method} without the dead devices:")
+        lines.append(f"planned again by {anew.evidence.method} without the dead devices:")
         lines += simulation_lines(found_anew, anew, arrives=options["arrival_s"] is not None)
+    lines += step_lines(simulation_next_steps(found, plan))
     if as_json:
         print_json("simulate", document)
         return
@@ -150,7 +159,7 @@ def _anew(plan: Pipeline, plan_file: str, model: str, graph: Graph, dead: list[D
     try:
         verify_pipeline(graph, plan)
     except InvalidPlan as error:
-        raise UsageError(f"{plan_file} is no plan of {model}: {error}") from None
+        raise UsageError(f"{plan_file} is not a plan of {model}: {error}") from None
     return replan(graph, plan, [item.device for item in dead])
 
 
@@ -177,7 +186,7 @@ def _disturbance(plan: Pipeline, text: str, *, dies: bool) -> Disturbance:
         raise UsageError(f"{where}: no device is called {match[1]!r}; the plan has {', '.join(names)}")
     factor = math.inf if dies else float(match[3])
     if not factor > 0:
-        raise UsageError(f"{where}: a device takes more than 0 times as long")
+        raise UsageError(f"{where}: the factor must be above 0")
     try:
         return Disturbance(names.index(match[1]), parse_seconds(match[2], zero=True), factor)
     except UsageError as error:

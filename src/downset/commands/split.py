@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -25,8 +26,6 @@ from downset.commands.waiting import waiting
 from downset.text import format_size, printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from downset.plans import DeviceMemory, Pipeline
 
 __all__ = ["split"]
@@ -34,7 +33,9 @@ __all__ = ["split"]
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--cluster", "cluster_file", required=True, help="A TOML file, or one that comes along (pico_1mac).")
+@click.option(
+    "--cluster", "cluster_file", required=True, help="A TOML file, or the name of a built-in cluster (pico_1mac)."
+)
 @click.option(
     "--method",
     default="exact",
@@ -54,25 +55,33 @@ __all__ = ["split"]
     type=click.Choice(["leader", "direct"]),
     default="leader",
     show_default=True,
-    help="How exact hands rows on: through stages' leaders, or directly where that is faster.",
+    help="How exact hands over rows: through stages' leaders, or directly where that is faster.",
 )
-@click.option("--source", metavar="DEVICE", help="Where frames come from, at a cost; default: outside, at none.")
-@click.option("--sink", metavar="DEVICE", help="Where results go; default: outside.")
 @click.option(
-    "--window", type=click.IntRange(1, 1_000_000), help="Most frames inside at once; default: as many as help."
+    "--source",
+    metavar="DEVICE",
+    help="The device where frames appear; default: outside, and bringing them costs nothing.",
 )
-@time_limit_option("For the search; what it prepares and the check of its plan are linear in the file.")
+@click.option("--sink", metavar="DEVICE", help="The device where results stay; default: outside.")
+@click.option(
+    "--window", type=click.IntRange(1, 1_000_000), help="Most frames in the pipeline at once; default: as many as help."
+)
+@time_limit_option("Time for the search. Preparing it and checking its plan take longer for larger files.")
 @work_limit_option
 @worker_memory_option
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
-@click.option("--compare", is_flag=True, help="Also the periods of all other methods.")
+@click.option("--compare", is_flag=True, help="Also print the periods of all other methods.")
+@click.option(
+    "--what-if", is_flag=True,
+    help="Also plan with one device more, and with links twice as fast, in --time-limit together; --report does, too.",
+)  # fmt: skip
 @click.option("--export", "export_dir", type=click.Path(), help="Write each device's shard as ONNX into this folder.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
 @trust_option
 @report_option
 @trace_option
 @json_option("split")
-@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr.")
 def split(
     model: str, cluster_file: str, method: str, compare: bool, output: str | None, as_json: bool, quiet: bool,
     **options: Any,
@@ -85,42 +94,51 @@ def split(
     from downset.joint.check import verify
     from downset.pipelines.every_method import plan_by_every_method
     from downset.pipelines.plan import plan_pipeline
+    from downset.pipelines.upgrades import plan_upgraded
     from downset.reports.json_form import pipeline_json
+    from downset.reports.next_steps import step_lines
+    from downset.reports.time_steps import pipeline_next_steps
 
     _check_outputs(output, options["export_dir"], (model, cluster_file))
     pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
     check_pictures(pictures, others={"-o": output}, source=model)
     cluster = load_cluster(cluster_file)
-    graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
+    talk = console(stderr=True, quiet=quiet)
+    with waiting(talk, f"reading {Path(model).name}", limit_s=options["time_limit"]):
+        graph = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
     _check_outputs(output, options["export_dir"], weights_beside(graph))
     asked = ("comm", "topology", "source", "sink", "window")
     shared = {name: options[name] for name in asked}
     limit_s, work = search_s(options["time_limit"], options["work_limit"]), options["work_limit"]
     shared |= {"max_latency_s": options["max_latency"], "time_limit_s": limit_s, "work_limit": work}
-    talk = console(stderr=True, quiet=quiet)
-    with waiting(talk, f"planning for {len(cluster.devices)} devices", limit_s=limit_s):
+    wants_more = options["what_if"] or options["report_path"] is not None
+    with waiting(talk, f"planning for {len(cluster.devices)} devices", limit_s=limit_s) as progress:
         plan = plan_pipeline(graph, cluster, method=method, **shared)
-    verify(graph, plan)
-    compared = plan_by_every_method(graph, cluster, known=plan, **shared) if compare else {}
+        verify(graph, plan)
+        progress("planning by every other method")
+        compared = plan_by_every_method(graph, cluster, known=plan, **shared) if compare else {}
+        progress("planning with one device more, and with faster links")
+        upgraded = plan_upgraded(graph, cluster, method=method, **shared) if wants_more else {}
     if options["export_dir"] is not None:  # before the plan: not every plan can be exported
         from downset.formats.shards.write import export_shards
 
         export_shards(options["export_dir"], graph, plan)
     if output is not None:
         write_plan(output, plan)
-    _write_pictures(plan, compared, pictures, model)
+    _write_pictures(plan, compared, upgraded, pictures, model)
     if as_json:
-        print_json("split", pipeline_json(plan, compared))
+        print_json("split", pipeline_json(plan, compared, upgraded))
     else:
-        _print_tables(plan, compared, console())
+        out = console()
+        _print_tables(plan, compared, out)
+        for line in step_lines(pipeline_next_steps(plan, upgraded)):
+            out.print(line, markup=False, soft_wrap=True)
     if plan.note:
         console(stderr=True, quiet=quiet).print(f"note: {plan.note}", markup=False, soft_wrap=True)
 
 
 def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence[str | Path]) -> None:
     """Raise where a file cannot be written, before anything is planned or written."""
-    from pathlib import Path
-
     from downset.errors import UsageError
     from downset.formats.shards.write import WRITTEN
     from downset.formats.whole_files import check_folder, check_output
@@ -137,17 +155,18 @@ def _check_outputs(output: str | None, export_dir: str | None, sources: Sequence
 
 
 def _write_pictures(
-    plan: Pipeline, compared: Mapping[str, Pipeline | None], paths: Mapping[str, str | None], model: str
-) -> None:
+    plan: Pipeline, compared: Mapping[str, Pipeline | None], upgraded: Mapping[str, Pipeline | None],
+    paths: Mapping[str, str | None], model: str,
+) -> None:  # fmt: skip
     if all(path is None for path in paths.values()):
         return
-    from pathlib import Path
 
     from downset.reports.page.pipeline_page import pipeline_page
     from downset.reports.timeline import planned_timeline
 
     if paths["--report"] is not None:
-        write_page(paths["--report"], pipeline_page(plan, model=Path(model).name, compared=compared), source=model)
+        page = pipeline_page(plan, model=Path(model).name, compared=compared, upgraded=upgraded)
+        write_page(paths["--report"], page, source=model)
     write_timelines(paths["--trace"], [planned_timeline(plan)], source=model)
 
 

@@ -34,7 +34,7 @@ _LEAST_RUNS = 15
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--batch", type=int, help="Plan for this batch size instead of the model's own.")
 @click.option("--dtype", default="float32", show_default=True, help="float32; on CUDA also float16 or bfloat16.")
-@click.option("--threads", type=int, help="Of the CPU; all of them if not given.")
+@click.option("--threads", type=int, help="Threads of the CPU; all of them if not given.")
 @click.option("--max-ops", type=int, default=3, show_default=True, help="Units in a group (IOS's r).")
 @click.option("--max-groups", type=int, default=8, show_default=True, help="Groups in a stage (IOS's s).")
 @click.option("--endings", type=click.Choice(["all", "ios"]), default="all", show_default=True)
@@ -45,7 +45,7 @@ _LEAST_RUNS = 15
     show_default=True,
     help="Stages that may be timed, single units included (those always are).",
 )
-@time_limit_option("For the search of each block.", default="60s")
+@time_limit_option("Time for the search of each block.", default="60s")
 @work_limit_option
 @worker_memory_option
 @click.option(
@@ -62,7 +62,7 @@ _LEAST_RUNS = 15
 @report_option
 @trace_option
 @json_option("stage")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr.")
 def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Search stages for MODEL on a device, time whole candidates, keep the best; sequential unless measured better."""
     from downset.errors import UsageError
@@ -72,6 +72,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.formats.reading import load
     from downset.formats.whole_files import check_output
     from downset.reports.json_form import stage_result_json
+    from downset.reports.next_steps import step_lines
+    from downset.reports.time_steps import stage_next_steps
     from downset.tuning.profiles import Profiles
     from downset.tuning.search import StageLimits
     from downset.tuning.tune import tune_stages
@@ -81,7 +83,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
     check_pictures(pictures, others={"-o": output}, source=model)
     if options["runs"] < _LEAST_RUNS:
-        raise UsageError(f"--runs is at least {_LEAST_RUNS}, to decide by; given {options['runs']}")
+        raise UsageError(f"--runs must be at least {_LEAST_RUNS} for a decision; given {options['runs']}")
     limits = StageLimits(
         max_ops=options["max_ops"],
         max_groups=options["max_groups"],
@@ -107,6 +109,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
         print_json("stage", stage_result_json(result))
     else:
         _print_table(result, console())
+        for line in step_lines(stage_next_steps(result)):
+            console().print(line, markup=False, soft_wrap=True)
     talk = console(stderr=True, quiet=quiet)
     for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from downset.commands.envelope import NotKnown, OutputsDiffer, json_option, print_json
 from downset.commands.options import console, parse_shapes, shape_option, time_limit_option, worker_memory_option
+from downset.commands.waiting import waiting
 from downset.text import printable
 
 if TYPE_CHECKING:
@@ -28,11 +30,15 @@ __all__ = ["verify"]
     help="Largest absolute difference of outputs allowed. By default none where the networks are proven to compute "
     "alike; else floats may differ by rounding, 1e-4 of the largest.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the inputs made up.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the generated inputs.")
 @click.option(
-    "--input", "inputs", multiple=True, type=click.Path(), help="Your own data: .npy, or .npz by names; repeatable."
+    "--input",
+    "inputs",
+    multiple=True,
+    type=click.Path(),
+    help="Your own data: a .npy file, or .npz with the inputs' names; repeatable.",
 )
-@time_limit_option("For reading and running.", given=False)
+@time_limit_option("Time for reading and running.")
 @worker_memory_option
 @json_option("verify")
 def verify(
@@ -43,6 +49,7 @@ def verify(
     tolerance: float | None,
     seed: int,
     inputs: tuple[str, ...],
+    time_limit: float,
     as_json: bool,
 ) -> None:
     """Prove that FIRST and SECOND hold the same network, and run both on the same inputs; exit 4 if they differ, 6 if
@@ -55,7 +62,8 @@ def verify(
         raise UsageError(f"--tolerance {tolerance} allows no comparison; give a number from 0")
     from downset.runtimes.compare import compare
 
-    found = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs)
+    with waiting(console(stderr=True), f"comparing {Path(first).name} and {Path(second).name}", limit_s=time_limit):
+        found = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs)
     agree = found.rounds_alike and not found.inside_note if tolerance is None else found.within(tolerance)
     proof = found.proof
     if not agree:
@@ -65,8 +73,8 @@ def verify(
         )
     if not found.telling and not (proof is not None and proof.proven):
         raise NotKnown(
-            f"{first} and {second} are not proven the same ({proof.reason if proof else ''}), and their outputs are "
-            "the same for every input tried: nothing is known; give data that they answer to with --input",
+            f"{first} and {second} are not proven the same ({proof.reason if proof else ''}). Their outputs are "
+            "the same for every input tried, so comparing them says nothing; give your own data with --input",
             comparison_json(found),
         )
     if as_json:

@@ -18,18 +18,26 @@ __all__ = ["worker"]
 @click.option("--head", required=True, metavar="HOST:PORT", help="Where `downset serve --head` listens.")
 @click.option("--name", required=True, help="This device's name in the cluster file.")
 @click.option("--keys", required=True, type=click.Path(), help="The folder that `downset keys issue` made for it.")
-@click.option("--address", help="Of this machine, as others reach it; default: that of its route to the head.")
+@click.option("--address", help="Address of this machine for the others; default: that of its route to the head.")
 @click.option(
     "--object-store", type=BYTES, default="256MB", show_default=True, help="Shared memory for rows on their way."
 )
-@click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Of ONNX Runtime; default: one for each core.")
+@click.option(
+    "--threads", type=click.IntRange(0, 1024), default=0, help="Threads of ONNX Runtime; default: one for each core."
+)
 @click.option(
     "--shards", type=click.Path(), help="Where shards are kept; default: downset/shards in the user's cache folder."
 )
-@click.option("--shards-limit", type=BYTES, default="4GB", show_default=True, help="Then the longest unused ones go.")
-@click.option("--wait", "wait_s", type=SECONDS, help="End where no head was there for so long; default: never.")
+@click.option(
+    "--shards-limit",
+    type=BYTES,
+    default="4GB",
+    show_default=True,
+    help="Most bytes of kept shards; the longest unused are removed.",
+)
+@click.option("--wait", "wait_s", type=SECONDS, help="End after this time without a head; default: never.")
 @json_option("worker")
-@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr.")
 def worker(head: str, name: str, keys: str, quiet: bool, as_json: bool, **options: Any) -> None:
     """Serve as device NAME until stopped: join the head whenever one is there."""
     from downset.distributed.keys import open_keys, ray_environment

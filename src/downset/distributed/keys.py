@@ -43,7 +43,7 @@ _LOOPBACK = ("localhost", "127.0.0.1")
 _BEFORE = timedelta(days=1)
 """Certificates are valid from a day before: a board without a clock is behind until it has asked for the time."""
 _FOREIGN = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE", "RAY_USE_TLS")
-"""Variables that would win over, or switch off, what is given here."""
+"""Variables that would override, or switch off, what is given here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def issue_keys(
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no device name: letters, digits, _ . and -, at most 63")
+        raise UsageError(f"{name!r} is not a device name: letters, digits, _ . and -, at most 63")
     if not hosts:
         raise UsageError(f"{name}: give at least one address or host name under which other nodes reach it")
     source = Path(authority)
@@ -192,7 +192,7 @@ def token_environment(token: Path, *, inherited: Mapping[str, str] = os.environ)
     where others can read the file."""
     for name in _FOREIGN:
         if name in inherited:
-            raise UsageError(f"{name} is set in the environment and would win over {token.parent}; unset it")
+            raise UsageError(f"{name} is set in the environment and would override {token.parent}; unset it")
     _check_private(token.parent, (token.name,))
     return {
         "RAY_AUTH_MODE": "token",
@@ -330,7 +330,7 @@ def _read_certificate(path: Path) -> Any:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError:
-        raise LoadError(f"{path} is no certificate") from None
+        raise LoadError(f"{path} is not a certificate") from None
 
 
 def _read_key(path: Path) -> Any:
@@ -338,4 +338,4 @@ def _read_key(path: Path) -> Any:
     try:
         return serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError):
-        raise LoadError(f"{path} is no private key") from None
+        raise LoadError(f"{path} is not a private key") from None

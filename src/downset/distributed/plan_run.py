@@ -67,11 +67,11 @@ class _Work:
         for index, task in enumerate(plan.tasks):
             held = list(dict.fromkeys(resources_of(plan, task)))
             if any(resource not in place for resource in held):
-                raise InvalidPlan(f"task {index} occupies something that the plan has no order of")
+                raise InvalidPlan(f"task {index} occupies a resource for which the plan has no order")
             self.held.append([place[resource] for resource in held])
         for number, turns in enumerate(self.orders):
             if sorted(turn.task for turn in turns) != [i for i, held in enumerate(self.held) if number in held]:
-                raise InvalidPlan("an order does not list each of its resource's tasks once, and no other")
+                raise InvalidPlan("an order must list each task of its resource once, and no other task")
         self.buffers = schedule.buffers
         self.written: list[list[int]] = [[] for _ in plan.tasks]
         self.read: list[list[int]] = [[] for _ in plan.tasks]

@@ -67,18 +67,18 @@ def _check(
     plan: Pipeline, frames: int, arrival_s: float | None, jitter: float, disturbances: Sequence[Disturbance]
 ) -> None:
     if not 1 <= frames < math.inf:
-        raise UsageError(f"frames is at least 1; given {frames:g}")
+        raise UsageError(f"frames must be at least 1; given {frames:g}")
     if not 0 <= jitter <= 100:
-        raise UsageError(f"jitter is from 0 to 100; given {jitter:g}")
+        raise UsageError(f"jitter must be from 0 to 100; given {jitter:g}")
     if arrival_s is not None and not 0 < arrival_s < math.inf:
-        raise UsageError(f"arrival_s is above 0 s; given {arrival_s:g}")
+        raise UsageError(f"arrival_s must be above 0 s; given {arrival_s:g}")
     for disturbance in disturbances:
         if not 0 <= disturbance.device < len(plan.cluster.devices) or not (
             disturbance.at_s >= 0 and disturbance.factor > 0
         ):
             raise UsageError(
                 f"a disturbance of device {disturbance.device} at {disturbance.at_s:g} s by {disturbance.factor:g}: "
-                f"the plan has {len(plan.cluster.devices)} devices, times are 0 or more, factors above 0"
+                f"the plan has {len(plan.cluster.devices)} devices, times must be 0 or more, factors above 0"
             )
 
 

@@ -10,7 +10,7 @@ from downset.plans import Turn
 __all__ = ["Turns"]
 
 _MOST_BEHIND = 1_000_000
-"""Rounds that one task of a resource may be behind another: more is no plan that anybody made."""
+"""Rounds that one task of a resource may be behind another: no planner makes a plan with more."""
 
 
 class Turns:

@@ -89,7 +89,7 @@ def said(box: Box) -> str:
 def _same_constant(value: Value, original: Value, box: Box) -> None:
     """A constant holds the box of another."""
     if value.content is None:
-        raise Unproven(f"{value.label!r} is no constant")
+        raise Unproven(f"{value.label!r} is not a constant")
     if original.shape is not None and box == whole(original) and value.form == original.form:
         same = value.same_content(original)
     else:
@@ -105,7 +105,7 @@ def kept(place: Place, node: Node) -> None:
     """The original's operator itself, on whole inputs."""
     mine = place.node
     if mine.kind != node.kind or mine.settings != node.settings or len(mine.inputs) != len(node.inputs):
-        raise Unproven("its kind or settings are others")
+        raise Unproven("its kind or settings differ")
     if mine.bodies or node.bodies:
         raise Unproven("it holds graphs, which are not followed in a rewritten network")
     for position, target in enumerate(node.inputs):
@@ -209,10 +209,10 @@ def padded(place: Place, node: Node, out: Box) -> None:
     """Padding with a constant: what the part adds lies outside the original too, and the other way round."""
     _same_settings(place.node, node, without=frozenset({"pads"}))
     if node.settings.get("mode", (3, b"constant")) != (3, b"constant") and node.kind != "PAD":
-        raise Unproven("it pads with what it reads")
+        raise Unproven("it does not pad with a constant")
     held = place.boxes(0, node.inputs[0])
     if not held:
-        raise Unproven("its input holds nothing of the original's")
+        raise Unproven("its input holds no part of the original's input")
     ours, theirs = pads_of(place.node, place.second, len(out)), pads_of(node, place.first, len(out))
     for position in range(2, max(len(node.inputs), len(place.node.inputs))):
         place.holds(position, node.inputs[position], ())
@@ -228,7 +228,7 @@ def _misplaced(out: Box, given: Box, full: Box, ours: Pads, theirs: Pads) -> str
     for along, read, (_, extent), mine, its in zip(out, given, full, ours, theirs, strict=True):
         low, high = along[0] - its[0], along[1] - its[0]
         if read[0] - mine[0] != low or read[1] + mine[1] != high:
-            return "its pads put the part somewhere else"
+            return "its pads put the part at another place"
         if max(low, 0) < read[0] or min(high, extent) > read[1]:
             return "it pads where the original reads"
     return None

@@ -65,7 +65,7 @@ class _Proof:
                 raise Unproven(f"{node.kind} {node.label!r} is malformed ({type(error).__name__})") from None
         for one, other in zip(first.bodies[0].outputs, second.bodies[0].outputs, strict=True):
             if self.claims.get(other) != self._all_of(one):
-                raise Unproven(f"the output {first.values[one].label!r} does not come out whole")
+                raise Unproven(f"the output {first.values[one].label!r} is not made as a whole")
         for name, value in first.named.items():
             if first.values[value].content is not None or self.claims.get(second.named[name]) != self._all_of(value):
                 raise Unproven(f"{name} is another tensor, or a constant")
@@ -86,7 +86,7 @@ class _Proof:
             raise Unproven("they differ in the names of inputs or outputs")
         for ours, theirs in zip(_ends(first), _ends(second), strict=True):
             if len(ours) != len(theirs):
-                raise Unproven("they have other numbers of inputs or outputs")
+                raise Unproven("they have different numbers of inputs or outputs")
 
     def _other_bodies(self) -> None:
         """Graphs that are called, not planned: they are not rewritten."""
@@ -134,12 +134,12 @@ class _Proof:
         part = self.parts.get(label, Part(label))
         of = self.label_of.get(part.of)
         if of is None:
-            raise Unproven(f"nothing says what {label!r} holds")
+            raise Unproven(f"the certificate does not say what {label!r} holds")
         box = list(whole(self.first.values[of]))
         for axis, start, stop in part.box:
             # Around the tensor lies its padding: `_claim` asks for a proof of it.
             if not (0 <= axis < len(box) and start < stop and start < box[axis][1] and stop > 0):
-                raise Unproven(f"{label!r} is said to hold what {part.of!r} does not have")
+                raise Unproven(f"the certificate says that {label!r} holds elements that {part.of!r} does not have")
             box[axis] = (start, stop)
         return Claim(of, tuple(box), part.terms)
 
@@ -167,7 +167,9 @@ class _Proof:
         identities.shape_is(mine, claim.box)
         identities.same_type(mine, original, claim.box)
         if self._reaches_out(claim) and not claim.padding and claim.known is None:
-            raise Unproven(f"{mine.label!r} is said to hold what {original.label!r} does not have")
+            raise Unproven(
+                f"the certificate says that {mine.label!r} holds elements that {original.label!r} does not have"
+            )
         self.claims[value] = claim
 
     def _reaches_out(self, claim: Claim) -> bool:

@@ -58,7 +58,7 @@ def check_placement(network: Network, offline: Offline, may: May = nothing) -> s
         label = network.values[value].label
         unit = _ALIGNMENT if len(holders[value]) < 2 else _element_bytes(network, value)
         if offset % unit:
-            return f"{label!r} lies at {offset}, which is no multiple of {unit}"
+            return f"{label!r} lies at {offset}, which is not a multiple of {unit}"
         if nbytes < 0:
             return f"the bytes of {label!r} are not known"
         live = [item for item in live if last[item[0]] >= first[value]]

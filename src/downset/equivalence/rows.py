@@ -27,7 +27,7 @@ def cut_out(place: Place, out: Claim) -> Claim:
         found = tuple((low + at, low + at + size) for (low, _), at, size in zip(box, begins, sizes, strict=True))
         if found == out.box and _within(found, box) and (claim.known is None or _within(found, claim.known)):
             return Claim(out.of, out.box, padding="" if _within(found, whole(place.first.values[out.of])) else padding)
-    raise Unproven(f"it does not cut {said(out.box)} out of what is known")
+    raise Unproven(f"it does not cut {said(out.box)} out of the parts that are known")
 
 
 def _within(inner: Box, outer: Box) -> bool:
@@ -41,7 +41,7 @@ def surrounded(place: Place, out: Claim) -> Claim:
     pads = pads_of(place.node, place.second, len(out.box))
     inner = tuple((low + begin, high - end) for (low, high), (begin, end) in zip(out.box, pads, strict=True))
     if inner not in place.boxes(0, out.of):
-        raise Unproven("its pads put the part somewhere else")
+        raise Unproven("its pads put the part at another place")
     known = tuple(
         (low if start <= 0 else start, high if stop >= extent else stop)
         for (low, high), (start, stop), (_, extent) in zip(out.box, inner, full, strict=True)
@@ -55,10 +55,10 @@ def _padding(place: Place) -> Padding:
     value = place.value(2)
     filled = None if value is None else array_of(value)
     if value is None or filled is None or filled.size != 1 or filled.dtype.kind not in "fi":
-        raise Unproven("it pads with what is not known")
+        raise Unproven("the value that it pads with is not known")
     lowest = np.finfo(value.dtype).min if filled.dtype.kind == "f" else np.iinfo(value.dtype).min
     if filled.reshape(-1)[0] != lowest:
-        raise Unproven("it pads with another value than the lowest")
+        raise Unproven("it pads with a value other than the lowest")
     return "lowest"
 
 
@@ -70,9 +70,9 @@ def resized(place: Place, node: Node, out: Box) -> Box:
     if others(place.node, without=frozenset()) != others(node, without=frozenset()) or len(out) != 4:
         raise Unproven("it has other settings")
     if rest or factor & (factor - 1) or node.settings.get("alignCorners"):
-        raise Unproven("its factor is no power of two")
+        raise Unproven("its factor is not a power of two")
     sizes = integers_of(place, 1)
-    reasons = "its input holds nothing of what the original reads"
+    reasons = "its input holds no part of what the original reads"
     for given in place.boxes(0, node.inputs[0]):
         rows = (given[1][0] * factor, given[1][1] * factor)
         if (out[0], out[1], out[2], out[3]) != (given[0], rows, full[2], given[3]) or given[2] != source[2]:

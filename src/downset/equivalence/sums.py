@@ -30,7 +30,7 @@ def added(place: Place, node: Node, out: Claim) -> Claim:
     """Sums of products with neighbouring channels, added up."""
     mine = place.node
     if mine.kind not in _ADDS:
-        raise Unproven(f"{mine.kind} adds nothing up")
+        raise Unproven(f"{mine.kind} computes no sum")
     found = sorted((_sum_at(place, position, out) for position in range(len(mine.inputs))), key=lambda one: one.terms)
     total = found[0]
     for one in found[1:]:
@@ -68,7 +68,7 @@ def partial_product(place: Place, node: Node, out: Claim) -> Claim:
     _floats(place, node)
     without = frozenset({"fusedActivationFunction", "beta"})
     if mine.kind != node.kind or others(mine, without=without) != others(node, without=without):
-        raise Unproven("its settings are others")
+        raise Unproven("its settings differ")
     if number(node, "transA", 0) or out.box != whole(first.values[node.outputs[0]]):
         raise Unproven("it makes part of the rows")
     source, weights = first.values[node.inputs[0]], first.values[node.inputs[1]]
@@ -77,7 +77,7 @@ def partial_product(place: Place, node: Node, out: Claim) -> Claim:
 
     def tried(given: Box) -> _Sum:
         if given[:-1] != full[:-1] or len(whole(weights)) != 2 or len(full) != 2:
-            raise Unproven("it is no product of two matrices")
+            raise Unproven("it is not a product of two matrices")
         cut = list(whole(weights))
         cut[1 if flipped else 0] = given[-1]
         place.holds(1, node.inputs[1], tuple(cut))
@@ -87,7 +87,7 @@ def partial_product(place: Place, node: Node, out: Claim) -> Claim:
                 raise Unproven("it scales the sum so far")
             return _joined(_sum_at(place, 2, out), _Sum(given[-1], False))
         if real(mine, "beta", 1.0) != real(node, "beta", 1.0):
-            raise Unproven("it scales the bias otherwise")
+            raise Unproven("it scales the bias differently")
         bias = whole(first.values[node.inputs[2]]) if len(node.inputs) > 2 and node.inputs[2] != ABSENT else ()
         return _Sum(given[-1], _biased(place, node, bias))
 
@@ -98,7 +98,7 @@ def _first_that_holds(place: Place, node: Node, out: Claim, axis: int, tried: Ca
     """The proof for the first box of the summed input that allows one; the stated box comes before others: a part may
     lie in a concatenation twice."""
     stated = out.terms[1] if out.terms is not None else -1
-    reason = Unproven(f"its input holds nothing of {place.first.values[node.inputs[0]].label!r}")
+    reason = Unproven(f"its input holds no part of {place.first.values[node.inputs[0]].label!r}")
     for given in sorted(place.boxes(0, node.inputs[0]), key=lambda box: box[axis][1] != stated):
         try:
             return tried(given)
@@ -126,7 +126,7 @@ def _biased(place: Place, node: Node, box: Box) -> bool:
         except Unproven:
             pass
     if given.content is None or array_of(given).any():
-        raise Unproven("it adds what is neither the original's bias nor zero")
+        raise Unproven("it adds a value that is neither the original's bias nor zero")
     return False
 
 
@@ -134,7 +134,7 @@ def _sum_at(place: Place, position: int, out: Claim) -> _Sum:
     given = place.node.inputs[position]
     claim = place.claims.get(given)
     if claim is None or claim.terms is None or (claim.of, claim.box) != (out.of, out.box):
-        raise Unproven(f"input {position} is no sum of the same products")
+        raise Unproven(f"input {position} is not a sum of the same products")
     return _Sum(claim.terms, claim.biased)
 
 
@@ -156,5 +156,5 @@ def _finished(place: Place, node: Node, out: Claim, total: _Sum) -> Claim:
     if total.terms == channels and total.biased == needs_bias and activated == fused(node):
         return Claim(out.of, out.box)
     if activated is not None:
-        raise Unproven("it activates what is no finished sum")
+        raise Unproven("it applies the activation to a sum that is not finished")
     return Claim(out.of, out.box, total.terms, total.biased)

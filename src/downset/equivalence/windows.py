@@ -17,7 +17,7 @@ def window(place: Place, node: Node, out: Box) -> Box:
     """A convolution or pool makes some channels and rows of what the original's makes. Returns those that are right: of
     the rows at a cut some may read padding where the original reads rows."""
     if fused(place.node) != fused(node):
-        raise Unproven("its activation is another one")
+        raise Unproven("its activation differs")
     same_window_kind(place.node, node)
     axis = channels_axis(node, len(out))
     weights = place.first.values[node.inputs[1]] if len(node.inputs) > 1 else None
@@ -73,7 +73,7 @@ def _window_input(place: Place, node: Node, out: Box, axis: int, groups: int, we
     candidates = [(box, box) for box in place.boxes(0, node.inputs[0])]
     candidates += place.padded_boxes(0, node.inputs[0], _padding(node))
     if not candidates:
-        raise Unproven(f"its input holds nothing of {source.label!r}")
+        raise Unproven(f"its input holds no part of {source.label!r}")
     channels = _channels_read(place, node, out[axis], axis, groups)
     fitting = [(box, known) for box, known in candidates if box[axis] == channels and box[0] == out[0]]
     if not fitting:
@@ -102,7 +102,7 @@ def _channels_read(place: Place, node: Node, made: tuple[int, int], axis: int, g
         raise Unproven("it makes part of a group")
     read = (made[0] // out_of_group, made[1] // out_of_group)
     if node.kind not in ("CONV_2D", "DEPTHWISE_CONV_2D") and number(place.node, "group", 1) != read[1] - read[0]:
-        raise Unproven("it has another number of groups")
+        raise Unproven("it has a different number of groups")
     return (read[0] * in_of_group, read[1] * in_of_group)
 
 
@@ -143,11 +143,11 @@ def _along(
     those that are right, and padding elsewhere."""
     read, right = given
     if (mine.size, mine.stride, mine.dilation) != (its.size, its.stride, its.dilation):
-        raise Unproven("its window is another one")
+        raise Unproven("its window differs")
     if mine.made != made[1] - made[0]:
         raise Unproven(f"it makes {mine.made} positions, not {made[1] - made[0]}")
     if read[0] - mine.pad_begin != made[0] * its.stride - its.pad_begin:
-        raise Unproven("its windows begin somewhere else")
+        raise Unproven("its windows begin at another place")
     behind = (made[1] - 1) * its.stride - its.pad_begin + its.reach
     if averages and (behind > extent + its.pad_end or behind > read[1] + mine.pad_end):
         raise Unproven("its windows reach beyond the padding")

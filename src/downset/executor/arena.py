@@ -44,7 +44,7 @@ def seeded_inputs(graph: Graph, *, seed: int = 0) -> list[npt.NDArray[Any]]:
     found = []
     for position, tensor in enumerate(graph.tensors[index] for index in graph.inputs):
         if tensor.dtype not in _TYPES - {"bfloat16"}:
-            raise UnsupportedError(f"input {tensor.name!r} of type {tensor.dtype} cannot be made up")
+            raise UnsupportedError(f"input {tensor.name!r} of type {tensor.dtype}: no values can be generated for it")
         found.append(random_array(tensor.shape, tensor.dtype, seed=seed, position=position))
     return found
 
@@ -57,7 +57,7 @@ def run_in_arena(graph: Graph, order: Order, arena: Arena, inputs: Sequence[npt.
     """
     check_kernels(graph)
     if len(inputs) != len(graph.inputs):
-        raise UsageError(f"{graph.name} has {len(graph.inputs)} inputs, {len(inputs)} were given")
+        raise UsageError(f"{graph.name} has {len(graph.inputs)} inputs, but {len(inputs)} were given")
     with torch_library().no_grad():
         run = _Run(graph, arena)
         for tensor, value in zip(graph.inputs, inputs, strict=True):

@@ -1,8 +1,8 @@
 """A program of stages on CUDA: the whole of it captured once into one graph.
 
 Lanes are streams. Only the edges of the program survive the capture, as events; they are the transitive reduction of
-what its steps wait for. Every intermediate is held until the capture ends, so that no block of memory is handed out
-twice: the allocator knows the order of issue, not which lanes run side by side.
+what its steps wait for. PyTorch's allocator knows the order of issue, not which lanes run side by side: an intermediate
+is let go only where what may get its memory runs after everybody who reads it (`_Held`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CudaEngine:
     """Callable: values of `inputs` to values of `outputs`. Inputs are copied into static tensors; outputs are static
     too, valid until the next call.
 
-    `captured_bytes`: what the capture allocated, every intermediate at once. Measured.
+    `captured_bytes`: the most that the capture had allocated at a time. Measured.
 
     `copies`: the program so many times in a row, each waiting for the one before, to time what is short.
     """
@@ -60,7 +60,7 @@ class CudaEngine:
         torch = self._torch = need_cuda()
         self._program, self._outputs = program, tuple(outputs)
         self._given = tuple(inputs)
-        self._held: dict[int, Any] = {}
+        self._held: dict[int, Any] = {}  # what the capture of a copy still holds when it ends
         self._started: list[Any] = []
         self._names = [_names(binder, units, step.units) for step in program.steps]
         self._now = "its inputs"  # what is being done, for a failure's message
@@ -95,6 +95,7 @@ class CudaEngine:
         torch = self._torch
         self.graph = torch.cuda.CUDAGraph()
         before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
         # A capture that fails to end leaves its stream the current one: the outer block takes it back.
         with torch.cuda.stream(main), torch.cuda.graph(self.graph, stream=main):
             for copy in range(copies):
@@ -102,7 +103,7 @@ class CudaEngine:
                     self._join(main)
                 self.results = self._issue(main)
             self._join(main)
-        self.captured_bytes = torch.cuda.memory_allocated() - before
+        self.captured_bytes = torch.cuda.max_memory_allocated() - before
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         self.launch(values)
@@ -130,6 +131,7 @@ class CudaEngine:
     def _issue(self, main: Any) -> list[Any]:
         torch = self._torch
         table: dict[int, Any] = {**self._fixed, **dict(zip(self._given, self.static, strict=True))}
+        held = _Held(self._program, self._calls, table, self._outputs)
         begin = torch.cuda.Event()
         begin.record(main)
         self._started = [main]
@@ -143,8 +145,10 @@ class CudaEngine:
                 self._started.append(stream)
             for wait in step.waits:
                 stream.wait_event(ended[wait])
+            held.let_go(at)
             with torch.cuda.stream(stream):
                 _run(calls, table)
+            held.take(at)
             if at in awaited:
                 ended[at] = torch.cuda.Event()
                 ended[at].record(stream)
@@ -158,6 +162,56 @@ class CudaEngine:
                 event = self._torch.cuda.Event()
                 event.record(stream)
                 main.wait_event(event)
+
+
+class _Held:
+    """The tensors of a capture by the storage that they lie in; each storage is let go as soon as that is safe.
+
+    The allocator gives a freed block to later work of the stream that it was allocated on, and to no other. So a
+    storage is let go before the first step of its lane that runs, in every run, after all steps that make or read a
+    tensor in it. A view shares the storage of its source, and joins before that is let go, for the step that makes the
+    view reads the source.
+    """
+
+    def __init__(
+        self, program: Program, calls: Sequence[Sequence[Call]], table: dict[int, Any], outputs: Sequence[int]
+    ) -> None:
+        self._program, self._calls, self._table = program, calls, table
+        self._touched: dict[int, int] = {}  # tensor -> mask of the steps that make or read it
+        for at, step in enumerate(calls):
+            for call in step:
+                for tensor in (*call.inputs, *call.outputs):
+                    self._touched[tensor] = self._touched.get(tensor, 0) | 1 << at
+        self._touched.update(dict.fromkeys(outputs, -1))  # valid after the last step
+        self._not_ours = {_storage(value) for value in table.values()}
+        self._lanes: dict[int, int] = {}  # storage -> the lane that it was allocated on
+        self._tensors: dict[int, list[int]] = {}  # storage -> tensors that lie in it
+
+    def take(self, at: int) -> None:
+        """Hold what a step has just made."""
+        for tensor in (tensor for call in self._calls[at] for tensor in call.outputs):
+            storage = _storage(self._table[tensor])
+            if storage not in self._not_ours:
+                self._lanes.setdefault(storage, self._program.steps[at].lane)
+                self._tensors.setdefault(storage, []).append(tensor)
+
+    def let_go(self, at: int) -> None:
+        """Drop what nobody reads any more when a step begins, if its memory is for the step's lane."""
+        lane, ended = self._program.steps[at].lane, self._program.before[at]
+        for storage in [storage for storage, home in self._lanes.items() if home == lane]:
+            tensors = self._tensors[storage]
+            if all(self._touched[tensor] & ~ended == 0 for tensor in tensors):
+                del self._lanes[storage], self._tensors[storage]
+                _drop(self._table, tensors)
+
+
+def _storage(value: Any) -> int:
+    return int(value.untyped_storage().data_ptr())
+
+
+def _drop(table: dict[int, Any], tensors: Sequence[int]) -> None:
+    for tensor in tensors:
+        del table[tensor]
 
 
 def _names(binder: Binder, units: UnitGraph, members: Sequence[int]) -> str:

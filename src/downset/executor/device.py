@@ -123,7 +123,7 @@ def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None
     """The device of this machine. Raises UnsupportedError without CUDA or for half precision on the CPU, UsageError for
     a kind, type or number of threads that there is not."""
     if not kind:
-        raise UsageError("no device is named: a plan that was made from prices is for none; use `downset stage`")
+        raise UsageError("no device is named: a plan that was made from prices has none; use `downset stage`")
     if kind not in ("cpu", "cuda"):
         raise UsageError(f"unknown device {kind!r}; known: cpu, cuda")
     if dtype not in DTYPES:
@@ -136,7 +136,7 @@ def open_device(kind: str, *, dtype: str = "float32", threads: int | None = None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = cores if threads is None else threads
     if not 1 <= threads <= _MOST_THREADS:
-        raise UsageError(f"a device has from 1 to {_MOST_THREADS} threads; given {threads}")
+        raise UsageError(f"threads must be from 1 to {_MOST_THREADS}; given {threads}")
     if dtype != "float32":
         raise UnsupportedError(f"element type {dtype} is for --device cuda; the CPU's kernels compute in float32")
     name = f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"

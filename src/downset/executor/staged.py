@@ -47,9 +47,11 @@ def run_stages(
     UnsupportedError where PyTorch, CUDA or ONNX Runtime is needed and not there.
     """
     if runs < 1:
-        raise UsageError(f"a plan is timed in at least 1 run; given {runs}")
+        raise UsageError(f"runs must be at least 1; given {runs}")
     if compare and graph.source.format != "onnx":
-        raise UsageError(f"{graph.name} is compared with ONNX Runtime, which runs .onnx files; it came from none")
+        raise UsageError(
+            f"{graph.name} cannot be compared: ONNX Runtime runs .onnx files, and it was not read from one"
+        )
     device = open_device(plan.device, dtype=plan.dtype, threads=plan.threads if plan.device == "cpu" else None)
     prepared = prepare(graph, batch=plan.batch)
     check_plan(prepared, plan, device)
@@ -115,7 +117,7 @@ def check_plan(graph: Graph, plan: StagePlan, device: TorchDevice) -> None:
     """Raise InvalidPlan naming the difference where a plan was made for another prepared graph, batch or device,
     or from prices for none."""
     if not plan.device:
-        raise InvalidPlan("the plan was made from prices, for no device; make one with `downset stage`")
+        raise InvalidPlan("the plan was made from prices, not for a device; make one with `downset stage`")
     asked = {
         "batch": (plan.batch, batch_or_one(graph)),
         "element type": (plan.dtype, device.dtype),

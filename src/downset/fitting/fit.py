@@ -28,7 +28,7 @@ from downset.fitting.candidates import (
 )
 from downset.fitting.fronts import measured_front
 from downset.fitting.int8 import as_int8, note_int8
-from downset.fitting.measuring import known_slower, least, measure, tell_apart, time, without_slower
+from downset.fitting.measuring import known_slower, least, measure, run_times, tell_apart, time, without_slower
 from downset.fitting.placing import without_overlaps
 from downset.fitting.shipping import note_operators, ship
 from downset.fitting.strips import (
@@ -170,11 +170,15 @@ def fit(
             if not known_slower(rows, chosen, slower):
                 break
             too_slow.add(chosen.label)
-        tell("writing down what was found")
+        tell("writing the result")
         result = summarise(
             job, plan, before, candidates, chosen, outputs, [*notes, *said, *why, *also, *note_operators(job, chosen)]
         )
         result = replace(with_sessions(result, chosen, rows, faster), model=str(model))
+        if result.measured is not None and job.target.name == "tflm":
+            tell("timing the original and what ships")
+            before_s, after_s = run_times(candidates[0], chosen, seed=seed)
+            result = replace(result, measured=replace(result.measured, before_s=before_s, after_s=after_s))
         if front:
             result = _with_front(job, plan, limits, searched, candidates[0], chosen, result)
         result = check_ram(result, ram_bytes, searched)
@@ -355,7 +359,7 @@ def _with_overlaps(target: Target, kernels: KernelsName | None) -> Target:
     if kernels is None:
         return target
     if kernels not in KERNELS:
-        raise UsageError(f"kernels is one of {', '.join(KERNELS)}, not {kernels!r}")
+        raise UsageError(f"kernels must be one of {', '.join(KERNELS)}, not {kernels!r}")
     if target.name != "tflm":
         raise UsageError(f"kernels is for offsets that TFLite Micro follows (target tflm), not for {target.name}")
     return replace(target, memory=memory_model(f"tflm-{kernels}").name)  # type: ignore[arg-type]
@@ -363,36 +367,36 @@ def _with_overlaps(target: Target, kernels: KernelsName | None) -> Target:
 
 def _check_strips(max_recompute: float | None, strips: int | None) -> None:
     if max_recompute is not None and not 0 <= max_recompute <= 1:
-        raise UsageError(f"max_recompute is a share from 0 to 1, not {max_recompute:g}")
+        raise UsageError(f"max_recompute must be a share from 0 to 1, not {max_recompute:g}")
     if strips is not None and strips < 2:
-        raise UsageError(f"a segment is computed in 2 strips or more, not in {strips}")
+        raise UsageError(f"strips must be at least 2, not {strips}")
 
 
 def _check_options(time_limit_s: float, rewrite: str, on_chip: Sequence[int]) -> None:
     if not time_limit_s > 0:
         raise UsageError(f"a time limit of {time_limit_s:g} s leaves no time; give more than 0")
     if rewrite not in ("auto", "off"):
-        raise UsageError(f"rewrite is 'auto' or 'off', not {rewrite!r}")
+        raise UsageError(f"rewrite must be 'auto' or 'off', not {rewrite!r}")
     if any(size < BLOCK_BYTES for size in on_chip):
-        raise UsageError(f"on-chip memory of {min(on_chip)} bytes holds no block of {BLOCK_BYTES}; give at least that")
+        raise UsageError(f"on-chip memory of {min(on_chip)} bytes cannot hold a block; give at least {BLOCK_BYTES}")
 
 
 def _check_slower(slower: float | None, target: Target) -> None:
     if slower is None:
         return
     if not slower >= 1:
-        raise UsageError(f"slower is a factor from 1, for example 1.1, not {slower:g}")
+        raise UsageError(f"slower must be a factor from 1, for example 1.1, not {slower:g}")
     if target.sessions is None:
-        raise UsageError(f"what a file costs in time is measured for target ort only, not for {target.name}")
+        raise UsageError(f"slower needs measured times, which target ort has, not {target.name}")
 
 
 def _check_session(
     path: Path, target: Target, output: str | os.PathLike[str] | None, session: str | os.PathLike[str]
 ) -> None:
     if target.sessions is None:
-        raise UsageError(f"a session is opened by settings in ONNX Runtime only (target ort), not in {target.name}")
+        raise UsageError(f"session is for ONNX Runtime (target ort), not for {target.name}")
     if output is None:
-        raise UsageError("a session opens what is written: give an output, too")
+        raise UsageError("a session opens the written file: give an output, too")
     if Path(os.path.realpath(session)) == Path(os.path.realpath(output)):
         raise UsageError(f"output and session both name {session}; give each a file of its own")
     check_output(session, source=path)

@@ -11,10 +11,11 @@ from dataclasses import replace
 from downset.errors import DownsetError
 from downset.fitting.candidates import NOT_MEASURED, Candidate, Job
 from downset.formats.reading import load
+from downset.runtimes import tflm
 from downset.runtimes.targets import Sessions, Taken
 from downset.sessions import SessionTaken
 
-__all__ = ["front_of", "known_slower", "least", "measure", "tell_apart", "time", "without_slower"]
+__all__ = ["front_of", "known_slower", "least", "measure", "run_times", "tell_apart", "time", "without_slower"]
 
 PROCESS_NOISE = (1 << 20, 0.02)
 """Resident memory of two processes differs by so many bytes, or so large a share, by chance."""
@@ -96,6 +97,16 @@ def _with_processes(job: Job, sessions: Sessions, candidates: Sequence[Candidate
     return [replace(item, process_bytes=process) for item, process in zip(candidates, grown, strict=True)]
 
 
+def run_times(original: Candidate, chosen: Candidate, *, seed: int) -> tuple[float | None, float | None]:
+    """Seconds of a run of the two files in TFLite Micro on this host; None where it does not run them."""
+    files = list(dict.fromkeys((original.path, chosen.path)))
+    try:
+        seconds = tflm.time_runs(files, seed=seed)
+    except DownsetError:
+        return None, None
+    return seconds[0], seconds[-1]
+
+
 def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tuple[list[Candidate], list[str]]:
     """The candidates without those of which it is known that they are more than `slower` times as slow as the original:
     the lower end of their confidence interval is above it. And a note of what was left out."""
@@ -155,25 +166,32 @@ def _in_use(item: Candidate) -> int:
     return item.measured["in_use_bytes"]
 
 
+def _held(item: Candidate) -> int:
+    assert item.measured is not None
+    return item.measured["held_bytes"]
+
+
 def _with_noise(nbytes: int) -> int:
     return nbytes + max(PROCESS_NOISE[0], int(PROCESS_NOISE[1] * nbytes))
 
 
-def front_of(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that no other is better than in bytes in use and time together, the fastest first."""
+def front_of(candidates: Sequence[Candidate], nbytes: Callable[[Candidate], int] = _in_use) -> list[Candidate]:
+    """Those that no other is better than in bytes and time together, the fastest first. `nbytes`: in use, which the
+    first region of an arena does not change, or held, by which one is chosen."""
     front = [
         one
         for at, one in enumerate(candidates)
-        if one.latency and not any(_beats(other, one, other_at < at) for other_at, other in enumerate(candidates))
+        if one.latency
+        and not any(_beats(other, one, nbytes, other_at < at) for other_at, other in enumerate(candidates))
     ]
     return sorted(front, key=lambda one: one.latency.median_s if one.latency else 0.0)
 
 
-def _beats(other: Candidate, one: Candidate, earlier: bool) -> bool:
-    """Whether it takes fewer bytes in use, or as many and stands earlier, and is not known to be slower."""
+def _beats(other: Candidate, one: Candidate, nbytes: Callable[[Candidate], int], earlier: bool) -> bool:
+    """Whether it takes fewer bytes, or as many and stands earlier, and is not known to be slower."""
     if other is one or not (other.latency and one.latency):
         return False
-    fewer = _in_use(other) < _in_use(one) or (_in_use(other) == _in_use(one) and earlier)
+    fewer = nbytes(other) < nbytes(one) or (nbytes(other) == nbytes(one) and earlier)
     return fewer and other.latency.ratio_low <= one.latency.ratio
 
 
@@ -182,8 +200,8 @@ def tell_apart(
 ) -> tuple[tuple[SessionTaken, ...], tuple[SessionTaken, ...], list[str]]:
     """Tell apart what the file gains and what its settings gain: rows of the original and of the shipped file, each by
     default and by the settings of what is shipped; the first two only where both are one file. Then the front of the
-    candidates, the first of which is the original; and notes. All are timed together, once more. Both are empty where
-    sessions were not measured."""
+    candidates (the first of which is the original) in bytes held and time; and notes. All are timed together, once
+    more. Both are empty where sessions were not measured."""
     sessions, original = job.target.sessions, candidates[0]
     if sessions is None or original.measured is None:
         return (), (), []
@@ -198,9 +216,9 @@ def tell_apart(
         others = [narrowed(item) for item in front_of(candidates) if item.label not in (original.label, chosen.label)]
         timed, notes = _timed(job, sessions, _with_processes(job, sessions, [*rows, *others]))
     except DownsetError as error:
-        return (), (), [f"what the file and its settings gain is not told apart: {error}"]
+        return (), (), [f"the gains of the file and of its settings could not be measured separately: {error}"]
     ends = [timed[0]] if by_default else [timed[0], timed[len(rows) - 1]]
-    front = front_of([*ends, *timed[len(rows) :]])
+    front = front_of([*ends, *timed[len(rows) :]], _held)
     return tuple(map(_taken, timed[: len(rows)])), tuple(map(_taken, front)), notes
 
 

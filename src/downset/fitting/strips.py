@@ -25,6 +25,7 @@ from downset.partial.persistent import tflm_kept, tflm_persistent
 from downset.partial.rewrite import reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
 from downset.plans import Evidence, Order, Rewrite, Together
+from downset.results import NextStep
 from downset.rewrites.tflite_form import writable_rows
 from downset.text import format_bytes
 
@@ -237,11 +238,10 @@ def arithmetic(graph: Graph, striped: Graph) -> str:
     return f"in strips the network computes {abs(share):.1f} % {'more' if share >= 0 else 'less'}"
 
 
-def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int, *, unmeasured: str = "") -> str:
-    """Ways to make it fit, the least change first, with numbers. The time that is left finds what more strips reach.
-    `unmeasured`: the runtime that takes more than the bytes needed, and nobody knows how much."""
+def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int) -> list[NextStep]:
+    """Ways to make it fit, with numbers. The time that is left finds what more strips reach."""
     beside = max(needed_bytes - search.front.least.price.peak_bytes, 0)
-    ways = []
+    ways: list[NextStep] = []
     more: Sequence[PartialPlan] = search.front.beyond
     if search.limits.max_strips is not None and search.left_s > 0:
         limits = replace(search.limits, max_recompute=None, max_strips=None, time_limit_s=search.left_s)
@@ -249,21 +249,21 @@ def remedies(search: StripSearch, needed_bytes: int, limit_bytes: int, *, unmeas
             search.graph, memory=search.memory, limits=limits, form=search.form, persistent=search.persistent
         ).plans
     elif search.limits.max_strips is not None:
-        ways.append(f"--strips above {search.limits.max_strips} (no time was left to search there)")
+        ways.append(NextStep(f"--strips above {search.limits.max_strips} (no time was left to search there)."))
     fitting = [plan for plan in more if plan.price.peak_bytes + beside <= limit_bytes]
     least = min(fitting or more, key=lambda plan: plan.cost if fitting else (plan.price.peak_bytes,), default=None)
     if least is not None and least.price.peak_bytes + beside < needed_bytes:
         share = least.price.extra_macs / max(macs(search.graph), 1)
         most = max((part.strips for part in least.segments), default=1)
-        reached = format_bytes(least.price.peak_bytes + beside)
-        ways.append(f"--max-recompute {max(share, 0):.1%} and --strips {most}: about {reached} B")
+        reached = least.price.peak_bytes + beside
+        text = f"--max-recompute {max(share, 0):.1%} and --strips {most}: about {format_bytes(reached)} B."
+        ways.append(NextStep(text, needed_bytes - reached, suffices=reached <= limit_bytes))
     for tensor in search.graph.inputs:
         shape = search.graph.tensors[tensor].shape
         if len(shape) == 4 and limit_bytes > beside:
             share = (limit_bytes - beside) / max(needed_bytes - beside, 1)
             rows = int(max(search.form.rows[tensor], 1) * share**0.5)
-            ways.append(f"an input of about {rows} rows and columns, not {search.form.rows[tensor]} (estimated)")
+            text = f"Take an input of about {rows} rows and columns, not {search.form.rows[tensor]} (estimated)."
+            ways.append(NextStep(text, needed_bytes - limit_bytes, suffices=True))
             break
-    beyond = f" for its tensors alone; {unmeasured} takes more, which is not known" if unmeasured else ""
-    ways.append(f"{format_bytes(needed_bytes)} B of RAM{beyond}")
-    return "; ".join(f"({number}) {way}" for number, way in enumerate(ways, start=1))
+    return ways

@@ -15,8 +15,9 @@ from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.traffic import off_chip_traffic
 from downset.plans import Arena
 from downset.reports.naming import kind_name
+from downset.reports.next_steps import listed, next_steps
 from downset.reports.peak import peak_cause
-from downset.results import Comparison, Figure, Fit, Measured, OnChip, RamVerdict
+from downset.results import Comparison, Figure, Fit, Measured, NextStep, OnChip, RamVerdict
 from downset.runtimes.targets import TARGETS
 from downset.sessions import SessionTaken
 from downset.text import format_bytes, shortened
@@ -95,8 +96,8 @@ def _bodies(graph: Graph) -> list[str]:
         return []
     others = f" and {len(running) - 1} more" if len(running) > 1 else ""
     return [
-        f"{running[0].kind} {running[0].name!r}{others}: what a body keeps while it runs is in no figure of the plan, "
-        "and the proof is of what is outside"
+        f"{running[0].kind} {running[0].name!r}{others}: the memory of a body while it runs is in no figure of the "
+        "plan, and the proof does not cover it"
     ]
 
 
@@ -122,10 +123,18 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     if needed <= ram_bytes and not result.not_measured:
         return replace(result, ram=RamVerdict("fits", ram_bytes, needed, least))
     state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
+    beyond = f" for its tensors alone; {result.target} takes more, which is not known" if result.not_measured else ""
+    ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{beyond}.", 0, suffices=not beyond)]
     message = _why_not(result, ram_bytes, needed, least)
     if searched is not None and in_strips:
         message = _why_not_in_strips(result, searched, ram_bytes, needed, least)
-    result = replace(result, ram=RamVerdict(state, ram_bytes, needed, least, message), output_path=None)
+        ways += remedies(searched, needed, ram_bytes)
+    least_of: Literal["every order", "inputs or outputs alone"] = (
+        "inputs or outputs alone" if in_strips else "every order"
+    )
+    verdict = RamVerdict(state, ram_bytes, needed, least, message, least_of, tuple(ways))
+    result = replace(result, ram=verdict, output_path=None)
+    message = f"{message}; {listed(next_steps(result))}"
     figures = {"limit_bytes": ram_bytes, "least_bytes": least, "best_bytes": needed, **_parts(result)}
     kind = InfeasibleError if state == "does not fit" else LimitReached
     raise kind(message, figures=figures, result=result)
@@ -140,7 +149,7 @@ def _ends_bytes(result: Fit) -> int:
 
 
 def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: int, least: int) -> str:
-    """The least found, what is proven about less, and remedies."""
+    """The least found, and what is proven about less."""
     bound = format_bytes(searched.front.bound_bytes)
     beside = ", with what the runtime takes beside them" if least > _ends_bytes(result) else ""
     said = (
@@ -153,24 +162,24 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
         said += f" (not measured: {result.not_measured})"
     return (
         f"{said}; the least found takes {format_bytes(needed)} B{_at_peak(result)}; no plan in this order that "
-        f"computes segments in strips of rows has fewer than {bound} B live; to make it fit: "
-        + remedies(searched, needed, limit, unmeasured=result.target if result.not_measured else "")
+        f"computes segments in strips of rows has fewer than {bound} B live"
     )
 
 
 def _why_not(result: Fit, limit: int, needed: int, least: int) -> str:
-    """Why the network does not fit, or why that is not known, with the operator at the peak and what would help."""
+    """Why the network does not fit, or why that is not known, with the operator at the peak."""
     if least > limit:
         rewritten = " of the rewritten network" if result.rewrites else ""
         tensors = " for its tensors alone" if result.not_measured else ""
         return (
             f"{result.model} cannot run in {format_bytes(limit)} B: every order{rewritten} needs at least "
-            f"{format_bytes(least)} B; {format_bytes(needed)} B would do{tensors}{_at_peak(result)}"
+            f"{format_bytes(least)} B; {format_bytes(needed)} B are enough{tensors}{_at_peak(result)}"
         )
     if result.not_measured:
         return (
             f"{result.model}: its tensors take {format_bytes(needed)} B of the {format_bytes(limit)} B; what "
-            f"{result.target} takes beside them is not known, so neither is whether it fits ({result.not_measured})"
+            f"{result.target} takes beside them is not known, and so it is not known whether it fits "
+            f"({result.not_measured})"
         )
     if result.arena.proven and result.measured:
         beside = format_bytes(needed - result.arena.after)
@@ -181,7 +190,7 @@ def _why_not(result: Fit, limit: int, needed: int, least: int) -> str:
         )
     return (
         f"{result.model}: best found {format_bytes(needed)} B, bound {format_bytes(least)} B, limit "
-        f"{format_bytes(limit)} B: not known whether it fits; a longer --time-limit may tell"
+        f"{format_bytes(limit)} B: not known whether it fits"
     )
 
 

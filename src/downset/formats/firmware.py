@@ -98,8 +98,8 @@ def _comment(fit: Fit, path: Path) -> list[str]:
         f"{_safe(Path(fit.model).name)} ({fit.shipped}).",
         "//",
         "// The arena was measured in TFLite Micro on a 64-bit host with its reference kernels. On a 32-bit target the",
-        "// tail is smaller, for pointers are; other kernels may take more scratch. Not checked: your target, its",
-        "// compiler, and its kernels. MicroInterpreter::arena_used_bytes() tells what is taken there.",
+        "// tail is smaller, as its pointers are; other kernels may take more scratch. Not checked: your target, its",
+        "// compiler, and its kernels. MicroInterpreter::arena_used_bytes() tells the bytes used there.",
         *_assumed(fit),
         "//",
         "// A sketch of its use:",
@@ -118,7 +118,7 @@ def _assumed(fit: Fit) -> list[str]:
     return [
         "//",
         f"// Tensors overlap as the {fit.assumed_kernels} kernels of TFLite Micro allow. With other kernels (ESP-NN,",
-        "// Xtensa, another build of CMSIS-NN) results are wrong, and nothing says so.",
+        "// Xtensa, another build of CMSIS-NN) results are wrong without any error message.",
     ]
 
 

@@ -45,7 +45,7 @@ def encode_plan(plan: Plan) -> bytes:
     """One plan as JSON: its own fields beside `kind` and `schema`."""
     kind = next((name for name, form in _KINDS.items() if isinstance(plan, form)), None)
     if kind is None:
-        raise UsageError(f"a {type(plan).__name__} is no plan; give an order, an arena, stages or a pipeline")
+        raise UsageError(f"a {type(plan).__name__} is not a plan; give an order, an arena, stages or a pipeline")
     return msgspec.json.encode({"kind": kind, "schema": _version(kind), **msgspec.to_builtins(plan, str_keys=True)})
 
 

@@ -56,7 +56,9 @@ class Settings:
             if self.banks is None or len(self.costs) != len(self.banks.banks):
                 raise UsageError("costs takes one number for each bank of the memory map")
             if list(self.costs) != sorted(self.costs):
-                raise UsageError(f"banks are listed from the fastest on, so their costs rise; given {self.costs}")
+                raise UsageError(
+                    f"list the banks from the fastest to the slowest, with rising costs; given {self.costs}"
+                )
 
 
 Placed = list[tuple[Spec, int, int]]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from downset.compiled import LiveBuffer, OrderReport, RecomputeReport
 from downset.integrations.order_pass import Report, order_pass, scheduler_passes
-from downset.integrations.recompute_pass import RecomputeReport, recompute_options
-from downset.integrations.scheduler_order import LiveBuffer, OrderReport
+from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.whole_step import TrainingStep, compile_step
 
 __all__ = ["LiveBuffer", "OrderReport", "RecomputeReport", "TrainingStep", "compile_step", "options"]

@@ -15,12 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
 from downset.integrations.fingerprint import fingerprint
-from downset.integrations.scheduler_order import LiveBuffer, OrderReport, least_peak_order, live_at
+from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
-from downset.memory.liveness import OrderProblem
+from downset.memory.liveness import OrderProblem, profile
+from downset.results import StepNeed
+from downset.text import format_bytes
 
 __all__ = ["Report", "order_pass", "scheduler_passes"]
 
@@ -118,7 +121,11 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     best = min(peaks, key=lambda name: peaks[name])
     chosen = order.peak_bytes < peaks[best]
     at = {node: step for step, node in enumerate(nodes)}
-    runs = order.steps if chosen else tuple(at[node] for node in known.orders[best])
+    theirs = tuple(at[node] for node in known.orders[best])
+    if chosen and (risen := rise_by_device(counted, _devices(known), theirs, order.steps)):
+        device, nbytes = max(risen.items(), key=lambda item: item[1])
+        raise UnsupportedError(f"it runs on several devices, and ours takes {format_bytes(nbytes)} B more on {device}")
+    runs = order.steps if chosen else theirs
     peak, live = live_at(counted, runs or steps)
     told = OrderReport(
         _graph_name(),
@@ -129,6 +136,8 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
         chosen,
         f"{nodes[peak].get_name()} {_source(nodes[peak])}".strip(),
         tuple(_live_buffers(known, live)),
+        _needs(known, theirs),
+        _needs(known, runs),
     )
     return (ours if chosen else nodes), told
 
@@ -161,6 +170,15 @@ def _inductor_peak(known: _Planned, order: list[Any]) -> int:
     return int(memory.estimate_peak_memory(order, known.inputs, known.outputs)[0])
 
 
+def _devices(known: _Planned) -> list[str]:
+    """Where each storage of the problem lies."""
+    from torch._inductor.virtualized import V
+
+    made = {buffer.get_name(): buffer.node for node in known.nodes for buffer in node.get_outputs()}
+    names = names_of_storages(known.nodes, known.inputs, known.outputs)
+    return [str((made.get(name) or V.graph.graph_inputs[name]).get_device()) for name in names]
+
+
 def _in_sequence(node: Any) -> bool:
     """Whether its place among its like must stay: ranks meet in collectives, and generators draw one after another."""
     from torch import Tag
@@ -189,6 +207,24 @@ def _source(node: Any) -> str:
             found = re.match(r'File "(.+)", line (\d+)', line)
             if found and Path(found[1]).parent != Path(__file__).parent:
                 return f"{found[1]}:{found[2]}"
+    return ""
+
+
+def _needs(known: _Planned, steps: Sequence[int]) -> tuple[StepNeed, ...]:
+    """By step: the node and its first operator's kind, and the bytes that live while it runs."""
+    live = profile(known.problem, steps)
+    return tuple(
+        StepNeed(step, _kind(known.nodes[at]), known.nodes[at].get_name(), nbytes)
+        for step, (at, nbytes) in enumerate(zip(steps, live, strict=True))
+    )
+
+
+def _kind(node: Any) -> str:
+    """The first of the operators that a node computes, by PyTorch's name; "" where none is known."""
+    for part in node.get_nodes():
+        for origin in part.node.get_origins() if hasattr(part.node, "get_origins") else ():
+            if origin.op == "call_function":
+                return str(getattr(origin.target, "__name__", origin.target)).split(".")[0]
     return ""
 
 

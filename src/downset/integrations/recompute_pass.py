@@ -18,50 +18,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from downset.compiled import RecomputeReport
 from downset.integrations.fingerprint import fingerprint
 from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.training_graph import plan_again, priced
-from downset.text import abridged, format_bytes
+from downset.text import format_bytes
 
-__all__ = ["RecomputeReport", "recompute_options"]
+__all__ = ["recompute_options"]
 
 _AGAIN = "downset_again"
 _BUDGETS = (0.5, 0.2, 0.1)
 """PyTorch's `activation_memory_budget`s whose choices are tried too."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecomputeReport:
-    """The operators of one step that run again. Peaks are estimates from the graph before the compiler fuses it. They
-    leave parameters, the state of an optimiser and the batch out."""
-
-    limit_bytes: int
-    peak_bytes: int
-    """The peak under the best order of the chosen operators."""
-    cost_s: float
-    """Analytic estimate of what runs again."""
-    none_bytes: int
-    """Peak where nothing runs again."""
-    pytorch: tuple[float, int] | None
-    """Cost and peak of PyTorch's own choice, where forward and backward are two graphs."""
-    operators: tuple[str, ...]
-    """The operators that run again, by PyTorch's names."""
-    front: tuple[tuple[float, int], ...]
-    """(cost, peak bytes) of the choices that no other beats, the cheapest first."""
-    tried: int
-    seconds: float
-    """How long the search took; its effort is counted in sets, so the choice does not depend on it."""
-
-    __repr__ = abridged
-
-    def __str__(self) -> str:
-        line = (
-            f"peak {format_bytes(self.none_bytes)} -> {format_bytes(self.peak_bytes)} B within "
-            f"{format_bytes(self.limit_bytes)}; {len(self.operators)} operators run again, about {self.cost_s:.2g} s"
-        )
-        if self.pytorch is not None:
-            line += f"; PyTorch's own choice {format_bytes(self.pytorch[1])} B, {self.pytorch[0]:.2g} s"
-        return line
 
 
 @dataclass(frozen=True, slots=True)

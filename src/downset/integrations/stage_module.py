@@ -54,10 +54,10 @@ def _check_tensors(program: Any) -> None:
     signature = program.graph_signature
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
-        raise UnsupportedError(f"the program writes to {changed[0]!r}: stages run what only computes")
+        raise UnsupportedError(f"the program writes to {changed[0]!r}: stages run only programs that write nothing")
     for spec in [*signature.input_specs, *signature.output_specs]:
         if type(spec.arg).__name__ != "TensorArgument":
-            raise UnsupportedError(f"the program takes or returns {spec.arg}: stages run programs of tensors alone")
+            raise UnsupportedError(f"the program takes or returns {spec.arg}: stages run only programs of tensors")
 
 
 @cache

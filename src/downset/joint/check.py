@@ -84,7 +84,7 @@ def _verify_alone(plan: object) -> None:
     else:
         if isinstance(plan, (Order, Together, StagePlan)):
             raise UsageError(f"{_kind(plan)} is verified with its graph: verify(graph, plan)")
-        raise UsageError(f"a {type(plan).__name__} is no plan that can be verified")
+        raise UsageError(f"a {type(plan).__name__} is not a plan that can be verified")
 
 
 def _staged(graph: Graph, plan: StagePlan) -> Graph:

@@ -104,8 +104,10 @@ class Geometry:
 
 
 def geometry(graph: Graph, op: Op) -> Geometry | None:
-    """The window of an operator that has one, and one result."""
+    """The window of an operator that has one, and one result; None where attributes do not state kernel and pads."""
     if op.kind not in ("Conv", "AveragePool", "MaxPool") or op.attrs.get("layout") != "NHWC" or len(op.outputs) != 1:
+        return None
+    if "kernel_shape" not in op.attrs or (op.attrs.get("auto_pad", "NOTSET") != "NOTSET" and "pads" not in op.attrs):
         return None
     read, made = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape
     if len(read) != 4 or len(made) != 4 or op.inputs.count(op.inputs[0]) > 1:

@@ -26,13 +26,13 @@ class Outcome(Enum):
     """How a search ended. The native module's has the same names."""
 
     SOLVED = 0
-    """An order below the incumbent is found, and it is least of all."""
+    """An order below the incumbent is found; it has the least peak of all orders."""
     IMPOSSIBLE = 1
-    """There is none below the incumbent."""
+    """There is no order below the incumbent."""
     LIMIT = 2
-    """Nothing is settled: the search may go on."""
+    """Neither is known: the search may go on."""
     OUT_OF_MEMORY = 3
-    """Likewise, and it may not. The native search only."""
+    """Neither is known, and the native search has no memory to go on."""
 
 
 class BestFirst:

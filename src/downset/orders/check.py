@@ -34,4 +34,6 @@ def verify_order(graph: Graph, order: Order) -> None:
     if evidence.bound > evidence.value:
         raise InvalidPlan(f"the bound {evidence.bound} is above the value {evidence.value}")
     if evidence.proven and evidence.bound != evidence.value:
-        raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")
+        raise InvalidPlan(
+            f"the plan is called proven, but its value is {evidence.value} and its bound {evidence.bound}"
+        )

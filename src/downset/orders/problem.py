@@ -31,7 +31,7 @@ def check_problem(problem: OrderProblem) -> None:
                 raise UsageError(f"storage {index} names {operators!r}: list some of the {count} operators, ascending")
         if not storage.consumers and not storage.kept:
             raise UsageError(
-                f"storage {index} has no consumers and is not kept: what nobody reads, its producer consumes"
+                f"storage {index} has no consumers and is not kept; if it has no reader, list its producer"
             )
     if sum(storage.nbytes for storage in problem.storages) >= LARGEST_BYTES:
         raise UsageError(f"the storages add up to {LARGEST_BYTES} bytes or more")
@@ -50,7 +50,7 @@ def check_problem(problem: OrderProblem) -> None:
                     raise UsageError(f"operator {operator} cannot take over {nbytes!r} bytes of storage {candidate}")
             elif not known or ((operator,), problem.storages[candidate].nbytes) not in made:
                 raise UsageError(
-                    f"operator {operator} makes nothing of the size of storage {candidate}, to take its place"
+                    f"operator {operator} makes no result of the size of storage {candidate} that could take its place"
                 )
 
 

@@ -10,10 +10,12 @@ Deviations: between options the network is computed as it is. The peak of a sequ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from operator import le
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from downset.partial.price import Price
 from downset.partial.rewrite import InStrips
@@ -41,16 +43,13 @@ class PartialPlan:
         price = self.price
         return price.extra_macs, price.persistent_bytes, price.copied_bytes, price.extra_operators
 
-    def and_then(self, price: Price, *part: InStrips) -> PartialPlan:
-        """This plan with what runs next."""
-        return PartialPlan((*self.segments, *part), self.price.beside(price))
-
 
 T = TypeVar("T")
-Values = Callable[[Price], tuple[int, ...]]
 
 
-def undominated(items: Iterable[T], price_of: Callable[[T], Price], values: Values) -> list[T]:
+def undominated(
+    items: Iterable[T], price_of: Callable[[T], Price], values: Callable[[Price], tuple[int, int, int, int]]
+) -> list[T]:
     """Those that no other is as good as in all `values` of their prices, ascending by these; among equals the one with
     fewest copies, operators and bytes."""
 
@@ -59,16 +58,19 @@ def undominated(items: Iterable[T], price_of: Callable[[T], Price], values: Valu
         return *values(price), price.copied_bytes, price.extra_operators, price.peak_bytes
 
     found: list[T] = []
-    kept: list[tuple[int, ...]] = []
+    kept: list[tuple[int, int, int]] = []
     for item in sorted(items, key=order):
-        mine = values(price_of(item))
-        if not any(all(map(le, one, mine)) for one in reversed(kept)):
+        _, one, two, three = values(price_of(item))  # the first is no less than that of those before
+        for other_one, other_two, other_three in reversed(kept):
+            if other_one <= one and other_two <= two and other_three <= three:
+                break
+        else:
             found.append(item)
-            kept.append(mine)
+            kept.append((one, two, three))
     return found
 
 
-def _work(price: Price) -> tuple[int, ...]:
+def _work(price: Price) -> tuple[int, int, int]:
     """Where a runtime keeps nothing for an operator, copied bytes count in the place of that."""
     return price.extra_macs, price.persistent_bytes, price.narrow_bytes or price.copied_bytes
 
@@ -88,12 +90,15 @@ def compose(whole: Sequence[int], options: Iterable[Option]) -> list[PartialPlan
 
     `whole[i]`: bytes live while operator i runs as it is.
     """
-    ending: dict[int, list[Option]] = {}
+    alike: dict[tuple[int, int], list[Option]] = {}
     limit = max(whole, default=0)
     for option in options:
-        ending.setdefault(option.part.stop, []).append(option)
+        alike.setdefault((option.part.first, option.part.stop), []).append(option)
         if option.price.extra_macs < 0 or option.price.persistent_bytes < 0:  # worth more bytes than the network needs
             limit = max(limit, option.price.peak_bytes)
+    ending: dict[int, list[_Useful]] = {}
+    for (first, stop), several in alike.items():
+        ending.setdefault(stop, []).extend(_useful(several, max(whole[first:stop])))
     found: list[PartialPlan] = []
     while limit >= 0 and (plans := _paths(whole, ending, limit)):
         found += plans
@@ -101,13 +106,112 @@ def compose(whole: Sequence[int], options: Iterable[Option]) -> list[PartialPlan
     return front_of_plans(found)
 
 
-def _paths(whole: Sequence[int], ending: Mapping[int, Sequence[Option]], limit: int) -> list[PartialPlan]:
+class _Useful(NamedTuple):
+    """An option, and from which limit on another way through its segment is as good in everything but the peak."""
+
+    option: Option
+    needed_bytes: int
+    replaced_from: float
+
+
+def _useful(options: Sequence[Option], as_it_is: int) -> Iterator[_Useful]:
+    """`options`: of one segment. `as_it_is`: its peak without strips."""
+    adding = [_adding(option.price) for option in options]
+    nothing = (0,) * 5
+    for option, mine in zip(options, adding, strict=True):
+        others = zip((as_it_is, *(other.price.peak_bytes for other in options)), (nothing, *adding), strict=True)
+        better = (peak for peak, other in others if other != mine and all(map(le, other, mine)))
+        yield _Useful(option, option.price.peak_bytes, min(better, default=inf))
+
+
+def _adding(price: Price) -> tuple[int, ...]:
+    """All of a price that adds up along a sequence."""
+    return price.extra_macs, price.persistent_bytes, price.narrow_bytes, price.copied_bytes, price.extra_operators
+
+
+class _Path(NamedTuple):
+    """A way to run the operators up to a cut. Paths sort by their work, then by copies, operators, bytes and number."""
+
+    macs: int
+    persistent: int
+    third: int
+    """The last of `_work`."""
+    copied: int
+    operators: int
+    peak: int
+    number: int
+    narrow: int
+    apart: int
+    before: _Path | None
+    option: Option | None
+
+    def plan(self) -> PartialPlan:
+        parts: list[InStrips] = []
+        at: _Path | None = self
+        while at is not None:
+            parts += [] if at.option is None else [at.option.part]
+            at = at.before
+        price = Price(
+            self.peak, self.macs, self.copied, self.operators, self.persistent, self.narrow, self.apart
+        )  # fmt: skip
+        return PartialPlan(tuple(parts[::-1]), price)
+
+
+def _paths(whole: Sequence[int], ending: Mapping[int, Sequence[_Useful]], limit: int) -> list[PartialPlan]:
     """The cheapest ways to run all operators within `limit` bytes."""
-    at = [[PartialPlan((), Price(0))]]
+    within = {
+        stop: [one.option for one in several if one.needed_bytes <= limit < one.replaced_from]
+        for stop, several in ending.items()
+    }
+    leads_on = [False] * len(whole) + [True]  # by cut: whether the rest runs within the limit
+    for stop in range(len(whole), 0, -1):
+        if leads_on[stop]:
+            leads_on[stop - 1] |= whole[stop - 1] <= limit
+            for option in within.get(stop, ()):
+                leads_on[option.part.first] = True
+    at = [[_Path(0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)]]
     for stop, nbytes in enumerate(whole, start=1):
-        reached = [plan.and_then(Price(nbytes)) for plan in at[-1]] if nbytes <= limit else []
-        for option in ending.get(stop, ()):
-            if option.price.peak_bytes <= limit:
-                reached += [plan.and_then(option.price, option.part) for plan in at[option.part.first]]
-        at.append(undominated(reached, lambda plan: plan.price, _work))
-    return at[-1]
+        reached: list[_Path] = []
+        if leads_on[stop]:
+            if nbytes <= limit:
+                reached = [
+                    path._replace(peak=max(path.peak, nbytes), number=number) for number, path in enumerate(at[-1])
+                ]
+            for option in within.get(stop, ()):
+                _extend(reached, at[option.part.first], option)
+        at.append(_cheapest(reached))
+    return [path.plan() for path in at[-1]]
+
+
+def _extend(reached: list[_Path], paths: Sequence[_Path], option: Option) -> None:
+    price = option.price
+    peak, macs, copied, operators = price.peak_bytes, price.extra_macs, price.copied_bytes, price.extra_operators
+    persistent, narrow, apart = price.persistent_bytes, price.narrow_bytes, price.apart_bytes
+    for path in paths:
+        less, moved = path.narrow + narrow, path.copied + copied
+        reached.append(
+            _Path(
+                path.macs + macs, path.persistent + persistent, less or moved, moved, path.operators + operators,
+                max(path.peak, peak), len(reached), less, max(path.apart, apart), path, option,
+            )
+        )  # fmt: skip
+
+
+def _cheapest(paths: list[_Path]) -> list[_Path]:
+    """Those that no other is as good as in work, ascending. O(n log n) but for the inserts."""
+    if len(paths) < 2:
+        return paths
+    found: list[_Path] = []
+    kept: list[tuple[int, int]] = []
+    """Persistent bytes and the third of work, of paths before; the first ascends and the second descends."""
+    for path in sorted(paths):
+        mine = path.persistent, path.third
+        place = bisect_right(kept, (path.persistent, inf))
+        if place and kept[place - 1][1] <= path.third:
+            continue
+        found.append(path)
+        stop = place = bisect_left(kept, (path.persistent, -inf))
+        while stop < len(kept) and kept[stop][1] >= path.third:
+            stop += 1
+        kept[place:stop] = [mine]
+    return found

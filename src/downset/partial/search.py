@@ -302,7 +302,7 @@ def _fronts(options: Mapping[Segment, list[Option]]) -> list[Option]:
 def _add(options: dict[Segment, list[Option]], segment: Segment, option: Option) -> None:
     known = options.setdefault(segment, [])
     known.append(option)
-    if len(known) > 64:
+    if len(known) >= 64 and len(known).bit_count() == 1:  # a power of two: seldom, however long the front is
         known[:] = front_of(known)
 
 

@@ -58,9 +58,9 @@ def accounting_of(
     check_comm(comm)
     check_choice("topology", topology, get_args(TopologyName))
     if comm == "paper" and topology == "direct":
-        raise UsageError("comm paper knows no direct hand-over: its equations have leaders; use comm resources")
+        raise UsageError("comm paper has no direct hand-over, as its equations have leaders; use comm resources")
     if window is not None and not (window >= 1 and window == int(window)):
-        raise UsageError(f"a window holds at least one frame, a whole number; given {window}")
+        raise UsageError(f"window must be a whole number of frames, at least 1; given {window}")
     names = [device.name for device in cluster.devices]
     ends = []
     for what, name in (("source", source), ("sink", sink)):
@@ -68,7 +68,7 @@ def accounting_of(
             raise UsageError(f"{what}: no device is called {name!r}; the cluster has {', '.join(names)}, or outside")
         ends.append(None if name in (None, "outside") else names.index(str(name)))
     if comm == "paper" and (window is not None or ends != [None, None]):
-        raise UsageError("comm paper knows no source, sink or window: its equations have none; use comm resources")
+        raise UsageError("comm paper has no source, sink or window, as its equations have none; use comm resources")
     return Accounting("paper" if comm == "paper" else "resources", topology, ends[0], ends[1], window)
 
 

@@ -140,7 +140,7 @@ def _check_strips_are_tasks(plan: Pipeline) -> None:
         if not 0 <= task.stage < len(plan.stages) or not 0 <= task.block < len(plan.stages[task.stage].blocks):
             raise InvalidPlan(f"task {number} names block {task.block} of stage {task.stage}, which does not exist")
         if (task.strip < 0) == (task.transfer is None):
-            raise InvalidPlan(f"task {number} is not either a strip or a transfer")
+            raise InvalidPlan(f"task {number} must be either a strip or a transfer")
         if task.transfer is not None:
             ends = (task.transfer.source, task.transfer.target)
             if task.device != ends[0] or ends[0] == ends[1] or any(end not in known for end in ends):
@@ -155,7 +155,7 @@ def _check_strips_are_tasks(plan: Pipeline) -> None:
         seen.add(key)
     wanted = sum(len(block.strips) for stage in plan.stages for block in stage.blocks)
     if len(seen) != wanted:
-        raise InvalidPlan(f"{wanted - len(seen)} strips are no task")
+        raise InvalidPlan(f"{wanted - len(seen)} strips have no task")
 
 
 def verify_stages_cover(problem: SplitProblem, stages: Sequence[PipelineStage]) -> None:

@@ -56,7 +56,7 @@ def _check_devices(plan: Pipeline) -> None:
     if plan.schedule is not None:
         devices |= {plan.entry, plan.exit}
     if {held.device for held in plan.memory} != devices:
-        raise InvalidPlan(f"memory is not stated for the devices {sorted(devices)}, and no others")
+        raise InvalidPlan(f"memory must be stated for the devices {sorted(devices)}, and for no others")
 
 
 Wanted = dict[tuple[int, int], tuple[Part, set[int], set[int]]]
@@ -122,7 +122,7 @@ def _check_buffer(rows: PlanRows, buffer: Buffer, part: Part, writers: set[int],
     if buffer.nbytes != rows.nbytes(buffer.tensor, part):
         raise InvalidPlan(f"{name} states {buffer.nbytes} bytes, but its rows are {rows.nbytes(buffer.tensor, part)}")
     if set(buffer.writers) != writers or set(buffer.readers) != readers:
-        raise InvalidPlan(f"{name} is not written by tasks {sorted(writers)} and read by {sorted(readers)}")
+        raise InvalidPlan(f"{name} must be written by tasks {sorted(writers)} and read by {sorted(readers)}")
 
 
 def _inner(rows: PlanRows, plan: Pipeline) -> dict[int, tuple[int, int]]:
@@ -149,7 +149,7 @@ def _check_inner(buffer: Buffer, inner: dict[int, tuple[int, int]]) -> None:
     tasks = {*buffer.writers, *buffer.readers}
     task = min(tasks)
     if len(tasks) > 1 or task not in inner:
-        raise InvalidPlan(f"tasks {sorted(tasks)} do not each have one buffer for what they hold inside")
+        raise InvalidPlan(f"tasks {sorted(tasks)} must each have one buffer for what they hold inside")
     least, most = inner.pop(task)
     if (buffer.start, buffer.stop, buffer.columns) != (0, 0, None):
         raise InvalidPlan(f"task {task}: what it holds inside has no rows, but its buffer states some")
@@ -191,7 +191,7 @@ def check_named(plan: Pipeline, schedule: PipelineSchedule) -> None:
         if buffer.device not in devices or buffer.slots < 1 or buffer.nbytes < 1 or buffer.offset < 0:
             raise InvalidPlan(f"a buffer of tensor {buffer.tensor} has no device, slot, bytes or place")
         if not buffer.writers or not buffer.readers or any(t not in tasks for t in (*buffer.writers, *buffer.readers)):
-            raise InvalidPlan(f"a buffer of tensor {buffer.tensor} names no tasks, or such that do not exist")
+            raise InvalidPlan(f"a buffer of tensor {buffer.tensor} names no tasks, or tasks that do not exist")
 
 
 def check_places(plan: Pipeline, schedule: PipelineSchedule) -> None:

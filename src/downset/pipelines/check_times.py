@@ -52,9 +52,11 @@ def check_times(plan: Pipeline) -> None:
             f"the bound {evidence.bound} is not between 0 and the period {plan.period_s}, or the value is another"
         )
     if not 0 <= plan.floor_s <= plan.period_s or evidence.states < 0 or evidence.seconds < 0:
-        raise InvalidPlan(f"the floor {plan.floor_s} is not below the period, or the search took less than nothing")
+        raise InvalidPlan(f"the floor {plan.floor_s} is not below the period, or the search time is negative")
     if evidence.proven and evidence.bound != evidence.value:
-        raise InvalidPlan(f"called proven with value {evidence.value} and bound {evidence.bound}")
+        raise InvalidPlan(
+            f"the plan is called proven, but its value is {evidence.value} and its bound {evidence.bound}"
+        )
 
 
 def _seconds(plan: Pipeline, task: Task) -> float:
@@ -168,7 +170,7 @@ def _check_orders(plan: Pipeline, schedule: PipelineSchedule) -> None:
             raise InvalidPlan(f"two orders of {name}")
         seen.add(order.resource)
         if len(turns) != len(set(turns)) or set(turns) != wanted.get(order.resource, set()):
-            raise InvalidPlan(f"the order of {name} does not list each of its tasks once, and no other")
+            raise InvalidPlan(f"the order of {name} must list each of its tasks once, and no other task")
     for resource in wanted:
         if resource not in seen:
             raise InvalidPlan(f"no order of {resource.kind} {resource.device}")

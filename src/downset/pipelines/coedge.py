@@ -42,7 +42,7 @@ def coedge(problem: SplitProblem, cluster: Cluster, *, deadline: float = float("
         rows = problem.segment(unit, unit + 1).rows
         for count, split in splits[unit].items():
             if clock.now() > deadline:
-                raise LimitReached("coedge: no pipeline within the time; allow more")
+                raise LimitReached("coedge found no pipeline within the time limit; allow more time")
             compute, reads = _compute_s(problem, cluster, split), reads_of(problem, split, rows)
             for before, (seconds, path) in ways:
                 if count in following and seconds + compute >= following[count][0]:

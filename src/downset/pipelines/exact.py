@@ -148,8 +148,8 @@ def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: 
     note = ""
     if outside and least < best.period_s and searched.finished:
         note = (
-            "a plan of several blocks a stage, halo exchange or tiles is shorter than all plans of one fused block a "
-            "stage; of its kind nothing is proven"
+            "a plan of several blocks a stage, halo exchange or tiles has a shorter period than all plans of one fused "
+            "block a stage; no bound is known for plans of its kind"
         )
     elif searched.rounded and not proven:
         note = _ROUNDED
@@ -159,7 +159,7 @@ def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: 
     return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.judged, _ONE_BLOCK)
 
 
-_ROUNDED = "many different devices: planned as if those of like speed were alike, and bounded likewise"
+_ROUNDED = "there are many different devices: planning and bound take those of similar speed as equal"
 
 
 def _by_equations(asked: PlanRequest) -> FoundPipeline:
@@ -186,11 +186,11 @@ def _by_equations(asked: PlanRequest) -> FoundPipeline:
     note = ""
     if best.outside and least < best.period_s and searched.finished:
         note = (
-            "a plan of halo exchange or tiles is shorter than all plans of the space searched; of its kind nothing is "
-            "proven"
+            "a plan of halo exchange or tiles has a shorter period than all plans that were searched; no bound is "
+            "known for plans of its kind"
         )
     elif searched.finished and not proven:
-        note = "stages of several blocks are worked out only in part on such a network; the bound holds for them"
+        note = "stages of several blocks were searched only in part on this network; the bound holds for them, too"
     elif searched.rounded and not proven:
         note = _ROUNDED
     stopped = not proven and (best.late or not (searched.finished or searched.rounded))
@@ -207,7 +207,7 @@ def _none_found(asked: PlanRequest, *, finished: bool) -> FoundPipeline:
         )
     if not finished or asked.max_latency_s is None:
         wanted = "" if asked.max_latency_s is None else f" of latency {asked.max_latency_s:g} s or less"
-        raise LimitReached(f"no pipeline{wanted} found in {clock.told(asked.time_limit_s)}; allow more")
+        raise LimitReached(f"no pipeline{wanted} was found in {clock.told(asked.time_limit_s)}; allow more")
     least, plan = least_latency(replace(asked, time_limit_s=max(asked.time_limit_s, 1.0)))
     if not asked.forbidden and least <= asked.max_latency_s:
         everything = total_bound_s(asked.problem, asked.cluster, comm=asked.accounting.comm)

@@ -46,7 +46,7 @@ class LeanPlan:
 def check_floors(
     problem: SplitProblem, cluster: Cluster, accounting: Accounting, graph: Graph | None, seconds: float
 ) -> None:
-    """Raise InfeasibleError where no plan fits for certain, with the memory that would do.
+    """Raise InfeasibleError where no plan fits for certain, with the memory that is enough.
 
     A unit's weights are together on the device that computes its last rows; every weight is somewhere; by resources the
     frame is whole at the entry, and the result at the exit."""
@@ -86,8 +86,8 @@ def _advice(
     other = f", or {format_bytes(alone.nbytes + overhead)} on one" if used > 1 else ""
     floor = weights_floor(problem, len(cluster.devices)) + overhead
     return (
-        f"; {format_bytes(found.nbytes + overhead)} bytes on each of {used} devices would do{other} (the least found; "
-        f"in every plan some device holds {format_bytes(floor)} bytes of weights or more)"
+        f"; {format_bytes(found.nbytes + overhead)} bytes on each of {used} devices are enough{other} (the least "
+        f"found; in every plan some device holds {format_bytes(floor)} bytes of weights or more)"
     )
 
 
@@ -124,7 +124,7 @@ def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPla
 
 def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counted:
     """A pipeline that fits the devices' memory, found by need alone, with as many frames inside as fit. Raises
-    LimitReached with what would do."""
+    LimitReached with what is enough."""
     problem, cluster = count.problem, count.cluster
     room = [_room_bytes(cluster, device) for device in range(len(cluster.devices))]
     for cut, device in ((0, count.accounting.source), (problem.cuts, count.accounting.sink)):

@@ -79,7 +79,7 @@ def pico(
 
     def in_time(start: int, stop: int, devices: int) -> float:
         if start == 0 and clock.now() > deadline:
-            raise LimitReached("pico: no pipeline within the time; allow more")
+            raise LimitReached("pico found no pipeline within the time limit; allow more time")
         return stage_seconds(start, stop, devices)
 
     stages, states = dynamic_programming_for_pipeline_inference(problem.cuts, count, limit, in_time, ties=ties)

@@ -59,12 +59,12 @@ def plan_pipeline(
     the same limit gives the same plan under any load. `options`: the method's own.
 
     Raises UsageError for an unknown method, option, choice or device, InfeasibleError where no plan is within the
-    latency or memory limit, with the least that would do."""
+    latency or memory limit, with the least that is enough."""
     check_engine(engine)
     check_time_limit(time_limit_s)
     check_work_limit(work_limit)
     if max_latency_s is not None and not max_latency_s > 0:
-        raise UsageError(f"max_latency_s is above 0 s; given {max_latency_s:g}")
+        raise UsageError(f"max_latency_s must be above 0 s; given {max_latency_s:g}")
     planner = choose(method, PIPELINERS, CONTRACT, options)
     name, can = planner.name, planner.method
     cluster = fastest_first(cluster)  # plans do not depend on the order of a file
@@ -87,7 +87,7 @@ def plan_pipeline(
     floor = min(priced.period_s, total_bound_s(problem, cluster, comm=accounting.comm))
     evidence = _evidence(found, name, priced, floor, seconds)
     if accounting.topology == "direct" and name != "exact":
-        notes.append(f"rows are handed on as {name} does it: only exact searches plans with direct hand-over")
+        notes.append(f"rows are handed over as method {name} does it: only exact searches plans with direct hand-over")
     note = "; ".join([*notes, *stopped, *([found.note] if found.note else [])])
     names = [device.name for device in cluster.devices]
     return Pipeline(
@@ -154,5 +154,5 @@ def _problem(
         notes.append(f"not split there: {error}")
         problem = split_problem(network, units, strict=False)
     if all(problem.tensors[tensor].rows <= 1 for op in problem.ops for tensor in op.outputs):
-        notes.append(f"{network.name} has no rows to split: whole operators only")
+        notes.append(f"{network.name} has no rows to split: only whole operators are divided")
     return problem, baseline_cuts, notes

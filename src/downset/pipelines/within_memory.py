@@ -195,7 +195,7 @@ class PlanSearch:
         self._try_all(
             baseline_plans(self.problem, self.cluster, comm=self.accounting.comm, baseline_cuts=self.baseline_cuts)
         )
-        note = "planned by other methods: the search found none that fits"
+        note = "planned by other methods: the search found no plan that fits"
         if self.fits is None:
             self._lean()
             note = "planned for memory alone: faster plans did not fit, or were not found"

@@ -49,6 +49,8 @@ STYLE = """
 .level.total{stroke:var(--soft);stroke-dasharray:2 3}.moment{stroke:var(--ink);stroke-dasharray:3 3}
 .curve.before{stroke:#8a939c;stroke-dasharray:5 3}.curve.after{stroke:#0072b2;stroke-width:2}
 .c0{fill:#56b4e9}.c1{fill:#e69f00}.c2{fill:#009e73}.c3{fill:#cc79a7}.c4{fill:#f0e442}.c5{fill:#0072b2}
+.dot{fill:none;stroke-linecap:round;vector-effect:non-scaling-stroke}
+.dot.c5{stroke:#0072b2}.dot.c6{stroke:#d55e00}.dot.c8{stroke:#999}
 .c6{fill:#d55e00}.c7{fill:#b5a08a}.c8{fill:#999}.idle{fill:#0000}.moved{fill:var(--ink)}
 .scratch{fill:#9993}.tail{fill:#7a5fa266}
 """
@@ -78,7 +80,8 @@ class Axis:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A rectangle in data units; `y` is its lower edge, or its upper one where lanes run downwards. `row`: the id of
-    the row of the table behind the chart that describes it."""
+    the row of the table behind the chart that describes it. `dot_px`: a dot of this diameter at the corner (x, y) in
+    place of a rectangle; it has this size under any zoom."""
 
     x: float
     y: float
@@ -87,6 +90,7 @@ class Mark:
     style: str
     row: str = ""
     title: str = ""
+    dot_px: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +211,9 @@ def _down(chart: Chart, y: float) -> float:
 def _mark(chart: Chart, mark: Mark) -> str:
     top = _down(chart, mark.y if chart.y.unit == "lanes" else mark.y + mark.height)
     row = f' data-r="{mark.row}"' if mark.row else ""
+    if mark.dot_px:  # a line without length: its round ends are a circle, as its width is not scaled
+        path = f"M{_n(mark.x)} {_n(top)}h0"
+        return f'<path d="{path}" class="dot {mark.style}" stroke-width="{_n(mark.dot_px)}"{row}/>'
     start = (
         f'<rect x="{_n(mark.x)}" y="{_n(top)}" width="{_n(mark.width)}" height="{_n(mark.height)}" '
         f'class="{mark.style}"{row}'
@@ -251,32 +258,67 @@ def _axes(chart: Chart, view: _View) -> str:
     return "".join(parts)
 
 
+class _Free:
+    """Room in a picture: boxes of pixels (left, top, right, bottom) that no other may overlap."""
+
+    def __init__(self, view: _View) -> None:
+        self._view, self._taken = view, list[tuple[float, float, float, float]]()
+
+    def take(self, x: float, y: float, wide: float) -> bool:
+        """Whether a line of text that ends at `x` and stands on `y` has room; then it is taken."""
+        box = (x - wide, y - 10, x, y + 3)
+        inside = box[0] >= LEFT_PX and x <= LEFT_PX + self._view.width + 1
+        if not inside or any(
+            box[0] < right and left < box[2] and box[1] < bottom and top < box[3]
+            for left, top, right, bottom in self._taken
+        ):
+            return False
+        self._taken.append(box)
+        return True
+
+    def note(self, text: str, y: float) -> tuple[str, float, float] | None:
+        """The text of a level, or its start up to a comma, with its right end and its foot: above the line or below it,
+        as far to the right as there is room. None where there is none."""
+        edge = LEFT_PX + self._view.width - 4.0
+        for said in dict.fromkeys((text, text.split(", ")[0])):
+            wide = 7.0 * len(said)
+            for right in (edge, *sorted((left - 8 for left, *_ in self._taken), reverse=True)):
+                for foot in (y - 4, y + 13):
+                    if self.take(right, foot, wide):
+                        return said, right, foot
+        return None
+
+
 def _overlay(chart: Chart, view: _View) -> str:
-    parts = []
+    """Names of levels, moments and rectangles, in this order: what finds no room is left out."""
+    free, parts = _Free(view), []
+    for level in chart.levels:
+        said, right, foot = free.note(level.text, view.y(level.y)) or ("", LEFT_PX, view.y(level.y))
+        parts.append(
+            f'<text class="note" x="{_n(right)}" y="{_n(foot)}" text-anchor="end" '
+            f'data-y="{_n(level.y)}" data-text="{_text(level.text)}">{_text(said)}</text>'
+        )
+    for moment in chart.moments:
+        late = moment.x > chart.x.start + 0.6 * chart.x.extent
+        at, wide = view.x(moment.x) + (-5 if late else 5), 7.0 * len(moment.text)
+        feet = (view.top + 12.0 + 14 * line for line in range(chart.height_px // 14))
+        there = next((y for y in feet if free.take(at if late else at + wide, y, wide)), None)
+        parts.append(
+            f'<text class="note" x="{_n(at)}" y="{_n(view.top + 12 if there is None else there)}" '
+            f'text-anchor="{"end" if late else "start"}" data-x="{_n(moment.x)}" data-text="{_text(moment.text)}">'
+            f"{'' if there is None else _text(moment.text)}</text>"
+        )
     for label in chart.labels:
         room = int(label.width / chart.x.extent * view.width / _CHARACTER_PX)
         high = label.height / chart.y.extent * chart.height_px
         shown = shortened(label.text, room) if room >= 6 and high >= 12 else ""
+        x, y, wide = view.x(label.x), view.y(label.y) + 4, _CHARACTER_PX * len(shown)
+        if shown and not free.take(x + wide / 2, y, wide):
+            shown = ""
         parts.append(
-            f'<text class="label" x="{_n(view.x(label.x))}" y="{_n(view.y(label.y) + 4)}" text-anchor="middle" '
+            f'<text class="label" x="{_n(x)}" y="{_n(y)}" text-anchor="middle" '
             f'data-at="{_n(label.x)} {_n(label.y)} {_n(label.width)} {_n(label.height)}" '
             f'data-text="{_text(label.text)}">{_text(shown)}</text>'
-        )
-    taken: list[tuple[float, float]] = []
-    for level in chart.levels:
-        at, right = view.y(level.y), LEFT_PX + view.width - 4.0
-        for other, left in taken:
-            right = min(right, left - 8) if abs(other - at) < 13 else right
-        taken.append((at, right - 7 * len(level.text)))
-        parts.append(
-            f'<text class="note" x="{_n(right)}" y="{_n(at - 4)}" text-anchor="end" '
-            f'data-y="{_n(level.y)}">{_text(level.text)}</text>'
-        )
-    for moment in chart.moments:
-        late = moment.x > chart.x.start + 0.6 * chart.x.extent
-        parts.append(
-            f'<text class="note" x="{_n(view.x(moment.x) + (-5 if late else 5))}" y="{view.top + 12}" '
-            f'text-anchor="{"end" if late else "start"}" data-x="{_n(moment.x)}">{_text(moment.text)}</text>'
         )
     return "".join(parts)
 

@@ -7,7 +7,7 @@ from downset.reports.naming import kind_name
 from downset.reports.peak import peak_cause
 from downset.results import Fit, FrontRow
 from downset.sessions import SessionSettings, SessionTaken
-from downset.text import format_bytes, shortened
+from downset.text import format_bytes, format_seconds, shortened
 
 __all__ = [
     "FRONT_COLUMNS", "SESSION_COLUMNS", "fit_lines", "front_cells", "gain_line", "overlap_line", "session_cells",
@@ -65,8 +65,8 @@ def front_cells(row: FrontRow) -> tuple[str, ...]:
 
 
 def fit_lines(result: Fit) -> list[str]:
-    """The result of `fit` in words, a line each: the verdict, the peak's cause, rewrites, traffic, outputs, next
-    step."""
+    """The result of `fit` in words, a line each: the verdict, the peak's cause, rewrites, traffic, outputs, how
+    to run it."""
     lines = [*_fits(result), gain_line(result)]
     if limit := stopped_by(result):
         lines.append(f"The search was stopped by the {limit} limit; with more of it a better plan may come.")
@@ -91,7 +91,7 @@ def fit_lines(result: Fit) -> list[str]:
         lines.append(
             f"off-chip traffic with {format_bytes(row.on_chip_bytes)} B on chip (simulated): "
             f"{format_bytes(row.before.total_bytes)} B before, {format_bytes(row.after.total_bytes)} B after "
-            "(what dies makes room at once)"
+            "(a dead tensor frees its room at once)"
         )
     if result.assumed_kernels is not None:
         lines.append(overlap_line(result.assumed_kernels))
@@ -99,10 +99,21 @@ def fit_lines(result: Fit) -> list[str]:
         lines.append(f"not measured: {result.not_measured}; the figures are the plan's alone")
     if result.shipped != "original":
         lines += comparison_lines(result.outputs)
-    lines += _next_step(result)
+    if (line := _run_times(result)) is not None:
+        lines.append(line)
+    lines += _how_to_run(result)
     if result.output_path:
         lines.append(f"written: {result.output_path} ({result.shipped})")
     return lines
+
+
+def _run_times(result: Fit) -> str | None:
+    """Milliseconds of a run in TFLite Micro before and after; None where they were not measured."""
+    measured = result.measured
+    if measured is None or measured.before_s is None or measured.after_s is None:
+        return None
+    before, after = (format_seconds(seconds) for seconds in (measured.before_s, measured.after_s))
+    return f"one run in TFLite Micro on this host: {before} before, {after} after (measured)"
 
 
 def _fits(result: Fit) -> list[str]:
@@ -119,7 +130,7 @@ def _fits(result: Fit) -> list[str]:
 def overlap_line(kernels: str) -> str:
     """The sentence that names the kernels which offsets assume."""
     return (
-        f"Results lie over inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
+        f"Results overlap inputs as the {kernels} kernels allow (--kernels): the file is right in TFLite Micro with "
         "these kernels only, and other kernels give wrong results without a message."
     )
 
@@ -129,7 +140,7 @@ def gain_line(result: Fit) -> str:
     peak, arena = result.peak, result.arena
     if result.shipped == "original":
         if result.session is not None and result.session.arena:
-            return "The file runs as it is; what is gained comes from the settings of the session."
+            return "The file runs as it is; the gain comes from the settings of the session."
         if result.together.arena.arena_bytes < arena.after:
             return "A smaller plan exists, but the runtime takes less memory for the file as it is."
         if arena.proven:
@@ -156,14 +167,14 @@ def _other_gain(result: Fit) -> str:
     if _measures_the_same(result):
         return "the runtime takes as much for it."
     if result.session is not None:
-        return "what is gained comes from the settings of the session (ONNX Runtime places tensors itself)."
+        return "the gain comes from the settings of the session (ONNX Runtime places tensors itself)."
     if result.arena.after < result.arena.before:
-        return "what is gained comes from placement."
+        return "the gain comes from the placement."
     return "nothing needs less."
 
 
-def _next_step(result: Fit) -> list[str]:
-    """The user's next step, ready to paste."""
+def _how_to_run(result: Fit) -> list[str]:
+    """How the file is run as it was measured, ready to paste."""
     if result.target == "tflm":
         if result.measured is not None:
             name = "original" if result.shipped == "original" else result.shipped

@@ -10,13 +10,29 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from downset.graph.core import Graph
 from downset.memory.traffic import Traffic
-from downset.plans import DeviceMemory, Evidence, Order, Pipeline
+from downset.plans import Arena, DeviceMemory, Order, Pipeline, SharedObjects
+from downset.reports.arena_view import order_operators
 from downset.reports.fit import stopped_by
 from downset.reports.front_json import front_json
+from downset.reports.memory_map import moved_steps
 from downset.reports.naming import kind_name
+from downset.reports.next_steps import (
+    arena_next_steps,
+    next_steps,
+    objects_next_steps,
+    order_next_steps,
+    steps_json,
+)
 from downset.reports.peak import peak_cause
 from downset.reports.pipelines import device_loads, sent_bytes
+from downset.reports.time_steps import (
+    pipeline_next_steps,
+    served_next_steps,
+    simulation_next_steps,
+    stage_next_steps,
+)
 from downset.results import Comparison, Figure, Fit, Inspection, Served, Simulation, StageResult, StageRun, percentile
 from downset.sessions import SessionSettings, SessionTaken
 
@@ -51,7 +67,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "measured": None
         if measured is None
         else {
-            **_named(measured, "runtime", "before", "after"),
+            **_named(measured, "runtime", "before", "after", "before_s", "after_s"),
             "rows": [_session_taken(row) for row in measured.rows],
             "front": [_session_taken(row) for row in measured.front],
         },
@@ -62,6 +78,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
             "limit_bytes": fit.ram.limit_bytes,
             "needed_bytes": fit.ram.needed_bytes,
             "least_bytes": fit.ram.least_bytes,
+            "least_of": fit.ram.least_of,
             "free_bytes": fit.ram.free_bytes,
         },
         **_shipped(fit),
@@ -70,6 +87,7 @@ def fit_json(fit: Fit) -> dict[str, Any]:
         "session_path": fit.session_path,
         "shipped": fit.shipped,
         "stopped_by": stopped_by(fit) or None,
+        "next_steps": steps_json(next_steps(fit)),
         "notes": list(fit.notes),
         "outputs": comparison_json(fit.outputs),
         "output_path": fit.output_path,
@@ -174,9 +192,12 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
     }
 
 
-def order_json(order: Order) -> dict[str, Any]:
+def order_json(order: Order, graph: Graph) -> dict[str, Any]:
     """docs/schemas/order.json."""
     evidence = order.evidence
+    operators = order_operators(graph, order.steps, order.memory)
+    given = order_operators(graph, range(len(graph.ops)), order.memory)
+    moved = moved_steps(given, operators)
     return {
         "method": evidence.method,
         "memory": order.memory,
@@ -187,11 +208,19 @@ def order_json(order: Order) -> dict[str, Any]:
         "seconds": evidence.seconds,
         "stopped_by": evidence.stopped_by or None,
         "order": list(order.steps),
+        "before_bytes": max((operator.live_bytes for operator in given), default=0),
+        "operators": [
+            {"step": step, "file_step": place, "moved": step in moved, **_named(operator, "name", "kind", "live_bytes")}
+            for step, (place, operator) in enumerate(zip(order.steps, operators, strict=True))
+        ],
+        "next_steps": steps_json(order_next_steps(order, graph)),
     }
 
 
-def placement_json(evidence: Evidence) -> dict[str, Any]:
+def placement_json(placed: Arena | SharedObjects, capacity_bytes: int | None = None) -> dict[str, Any]:
     """docs/schemas/arena.json: of an arena, or of shared objects."""
+    evidence = placed.evidence
+    steps = arena_next_steps(placed, capacity_bytes) if isinstance(placed, Arena) else objects_next_steps(placed)
     return {
         "method": evidence.method,
         "arena_bytes": int(evidence.value),
@@ -199,11 +228,17 @@ def placement_json(evidence: Evidence) -> dict[str, Any]:
         "proven": evidence.proven,
         "seconds": evidence.seconds,
         "stopped_by": evidence.stopped_by or None,
+        "next_steps": steps_json(steps),
     }
 
 
-def pipeline_json(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> dict[str, Any]:
-    """docs/schemas/split.json. `compared`: plans of other methods, None where one has no plan within the limits."""
+def pipeline_json(
+    plan: Pipeline,
+    compared: Mapping[str, Pipeline | None],
+    upgraded: Mapping[str, Pipeline | None] | None = None,
+) -> dict[str, Any]:
+    """docs/schemas/split.json. `compared`: plans of other methods, None where one has no plan within the limits.
+    `upgraded`: plans for a cluster with more, by what is added."""
     memory = {held.device: held for held in plan.memory}
     return {
         "method": plan.evidence.method,
@@ -233,6 +268,8 @@ def pipeline_json(plan: Pipeline, compared: Mapping[str, Pipeline | None]) -> di
         ],
         "stopped": plan.stopped,
         "compare": {name: None if other is None else other.period_s for name, other in compared.items()},
+        "what_if": {added: None if other is None else other.period_s for added, other in (upgraded or {}).items()},
+        "next_steps": steps_json(pipeline_next_steps(plan, upgraded)),
         "compare_stopped": [name for name, other in compared.items() if other is not None and other.stopped],
     }
 
@@ -292,6 +329,7 @@ def simulation_json(found: Simulation, plan: Pipeline) -> dict[str, Any]:
         "buffer_bytes": dict(zip(names, found.buffer_bytes, strict=True)),
         "energy_j": found.energy_j,
         "stalled_at_s": found.stalled_at_s,
+        "next_steps": steps_json(simulation_next_steps(found, plan)),
     }
 
 
@@ -323,6 +361,7 @@ def stage_result_json(result: StageResult) -> dict[str, Any]:
             {"name": name, **{f"p{share}_s": percentile(seconds, share / 100) for share in (10, 50, 90)}}
             for name, seconds in result.peer_s.items()
         ],
+        "next_steps": steps_json(stage_next_steps(result)),
         "notes": list(result.notes),
     }
 
@@ -354,4 +393,5 @@ def served_json(found: Served, plan: Pipeline) -> dict[str, Any]:
         "replans": found.replans,
         "devices": [_named(use, *use.__slots__) for use in found.devices],
         "events": [_named(event, *event.__slots__) for event in found.events],
+        "next_steps": steps_json(served_next_steps(found, plan)),
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from downset.plans import Arena
-from downset.reports.arena_view import ArenaView, kind_styles, record_view
+from downset.reports.arena_view import ArenaView, Operator, kind_styles, record_view
 from downset.reports.charts import (
     Axis,
     Chart,
@@ -20,8 +21,13 @@ from downset.reports.charts import (
 )
 from downset.text import format_bytes, format_size, printable
 
-__all__ = ["arena_chart", "largest_records", "live_chart", "memory_map", "steps_axis", "strip_chart"]
+__all__ = [
+    "MOVED", "arena_chart", "largest_records", "limit_above", "live_chart", "memory_map", "moved_steps", "scale_bytes",
+    "steps_axis", "strip_chart",
+]  # fmt: skip
 
+MOVED = ("moved", "moved operator (bar above the strip)")
+"""The style of operators that moved, and what a legend says of it."""
 _NAMED = 5
 """The largest records, whose names stand in the picture."""
 
@@ -47,24 +53,38 @@ def memory_map(
     styles = kind_styles(views)
     tallest = scale_bytes(views, limit_bytes)
     charts: list[tuple[str, Chart]] = []
-    for view in views:
+    legend = _named(styles)
+    for place, view in enumerate(views):
         chart = arena_chart(
             view, styles, tallest_bytes=tallest, limit_bytes=limit_bytes, height_px=height_px, titled=True
         )
         charts.append((f"{view.heading}: {_sizes(view)}", chart))
         if view.operators:
-            charts.append(("", strip_chart(view, styles, titled=True)))
+            moved = moved_steps(views[0].operators, view.operators) if place else frozenset[int]()
+            legend |= dict([MOVED]) if moved else {}
+            charts.append(("", strip_chart(view, styles, moved=moved, titled=True)))
     if views:
         charts.append(("Live bytes", live_chart(views)))
-    legend, top = legend_of(_named(styles), width_px=width_px)
+    if charts and (above := limit_above(views, limit_bytes)):
+        heading, chart = charts[0]
+        charts[0] = (f"{heading}. {above}", chart)
+    drawn_legend, top = legend_of(legend, width_px=width_px)
     drawn, bottom = stacked(charts, width_px=width_px, top_px=top)
-    return sheet(caption, legend + drawn, width_px=width_px, height_px=int(bottom) + 8)
+    return sheet(caption, drawn_legend + drawn, width_px=width_px, height_px=int(bottom) + 8)
 
 
 def scale_bytes(views: Sequence[ArenaView], limit_bytes: int | None) -> int:
     """The upper end of one scale for these views. A limit far above them is not drawn."""
     tallest = max([1, *(view.total_bytes for view in views)])
     return max(tallest, limit_bytes) if limit_bytes is not None and limit_bytes <= 3 * tallest else tallest
+
+
+def limit_above(views: Sequence[ArenaView], limit_bytes: int | None) -> str:
+    """The limit in words where it lies too far above the picture to be drawn; "" elsewhere."""
+    tallest = scale_bytes(views, limit_bytes)
+    if limit_bytes is None or limit_bytes <= tallest:
+        return ""
+    return f"The limit of {format_bytes(limit_bytes)} B is {limit_bytes / tallest:.3g} times as high, and not drawn."
 
 
 def arena_chart(
@@ -195,3 +215,30 @@ def _named(styles: Mapping[str, str]) -> dict[str, str]:
     for kind, style in styles.items():
         shown.setdefault(style, kind if style != "c8" else "other kinds")
     return shown
+
+
+def moved_steps(before: Sequence[Operator], after: Sequence[Operator]) -> frozenset[int]:
+    """Steps of the new order whose operators do not keep their place among the others: those outside a longest
+    sequence that both orders run in the same order, new operators included. O(n log n)."""
+    place = {(operator.name, operator.kind): step for step, operator in enumerate(before)}
+    ends: list[int] = []
+    last: list[int] = []
+    previous: dict[int, int] = {}
+    for step, operator in enumerate(after):
+        old = place.get((operator.name, operator.kind))
+        if old is None:
+            continue
+        at = bisect_left(ends, old)
+        if at:
+            previous[step] = last[at - 1]
+        if at == len(ends):
+            ends.append(old)
+            last.append(step)
+        else:
+            ends[at], last[at] = old, step
+    kept = set()
+    step = last[-1] if last else -1
+    while step >= 0:
+        kept.add(step)
+        step = previous.get(step, -1)
+    return frozenset(range(len(after))) - kept

@@ -1,53 +1,155 @@
-"""Steps that a user can take next about a network's memory, each with its gain, the largest first."""
+"""Steps that a user can take next, each with numbers that were computed, the best first: one list for the terminal,
+JSON and pages."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
 
+from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes, order_problem, profile
-from downset.results import Fit
-from downset.text import format_bytes, printable, shortened
+from downset.memory.models import MemoryModel, memory_model
+from downset.memory.overlaps import KERNELS
+from downset.memory.records import Record
+from downset.plans import Arena, Evidence, Order, SharedObjects
+from downset.results import Fit, NextStep
+from downset.sessions import SessionTaken
+from downset.text import format_bytes, format_seconds, printable, shortened
 
-__all__ = ["NextStep", "next_steps"]
+__all__ = [
+    "arena_next_steps", "listed", "next_steps", "objects_next_steps", "order_next_steps", "ranked", "step_lines",
+    "steps_json",
+]  # fmt: skip
 
 _LARGEST = 3
 """How many of the tensors at the peak are looked at."""
+_LISTED = 5
+"""Steps of a message."""
 _QUARTER = ("tflm", "litert")
 """Targets that run int8 networks of a quarter of the bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """`gained_bytes` of the arena, analytic; None where it is not known."""
+def ranked(steps: Iterable[NextStep]) -> list[NextStep]:
+    """The best first: what makes the network fit, then what gains the most bytes, then the most seconds."""
+    return sorted(steps, key=lambda step: (not step.suffices, -(step.gained_bytes or 0), -(step.gained_s or 0.0)))
 
-    text: str
-    gained_bytes: int | None
+
+def listed(steps: Sequence[NextStep]) -> str:
+    """The first of the steps on one line, as a message has them that says that something does not fit."""
+    parts = []
+    for number, step in enumerate(steps[:_LISTED], start=1):
+        head = "to make it fit: " if number == 1 and step.suffices else ""
+        if not step.suffices and (number == 1 or steps[number - 2].suffices):
+            head = "to need less: "
+        parts.append(f"{head}({number}) {step.text.rstrip('.')}")
+    return "; ".join(parts)
+
+
+def step_lines(steps: Sequence[NextStep]) -> list[str]:
+    """The steps as lines of a terminal, under a heading; none where nothing is to be done."""
+    if not steps:
+        return []
+    return ["next, the best first:", *(f"  {number}. {step.text}" for number, step in enumerate(steps, start=1))]
+
+
+def steps_json(steps: Sequence[NextStep]) -> list[dict[str, Any]]:
+    """`next_steps` of the JSON forms."""
+    return [
+        {"text": step.text, "gained_bytes": step.gained_bytes, "gained_s": step.gained_s, "suffices": step.suffices}
+        for step in steps
+    ]
 
 
 def next_steps(fit: Fit) -> list[NextStep]:
-    """Ranked: more search where it is not proven least, smaller tensors at the peak, int8 where floats are planned."""
-    found = _more_search(fit) + _smaller_tensors(fit) + _quantised(fit)
-    return sorted(found, key=lambda step: -(step.gained_bytes or 0))
+    """Steps after a fit: a remedy for a limit that is not kept, more search where the arena is not proven least,
+    smaller tensors at the peak, another form of the file, other settings, or strips that were measured."""
+    graph, memory = fit.graph, fit.memory if fit.ships_plan else fit.target
+    steps = fit.together.order.steps if fit.ships_plan else tuple(range(len(graph.ops)))
+    lacking = None  # bytes, where they are known
+    if fit.ram is not None and fit.ram.state != "fits" and not fit.not_measured:
+        lacking = fit.ram.needed_bytes - fit.ram.limit_bytes
+    sure = [
+        *_smaller_tensors(graph, steps, memory),
+        *_quantised(fit),
+        *_overlaps(fit, steps),
+        *_strips(fit),
+    ]
+    if lacking is not None:
+        sure = [replace(step, suffices=(step.gained_bytes or 0) >= lacking) for step in sure]
+    return ranked(
+        [
+            *(fit.ram.remedies if fit.ram is not None else ()),
+            *sure,
+            *_more_search(fit.arena.after, fit.arena.bound, proven=fit.arena.proven),
+            *_exact_int8(fit),
+            *_other_sessions(fit),
+        ]
+    )
 
 
-def _more_search(fit: Fit) -> list[NextStep]:
-    gap = fit.arena.after - fit.arena.bound
-    if fit.arena.proven or gap <= 0:
+def order_next_steps(order: Order, graph: Graph | None = None) -> list[NextStep]:
+    """Steps after an order: more search where its peak is not proven least, and smaller tensors at its peak."""
+    evidence = order.evidence
+    how = _LONGER if evidence.method == "optimal" else "Search for the least (--method optimal)"
+    found = _more_search(order.peak_bytes, int(evidence.bound), proven=evidence.proven, what="peak", how=how)
+    if graph is not None:
+        found += _smaller_tensors(graph, order.steps, order.memory)
+    return ranked(found)
+
+
+def arena_next_steps(arena: Arena, capacity_bytes: int | None = None) -> list[NextStep]:
+    """Steps after a placement of records: more search, or smaller records where the most bytes are live."""
+    evidence = arena.evidence
+    found = _more_placing(evidence, capacity_bytes)
+    return ranked([*found, *_smaller_records(arena.records, arena.arena_bytes)])
+
+
+def objects_next_steps(shared: SharedObjects) -> list[NextStep]:
+    """Steps after sharing objects: more search, or offsets in one arena, which can need less."""
+    live = max(_live(shared.records).values(), default=0)
+    found = _more_placing(shared.evidence, None)
+    if live < shared.total_bytes:
+        gained = shared.total_bytes - live
+        found.append(
+            NextStep(
+                f"Place offsets in one arena (--form offsets): it needs {format_bytes(live)} B or more, at most "
+                f"{format_bytes(gained)} B less.",
+                gained,
+            )
+        )
+    return ranked(found)
+
+
+def _more_placing(evidence: Evidence, capacity_bytes: int | None) -> list[NextStep]:
+    gap = int(evidence.value - evidence.bound)
+    if evidence.proven or gap <= 0:
+        return []
+    how = _LONGER if capacity_bytes is None else "Look for the least (without --capacity)"
+    bound = format_bytes(evidence.bound)
+    return [NextStep(f"{how}: at most {format_bytes(gap)} B may be saved; the lower bound is {bound} B.", gap)]
+
+
+_LONGER = "Search longer (--time-limit 60s)"
+
+
+def _more_search(value: int, bound: int, *, proven: bool, what: str = "arena", how: str = _LONGER) -> list[NextStep]:
+    gap = value - bound
+    if proven or gap <= 0:
         return []
     return [
         NextStep(
-            f"Search longer (--time-limit 60s): the arena is not proven least, at most {format_bytes(gap)} B may still "
-            f"be saved; the bound is {format_bytes(fit.arena.bound)} B.",
+            f"{how}: the {what} is not proven least, at most {format_bytes(gap)} B may "
+            f"still be saved; the bound is {format_bytes(bound)} B.",
             gap,
         )
     ]
 
 
-def _smaller_tensors(fit: Fit) -> list[NextStep]:
+def _smaller_tensors(graph: Graph, steps: Sequence[int], memory: str | MemoryModel) -> list[NextStep]:
     """Steps that halve a tensor at the peak, with the peak of this order that is left."""
-    graph = fit.graph
-    steps = fit.together.order.steps if fit.ships_plan else tuple(range(len(graph.ops)))
-    memory = fit.memory if fit.ships_plan else fit.target
     needs = profile(order_problem(graph, memory), steps)
     if not needs:
         return []
@@ -70,6 +172,40 @@ def _smaller_tensors(fit: Fit) -> list[NextStep]:
     return found
 
 
+def _live(records: Sequence[Record], halved: Record | None = None) -> dict[int, int]:
+    """The bytes of records that live from each step on at which that changes, with one of them halved."""
+    change = Counter[int]()
+    for record in records:
+        nbytes = record.nbytes - record.nbytes // 2 if record is halved else record.nbytes
+        for start, stop in record.active():
+            change[start] += nbytes
+            change[stop] -= nbytes
+    return dict(zip(sorted(change), accumulate(change[step] for step in sorted(change)), strict=True))
+
+
+def _smaller_records(records: Sequence[Record], arena_bytes: int) -> list[NextStep]:
+    """Records at the step of the most live bytes, by how much fewer every placement needs where one is halved. Only
+    where the arena is as small as the live bytes: elsewhere the placement is what could be better."""
+    live = _live(records)
+    peak = max(live.values(), default=0)
+    if peak != arena_bytes or not live:
+        return []
+    step = max(live, key=live.__getitem__)
+    there = [record for record in records if any(start <= step < stop for start, stop in record.active())]
+    found = []
+    for record in sorted(there, key=lambda one: -one.nbytes)[:_LARGEST]:
+        left = max(_live(records, record).values())
+        if left < peak:
+            found.append(
+                NextStep(
+                    f"Halve record {shortened(printable(record.id), 60)} ({format_bytes(record.nbytes)} B): the most "
+                    f"bytes live at a step fall to {format_bytes(left)} B, {format_bytes(peak - left)} B less.",
+                    peak - left,
+                )
+            )
+    return found
+
+
 def _quantised(fit: Fit) -> list[NextStep]:
     kinds = {tensor.dtype for tensor in fit.graph.tensors if tensor.role == "activation" and tensor.nbytes}
     if fit.target not in _QUARTER or kinds != {"float32"}:
@@ -80,5 +216,86 @@ def _quantised(fit: Fit) -> list[NextStep]:
             f"Quantise to int8: the same plan takes about a quarter, {format_bytes(fit.arena.after // 4)} B (analytic; "
             "it changes results).",
             gained,
+        )
+    ]
+
+
+def _exact_int8(fit: Fit) -> list[NextStep]:
+    """The exact int8 form of a uint8 file, which TFLite Micro runs, where a note says that the file has one."""
+    if not any("which --int8 fits" in note for note in fit.notes):
+        return []
+    return [
+        NextStep(
+            f"Fit the exact int8 form (--int8): TFLite Micro runs and measures it; its tensors take the same "
+            f"{format_bytes(fit.arena.after)} B, its inputs and outputs are less by 128."
+        )
+    ]
+
+
+def _overlaps(fit: Fit, steps: Sequence[int]) -> list[NextStep]:
+    """Results over inputs, as the kernels of a library allow: the peak of the same order under its memory model."""
+    if fit.target != "tflm" or fit.kernels is not None or not fit.ships_plan:
+        return []
+    by_peak: dict[int, list[str]] = {}
+    for kernels in KERNELS:
+        left = max(profile(order_problem(fit.graph, memory_model(f"tflm-{kernels}")), steps), default=0)
+        by_peak.setdefault(left, []).append(kernels)
+    return [
+        NextStep(
+            f"Let results lie over inputs (--kernels {' or '.join(libraries)}): this order would peak at "
+            f"{format_bytes(left)} B, {format_bytes(fit.peak.after - left)} B less (analytic); the file is then right "
+            "with the named kernels only.",
+            fit.peak.after - left,
+        )
+        for left, libraries in by_peak.items()
+        if left < fit.peak.after
+    ]
+
+
+def _other_sessions(fit: Fit) -> list[NextStep]:
+    """Files and settings that were measured beside what ships: faster, for more bytes."""
+    shipped = fit.taken
+    if fit.measured is None or shipped is None or shipped.latency is None:
+        return []
+    found = []
+    for row in fit.measured.front:
+        if row.latency is None or _same(row, shipped) or row.latency.median_s >= shipped.latency.median_s:
+            continue
+        gained = shipped.latency.median_s - row.latency.median_s
+        more = row.held_bytes - shipped.held_bytes
+        sign = "more" if more >= 0 else "fewer"
+        found.append(
+            NextStep(
+                f"Where time counts more, leave out what is slow (--slower {max(row.latency.ratio, 1.0):.2f}x): "
+                f"{row.file}, {row.settings.name}, runs in {format_seconds(row.latency.median_s)}, "
+                f"{format_seconds(gained)} less, and its arena holds {format_bytes(row.held_bytes)} B, "
+                f"{format_bytes(abs(more))} B {sign} (measured).",
+                gained_s=gained,
+            )
+        )
+    return found
+
+
+def _same(one: SessionTaken, other: SessionTaken) -> bool:
+    return (one.file, one.settings.name) == (other.file, other.settings.name)
+
+
+def _strips(fit: Fit) -> list[NextStep]:
+    """The plan in strips that was measured to take least, where it takes less than what ships."""
+    totals = [(row.measured.get("total_bytes", row.arena_bytes), row) for row in fit.front if not row.ships]
+    shipped = fit.arena.after
+    if fit.measured is not None and fit.front and all(row.measured for row in fit.front):
+        shipped = fit.measured.after
+    if not totals:
+        return []
+    nbytes, row = min(totals, key=lambda item: (item[0], item[1].extra_macs))
+    if nbytes >= shipped:
+        return []
+    how = "measured" if row.measured else "planned"
+    return [
+        NextStep(
+            f"Compute segments in strips of rows (--ram {nbytes}): {format_bytes(nbytes)} B, "
+            f"{format_bytes(shipped - nbytes)} B less, for {row.extra_share:.1%} more multiply-adds ({how}).",
+            shipped - nbytes,
         )
     ]

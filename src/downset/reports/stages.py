@@ -32,7 +32,7 @@ def choice_lines(result: StageResult) -> list[str]:
     bound = "bound: not known (see the note)"
     if result.bound_s is not None:
         bound = (
-            f"bound: {result.bound_s * 1e3:.3f} ms, the longest path of units timed alone or all arithmetic at its "
+            f"bound: {result.bound_s * 1e3:.3f} ms, the longest path of units timed alone, or all arithmetic at its "
             "best rate"
         )
     return [
@@ -53,7 +53,7 @@ def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
     if not all(is_steady(found) for found in seconds.values()):
         return [
             *lines,
-            "which of them is faster cannot be told: times of one and the same spread too far (p90 over p10)",
+            "it is not known which is faster: the repeated times of one of them vary too much (p90 over p10)",
         ]
     faster = [name for name in middle if middle[name] < ours]
     faster.sort(key=middle.__getitem__)

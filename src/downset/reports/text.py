@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import overload
 
+from downset.compiled import OrderReport, RecomputeReport
 from downset.errors import InvalidPlan, UsageError
 from downset.graph.core import Graph
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
 from downset.reports.document import Report
 from downset.reports.fit import fit_lines
+from downset.reports.next_steps import next_steps, step_lines
 from downset.reports.peak import peak_cause
 from downset.reports.pipelines import period_line, stage_rows, utilisation_line
 from downset.reports.stages import stage_plan_lines, stage_result_lines
-from downset.results import Fit, StageResult
+from downset.results import Fit, Recomputation, StageResult
 from downset.text import format_bytes, printable
 
 __all__ = ["report"]
 
-_Alone = Order | Arena | SharedObjects | Together | StagePlan | StageResult | Pipeline | Fit
+_Alone = (
+    Order | Arena | SharedObjects | Together | StagePlan | StageResult | Pipeline | Fit | Recomputation | OrderReport
+    | RecomputeReport
+)  # fmt: skip
 
 
 @overload
@@ -41,7 +46,8 @@ def report(
     """One screen of plain text about any plan: its figures, bounds and proofs, and what it consists of. It is a page
     too: `report(...).save("out.html")` writes it, and a notebook shows it.
 
-    `report(plan)` takes any plan, a fit, or what `tune_stages` returned. `report(graph, order)`, `report(graph, order,
+    `report(plan)` takes any plan, a fit, what `tune_stages` or `plan_recompute` returned, or what a receiver of reports
+    of `ds.inductor` was given. `report(graph, order)`, `report(graph, order,
     arena)` and `report(graph, together)` also name the operator at the peak and the tensors that live then. Names from
     files are printable, one line each. Raises UsageError for what is no plan, InvalidPlan for an order of another
     network.
@@ -55,8 +61,8 @@ def report(
     if isinstance(plan, Order):
         if sorted(plan.steps) != list(range(len(graph.ops))):
             raise InvalidPlan(
-                f"{printable(graph.name)} has {len(graph.ops)} operators, each of which an order runs once; this one, "
-                f"of {len(plan.steps)} steps, is another network's"
+                f"{printable(graph.name)} has {len(graph.ops)} operators; this order, "
+                f"of {len(plan.steps)} steps, belongs to another network"
             )
         head = f"{printable(graph.name)}: {len(graph.ops)} operators, memory model {plan.memory}"
         return _report(graph, plan, arena, [head, *_order_lines(plan, arena), *_peak_lines(graph, plan)])
@@ -101,8 +107,15 @@ def _lines(plan: object) -> list[str]:
             for number, stage in enumerate(plan.stages)
         ]
         return [period_line(plan), utilisation_line(plan), *stages]
+    if isinstance(plan, (OrderReport, RecomputeReport)):
+        return str(plan).split("\n")
+    if isinstance(plan, Recomputation):
+        names = ", ".join(map(printable, plan.recomputed)) or "nothing"
+        return [*_lines(plan.order), f"cost {plan.cost:,.6g}{'  proven least' if plan.evidence.proven else ''}",
+                f"run twice: {names}"]  # fmt: skip
     if isinstance(plan, Fit):
-        return [f"{printable(plan.model)} on {plan.target}", *_figures(plan), *map(printable, fit_lines(plan))]
+        return [f"{printable(plan.model)} on {plan.target}", *_figures(plan), *map(printable, fit_lines(plan)),
+                *step_lines(next_steps(plan))]  # fmt: skip
     raise UsageError(f"there is no report of a {type(plan).__name__}")
 
 

@@ -31,7 +31,7 @@ def rebatch(graph: Graph, batch: int) -> Graph:
     """Every activation with another leading dimension. Raises UsageError for a batch below 1, UnsupportedError naming
     the first activation that does not lead with the batch (nothing says how it would grow). O(tensors)."""
     if batch < 1:
-        raise UsageError(f"a batch is at least 1; given {batch}")
+        raise UsageError(f"batch must be at least 1; given {batch}")
     before = batch_of(graph)
     if batch == before:
         return graph

@@ -21,31 +21,14 @@ from downset.memory.liveness import order_problem, profile
 from downset.memory.models import MemoryModel, MemoryName, memory_model
 from downset.orders.plan import plan_order
 from downset.plans import Evidence, Order
+from downset.results import Recomputation
 from downset.rewrites.recompute_search import Step, front, search
 from downset.text import format_bytes
 
-__all__ = ["Recomputation", "plan_recompute"]
+__all__ = ["plan_recompute"]
 
 _STATES = 2_000
 """States of a search for an order: enough for most, and the same for every choice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recomputation:
-    """`graph`: the network in which `recomputed` (names of its operators) run a second time, under names of their own;
-    `order`: its best order. `cost`: what runs twice; its `evidence` says whether no other choice of one split of the
-    network's own best order costs less within the limit. `front`: (cost, peak bytes) of the choices that no other
-    beats, the cheapest first."""
-
-    graph: Graph
-    order: Order
-    recomputed: tuple[str, ...]
-    cost: float
-    evidence: Evidence
-    front: tuple[tuple[float, int], ...]
-
-    def __repr__(self) -> str:
-        return f"<Recomputation of {len(self.recomputed)} operators: {self.order!r}, cost {self.cost:g}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +66,7 @@ def plan_recompute(
     """
     price = _prices(graph, costs)
     if choices < 1:
-        raise UsageError(f"choices is {choices}; try at least 1")
+        raise UsageError(f"choices must be at least 1; given {choices}")
     given = _ordered(graph, memory)
     least = _least_needed(graph, memory)
     if limit_bytes < least:
@@ -125,7 +108,9 @@ def _prices(graph: Graph, costs: Sequence[float] | None) -> tuple[float, ...]:
         touched = ([t for t in (*op.inputs, *op.outputs) if t != ABSENT] for op in graph.ops)
         return tuple(float(sum(graph.tensors[t].nbytes for t in of_op)) for of_op in touched)
     if len(costs) != len(graph.ops) or any(not 0 <= cost < float("inf") for cost in costs):
-        raise UsageError(f"costs are {len(costs)} numbers; give one from 0 for each of the {len(graph.ops)} operators")
+        raise UsageError(
+            f"costs has {len(costs)} numbers; give one, 0 or more, for each of the {len(graph.ops)} operators"
+        )
     return tuple(float(cost) for cost in costs)
 
 

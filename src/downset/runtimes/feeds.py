@@ -32,17 +32,17 @@ Feeds = Sequence[Mapping[str, Array]]
 """The inputs of each run in turn, by their names."""
 
 RUNS = 3
-"""How many inputs are made up: noise, something smooth, and noise again within the range of the quantization."""
+"""How many inputs are generated: noise, something smooth, and noise again within the range of the quantization."""
 
 
 def made_feeds(graph: Graph, *, seed: int) -> Feeds:
     """Inputs drawn from the seed. The first are `random_array`'s; the second vary smoothly, as images and recordings
     do; the third are noise again. Where the network quantizes an input, the last two fill the range that it keeps.
 
-    Raises UnsupportedError for an input whose values cannot be made up.
+    Raises UnsupportedError for an input whose values cannot be generated.
     """
     if seed < 0:
-        raise UsageError(f"a seed is at least 0; given {seed}")
+        raise UsageError(f"seed must be at least 0; given {seed}")
     runs: list[dict[str, Array]] = []
     for run in range(RUNS):
         fed = {}
@@ -77,7 +77,7 @@ def _numpy_type(meta: Tensor) -> Any:
     try:
         return np.dtype(meta.dtype)
     except TypeError:
-        raise UnsupportedError(f"input {meta.name!r} of type {meta.dtype} cannot be made up") from None
+        raise UnsupportedError(f"input {meta.name!r} of type {meta.dtype}: no values can be generated for it") from None
 
 
 def _waves(shape: tuple[int, ...], random: np.random.Generator) -> Array:
@@ -152,7 +152,7 @@ def read_array(path: str | os.PathLike[str], *, most_bytes: float, mapped: bool 
             begins = file.read(len(_NPY_BEGINS))
             size = os.fstat(file.fileno()).st_size
         if not begins.startswith((_NPY_BEGINS, _NPZ_BEGINS)):
-            raise LoadError(f"{path} is no .npy or .npz file; numpy.save and numpy.savez write them")
+            raise LoadError(f"{path} is not a .npy or .npz file; numpy.save and numpy.savez write them")
         if begins.startswith(_NPZ_BEGINS):
             with zipfile.ZipFile(path) as archive:  # an entry is never read further than it says
                 size = max(size, sum(entry.file_size for entry in archive.infolist()))

@@ -17,7 +17,7 @@ def random_array(shape: Sequence[int], dtype: Any, *, seed: int, position: int) 
     """Floats from a standard normal; int8, uint8 and int16 over their whole range; wider integers 0 or 1, for they tend
     to be indices or lengths; booleans at random. `position`: which input it is."""
     if seed < 0:
-        raise UsageError(f"a seed is at least 0; given {seed}")
+        raise UsageError(f"seed must be at least 0; given {seed}")
     random = np.random.default_rng([seed, position])
     dtype = np.dtype(dtype)
     if dtype.kind == "f":

@@ -54,7 +54,7 @@ def keep_open_sizes(path: Path, optimised: Path, shapes: Shapes) -> str:
             candidate.write_bytes(model.SerializeToString())
             shutil.copyfile(candidate, optimised)
             return f"sizes that the file leaves open stay open; planned and measured for {listed}"
-    return f"every candidate but the original has fixed sizes: {listed}; with them what computes sizes is folded away"
+    return f"every candidate but the original has fixed sizes: {listed}; operators that compute sizes are constants"
 
 
 def _same_network(onnx: Any, one: Path, other: Path) -> bool:

@@ -59,7 +59,9 @@ def _feeds(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any
         dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
         shape = shapes.get(value.name, value.shape)
         if dtype is None or any(not isinstance(extent, int) for extent in shape):
-            raise UnsupportedError(f"input {value.name!r} of type {value.type} and shape {shape} cannot be made up")
+            raise UnsupportedError(
+                f"input {value.name!r} of type {value.type} and shape {shape}: no values can be generated for it"
+            )
         feeds[value.name] = random_array(shape, dtype, seed=seed, position=zlib.crc32(value.name.encode()))
     return feeds
 
@@ -79,7 +81,7 @@ def _invoke(session: Any, feeds: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
 def _plain(name: str, value: Any) -> npt.NDArray[Any]:
     """An output as an array without Python objects, which are not passed on between processes."""
     if not isinstance(value, np.ndarray):
-        raise UnsupportedError(f"output {name!r} is no tensor: sequences and maps are not compared")
+        raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
     return value.astype(str) if value.dtype == object else value
 
 

@@ -165,5 +165,5 @@ def _run(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None) 
 def _plain(name: str, value: Any) -> Array:
     """An output as an array without Python objects, which are not passed on between processes."""
     if not isinstance(value, np.ndarray):
-        raise UnsupportedError(f"output {name!r} is no tensor: sequences and maps are not compared")
+        raise UnsupportedError(f"output {name!r} is not a tensor: sequences and maps are not compared")
     return value.astype(str) if value.dtype == object else value

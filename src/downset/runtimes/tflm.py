@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -65,30 +64,37 @@ def measure(path: str | os.PathLike[str], *, seed: int = 0, steps: int = 2) -> M
     return Measurement(figures["head"], figures["tail"], figures["total"], outputs)
 
 
-def time_runs(paths: Sequence[str | os.PathLike[str]], *, seed: int = 0, rounds: int = 7) -> list[float]:
-    """Seconds of one run of each file, medians of interleaved rounds. Raises UnsupportedError as `measure` does."""
-    given = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds}
+def time_runs(
+    paths: Sequence[str | os.PathLike[str]], *, seed: int = 0, rounds: int = 7, budget_s: float = 2.0
+) -> list[float]:
+    """Seconds of one run of each file, medians of interleaved rounds: as many as begin within `budget_s`, the first
+    untimed unless it takes that long itself. Raises UnsupportedError as `measure` does."""
+    given = {"paths": [str(path) for path in paths], "seed": seed, "rounds": rounds, "budget_s": budget_s}
     arrays, _ = isolated("downset.runtimes.tflm", "time_here", given)
     return [float(value) for value in np.median(arrays["seconds"], axis=0)]
 
 
-def time_here(paths: Sequence[str], seed: int, rounds: int) -> dict[str, npt.NDArray[Any]]:
+def time_here(paths: Sequence[str], seed: int, rounds: int, budget_s: float) -> dict[str, npt.NDArray[Any]]:
     """`time_runs` inside the worker process: seconds by round and file."""
     runtime = optional_library("tflite_micro", what="timing in TFLite Micro", extra="tflm").runtime
     try:
         interpreters = [runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES) for path in paths]
-        for interpreter in interpreters:
-            _set_inputs(interpreter, seed)
-            interpreter.invoke()
-        seconds = np.zeros((rounds, len(paths)))
-        for number, at in product(range(rounds), range(len(paths))):
-            _set_inputs(interpreters[at], seed)
-            begin = time.perf_counter()
-            interpreters[at].invoke()
-            seconds[number, at] = time.perf_counter() - begin
+        first = time.perf_counter()
+        seconds: list[list[float]] = []
+        for number in range(1 + rounds):
+            if number and time.perf_counter() - first > budget_s:
+                break
+            seconds.append([_invoked_s(interpreter, seed) for interpreter in interpreters])
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(f"TFLite Micro cannot run {Path(paths[-1]).name}: {error}") from None
-    return {"seconds": seconds}
+    return {"seconds": np.array(seconds[1:] or seconds)}
+
+
+def _invoked_s(interpreter: Any, seed: int) -> float:
+    _set_inputs(interpreter, seed)
+    begin = time.perf_counter()
+    interpreter.invoke()
+    return time.perf_counter() - begin
 
 
 def _set_inputs(interpreter: Any, seed: int) -> None:

@@ -25,7 +25,7 @@ def verify_stages(graph: Graph, plan: StagePlan) -> None:
     if plan.threads < (1 if plan.device else 0):
         raise InvalidPlan(f"the plan is for {plan.threads} threads")
     if plan.threads and not plan.device:
-        raise InvalidPlan(f"the plan is for {plan.threads} threads of no device")
+        raise InvalidPlan(f"the plan is for {plan.threads} threads, but for no device")
     for unit, ops in enumerate(plan.units):
         if not ops or list(ops) != sorted(ops):
             raise InvalidPlan(f"unit {unit} has no operators, or has them in another order than the graph's")
@@ -65,7 +65,7 @@ def verify_schedule(problem: StageProblem, stages: Sequence[Stage]) -> None:
     where = _places(stages, len(problem.predecessors))
     for at, stage in enumerate(stages):
         if stage.merged and not problem.can_merge(sum(1 << unit for unit in stage.units)):
-            raise InvalidPlan(f"stage {at} is merged, but its units {list(stage.units)} are of no one family")
+            raise InvalidPlan(f"stage {at} is merged, but its units {list(stage.units)} are not of one family")
     for unit, before in enumerate(problem.predecessors):
         for earlier in bits(before):
             if not _runs_before(where[earlier], where[unit]):

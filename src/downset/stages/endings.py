@@ -46,7 +46,7 @@ def stage_lattice(
     """
     if max_ops < 1 or max_groups < 1:
         raise UsageError(
-            f"max_ops and max_groups (--max-ops, --max-groups) are at least 1; given {max_ops} and {max_groups}"
+            f"max_ops and max_groups (--max-ops, --max-groups) must be at least 1; given {max_ops} and {max_groups}"
         )
     check_choice("endings", endings, ENDINGS)
     check_engine(engine)

@@ -107,7 +107,7 @@ class Profiles:
             return
         except (OSError, sqlite3.Error, UnicodeDecodeError) as worse:
             raise self._unusable(worse) from None
-        self.notes.append(f"{self.path} was damaged ({why}); it lies now in {aside.name}, and a new one was begun")
+        self.notes.append(f"{self.path} was damaged ({why}); it was moved to {aside.name}, and a new one was begun")
 
     def _ask(self, question: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
         """Damage that shows only now moves the file aside too, and the new one is asked the same."""

@@ -52,12 +52,12 @@ class StageLimits:
     def __post_init__(self) -> None:
         for name, option in (("max_ops", "--max-ops"), ("max_groups", "--max-groups"), ("timings", "--budget-timings")):
             if not 1 <= getattr(self, name) <= _LARGEST:
-                raise UsageError(f"{name} ({option}) is from 1 to {_LARGEST}; given {getattr(self, name)}")
+                raise UsageError(f"{name} ({option}) must be from 1 to {_LARGEST}; given {getattr(self, name)}")
         check_choice("endings", self.endings, ENDINGS)
         check_work_limit(self.work)
         for name in ("seconds", "all_seconds"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"{name} (--time-limit) is above 0 s; given {getattr(self, name):g}")
+                raise UsageError(f"{name} (--time-limit) must be above 0 s; given {getattr(self, name):g}")
 
 
 @dataclass(slots=True)

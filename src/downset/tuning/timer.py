@@ -126,7 +126,7 @@ class StageTimer:
             forgotten = self._profiles.forget([self._key(name) for name in names - set(self._fresh)])
             self.notes.append(
                 f"units alone took {sum(units) * 1e3:.3f} ms in all, the whole network {whole_s * 1e3:.3f} ms: they "
-                f"were timed under load; none was kept, and {forgotten} that had been kept were forgotten"
+                f"were timed under load; these times were not kept, and {forgotten} older ones were removed"
             )
         elif not quiet:
             self.notes.append("timings of this run were not kept: the machine was not quiet")

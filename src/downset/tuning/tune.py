@@ -55,7 +55,7 @@ def tune_stages(
     limits = limits or StageLimits()
     progress = progress or unheard
     if runs < 1:
-        raise UsageError(f"candidates are timed in at least 1 round; given {runs}")
+        raise UsageError(f"runs must be at least 1; given {runs}")
     if not graph.ops:
         raise UnsupportedError(f"{graph.name} has no operators: there is nothing to stage")
     loaded, graph = graph, prepare(graph, batch=batch)
@@ -121,8 +121,8 @@ def tune_stages(
         notes.append(spread)
     if not known:
         notes.append(
-            f"no bound is known: units timed alone make one of {bound * 1e3:.3f} ms, but the whole network took "
-            f"{fastest * 1e3:.3f} ms (p10 of the fastest candidate): alone they were measured too slow"
+            f"no bound is known: from units timed alone it would be {bound * 1e3:.3f} ms, but the whole network took "
+            f"{fastest * 1e3:.3f} ms (p10 of the fastest candidate): the units were measured too slow"
         )
     beside: dict[str, tuple[float, ...]] = {}
     if peers:

@@ -18,7 +18,7 @@ from downset.plans import Found
 __all__ = ["merge_aliases", "plan_aliases"]
 
 _MOST_SUBSETS = 10
-"""Up to so many optional pairs every subset is tried."""
+"""The most optional pairs of which every subset is tried."""
 
 
 def merge_aliases(records: Sequence[Record], groups: Sequence[Sequence[int]]) -> tuple[tuple[Record, ...], list[int]]:

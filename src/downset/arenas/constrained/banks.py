@@ -20,7 +20,7 @@ __all__ = ["Bank", "Banked", "check_banks", "plan_banks"]
 
 
 _MOST_RECORDS = 500
-"""Above this greedy spilling alone answers: the search nests one call a record, and would prove nothing."""
+"""Greedy spilling alone runs for more records: the search nests one call a record, and would prove nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def plan_banks(
     check_records(records)
     pinned = next((record for record in records if record.offset is not None), None)
     if pinned is not None:
-        raise UsageError(f"record {pinned.id!r} is pinned: with several banks, an offset alone says nothing")
+        raise UsageError(f"record {pinned.id!r} is pinned: an offset names no place among several banks")
     for index, bank_at in (only or {}).items():
         if not (0 <= index < len(records) and 0 <= bank_at < len(banks)):
             raise UsageError(f"record {index} may only lie in bank {bank_at}: one of the two does not exist")

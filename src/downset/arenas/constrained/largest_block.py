@@ -36,7 +36,7 @@ def plan_blocks(records: Sequence[Record], largest_bytes: int) -> Blocks:
     check_records(records)
     for record in records:
         if record.offset is not None:
-            raise UsageError(f"record {record.id!r} is pinned: with several blocks, an offset alone says nothing")
+            raise UsageError(f"record {record.id!r} is pinned: an offset names no place among several blocks")
         if record.nbytes > largest_bytes:
             raise InfeasibleError(
                 f"record {record.id!r} of {record.nbytes} bytes is larger than the largest block, {largest_bytes}"

@@ -75,7 +75,7 @@ def _check(textures: Sequence[Texture]) -> None:
         if len(texture.extent) != len(textures[0].extent):
             raise UsageError(
                 f"texture {texture.id!r} has {len(texture.extent)} dimensions, {textures[0].id!r} has "
-                f"{len(textures[0].extent)}: plan them apart"
+                f"{len(textures[0].extent)}: plan them separately"
             )
 
 

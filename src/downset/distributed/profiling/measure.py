@@ -84,12 +84,12 @@ def measure_cluster(
         runtimes = at.all("runtime_bytes")
         told(f"computing: {len(probes)} probes on all devices at once")
         rates = at.computing(probes)
-        told("messages between devices")
         by_macs = sorted(probes, key=lambda probe: sum(probe.macs_of.values()))
         at.all("open", by_macs[len(by_macs) // 2].model)
-        kind, duplex, common, links = at.network(told)
         told("what messages cost devices that compute")
         costs = at.costs()
+        told("messages between devices")
+        kind, duplex, common, links = at.network(costs, told)
         described = at.all("ready")
         devices = tuple(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]), cost)
@@ -172,8 +172,10 @@ class Measuring:
                 self._answer(reference, self.names[pairs[number][1]])
         return found
 
-    def take_turns(self, pairs: Sequence[tuple[int, int]]) -> bool:
-        """Whether large messages of these pairs take turns when all are sent at once."""
+    def take_turns(self, pairs: Sequence[tuple[int, int]], *, least_s: float = 0.0) -> bool:
+        """Whether large messages of these pairs take turns when all are sent at once. `least_s`: what the processors of
+        devices that are in several pairs take for all of them. What else goes on makes a message longer and never
+        shorter: the least of several times counts."""
         nbytes = max(self.effort.sizes)
         for pair in pairs:
             self.messages([pair], min(self.effort.sizes))  # the first one between two devices opens their connection
@@ -181,41 +183,58 @@ class Measuring:
         for _ in range(3):
             alone.append([self.messages([pair], nbytes)[0] for pair in pairs])
             both.append(max(self.messages(pairs, nbytes)))
-        return takes_turns([statistics.median(one) for one in zip(*alone, strict=True)], statistics.median(both))
+        return takes_turns([min(one) for one in zip(*alone, strict=True)], min(both), least_s=least_s)
+
+    def full_duplex(self, costs: Sequence[MessageCosts]) -> bool:
+        """Whether a device receives from another one and sends to a third side by side; with two devices, whether each
+        sends to the other.
+
+        The device is the one whose processor large messages cost least: both messages need it, and on a slow one they
+        take turns at it, which plans charge by `costs`. Two devices that send to each other often take turns on every
+        link: what asks for the one's rows goes behind the rows that go its way."""
+        nbytes = max(self.effort.sizes)
+        spent = [own.send.of(nbytes) + own.receive.of(nbytes) for own in costs]
+        middle, *others = sorted(range(len(spent)), key=spent.__getitem__)
+        pairs = [(others[0], middle), (middle, others[min(1, len(others) - 1)])]
+        return not self.take_turns(pairs, least_s=spent[middle])
 
     @contextmanager
-    def computing_on(self) -> Iterator[None]:
-        """All devices compute on and on meanwhile, by the probe that was opened."""
-        asked = [actor.keep_computing.remote() for actor in self._actors]
+    def computing_on(self, *, but: Sequence[int] = ()) -> Iterator[None]:
+        """All devices but these compute on and on meanwhile, by the probe that was opened."""
+        devices = [device for device in range(len(self.names)) if device not in but]
+        self.all("wake")
+        asked = [self._actors[device].keep_computing.remote() for device in devices]
         try:
             yield
         finally:
             self.all("rest")
-            for reference, name in zip(asked, self.names, strict=True):
-                self._answer(reference, name)
+            for reference, device in zip(asked, devices, strict=True):
+                self._answer(reference, self.names[device])
 
     def costs(self) -> list[MessageCosts]:
         """By device: how much longer its computing takes for each message, for each frame of the driver's, and for each
         result. The probe that was opened runs on and on meanwhile, so that messages wait for the processor as they do
-        in a pipeline.
+        in a pipeline; so it does on all other devices, which may be on one machine.
 
         One stream of messages at a time: what others cost a machine that all devices are on is not theirs."""
         samples: list[dict[str, list[tuple[int, float]]]] = [
             {what: [] for what in ("send", "receive", "frame", "result")} for _ in self.names
         ]
         for pair in _of_every_device(len(self.names)):
-            alone = self._runs_a_second(pair)
-            for nbytes in self._cost_sizes():
-                for source, target in (pair, pair[::-1]):
-                    lost = self._slowed(pair, alone, partial(self._ask_message, source, target, nbytes))
-                    samples[source]["send"].append((nbytes, lost[source]))
-                    samples[target]["receive"].append((nbytes, lost[target]))
+            with self.computing_on(but=pair):
+                alone = self._runs_a_second(pair)
+                for nbytes in self._cost_sizes():
+                    for source, target in (pair, pair[::-1]):
+                        lost = self._slowed(pair, alone, partial(self._ask_message, source, target, nbytes))
+                        samples[source]["send"].append((nbytes, lost[source]))
+                        samples[target]["receive"].append((nbytes, lost[target]))
         for device, own in enumerate(samples):
-            alone = self._runs_a_second([device])
-            for nbytes in self._cost_sizes():
-                for what, ask in (("frame", self._ask_frame), ("result", self._ask_result)):
-                    lost = self._slowed([device], alone, partial(ask, device, nbytes))
-                    own[what].append((nbytes, lost[device]))
+            with self.computing_on(but=[device]):
+                alone = self._runs_a_second([device])
+                for nbytes in self._cost_sizes():
+                    for what, ask in (("frame", self._ask_frame), ("result", self._ask_result)):
+                        lost = self._slowed([device], alone, partial(ask, device, nbytes))
+                        own[what].append((nbytes, lost[device]))
         return [
             MessageCosts(**{what: processor_cost(found) if found else ProcessorCost() for what, found in own.items()})
             for own in samples
@@ -263,16 +282,19 @@ class Measuring:
     def _ask_result(self, device: int, nbytes: int) -> Any:
         return self._actors[device].give.remote(nbytes)
 
-    def network(self, told: Told) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
-        """Kind, duplex, and the lines of all messages and of those of each pair.
+    def network(
+        self, costs: Sequence[MessageCosts], told: Told
+    ) -> tuple[Any, Duplex, LinkRates, dict[tuple[int, int], LinkRates]]:
+        """Kind, duplex, and the lines of all messages and of those of each pair; `costs` as measured before.
 
-        A link's messages are timed while all devices compute, as they do in a pipeline: a message holds its ends' ports
-        until it has arrived, and waits for their processors. A shared medium carries others' messages meanwhile, so
-        that it is timed between devices at rest."""
+        A link's messages are timed while all devices compute, as they do in a pipeline: a message waits for the
+        processors of its ends. Two of a pair go at once, as the runtime has two under way at a port, and a port is held
+        for half of their time: the one's waiting is time of the other's. A shared medium carries others' messages
+        meanwhile, so that it is timed between devices at rest."""
         count = len(self.names)
         if count < 2:
             return "links", "full", LinkRates(1e12, 0.0), {}
-        duplex: Duplex = "half" if self.take_turns([(0, 1), (1, 0)]) else "full"
+        duplex: Duplex = "full" if self.full_duplex(costs) else "half"
         shared = count >= 4 and self.take_turns([(0, 1), (2, 3)])
         told(f"messages: {'one shared medium' if shared else f'links, {duplex} duplex'}; {count} devices")
         samples: dict[tuple[int, int], list[tuple[int, float]]] = {}
@@ -282,20 +304,22 @@ class Measuring:
         else:
             with self.computing_on():
                 for pairs in rounds_of_pairs(count):
-                    samples.update(zip(pairs, self._sizes(pairs), strict=True))
+                    samples.update(zip(pairs, self._sizes(pairs, at_once=2), strict=True))
         common = link_rates([sample for found in samples.values() for sample in found])
         links = {} if shared else {pair: link_rates(found) for pair, found in sorted(samples.items())}
         return "shared" if shared else "links", "half" if shared else duplex, common, links
 
-    def _sizes(self, pairs: Sequence[tuple[int, int]]) -> list[list[tuple[int, float]]]:
-        """(bytes, median seconds) of every size, by pair, both ways in turn."""
+    def _sizes(self, pairs: Sequence[tuple[int, int]], *, at_once: int = 1) -> list[list[tuple[int, float]]]:
+        """(bytes, median seconds) of every size, by pair, both ways in turn: the time until so many that begin at once
+        have arrived, for each of them."""
         found: list[list[tuple[int, float]]] = [[] for _ in pairs]
         self.messages(pairs, min(self.effort.sizes))
         for nbytes in self.effort.sizes:
             taken = []
             for number in range(self.effort.messages):
                 ways = [(one, other) if number % 2 else (other, one) for one, other in pairs]
-                taken.append(self.messages(ways, nbytes))
+                arrived = self.messages(ways * at_once, nbytes)
+                taken.append([max(arrived[pair :: len(ways)]) / at_once for pair in range(len(ways))])
             for own, seconds in zip(found, zip(*taken, strict=True), strict=True):
                 own.append((nbytes, statistics.median(seconds)))
         return found

@@ -47,7 +47,6 @@ class ProbedDevice:
     def open(self, model: bytes) -> None:
         """Open the model that `repeat` and `keep_computing` run."""
         self._run = self._opened(model)
-        self._rests.clear()
 
     def repeat(self, least_s: float) -> tuple[int, float]:
         """How many runs of the probe that was opened end in so many seconds or a little more, and the seconds."""
@@ -56,6 +55,10 @@ class ProbedDevice:
             self._run()
             runs += 1
         return runs, taken
+
+    def wake(self) -> None:
+        """Take `rest` back."""
+        self._rests.clear()
 
     def keep_computing(self) -> None:
         """Run the probe that was opened again and again, until `rest` is called."""

@@ -113,13 +113,15 @@ def processor_cost(samples: Sequence[tuple[int, float]]) -> ProcessorCost:
     return ProcessorCost(*_non_negative(work, seconds, 1 / seconds))
 
 
-def takes_turns(alone_s: Sequence[float], together_s: float) -> bool:
+def takes_turns(alone_s: Sequence[float], together_s: float, *, least_s: float = 0.0) -> bool:
     """Whether works take turns at something rather than go on side by side. `alone_s`: each by itself, `together_s`:
-    until all are done that began at once. Turns take as long as all of them alone, side by side as the longest; it is
-    the nearer one, by ratio. Raises UsageError for fewer than two works."""
+    until all are done that began at once. Turns take as long as all of them alone, side by side as the longest, or
+    `least_s`, which something else that they have in common is known to take for all of them; it is the nearer one, by
+    ratio; where that takes longer than turns would, turns do not show. Raises UsageError for fewer than two works."""
     if len(alone_s) < 2:
-        raise UsageError("whether works take turns shows with two of them or more")
-    return together_s > math.sqrt(max(alone_s) * sum(alone_s))
+        raise UsageError("at least two works are needed to tell whether they take turns")
+    beside_s, turns_s = max(*alone_s, least_s), sum(alone_s)
+    return beside_s < turns_s and together_s > math.sqrt(beside_s * turns_s)
 
 
 def _spread(predicted: Array, measured: Array) -> float:

@@ -43,11 +43,11 @@ def cluster(
     no keys; LoadError for keys that are not right."""
     local = head is None
     if not local and keys is None:
-        raise UsageError("off this machine nothing runs without keys: make them with `downset keys`, give --keys")
+        raise UsageError("devices on other machines need keys: make them with `downset keys` and give --keys")
     if local and len(devices) > _MOST_LOCAL:
         raise UsageError(
-            f"{len(devices)} devices are too many for one machine, where each takes some 200 MB; up to {_MOST_LOCAL} "
-            "are started here, with --head more may join"
+            f"{len(devices)} devices are too many for one machine, where each takes some 200 MB; at most {_MOST_LOCAL} "
+            "are started here; with --head more can join"
         )
     address, port = (LOCAL_ADDRESS, 0) if head is None else host_and_port(head)
     with ExitStack() as stack:

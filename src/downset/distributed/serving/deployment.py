@@ -144,7 +144,7 @@ def _whole(graph: Graph, tensor: int, axis: int) -> Rows:
     return Rows(tensor, 0, 1 if along is None else graph.tensors[tensor].shape[along])
 
 
-def store_bytes(graph: Graph, plan: Pipeline) -> list[int]:
+def store_bytes(graph: Graph, plan: Pipeline, *, spare_frames: int = SPARE_FRAMES) -> list[int]:
     """By device: what its object store holds at most, of frames that enter and leave and rows on their way."""
     window = plan.schedule.window if plan.schedule is not None else 1
     totals = [0] * len(plan.cluster.devices)
@@ -154,4 +154,4 @@ def store_bytes(graph: Graph, plan: Pipeline) -> list[int]:
                 totals[end] += task.transfer.nbytes
     totals[plan.entry] += sum(graph.tensors[tensor].nbytes for tensor in graph.inputs)
     totals[plan.exit] += sum(graph.tensors[tensor].nbytes for tensor in graph.outputs)
-    return [total * (window + SPARE_FRAMES + 2) + _STORE_SLACK_BYTES for total in totals]
+    return [total * (window + spare_frames + 2) + _STORE_SLACK_BYTES for total in totals]

@@ -106,7 +106,7 @@ class ServingDevice:
             self._arriving = (shard, bytearray())
         name, held = self._arriving
         if name != shard or len(held) != at:
-            raise UnsupportedError(f"device {self._name!r}: a piece of a shard came out of turn")
+            raise UnsupportedError(f"device {self._name!r}: a piece of a shard arrived in the wrong order")
         held += piece
         if not last:
             return []
@@ -140,7 +140,7 @@ class ServingDevice:
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not _SHARD.fullmatch(shard):  # a name is a hash, never a path
-            raise UnsupportedError(f"device {self._name!r}: {shard[:80]!r} is no shard's name")
+            raise UnsupportedError(f"device {self._name!r}: {shard[:80]!r} is not the name of a shard")
         try:
             return library.InferenceSession(str(self._kept.path(shard)), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its exceptions share no base of their own
@@ -232,7 +232,7 @@ class ServingDevice:
         """Sessions are opened, and large shards received, in the time of a few pings."""
         while time.monotonic() - self._heard < DRIVER_SILENCE_S:
             time.sleep(0.5)
-        print(f"device {self._name}: nothing heard of the driver for {DRIVER_SILENCE_S:g} s; ended", file=sys.stderr)
+        print(f"device {self._name}: the driver was silent for {DRIVER_SILENCE_S:g} s; ended", file=sys.stderr)
         os._exit(3)
 
 

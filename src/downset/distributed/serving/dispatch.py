@@ -1,9 +1,10 @@
 """Choose the task that begins next: a pure state machine over the tasks of the frames that are inside.
 
 A task of a frame begins when the tasks before it are done, when the buffers that it writes have a free slot, and when
-everything that it occupies has room: one task under way and `ahead` more, so that nothing waits for an answer. Of those
-that can begin, the first in the plan's order does. The orders decide who is first and delay nobody: where a frame is
-late, another one's work is done. Frames take slots of a buffer in their order, so the oldest frame never waits for a
+everything that it occupies has room: one task under way and `ahead` more, so that nothing waits for an answer. A medium
+has such room for each pair of devices: a message waits for the processors of its ends, and others go on meanwhile. Of
+those that can begin, the first in the plan's order does. The orders decide who is first and delay nobody: where a frame
+is late, another one's work is done. Frames take slots of a buffer in their order, so the oldest frame never waits for a
 slot that a younger one has, and some task can always begin or is under way.
 Complexity: O(d log d) for each end of a task, with d tasks that wait for room; at most window · tasks.
 """
@@ -38,9 +39,9 @@ class Dispatch:
 
     def __init__(self, work: Work, *, ahead: int = 1) -> None:
         self.work = work
-        self._room = 1 + ahead
+        self._room = [lanes * (1 + ahead) for lanes in work.lanes]
         self._inside: dict[int, _Frame] = {}
-        self._busy = [0] * work.resources
+        self._busy = [0] * len(work.lanes)
         self._taken = [0] * len(work.slots)
         self._given_back = [0] * len(work.slots)
         self._due: set[Instance] = set()
@@ -85,7 +86,7 @@ class Dispatch:
 
     def _can_begin(self, instance: Instance) -> bool:
         work = self.work
-        if any(self._busy[resource] >= self._room for resource in work.held[instance.task]):
+        if any(self._busy[resource] >= self._room[resource] for resource in work.held[instance.task]):
             return False
         taken = self._inside[instance.frame].taken
         return all(

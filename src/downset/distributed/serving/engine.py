@@ -180,8 +180,8 @@ class Engine:
         missing = self._members.missing()
         if self._runs == 0 and missing and now - self._begun_s > self._settings.gather_s:
             raise UsageError(
-                f"the plan names {missing[0]!r}, and no such device joined within {self._settings.gather_s:g} s; start "
-                f"`downset worker --name {missing[0]}` there, or plan without it"
+                f"the plan names device {missing[0]!r}, which did not join within {self._settings.gather_s:g} s; start "
+                f"`downset worker --name {missing[0]}` on it, or plan without it"
             )
 
     def _fail(self, error: BaseException) -> None:

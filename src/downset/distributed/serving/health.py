@@ -87,7 +87,7 @@ class Health:
             if asked_s is not None and now - asked_s > SILENCE_S:
                 found.append((device, f"silent for {now - asked_s:.1f} s"))
             elif known.queue and now - known.since_s > known.queue[0][1]:
-                found.append((device, f"at one computation for {now - known.since_s:.1f} s"))
+                found.append((device, f"busy with one computation for {now - known.since_s:.1f} s"))
         return found
 
 

@@ -55,7 +55,7 @@ class Membership:
         if other:
             theirs, here = (", ".join(f"{what} {side.get(what)}" for what in other) for side in (told, ours))
             self._calls.stop(device)
-            error = UnsupportedError(f"device {device!r} has {theirs}, the driver {here}; install the same on both")
+            error = UnsupportedError(f"device {device!r} has {theirs}, the driver has {here}; install the same on both")
             self._refused(error)
             return
         self.alive.add(device)

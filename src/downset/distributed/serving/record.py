@@ -26,7 +26,7 @@ class ServeRecord:
         names = [device.name for device in plan.cluster.devices]
         self._busy = {name: dict.fromkeys(("computing", "sending", "receiving"), 0.0) for name in names}
         self._planned = {name: dict.fromkeys(("computing", "sending", "receiving"), 0.0) for name in names}
-        self._of_a_frame = _of_a_frame(plan)
+        self._of_a_frame, self._planned_s = _of_a_frame(plan), 0.0
         self._until = {name: dict.fromkeys(("sending", "receiving"), 0.0) for name in names}
         self._frames = dict.fromkeys(names, 0)
         self._rss = dict.fromkeys(names, 0)
@@ -73,6 +73,7 @@ class ServeRecord:
         self._left.append((now, latency_s))
         for device in devices:
             self._frames[device] += 1
+        self._planned_s += self._plans[-1].period_s
         for device, seconds in self._of_a_frame.items():
             for what in ("computing", "sending", "receiving"):
                 self._planned[device][what] += getattr(seconds, what)
@@ -97,6 +98,7 @@ class ServeRecord:
     def served(self, submitted: int, now: float) -> Served:
         """The figures so far. May be asked from another thread."""
         seconds = max(now - self._start_s, 1e-9)
+        planned_s = max(self._planned_s, 1e-9)
         plan, left = self._plans[-1], tuple(self._left)
         return Served(
             frames=submitted,
@@ -114,9 +116,9 @@ class ServeRecord:
                     min(1.0, busy["computing"] / seconds),
                     min(1.0, busy["sending"] / seconds),
                     min(1.0, busy["receiving"] / seconds),
-                    self._planned[name]["computing"] / seconds,
-                    self._planned[name]["sending"] / seconds,
-                    self._planned[name]["receiving"] / seconds,
+                    self._planned[name]["computing"] / planned_s,
+                    self._planned[name]["sending"] / planned_s,
+                    self._planned[name]["receiving"] / planned_s,
                     self._frames[name],
                     self._rss[name],
                 )

@@ -63,7 +63,7 @@ class RowStore:
                 made[_cut(form, wanted, common)] = array[_cut(form, rows, common)]
                 known[_place(form, wanted, common)] = True
         if not known.all():
-            raise InvalidPlan(f"{form.name!r}: the plan brings rows {wanted.start} to {wanted.stop} in part only")
+            raise InvalidPlan(f"{form.name!r}: the plan brings only a part of rows {wanted.start} to {wanted.stop}")
         return made
 
     def read(self, tensors: Sequence[int]) -> None:

@@ -210,7 +210,7 @@ def serve(
     with ExitStack() as stack:
         shards = Shards(graph, Path(stack.enter_context(TemporaryDirectory(prefix="downset-shards-"))))
         shards.deployment(plan)  # what cannot be exported is said before anything is started
-        stores = dict(zip(_names(plan), store_bytes(graph, plan), strict=True))
+        stores = dict(zip(_names(plan), store_bytes(graph, plan, spare_frames=spare_frames), strict=True))
         need = max(LEAST_STORE_BYTES, *stores.values())
         fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
         settings = Settings(gather_s=gather_s, prepares=prepares, spare_frames=spare_frames)

@@ -22,20 +22,20 @@ def with_spare_frames(plan: Pipeline, most: int = SPARE_FRAMES) -> Pipeline:
     schedule = plan.schedule
     if schedule is None:
         return plan
-    spare = min([most, *(_room(plan, device) for device in range(len(plan.cluster.devices)))])
+    spare = min(_room(plan, device, most) for device in range(len(plan.cluster.devices)))
     if spare < 1:
         return plan
     buffers = tuple(replace(buffer, slots=buffer.slots + spare) for buffer in schedule.buffers)
     return replace(plan, schedule=replace(schedule, window=schedule.window + spare, buffers=buffers))
 
 
-def _room(plan: Pipeline, device: int) -> int:
-    """How many frames more this device's memory has room for."""
+def _room(plan: Pipeline, device: int, most: int) -> int:
+    """How many frames more this device's memory has room for, `most` at most."""
     memory_bytes = plan.cluster.devices[device].memory_bytes
     frame_bytes, held_bytes = _frame_bytes(plan, device), _held_bytes(plan, device)
     if memory_bytes is None or not frame_bytes:
-        return SPARE_FRAMES
-    return max(0, (memory_bytes - held_bytes) // frame_bytes)
+        return most
+    return min(most, max(0, (memory_bytes - held_bytes) // frame_bytes))
 
 
 def _frame_bytes(plan: Pipeline, device: int) -> int:

@@ -20,8 +20,9 @@ __all__ = ["Work", "joined", "work_of"]
 @dataclass(frozen=True, slots=True)
 class Work:
     """`place[t]`: (rounds behind, position) of task t in the cyclic order of the first resource that it occupies; tasks
-    come in the order of (frame + rounds behind, position). `held[t]`: the resources that it occupies, by number, of
-    `resources`. `written[t]` and `read[t]`: buffers. `slots[b]`: how many frames buffer b has room for. `readers[b]`:
+    come in the order of (frame + rounds behind, position). `held[t]`: the resources that it occupies, by number.
+    `lanes[r]`: how many tasks go on side by side on resource r: one, and on a medium one for each pair of devices.
+    `written[t]` and `read[t]`: buffers. `slots[b]`: how many frames buffer b has room for. `readers[b]`:
     how many tasks read it; 0: it is given back when its frame leaves. `planned_s`: what the plan counts for a task.
     `steps[t]`: the tasks of the plan that t stands for, in their order."""
 
@@ -30,7 +31,7 @@ class Work:
     followers: tuple[tuple[int, ...], ...]
     place: tuple[tuple[int, int], ...]
     transfers: tuple[bool, ...]
-    resources: int
+    lanes: tuple[int, ...]
     held: tuple[tuple[int, ...], ...]
     written: tuple[tuple[int, ...], ...]
     read: tuple[tuple[int, ...], ...]
@@ -48,6 +49,7 @@ def work_of(plan: Pipeline) -> Work:
         )
     tasks, schedule = plan.tasks, plan.schedule
     after = tuple(tuple(dict.fromkeys(task.after)) for task in tasks)
+    pairs = max(1, len(plan.cluster.devices) // 2)
     followers: list[list[int]] = [[] for _ in tasks]
     for index, before in enumerate(after):
         for other in before:
@@ -75,7 +77,7 @@ def work_of(plan: Pipeline) -> Work:
         followers=tuple(map(tuple, followers)),
         place=tuple(place),
         transfers=tuple(task.transfer is not None for task in tasks),
-        resources=len(number),
+        lanes=tuple(pairs if resource.kind == "medium" else 1 for resource, _ in number),
         held=tuple(held),
         written=tuple(map(tuple, written)),
         read=tuple(map(tuple, read)),
@@ -105,7 +107,7 @@ def joined(work: Work) -> Work:
         followers=tuple(anew(work.followers[chain[-1]]) for chain in chains),
         place=tuple(work.place[chain[0]] for chain in chains),
         transfers=tuple(work.transfers[chain[0]] for chain in chains),
-        resources=work.resources,
+        lanes=work.lanes,
         held=tuple(work.held[chain[0]] for chain in chains),
         written=together(work.written),
         read=read,

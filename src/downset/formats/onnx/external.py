@@ -56,7 +56,7 @@ def external_path(path: Path, location: str, name: str = "") -> Path:
         if not inside:
             raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, a link to {found}, not beside the file")
         if found.exists() and not stat.S_ISREG(found.stat().st_mode):
-            raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which is no plain file")
+            raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which is not a plain file")
     except (OSError, ValueError, RuntimeError) as error:  # names that are too long, a null in them, links in a circle
         raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, which cannot be read: {error}") from None
     return found

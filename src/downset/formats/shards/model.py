@@ -26,7 +26,7 @@ def refuse(graph: Graph, ops: Sequence[int], *, several: bool) -> None:
         draws = row.draws == "always" or (trained is not None and trained.any())
         if several and draws and "seed" not in op.attrs:
             raise UnsupportedError(
-                f"{what} draws at random, on every device anew; give it a seed, or let one device compute it"
+                f"{what} draws random numbers, others on every device; give it a seed, or let one device compute it"
             )
 
 
@@ -51,7 +51,7 @@ def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
         meta = part.tensors[tensor]
         if meta.dtype not in kinds:
             raise UnsupportedError(
-                f"{part.name}: {meta.name!r} is no plain tensor: what makes it and what reads it must not be parted"
+                f"{part.name}: {meta.name!r} is not a plain tensor: its producer and readers must stay on one device"
             )
         return helper.make_tensor_value_info(meta.name, kinds[meta.dtype], meta.shape)
 

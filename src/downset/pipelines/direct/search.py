@@ -34,7 +34,7 @@ _NEAR = 1e-4
 _SHARE = 1 / 3
 """The share of the remaining time that one descent has."""
 _VAIN = 3
-"""After more beginnings in a row without a better plan than this the rest, of higher loads, is left."""
+"""After this many beginnings in a row without a better plan, the rest, of higher loads, is not tried."""
 _STRIPS = "stages of consecutive units on devices apart, row strips from the fastest device down, "
 Space = Literal["one block", "any blocks", "all"]
 _SPACES: Mapping[Space, str] = {

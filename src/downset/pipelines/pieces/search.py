@@ -58,7 +58,7 @@ def pieces(
     """
     check_engine(engine)
     if strips < 1 or diameter < 1:
-        raise UsageError(f"pieces need a strip and a layer at least, not {strips} strips and a diameter of {diameter}")
+        raise UsageError(f"pieces need at least one strip and a diameter of 1; given {strips} and {diameter}")
     if engine == "python":
         return partition_graph_into_pieces(
             problem, strips=strips, diameter=diameter, ties=ties, state_limit=state_limit

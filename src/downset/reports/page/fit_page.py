@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from downset.reports.arena_view import ArenaView, arena_view
-from downset.reports.charts import Axis, Chart, Curve, Mark, Unit
 from downset.reports.fit import FRONT_COLUMNS, SESSION_COLUMNS, fit_lines, front_cells, gain_line, session_cells
+from downset.reports.memory_map import moved_steps
 from downset.reports.next_steps import next_steps
-from downset.reports.page.memory_figure import memory_figure, moved_steps
+from downset.reports.page.memory_figure import memory_figure
+from downset.reports.page.next_section import next_section
 from downset.reports.page.parts import Choice, Code, Facts, Figure, Page, Section, Table, Verdict
-from downset.results import Fit
+from downset.reports.page.trade_figure import trade_figure
+from downset.results import Fit, RamVerdict
 from downset.sessions import SessionSettings, SessionTaken
 from downset.text import format_bytes, format_seconds, format_size
 
@@ -30,7 +32,7 @@ def fit_page(fit: Fit) -> Page:
         Section("Memory", (memory_figure(views, limit_bytes=limit, note=_already(fit)),)),
         Section("Figures", (_figures(fit), *_sessions(fit), *([_strips(fit)] if fit.front else []))),
         Section("What was done", (Facts(tuple(_done(fit, views))),)),
-        Section("What could be done next", _next(fit)),
+        next_section(next_steps(fit)),
         *_traffic(fit),
         Section("How to run it", _run(fit)),
     ]
@@ -91,6 +93,9 @@ def _verdict(fit: Fit) -> Verdict:
         name = f"{how} in {_TARGETS.get(measured.runtime, measured.runtime)}"
         remark = f"by the settings {fit.session.name!r}" if fit.session is not None else "head, scratch and tail"
         numbers.append((name, _arrow(measured.before, measured.after), remark))
+    if measured is not None and measured.before_s is not None and measured.after_s is not None:
+        numbers.append(("one run on this host, measured", _seconds(measured.before_s, measured.after_s),
+                        "reference kernels; a microcontroller takes other times"))  # fmt: skip
     if fit.taken is not None and fit.taken.latency is not None:
         latency = fit.taken.latency
         first = measured.rows[0].latency if measured is not None and measured.rows else None
@@ -110,11 +115,15 @@ def _verdict(fit: Fit) -> Verdict:
         return Verdict("good", head, gained, tuple(numbers))
     proven = ram.state == "does not fit"
     head = (
-        f"Does not fit {format_size(ram.limit_bytes)}: every order needs at least {format_bytes(ram.least_bytes)} B"
+        f"Does not fit {format_size(ram.limit_bytes)}: {_least(ram)} at least {format_bytes(ram.least_bytes)} B"
         if proven
         else f"Not known whether it fits {format_size(ram.limit_bytes)}"
     )
     return Verdict("bad" if proven else "unknown", head, ram.reason, tuple(numbers))
+
+
+def _least(ram: RamVerdict) -> str:
+    return "its inputs or outputs alone need" if ram.least_of == "inputs or outputs alone" else "every order needs"
 
 
 def _number(name: str, before: int, after: int, bound: int, *, proven: bool) -> tuple[str, str, str]:
@@ -126,6 +135,11 @@ def _arrow(before: int, after: int) -> str:
     if before == after:
         return f"{format_bytes(after)} B"
     return f"{format_bytes(before)} → {format_bytes(after)} B"
+
+
+def _seconds(before_s: float, after_s: float) -> str:
+    before, after = format_seconds(before_s), format_seconds(after_s)
+    return after if before == after else f"{before} → {after}"
 
 
 def _already(fit: Fit) -> str:
@@ -173,13 +187,16 @@ def _front(fit: Fit) -> Figure:
     default = fit.measured.rows[0]
     shown = [row for row in (*fit.measured.front, default) if row.latency is not None]
     shown = [row for place, row in enumerate(shown) if _named(row) not in map(_named, shown[:place])]
-    points = [(row.latency.median_s, float(row.in_use_bytes)) for row in shown if row.latency is not None]
+    points = [(row.latency.median_s, float(row.held_bytes)) for row in shown if row.latency is not None]
     chosen = [place for place, row in enumerate(shown) if _named(row) == (fit.shipped, fit.session)]
     table = _session_table(shown, "Candidates")
-    title = "Memory against time: candidates that no other beats in both, and the original by default (measured)."
+    title = (
+        "Memory against time: candidates that no other beats in both, and the original by default (measured). Bytes "
+        "are those that the arena holds, which is what decides between candidates whose process grows alike."
+    )
     places = (place for place, row in enumerate(shown) if _named(row) == _named(default))
-    return _trade(
-        title, points, table, chosen=chosen, original=next(places), cost=("one run", "s"), held="bytes in use"
+    return trade_figure(
+        title, points, table, chosen=chosen, original=next(places), cost=("one run", "s"), held="arena holds"
     )
 
 
@@ -207,33 +224,8 @@ def _strips(fit: Fit) -> Figure:
     table = Table(
         FRONT_COLUMNS, tuple(cells), numeric=frozenset(range(1, len(FRONT_COLUMNS))), caption="Plans in strips"
     )
-    return _trade(f"Memory against arithmetic: segments in strips ({what}).", points, table, chosen=chosen,
+    return trade_figure(f"Memory against arithmetic: segments in strips ({what}).", points, table, chosen=chosen,
                   original=len(fit.front), cost=("more multiply-adds", "share"), held="bytes")  # fmt: skip
-
-
-def _trade(
-    title: str, points: Sequence[tuple[float, float]], table: Table, *, chosen: Sequence[int], original: int,
-    cost: tuple[str, Unit], held: str,
-) -> Figure:  # fmt: skip
-    """Points of (cost, bytes), a row of the table each, with a line through those that none beats in both."""
-    ids = tuple(f"{cost[1]}{place}" for place in range(len(points)))
-    colours = ["c6" if place in chosen else "c8" if place == original else "c5" for place in range(len(points))]
-    right = 1.15 * max(x for x, _ in points) or 0.01
-    top = 1.15 * max(y for _, y in points) or 1.0
-    marks = [
-        Mark(max(x - 0.007 * right, 0.0), y - 0.025 * top, 0.014 * right, 0.05 * top, colour, name)
-        for (x, y), colour, name in zip(points, colours, ids, strict=True)
-    ]
-    marks.sort(key=lambda mark: mark.style == "c6")  # what is chosen lies on top
-    front: list[tuple[float, float]] = []
-    for x, y in sorted(points):
-        if not front or y < front[-1][1]:
-            front.append((x, y))
-    chart = Chart(title, Axis(0.0, right, *cost), Axis(0.0, top, held, "bytes"), tuple(marks),
-                  curves=(Curve(tuple(front), "after"),), height_px=220)  # fmt: skip
-    legend = [("c6", "chosen"), ("c5", "other candidates"), ("c8", "as the file is")]
-    shown = tuple(item for item in legend if item[0] in colours)
-    return Figure(title, (("", chart),), shown, (replace(table, ids=ids, marked=frozenset(chosen)),))
 
 
 def _done(fit: Fit, views: list[ArenaView]) -> list[str]:
@@ -248,13 +240,6 @@ def _done(fit: Fit, views: list[ArenaView]) -> list[str]:
         placed = f"{moved} of {len(views[1].operators)} operators are new or run at another place in the order"
         lines.insert(1, placed if moved else "the order is the file's")
     return lines + [f"note: {note}" for note in fit.notes]
-
-
-def _next(fit: Fit) -> tuple[Choice, ...]:
-    found = next_steps(fit)
-    if not found:
-        return (Facts(("Nothing is known that would lower the peak of this network as it is.",)),)
-    return (Facts(tuple(step.text for step in found), ranked=True),)
 
 
 def _traffic(fit: Fit) -> list[Section]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from downset.reports.arena_view import ArenaView, Operator, kind_styles
-from downset.reports.memory_map import arena_chart, largest_records, live_chart, scale_bytes, strip_chart
+from downset.reports.memory_map import (
+    MOVED,
+    arena_chart,
+    largest_records,
+    limit_above,
+    live_chart,
+    moved_steps,
+    scale_bytes,
+    strip_chart,
+)
 from downset.reports.page.parts import Figure, Table
 from downset.text import format_bytes, shortened
 
@@ -31,9 +39,9 @@ def memory_figure(views: Sequence[ArenaView], *, limit_bytes: int | None = None,
     charts.append(("Live bytes", live_chart(views)))
     tables = (tensors, operators) if operator_rows else (tensors,)
     legend = legend_of(styles) if operator_rows else ()
-    if len(views) > 1 and operator_rows:
-        legend = (*legend, ("moved", "moved operator (bar above the strip)"))
-    said = f"{note} {largest_tensors(views[-1])}".strip()
+    if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
+        legend = (*legend, MOVED)
+    said = " ".join(part for part in (note, limit_above(views, limit_bytes), largest_tensors(views[-1])) if part)
     return Figure("Memory map: each rectangle is a tensor, as wide as its lifetime and as high as its bytes.",
                   tuple(charts), legend, tables, said)  # fmt: skip
 
@@ -55,7 +63,9 @@ def order_figure(views: Sequence[ArenaView]) -> Figure:
         names = [operator_rows[operator.name, operator.kind] for operator in view.operators]
         charts.append((f"Operators {view.heading}".strip(), strip_chart(view, styles, rows=names, moved=moved)))
     charts.append(("Live bytes (dashed: the file's order)" if len(views) > 1 else "Live bytes", live_chart(views)))
-    legend = (*legend_of(styles), ("moved", "moved operator (bar above the strip)"))
+    legend = legend_of(styles)
+    if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
+        legend = (*legend, MOVED)
     return Figure("Operators in their order, and the bytes that live while each runs.", tuple(charts), legend,
                   (operators,))  # fmt: skip
 
@@ -66,33 +76,6 @@ def legend_of(styles: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     for kind, style in styles.items():
         shown.setdefault(style, "other kinds" if style == "c8" else kind)
     return tuple(shown.items())
-
-
-def moved_steps(before: Sequence[Operator], after: Sequence[Operator]) -> frozenset[int]:
-    """Steps of the new order whose operators do not keep their place among the others: those outside a longest
-    sequence that both orders run in the same order, new operators included. O(n log n)."""
-    place = {(operator.name, operator.kind): step for step, operator in enumerate(before)}
-    ends: list[int] = []
-    last: list[int] = []
-    previous: dict[int, int] = {}
-    for step, operator in enumerate(after):
-        old = place.get((operator.name, operator.kind))
-        if old is None:
-            continue
-        at = bisect_left(ends, old)
-        if at:
-            previous[step] = last[at - 1]
-        if at == len(ends):
-            ends.append(old)
-            last.append(step)
-        else:
-            ends[at], last[at] = old, step
-    kept = set()
-    step = last[-1] if last else -1
-    while step >= 0:
-        kept.add(step)
-        step = previous.get(step, -1)
-    return frozenset(range(len(after))) - kept
 
 
 def _tensor_table(views: Sequence[ArenaView]) -> tuple[Table, dict[str, str]]:

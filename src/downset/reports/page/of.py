@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from downset.compiled import OrderReport, RecomputeReport
 from downset.graph.core import Graph
 from downset.plans import Arena, Order, Pipeline, SharedObjects, StagePlan, Together
 from downset.reports.page.fit_page import fit_page
 from downset.reports.page.parts import Facts, Page, Section, Verdict
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.plan_pages import arena_page, objects_page, order_page, stage_page
-from downset.results import Fit, StageResult
+from downset.reports.page.training_page import compiled_page, recomputation_page, recompute_page
+from downset.results import Fit, Recomputation, StageResult
 from downset.text import printable
 
 __all__ = ["page_of"]
@@ -28,6 +30,12 @@ def page_of(graph: Graph | None, plan: object, arena: Arena | None, text: str) -
         return objects_page(plan)
     if isinstance(plan, (StageResult, StagePlan)):
         return stage_page(plan, title=printable(graph.name) if graph is not None else "Stages")
+    if isinstance(plan, OrderReport):
+        return compiled_page(plan)
+    if isinstance(plan, RecomputeReport):
+        return recompute_page(plan)
+    if isinstance(plan, Recomputation):
+        return recomputation_page(plan)
     if isinstance(plan, Pipeline):
         return pipeline_page(plan, model=printable(graph.name) if graph is not None else "")
     head, *rest = text.split("\n")

@@ -82,7 +82,7 @@
       const g = this.g, axes = this.svg.querySelector(".axes"), floor = g.top + g.height;
       axes.textContent = "";
       if (!g.bare) {
-        for (const tick of ticks(this.x[0], this.x[1], g.x[2], clamp(Math.floor(this.width / 110), 2, 8))) {
+        for (const tick of ticks(this.x[0], this.x[1], g.x[2], clamp(Math.floor(this.width / 85), 3, 8))) {
           const at = this.px(tick);
           add(axes, "path", {class: "grid", d: `M${at} ${g.top}V${floor}`});
           const anchor = at < LEFT + 8 ? "start" : "middle"; // beside the label of the other axis's first tick
@@ -103,32 +103,46 @@
       add(axes, "text", {transform: `translate(13 ${g.top + g.height / 2}) rotate(-90)`, "text-anchor": "middle"}, g.y[3]);
     }
     overlay() {
-      const inside = (x, y) => x >= LEFT && x <= LEFT + this.width && y >= this.g.top && y <= this.g.top + this.g.height;
+      // Names of levels, moments and rectangles, in this order: what finds no room is left out.
+      const g = this.g, taken = [];
+      const inside = (x, y) => x >= LEFT && x <= LEFT + this.width && y >= g.top && y <= g.top + g.height;
+      const take = (x, y, wide) => {
+        const box = [x - wide, y - 10, x, y + 3];
+        if (box[0] < LEFT || x > LEFT + this.width + 1) return false;
+        if (taken.some(b => box[0] < b[2] && b[0] < box[2] && box[1] < b[3] && b[1] < box[3])) return false;
+        taken.push(box);
+        return true;
+      };
+      const place = (note, text, x, y) => {
+        note.textContent = text;
+        note.setAttribute("x", x);
+        note.setAttribute("y", y);
+      };
+      const notes = [...this.svg.querySelectorAll(".overlay .note")];
+      for (const note of notes.filter(one => one.dataset.y !== undefined)) {
+        const at = this.py(+note.dataset.y), full = note.dataset.text;
+        const tried = [];
+        for (const text of [full, full.split(", ")[0]])
+          for (const right of [LEFT + this.width - 4, ...taken.map(box => box[0] - 8).sort((a, b) => b - a)])
+            for (const foot of [at - 4, at + 13]) tried.push([text, right, foot]);
+        const found = inside(LEFT, at) && tried.find(([text, right, foot]) => take(right, foot, text.length * 7));
+        place(note, ...(found || ["", LEFT, at]));
+      }
+      for (const note of notes.filter(one => one.dataset.x !== undefined)) {
+        const at = this.px(+note.dataset.x), late = at > LEFT + 0.6 * this.width, wide = note.dataset.text.length * 7;
+        const x = at + (late ? -5 : 5), feet = Array.from({length: Math.floor(g.height / 14)}, (_, k) => g.top + 12 + 14 * k);
+        const foot = inside(at, g.top) && feet.find(y => take(late ? x : x + wide, y, wide));
+        note.setAttribute("text-anchor", late ? "end" : "start");
+        place(note, foot ? note.dataset.text : "", x, foot || g.top + 12);
+      }
       for (const label of this.svg.querySelectorAll(".overlay .label")) {
         const [x, y, w, h] = label.dataset.at.split(" ").map(Number);
         const left = Math.max(x - w / 2, this.x[0]), right = Math.min(x + w / 2, this.x[1]);
-        const wide = (right - left) / (this.x[1] - this.x[0]) * this.width, high = h / (this.y[1] - this.y[0]) * this.g.height;
+        const wide = (right - left) / (this.x[1] - this.x[0]) * this.width, high = h / (this.y[1] - this.y[0]) * g.height;
         const room = Math.floor(wide / CHARACTER), at = [this.px((left + right) / 2), this.py(y)];
-        label.setAttribute("x", at[0]);
-        label.setAttribute("y", at[1] + 4);
-        label.textContent = room >= 6 && high >= 12 && inside(...at) ? shortened(label.dataset.text, room) : "";
-      }
-      let taken = [];
-      for (const note of this.svg.querySelectorAll(".overlay .note")) {
-        if (note.dataset.y !== undefined) {
-          const at = this.py(+note.dataset.y), wide = note.textContent.length * 7;
-          let right = LEFT + this.width - 4;
-          for (const [y, x] of taken) if (Math.abs(y - at) < 13) right = Math.min(right, x - 8);
-          taken.push([at, right - wide]);
-          note.setAttribute("x", right);
-          note.setAttribute("y", at - 4);
-          note.style.display = inside(LEFT, at) && right - wide > LEFT ? "" : "none";
-        } else {
-          const at = this.px(+note.dataset.x), late = at > LEFT + 0.6 * this.width;
-          note.setAttribute("x", at + (late ? -5 : 5));
-          note.setAttribute("text-anchor", late ? "end" : "start");
-          note.style.display = inside(at, this.g.top) ? "" : "none";
-        }
+        const text = room >= 6 && high >= 12 && inside(...at) ? shortened(label.dataset.text, room) : "";
+        const width = text.length * CHARACTER;
+        place(label, text && take(at[0] + width / 2, at[1] + 4, width) ? text : "", at[0], at[1] + 4);
       }
     }
     limit(window, low, high, least) {

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from downset.plans import Pipeline
+from downset.reports.page.next_section import next_section
 from downset.reports.page.parts import Choice, Facts, Page, Section, Table, Verdict
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
 from downset.reports.pipelines import compared_lines, device_loads, period_line, sent_bytes
 from downset.reports.serving import served_lines
 from downset.reports.simulations import simulation_lines
+from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
 from downset.reports.timeline import Timeline, busiest_resource, planned_timeline
-from downset.results import Served, Simulation
+from downset.results import NextStep, Served, Simulation
 from downset.text import counted, format_bytes, format_seconds, format_size, printable
 
 __all__ = ["pipeline_page"]
@@ -23,12 +25,14 @@ def pipeline_page(
     *,
     model: str = "",
     compared: Mapping[str, Pipeline | None] | None = None,
+    upgraded: Mapping[str, Pipeline | None] | None = None,
     simulation: Simulation | None = None,
     simulated: Timeline | None = None,
     served: Served | None = None,
     measured: Timeline | None = None,
 ) -> Page:
-    """The page of a plan, with what a simulation or a run of it found beside what is planned."""
+    """The page of a plan, with what a simulation or a run of it found beside what is planned. `compared`: plans of
+    other methods; `upgraded`: plans for a cluster with more, by what is added."""
     timelines = [planned_timeline(plan), *(timeline for timeline in (simulated, measured) if timeline is not None)]
     busiest = busiest_resource(plan)
     sections = [
@@ -43,6 +47,7 @@ def pipeline_page(
         Section("Devices", (_devices(plan, simulation, served),)),
         Section("Planned, simulated, measured", (_figures(plan, simulation, served),)),
         Section("Stages", (_stages(plan),)),
+        next_section(_next_steps(plan, upgraded, simulation, served)),
     ]
     lines = [] if plan.note == "" else [f"note: {plan.note}"]
     lines += [" ".join(line.split()) for line in compared_lines(plan, compared or {})]
@@ -56,6 +61,17 @@ def pipeline_page(
     used = len({device for stage in plan.stages for device in stage.devices})
     subtitle = f"{counted(len(plan.stages), 'stage')} over {counted(used, 'device')}"
     return Page(title, subtitle, _verdict(plan, simulation, served), tuple(sections), facts)
+
+
+def _next_steps(
+    plan: Pipeline, upgraded: Mapping[str, Pipeline | None] | None, simulation: Simulation | None, served: Served | None
+) -> list[NextStep]:
+    """The steps that the command prints whose page it is."""
+    if served is not None:
+        return served_next_steps(served, plan)
+    if simulation is not None:
+        return simulation_next_steps(simulation, plan)
+    return pipeline_next_steps(plan, upgraded)
 
 
 def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Verdict:
@@ -87,25 +103,34 @@ def _busiest(plan: Pipeline, busiest: tuple[str, float] | None) -> tuple[Choice,
 
 
 def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Table:
-    """A row a device: shares of a period by what it does; planned, simulated and measured beside each other."""
+    """A row a device: shares of the time by what it does; planned, simulated and measured beside each other."""
     loads, held = device_loads(plan), {item.device: item for item in plan.memory}
     measured = {use.name: use for use in served.devices} if served is not None else {}
-    columns = ["device", "computes", "sends", "receives", "memory", "limit"]
-    columns += ["computes, simulated"] if simulation is not None else []
-    columns += ["computes, measured", "process memory"] if served is not None else []
+    known = ["planned", *(["simulated"] if simulation is not None else []), *(["measured"] if served else [])]
+    apart = len(known) > 1
+    columns = ["device"]
+    columns += [f"{what}, {how}" if apart else what for what in ("computes", "sends", "receives") for how in known]
+    columns += ["memory", "limit", *(["process memory"] if served is not None else [])]
     rows = []
     for place, (device, load) in enumerate(zip(plan.cluster.devices, loads, strict=True)):
-        shares = (load.compute_s, load.send_s, load.receive_s)
-        row = [printable(device.name), *(_share(one, plan.period_s) for one in shares)]
+        use = measured.get(device.name)
+        row = [printable(device.name)]
+        for number, (seconds, what) in enumerate(
+            ((load.compute_s, "computing"), (load.send_s, "sending"), (load.receive_s, "receiving"))
+        ):
+            row.append(_share(seconds, plan.period_s))
+            if simulation is not None:
+                shares = (simulation.utilisation, simulation.sending, simulation.receiving)[number]
+                row.append(f"{shares[place]:.0%}" if shares else "-")
+            if served is not None:
+                row.append("-" if use is None else f"{getattr(use, what):.0%}")
         row.append(format_size(held[place].total_bytes) if place in held else "-")
         row.append("-" if device.memory_bytes is None else format_size(device.memory_bytes))
-        row += [f"{simulation.utilisation[place]:.0%}"] if simulation is not None else []
         if served is not None:
-            use = measured.get(device.name)
-            row += [f"{use.computing:.0%}", format_size(use.rss_bytes)] if use is not None else ["-", "-"]
+            row.append("-" if use is None else format_size(use.rss_bytes))
         rows.append(tuple(row))
     return Table(tuple(columns), tuple(rows), numeric=frozenset(range(1, len(columns))),
-                 caption="Shares of a period (planned: analytic) and memory")  # fmt: skip
+                 caption="Shares of a period (planned: analytic) or of the time, and memory")  # fmt: skip
 
 
 def _figures(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Table:

@@ -6,10 +6,13 @@ from downset.graph.core import Graph
 from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
 from downset.reports.arena_view import ArenaView, arena_view, order_operators, record_view
 from downset.reports.charts import Axis, Chart, Mark
+from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps
 from downset.reports.page.memory_figure import memory_figure, order_figure
+from downset.reports.page.next_section import next_section
 from downset.reports.page.parts import Facts, Figure, Page, Section, Table, Verdict
 from downset.reports.page.timeline_figure import gantt_figure
 from downset.reports.stages import choice_lines, stage_plan_lines
+from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import stage_timeline
 from downset.results import StageResult
 from downset.text import format_bytes, format_seconds, format_size, printable
@@ -42,7 +45,10 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
     numbers = [("peak of live bytes", f"{format_bytes(after)} B", known)]
     if arena is not None:
         numbers.append(("arena", f"{format_bytes(arena.arena_bytes)} B", _known(arena.evidence)))
-    sections = (Section("Order" if arena is None else "Memory", (figure,)),)
+    sections = (
+        Section("Order" if arena is None else "Memory", (figure,)),
+        next_section(order_next_steps(order, graph)),
+    )
     facts = (
         ("method", order.evidence.method),
         ("memory model", order.memory),
@@ -64,7 +70,8 @@ def arena_page(arena: Arena, *, capacity_bytes: int | None = None, title: str = 
     facts = (("method", arena.evidence.method), ("records", f"{len(arena.records):,}"))
     note = "The colours only tell neighbours apart: nothing is known of what makes these records."
     section = Section("Memory", (memory_figure([view], limit_bytes=capacity_bytes, note=note),))
-    return Page(printable(title), f"Offsets for {len(arena.records):,} records", verdict, (section,), facts)
+    sections = (section, next_section(arena_next_steps(arena, capacity_bytes)))
+    return Page(printable(title), f"Offsets for {len(arena.records):,} records", verdict, sections, facts)
 
 
 def objects_page(shared: SharedObjects, *, title: str = "Shared objects") -> Page:
@@ -86,7 +93,7 @@ def objects_page(shared: SharedObjects, *, title: str = "Shared objects") -> Pag
     verdict = Verdict("good" if shared.evidence.proven else "plain", head, _known(shared.evidence))
     facts = (("method", shared.evidence.method), ("records", f"{len(shared.records):,}"))
     return Page(printable(title), f"Objects for {len(shared.records):,} records", verdict,
-                (Section("Objects", (figure,)),), facts)  # fmt: skip
+                (Section("Objects", (figure,)), next_section(objects_next_steps(shared))), facts)  # fmt: skip
 
 
 def stage_page(found: StageResult | StagePlan, *, title: str = "Stages") -> Page:
@@ -106,6 +113,7 @@ def stage_page(found: StageResult | StagePlan, *, title: str = "Stages") -> Page
                    ("bound", "not known" if found.bound_s is None else format_seconds(found.bound_s), "")]  # fmt: skip
         detail = found.why
         sections.append(Section("Candidates", (_candidates(found),)))
+        sections.append(next_section(stage_next_steps(found)))
         sections.append(Section("In words", (Facts((*choice_lines(found), *(f"note: {n}" for n in found.notes))),)))
     state = "good" if isinstance(found, StageResult) else "plain"
     facts = (

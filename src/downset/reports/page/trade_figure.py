@@ -1,0 +1,63 @@
+"""Memory against what it costs, as a figure of a page: a dot for each candidate, and the line of the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from downset.reports.charts import Axis, Chart, Curve, Mark, Unit
+from downset.reports.page.parts import Figure, Table
+
+__all__ = ["trade_figure"]
+
+
+def trade_figure(
+    title: str, points: Sequence[tuple[float, float]], table: Table, *, chosen: Sequence[int], original: int,
+    cost: tuple[str, Unit], held: str, original_named: str = "as the file is",
+) -> Figure:  # fmt: skip
+    """Points of (cost, bytes), a row of the table each, with a line through those that none beats in both. `original`:
+    the point to compare with, -1 for none, which the legend calls `original_named`."""
+    ids = tuple(f"{cost[1]}{place}" for place in range(len(points)))
+    colours = ["c6" if place in chosen else "c8" if place == original else "c5" for place in range(len(points))]
+    x_axis, y_axis = (_around(values, *named) for values, named in
+                      zip(zip(*points, strict=True), (cost, (held, "bytes")), strict=True))  # fmt: skip
+    size = _dot_px(points, x_axis, y_axis)
+    marks = [
+        Mark(x, y, 0.0, 0.0, colour, name, dot_px=size)
+        for (x, y), colour, name in zip(points, colours, ids, strict=True)
+    ]
+    marks.sort(key=lambda mark: mark.style == "c6")  # what is chosen lies on top
+    front: list[tuple[float, float]] = []
+    for x, y in sorted(points):
+        if not front or y < front[-1][1]:
+            front.append((x, y))
+    chart = Chart(title, x_axis, y_axis, tuple(marks), curves=(Curve(tuple(front), "after"),),
+                  height_px=_TRADE_PX)  # fmt: skip
+    legend = [("c6", "chosen"), ("c5", "other candidates"), ("c8", original_named)]
+    shown = tuple(item for item in legend if item[0] in colours)
+    return Figure(title, (("", chart),), shown, (replace(table, ids=ids, marked=frozenset(chosen)),))
+
+
+def _around(values: Sequence[float], label: str, unit: Unit) -> Axis:
+    """An axis with room on both sides of the values. It starts at zero unless they all lie far from it."""
+    least, most = min(values), max(values)
+    start = 0.0 if least < 0.5 * most or least == most else least
+    room = 0.06 * ((most - start) or most or 1.0)
+    return Axis(start - room, most + room, label, unit)
+
+
+_TRADE_PX = 280
+_NARROW_PX = 270
+"""The width of a plot in a window of 400 pixels."""
+
+
+def _dot_px(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> float:
+    """The diameter of dots, of which none covers another also in a narrow window, as far as they can be seen."""
+    apart = [
+        math.hypot((one[0] - other[0]) / x.extent * _NARROW_PX, (one[1] - other[1]) / y.extent * _TRADE_PX)
+        for place, one in enumerate(points)
+        for other in points[:place]
+        if one != other
+    ]
+    return min(11.0, max(4.0, min(apart, default=11.0)))

@@ -1,0 +1,136 @@
+"""Pages of PyTorch's training steps: how a compiled graph is ordered, and what runs again to hold less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from downset.compiled import OrderReport, RecomputeReport
+from downset.plans import Arena, Evidence
+from downset.reports.arena_view import ArenaView, Operator
+from downset.reports.next_steps import order_next_steps, ranked
+from downset.reports.page.memory_figure import order_figure
+from downset.reports.page.next_section import next_section
+from downset.reports.page.parts import Facts, Page, Section, Table, Verdict
+from downset.reports.page.plan_pages import order_page
+from downset.reports.page.trade_figure import trade_figure
+from downset.results import NextStep, Recomputation, StepNeed
+from downset.text import counted, format_bytes, format_seconds, printable
+
+__all__ = ["compiled_page", "recomputation_page", "recompute_page"]
+
+
+def compiled_page(report: OrderReport) -> Page:
+    """A graph that PyTorch's compiler ordered: Inductor's best order and the one that runs, with what is live where
+    memory peaks."""
+    evidence = report.order.evidence
+    before, after = report.inductor_bytes, min(report.order.peak_bytes, report.inductor_bytes)
+    head = f"Peak {format_bytes(before)} → {format_bytes(after)} B"
+    if before == after:
+        head = f"Peak {format_bytes(after)} B: the graph keeps Inductor's order"
+        if evidence.proven and report.order.peak_bytes == after:
+            head = f"Already optimal (proven): Inductor's order peaks at {format_bytes(after)} B"
+    known = "proven least" if evidence.proven else f"bound {format_bytes(evidence.bound)} B"
+    sections = []
+    views = [_view("before: the best of Inductor's orders", report.before), _view("after", report.after)]
+    if report.after:
+        kept = report.before == report.after or not report.before
+        sections.append(Section("Order", (order_figure(views[1:] if kept else views),)))
+    rows = tuple((printable(b.name), format_bytes(b.nbytes), printable(b.source)) for b in report.peak_live)
+    live = Table(("buffer", "bytes", "made at"), rows, numeric=frozenset({1}),
+                 caption=f"Live at the peak, while {printable(report.peak_node)} runs")  # fmt: skip
+    sections.append(Section("At the peak", (live,)))
+    sections.append(next_section(order_next_steps(report.order)))
+    numbers = (("peak of live bytes", f"{format_bytes(before)} → {format_bytes(after)} B", known),
+               ("order that fusion left", f"{format_bytes(report.given_bytes)} B", ""),
+               ("planned in", format_seconds(evidence.seconds), f"{evidence.states:,} states"))  # fmt: skip
+    note = "Bytes are Inductor's own estimate, without parameters and the state of an optimiser."
+    state: Literal["good", "plain"] = "good" if after < before or evidence.proven else "plain"
+    return Page(printable(report.graph), f"PyTorch Inductor: {counted(report.nodes, 'node')}",
+                Verdict(state, head, note, numbers), tuple(sections),
+                (("runs in", "our order" if report.chosen else "Inductor's order"),))  # fmt: skip
+
+
+def recompute_page(report: RecomputeReport) -> Page:
+    """The choice of what runs again in the backward pass, and the front of cost and peak that it was taken from."""
+    within = report.peak_bytes <= report.limit_bytes
+    head = f"Peak {format_bytes(report.none_bytes)} → {format_bytes(report.peak_bytes)} B"
+    head += "" if within else f": above the {format_bytes(report.limit_bytes)} B that were asked for"
+    numbers = [("peak (estimate)", f"{format_bytes(report.none_bytes)} → {format_bytes(report.peak_bytes)} B",
+                f"asked for {format_bytes(report.limit_bytes)} B"),
+               ("runs again", format_seconds(report.cost_s), f"{counted(len(report.operators), 'operator')}; analytic"),
+               ("choices tried", f"{report.tried:,}", format_seconds(report.seconds))]  # fmt: skip
+    points = [(*point, "") for point in report.front]
+    if report.pytorch is not None:
+        numbers.insert(2, ("PyTorch's own choice", f"{format_bytes(report.pytorch[1])} B",
+                           format_seconds(report.pytorch[0])))  # fmt: skip
+        points.append((*report.pytorch, "PyTorch's own choice"))
+    sections = _traded(points, (report.cost_s, report.peak_bytes), seconds=True)
+    if report.operators:
+        sections.append(Section("What runs again", (Facts(tuple(map(printable, report.operators))),)))
+    sections.append(next_section(_other_limits(report.front, report.cost_s, report.peak_bytes)))
+    note = "Estimates from the graph before the compiler fuses it, without parameters, optimiser and batch."
+    return Page("Recomputation", f"{counted(len(report.operators), 'operator')} of a training step run again",
+                Verdict("good" if within else "unknown", head, note, tuple(numbers)), tuple(sections))  # fmt: skip
+
+
+def recomputation_page(found: Recomputation) -> Page:
+    """The page of the network with what runs twice, in its order, and the front of cost and peak."""
+    page = order_page(found.graph, found.order)
+    choices = _traded([(*point, "") for point in found.front], (found.cost, found.order.peak_bytes), seconds=False)
+    sections = [*page.sections[:1], *choices]
+    if found.recomputed:
+        sections.append(Section("What runs again", (Facts(tuple(map(printable, found.recomputed))),)))
+    sections += page.sections[1:]
+    proven = "proven least" if found.evidence.proven else f"bound {found.evidence.bound:,.6g}"
+    numbers = (*page.verdict.numbers, ("cost of what runs twice", f"{found.cost:,.6g}", proven))
+    head = f"Peak {format_bytes(found.order.peak_bytes)} B with {counted(len(found.recomputed), 'operator')} run twice"
+    verdict = Verdict("good" if found.evidence.proven else "plain", head, "", numbers)
+    return Page(page.title, page.subtitle, verdict, tuple(sections), page.facts)
+
+
+def _view(heading: str, needs: Sequence[StepNeed]) -> ArenaView:
+    none = Arena((), (), Evidence("none", 0, 0, False))  # nothing is placed
+    return ArenaView(heading, none, tuple(Operator(one.name, one.kind or "node", one.live_bytes) for one in needs))
+
+
+def _traded(points: Sequence[tuple[float, int, str]], chosen: tuple[float, int], *, seconds: bool) -> list[Section]:
+    """A section with the choices as dots; none where there is only one."""
+    if len(points) < 2:
+        return []
+    rows = tuple((name or f"choice {place}", format_seconds(cost) if seconds else f"{cost:,.6g}", format_bytes(peak))
+                 for place, (cost, peak, name) in enumerate(points))  # fmt: skip
+    table = Table(("choice", "cost", "peak, bytes"), rows, numeric=frozenset({1, 2}), caption="Choices")
+    marked = [place for place, (cost, peak, name) in enumerate(points) if (cost, peak) == chosen and not name]
+    title = "Memory against what runs again: choices that no other beats in both (estimates)."
+    theirs = next((place for place, point in enumerate(points) if point[2]), -1)
+    figure = trade_figure(title, [(cost, float(peak)) for cost, peak, _ in points], table, chosen=marked,
+                          original=theirs, cost=("cost", "s" if seconds else "count"), held="peak",
+                          original_named="PyTorch's own choice")  # fmt: skip
+    return [Section("Choices", (figure,))]
+
+
+def _other_limits(front: Sequence[tuple[float, int]], cost_s: float, peak_bytes: int) -> list[NextStep]:
+    """The next choices of the front on both sides of the one that was taken."""
+    fewer = [point for point in front if point[1] < peak_bytes]
+    cheaper = [point for point in front if point[0] < cost_s]
+    found = []
+    if fewer:
+        cost, peak = max(fewer, key=lambda point: point[1])
+        found.append(
+            NextStep(
+                f"For less memory ask for peak_bytes={peak}: {format_bytes(peak_bytes - peak)} B less, for "
+                f"{format_seconds(max(cost - cost_s, 0.0))} more a step (estimated).",
+                peak_bytes - peak,
+            )
+        )
+    if cheaper:
+        cost, peak = max(cheaper)
+        found.append(
+            NextStep(
+                f"For less time ask for peak_bytes={peak}: {format_seconds(cost_s - cost)} less a step, for "
+                f"{format_bytes(peak - peak_bytes)} B more (estimated).",
+                gained_s=cost_s - cost,
+            )
+        )
+    return ranked(found)

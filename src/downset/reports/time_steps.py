@@ -1,0 +1,204 @@
+"""Steps that a user can take next where time counts: after stages, pipelines, their simulations and their runs.
+
+Each has numbers that were computed or measured; the most seconds gained come first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from downset.plans import Pipeline, PipelineSchedule, Resource
+from downset.reports.next_steps import ranked
+from downset.reports.pipelines import plan_seconds
+from downset.reports.timeline import resource_name
+from downset.results import NextStep, Served, Simulation, StageResult
+from downset.text import counted, format_bytes, format_seconds, printable
+
+__all__ = ["pipeline_next_steps", "served_next_steps", "simulation_next_steps", "stage_next_steps"]
+
+_MUCH = 1.1
+"""A measured period that is so many times the planned one says that the plan's rates are not the devices'."""
+_MUCH_LONGER = 1.5
+"""Latencies so many times that of one frame alone are those of frames that wait for others."""
+
+
+def stage_next_steps(result: StageResult) -> list[NextStep]:
+    """Steps after a search for stages: more of it where a bound leaves room, a runtime that was faster, the unit that
+    takes longest, and a candidate of less memory."""
+    plan = result.plan
+    chosen = next((one for one in result.candidates if one.name == plan.evidence.method), None)
+    now_s = plan.evidence.value
+    found = []
+    if result.bound_s is not None and result.bound_s < now_s:
+        gained = now_s - result.bound_s
+        found.append(
+            NextStep(
+                f"Time more stages (--budget-timings above {result.timings_used}, --max-ops, --max-groups): the bound "
+                f"is {format_seconds(result.bound_s)}, so at most {format_seconds(gained)} of {format_seconds(now_s)} "
+                "may still be gained.",
+                gained_s=gained,
+            )
+        )
+    middle = {name: median(seconds) for name, seconds in result.peer_s.items()}
+    for name, seconds in middle.items():
+        ours = middle["downset"]
+        if seconds < ours:
+            found.append(
+                NextStep(
+                    f"Run it in {name}: {format_seconds(seconds)}, {format_seconds(ours - seconds)} less than this "
+                    "plan in the same rounds (measured, medians).",
+                    gained_s=ours - seconds,
+                )
+            )
+    if result.unit_s:
+        unit = max(range(len(result.unit_s)), key=result.unit_s.__getitem__)
+        seconds, every = result.unit_s[unit], sum(result.unit_s)
+        found.append(
+            NextStep(
+                f"Make unit {unit} cheaper: alone it takes {format_seconds(seconds)}, {seconds / every:.0%} of all "
+                f"units one after another (measured); half of it is {format_seconds(seconds / 2)} less at most.",
+                gained_s=seconds / 2,
+            )
+        )
+    smaller = [one for one in result.candidates if chosen is not None and one.live_bytes < chosen.live_bytes]
+    if chosen is not None and smaller:
+        least = min(smaller, key=lambda one: (one.live_bytes, one.percentile(0.5)))
+        more = least.percentile(0.5) - chosen.percentile(0.5)
+        found.append(
+            NextStep(
+                f"Where memory counts more, take the candidate {least.name}: {format_bytes(least.live_bytes)} B live "
+                f"(analytic) and not {format_bytes(chosen.live_bytes)}, for {format_seconds(max(more, 0.0))} more a "
+                "run (measured, medians)."
+            )
+        )
+    return ranked(found)
+
+
+def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] | None = None) -> list[NextStep]:
+    """Steps after a plan: more search where it is not proven, the busiest resource, and what was planned for a cluster
+    with more (`upgraded`: plans by what is added)."""
+    found = []
+    period, bound = plan.period_s, plan.evidence.bound
+    if not plan.evidence.proven and bound < period:
+        how = "--time-limit 60s" if plan.evidence.method == "exact" else "--method exact"
+        found.append(
+            NextStep(
+                f"Search further (downset split {how}): the period is not proven least, at most "
+                f"{format_seconds(period - bound)} may still be gained; the bound is {format_seconds(bound)}.",
+                gained_s=period - bound,
+            )
+        )
+    relieved = None if plan.schedule is None else _relieved(plan, plan.schedule)
+    if relieved is not None:
+        resource, busy_s, left_s, what = relieved
+        found.append(
+            NextStep(
+                f"Make {what} twice as fast: {resource_name(plan, resource)} is the busiest resource, with "
+                f"{format_seconds(busy_s)} of every period of {format_seconds(period)}; no resource of this plan would "
+                f"then work for more than {format_seconds(left_s)} a frame (analytic), so at most "
+                f"{format_seconds(period - left_s)} may be gained.",
+                gained_s=period - left_s,
+            )
+        )
+    for added, other in (upgraded or {}).items():
+        if other is not None and other.period_s < period:
+            found.append(
+                NextStep(
+                    f"Take {added}: a period of {format_seconds(other.period_s)}, "
+                    f"{format_seconds(period - other.period_s)} less (planned by {other.evidence.method}, analytic).",
+                    gained_s=period - other.period_s,
+                )
+            )
+    return ranked(found)
+
+
+def simulation_next_steps(found: Simulation, plan: Pipeline) -> list[NextStep]:
+    """Steps after a simulation, and those of its plan."""
+    steps = []
+    if found.stalled_at_s is not None:
+        left = counted(found.frames - found.completed, "frame")
+        steps.append(
+            NextStep(
+                f"Plan without the dead devices (add --replan MODEL): the plan stalls at "
+                f"{format_seconds(found.stalled_at_s)}, and {left} never left.",
+                suffices=True,
+            )
+        )
+    if found.falls_behind and found.arrival_s is not None and found.sustained_period_s is not None:
+        steps.append(
+            NextStep(
+                f"Let frames come less often (--arrival {found.sustained_period_s:.4g}s): one every "
+                f"{format_seconds(found.arrival_s)} is more than the plan sustains, and {found.last_waiting} waited "
+                "when the last one arrived (simulated).",
+                suffices=True,
+            )
+        )
+    elif found.latency_s is not None and found.window > 1 and found.latency_s[0] > _MUCH_LONGER * plan.latency_s:
+        steps.append(_fewer_inside(found.latency_s[0], plan.latency_s, "split --window", found.window, "simulated"))
+    return ranked([*steps, *pipeline_next_steps(plan)])
+
+
+def served_next_steps(found: Served, plan: Pipeline) -> list[NextStep]:
+    """Steps after a run on devices, and those of its plan."""
+    steps = []
+    if found.period_s is not None and found.period_s > _MUCH * found.planned_period_s > 0:
+        busy = max(found.devices, key=lambda use: use.computing - use.planned_computing, default=None)
+        most = ""
+        if busy is not None and busy.computing > busy.planned_computing:
+            most = (
+                f"; {printable(busy.name)} computes {busy.computing:.0%} of the time, planned "
+                f"{busy.planned_computing:.0%}"
+            )
+        gained = found.period_s - found.planned_period_s
+        steps.append(
+            NextStep(
+                f"Measure the devices (downset profile-cluster) and plan by that: the measured period is "
+                f"{format_seconds(found.period_s)}, {found.period_s / found.planned_period_s:.2f}x the planned "
+                f"{format_seconds(found.planned_period_s)}{most}.",
+                gained_s=gained,
+            )
+        )
+    if found.latency_s is not None and found.latency_s[0] > _MUCH_LONGER * found.planned_latency_s > 0:
+        window = 1 if plan.schedule is None else plan.schedule.window
+        steps.append(
+            _fewer_inside(found.latency_s[0], found.planned_latency_s, "serve --spare-frames 0, split --window",
+                          window, "measured")
+        )  # fmt: skip
+    return ranked([*steps, *pipeline_next_steps(plan)])
+
+
+def _fewer_inside(latency_s: float, alone_s: float, option: str, window: int, how: str) -> NextStep:
+    return NextStep(
+        f"Where latency counts more, let fewer frames in than {window} (downset {option}): a frame takes "
+        f"{format_seconds(latency_s)} in the median ({how}), one alone {format_seconds(alone_s)} (analytic)."
+    )
+
+
+def _relieved(plan: Pipeline, schedule: PipelineSchedule) -> tuple[Resource, float, float, str] | None:
+    """(the busiest resource, its seconds a frame, the most seconds of any resource where what keeps it busy is twice as
+    fast, what that is); None where that gains nothing."""
+    took = plan_seconds(plan)
+    loads = {order.resource: [turn.task for turn in order.turns] for order in schedule.orders if order.turns}
+    if not loads:
+        return None
+    busiest = max(loads, key=lambda resource: sum(took[task] for task in loads[resource]))
+    transfers = busiest.kind in ("radio", "send", "receive", "medium")
+
+    def faster(task: int) -> float:
+        """Seconds of a task where what keeps the resource busy is twice as fast."""
+        transfer = plan.tasks[task].transfer
+        if transfers:
+            touched = transfer is not None and (
+                busiest.device < 0 or busiest.device in (transfer.source, transfer.target)
+            )
+        else:
+            touched = transfer is None and plan.tasks[task].device == busiest.device
+        return took[task] / 2 if touched else took[task]
+
+    busy_s = sum(took[task] for task in loads[busiest])
+    left_s = max(sum(map(faster, tasks)) for tasks in loads.values())
+    if left_s >= plan.period_s * (1 - 1e-9):
+        return None
+    name = "the medium" if busiest.device < 0 else printable(plan.cluster.devices[busiest.device].name)
+    what = name if not transfers else "the network" if busiest.device < 0 else f"the links of {name}"
+    return busiest, busy_s, left_s, what

@@ -1,0 +1,114 @@
+"""What could be done next: ranked, with numbers that hold against definitions written out here."""
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import downset as ds
+from downset.clusters.model import Cluster, Device, Network
+from downset.pipelines.upgrades import plan_upgraded, upgrades
+from downset.plans import Arena, Evidence
+from downset.reports.next_steps import arena_next_steps, listed, objects_next_steps, order_next_steps, ranked
+from downset.reports.pipelines import plan_seconds
+from downset.reports.time_steps import pipeline_next_steps
+from downset.results import NextStep
+from tests.models import branchy_model
+from tests.plain_graphs import random_graph
+
+STEPS = st.builds(
+    NextStep, st.just("Do it."), st.none() | st.integers(0, 99), st.none() | st.floats(0, 9), st.booleans()
+)
+
+
+@given(st.lists(STEPS, max_size=9))
+def test_what_suffices_comes_first_and_then_the_largest_gain(steps):
+    found = ranked(steps)
+    assert sorted(map(id, found)) == sorted(map(id, steps))
+    for one, other in pairwise(found):
+        assert (one.suffices, one.gained_bytes or 0, one.gained_s or 0) >= (
+            other.suffices, other.gained_bytes or 0, other.gained_s or 0
+        )  # fmt: skip
+
+
+def test_a_message_says_what_makes_it_fit_and_what_only_helps():
+    steps = [NextStep("Buy more.", 0, suffices=True), NextStep("Halve it.", 5)]
+    assert listed(steps) == "to make it fit: (1) Buy more; to need less: (2) Halve it"
+    assert listed(steps[1:]) == "to need less: (1) Halve it"
+
+
+def most_live(records):
+    last = max(record.stop for record in records)
+    return max(sum(one.nbytes for one in records if one.start <= step < one.stop) for step in range(last))
+
+
+def test_halving_a_record_leaves_the_live_bytes_that_are_told():
+    graph = random_graph(random.Random(5), 12)
+    arena = ds.plan_arena(graph, ds.plan_order(graph))
+    told = [step for step in arena_next_steps(arena) if step.text.startswith("Halve record ")]
+    assert told and arena.arena_bytes == most_live(arena.records)
+    for step in told:
+        name = step.text.removeprefix("Halve record ").split(" (")[0]
+        smaller = [replace(one, nbytes=one.nbytes - one.nbytes // 2 * (one.id == name)) for one in arena.records]
+        assert most_live(arena.records) - most_live(smaller) == step.gained_bytes > 0
+
+
+@pytest.mark.parametrize("bound", [8, 16])
+def test_more_search_is_offered_where_there_is_a_gap_and_only_there(bound):
+    arena = Arena((ds.Record("a", 0, 1, 8), ds.Record("b", 1, 2, 8)), (0, 8), Evidence("naive", 16, bound, bound == 16))
+    gained = [step.gained_bytes for step in arena_next_steps(arena)]
+    assert gained == ([8] if bound == 8 else [])
+    assert ("--capacity" in arena_next_steps(arena, 99)[0].text) if bound == 8 else True
+
+
+def test_an_order_that_is_not_searched_for_is_told_how():
+    graph = random_graph(random.Random(3), 14)
+    order = ds.plan_order(graph, method="kahn")
+    best = ds.plan_order(graph)
+    assert order.peak_bytes > best.peak_bytes
+    (first,) = (step for step in order_next_steps(order, graph) if "--method optimal" in step.text)
+    assert order.peak_bytes - first.gained_bytes <= best.peak_bytes
+    assert not any("--method" in step.text for step in order_next_steps(best, graph))
+
+
+def test_offsets_are_offered_where_objects_take_more_than_lives():
+    records = [ds.Record("a", 0, 1, 100), ds.Record("b", 1, 3, 10), ds.Record("c", 2, 4, 90)]
+    shared = ds.plan_shared(records)
+    assert [step.gained_bytes for step in objects_next_steps(shared)] == [shared.total_bytes - most_live(records)]
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    graph = ds.load(branchy_model(tmp_path_factory.mktemp("planned") / "net.onnx"))
+    cluster = Cluster((Device("d0", 2e6), Device("d1", 1e6)), Network("links", 1e7, overlap=True))
+    return graph, cluster, ds.plan_pipeline(graph, cluster, time_limit_s=5)
+
+
+def test_the_busiest_resource_bounds_what_is_gained(planned):
+    """Seconds of computing by device from the tasks alone, with the busiest device at twice its speed."""
+    _, _, plan = planned
+    (step,) = (step for step in pipeline_next_steps(plan) if step.text.startswith("Make "))
+    took = plan_seconds(plan)
+    computes = [
+        sum(took[at] for at, task in enumerate(plan.tasks) if task.transfer is None and task.device == device)
+        for device in range(2)
+    ]
+    transfers = sum(took[at] for at, task in enumerate(plan.tasks) if task.transfer is not None)
+    busiest = computes.index(max(computes))
+    assert f"Make {plan.cluster.devices[busiest].name} twice as fast" in step.text
+    computes[busiest] /= 2
+    assert step.gained_s == pytest.approx(plan.period_s - max(*computes, transfers))
+
+
+def test_what_a_cluster_with_more_gains_is_what_it_is_planned_to(planned):
+    graph, cluster, plan = planned
+    found = plan_upgraded(graph, cluster, method="exact", time_limit_s=5)
+    assert [len(one.devices) for one in upgrades(cluster).values()] == [3, 2]
+    assert upgrades(cluster)["links twice as fast"].network.bytes_per_s == 2e7
+    assert all(other.period_s <= plan.period_s * (1 + 1e-9) for other in found.values())
+    told = {step.gained_s for step in pipeline_next_steps(plan, found) if step.text.startswith("Take ")}
+    assert told == {plan.period_s - other.period_s for other in found.values() if other.period_s < plan.period_s}
+    assert told
