@@ -12,7 +12,7 @@
 //                                       is searched once, whatever led there. Windows: where a node fails, the stretch
 //                                       of sections that failed is searched by itself; if what is left there does not
 //                                       fit whatever happens elsewhere, that is a nogood, and no node above it need be
-//                                       tried in another way: what backjumping would do, in a search whose order of
+//                                       tried in another way: as by backjumping, in a search whose order of
 //                                       decisions is not free
 // All limits are counts of tried placements; the clock only ends the search. Specified by brute force in the tests.
 #pragma once

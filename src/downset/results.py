@@ -317,7 +317,7 @@ class Simulation:
 class DeviceUse:
     """The use of one device of a running pipeline: shares of the time that it computed, sent and received, in how many
     frames it took part, and the most memory that its process took. Planned shares are of the periods that the plans in
-    use have, for the frames that have left: what a device would do of them if it ran as planned."""
+    use have, for the frames that have left: the shares of a device that runs as planned."""
 
     name: str
     computing: float

@@ -99,7 +99,7 @@ def test_what_cannot_be_planned_anew_is_one_line(plan, tmp_path):
         (("plan.json", "--replan", "net.onnx"), 2, "--fail"),
         (("plan.json", "--fail", "b@1s", "-o", "anew.json"), 2, "--replan"),
         (("plan.json", "--fail", "b@1s", "--replan", "no.onnx"), 5, "no.onnx"),
-        (("plan.json", "--fail", "b@1s", "--replan", "other.onnx"), 2, "no plan of other.onnx"),
+        (("plan.json", "--fail", "b@1s", "--replan", "other.onnx"), 2, "not a plan of other.onnx"),
         (("plan.json", *all_dead, "--replan", "net.onnx"), 2, "no device is left"),
         (("from_b.json", "--fail", "b@1s", "--replan", "net.onnx"), 2, "is the plan's source"),
         (("plan.json", "--fail", "b@1s", "--replan", "net.onnx", "-o", "net.onnx"), 2, "being read"),

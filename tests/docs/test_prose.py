@@ -21,6 +21,10 @@ DISCOURAGED = {
     r"houses?": "package, folder",
     r"magic": "say what it does",
     r"simply|obviously|of course": "leave it out",
+    r"would do(?! (?:with|nothing))": "is enough",
+    r"(?:cannot be )?made up(?! of)": "generated",
+    r"comes? along": "built-in",
+    r"none such": "no such",
 }
 READ = (".py", ".hpp", ".cpp", ".md")
 OPENINGS = {"Of", "What", "No", "Such", "So", "As", "For", "In", "To", "On", "At", "With", "Without", "From", "Under"}
@@ -46,11 +50,31 @@ def comments(source):
             yield token.start[0], token.string
 
 
+def messages(source):
+    """(line, text) of the strings of a module of three words or more, without docstrings: what its users read.
+    A value that is put in reads {}; strings side by side are one."""
+    tree = ast.parse(source)
+    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            skipped.update(id(part) for part in node.values)
+    for node in ast.walk(tree):
+        match node:
+            case ast.JoinedStr(values=parts):
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+            case ast.Constant(value=str(text)):
+                pass
+            case _:
+                continue
+        if id(node) not in skipped and text.count(" ") >= 2:
+            yield node.lineno, text
+
+
 def prose(path):
     """(line, text) of what people read in a file."""
     source = path.read_text()
     if path.suffix == ".py":
-        return [*docstrings(source), *comments(source)]
+        return [*docstrings(source), *comments(source), *(messages(source) if "src" in path.parts else ())]
     if path.suffix in (".hpp", ".cpp"):
         return [(n, line.partition("//")[2]) for n, line in enumerate(source.splitlines(), 1) if "//" in line]
     without_code = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), source, flags=re.DOTALL)
@@ -95,10 +119,11 @@ def test_the_test_sees_what_it_refuses():
         "`rivals` is a name, and lacks nothing in quotes: `lacks`".replace("lacks nothing", "has all")
     )
     assert [text for _, text in docstrings('def f():\n    """Of all."""\n')] == ["Of all."]
+    said = 'def f(n):\n    """Of all."""\n    raise ValueError(f"only {n} bytes " "would do")\n'
+    assert [text for _, text in messages(said)] == ["only {} bytes would do"] and discouraged("4 bytes would do")
 
 
 def test_every_word_of_the_glossary_stands_once():
     text = (ROOT / "docs/glossary.md").read_text()
-    for section in text.split("\n## ")[1:]:
-        words = [word for entry in re.findall(r"\*\*([^*]+)\*\*", section) for word in re.split(r", ", entry.lower())]
-        assert len(words) == len(set(words)), section.splitlines()[0]
+    words = [word for entry in re.findall(r"\*\*([^*]+)\*\*", text) for word in re.split(r", ", entry.lower())]
+    assert len(words) == len(set(words)), sorted({word for word in words if words.count(word) > 1})

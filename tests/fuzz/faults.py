@@ -38,7 +38,7 @@ class Faults:
         self.copy = self.looking = False
 
     def counted(self, function: Callable[..., Any], tear: Callable[..., object] | None = None) -> Callable[..., Any]:
-        """The function, before which both faults are tried; `tear` does a half of what it would do."""
+        """The function, before which both faults are tried; `tear` does half of its work."""
 
         def called(*arguments: Any, **options: Any) -> Any:
             if self.copy:  # in a copy everything behind the fault fails too: a disk that is full stays full
