@@ -63,8 +63,8 @@ def test_overwritten_weights_are_found_where_outputs_show_nothing(tmp_path, run,
     assert status == 0
     assert "proven the same network" in out
     assert "the outputs are the same for every input tried" in out
-    # TFLite Micro shows no tensors inside: with no proof and no outputs that answer, nothing is known.
-    fails(6, "verify", path, other, "--runtime", "tflm", says="nothing is known")
+    # TFLite Micro shows no tensors inside: with no proof and no outputs that answer, the comparison says nothing.
+    fails(6, "verify", path, other, "--runtime", "tflm", says="says nothing")
 
 
 def test_swiftnet_with_weights_overwritten_is_found(tmp_path, fails):

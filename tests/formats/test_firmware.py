@@ -121,7 +121,7 @@ def test_what_has_no_header(fitted, run, fails, tmp_path):
     with pytest.raises(ds.UnsupportedError, match="not known"):
         ds.firmware(replace(fitted, measured=None))
     fails(2, "fit", fitted.model, "--header", tmp_path / "m.h", says="give -o")
-    fails(2, "fit", fitted.model, "-o", tmp_path / "o.tflite", "--header", tmp_path / "m.txt", says="ends in .h")
+    fails(2, "fit", fitted.model, "-o", tmp_path / "o.tflite", "--header", tmp_path / "m.txt", says="must end in .h")
     assert list(tmp_path.iterdir()) == []
     status, _, _ = run("fit", fitted.model, "-o", tmp_path / "o.tflite", "--header", tmp_path / "m.cc", "-q",
                        "--time-limit", "2s")  # fmt: skip

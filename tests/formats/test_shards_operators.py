@@ -284,7 +284,7 @@ def test_sequences_do_not_cross_shards(tmp_path):
     nodes = [node("SequenceConstruct", ["a", "a"], ["q"]), node("SequenceAt", ["q", "k"], ["b"])]
     graph = write(tmp_path / "whole.onnx", nodes, [constant("k", np.array(1))])
     parted = [ShardBlock(0, 0, (0, 1), ROWS, (("d0", 0, ROWS),)), ShardBlock(1, 0, (2, 3), ROWS, (("d1", 0, ROWS),))]
-    with pytest.raises(UnsupportedError, match="'q' is no plain tensor"):
+    with pytest.raises(UnsupportedError, match="'q' is not a plain tensor"):
         write_shards(tmp_path / "shards", graph, parted)
 
 

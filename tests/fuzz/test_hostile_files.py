@@ -265,7 +265,7 @@ def test_pipes_and_devices_are_no_weights(fails, tmp_path):
     made = hostile_files.outside("w.bin")
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
     os.mkfifo(tmp_path / "w.bin")
-    fails(5, "inspect", tmp_path / "m.onnx", says="no plain file")
+    fails(5, "inspect", tmp_path / "m.onnx", says="not a plain file")
     os.mkfifo(tmp_path / "m.tflite")
     fails(5, "inspect", tmp_path / "m.tflite", says="is a pipe or a device")
 

@@ -188,7 +188,7 @@ def test_costs_decide_which_bank_is_filled():
         algorithm(banks=memory_map(64), costs=(1, 2))
     with pytest.raises(UsageError, match="one number for each bank"):
         algorithm(costs=(1,))
-    with pytest.raises(UsageError, match="costs rise"):
+    with pytest.raises(UsageError, match="rising costs"):
         algorithm(banks=memory_map(64, 64), costs=(2, 1))
 
 

@@ -151,7 +151,7 @@ def test_running_stages_and_being_told_what_does_not_fit(graph, tuned):
         ds.run_stages(graph, tuned.plan, [np.ones(2)])
     with pytest.raises(ds.UsageError, match="1 inputs; 2 were given"):
         ds.run_stages(graph, tuned.plan, given * 2)
-    with pytest.raises(ds.UsageError, match="at least 1 run"):
+    with pytest.raises(ds.UsageError, match="runs must be at least 1"):
         ds.run_stages(graph, tuned.plan, runs=0)
     with pytest.raises(ds.UsageError, match=r"runs \.onnx files"):
         ds.run_stages(replace(graph, source=replace(graph.source, format="built")), tuned.plan, compare=True)
