@@ -257,7 +257,7 @@ def test_a_device_that_never_joins(model, tmp_path):
     graph = load(model)
     fleet = ThreadFleet(["d0", "d2"], tmp_path / "devices")
     with (
-        pytest.raises(UsageError, match=r"'d1'.*joined within 0.5 s"),
+        pytest.raises(UsageError, match=r"'d1'.*did not join within 0.5 s"),
         running(graph, plan_pipeline(graph, THREE), tmp_path, fleet=fleet, gather_s=0.5),
     ):
         pass
