@@ -72,9 +72,9 @@ def test_strips_that_drop_what_nobody_reads_compute_less(tmp_path):
     assert "-" not in arithmetic(graph, less)
 
 
-def test_notes_stand_beside_an_error_too(run, tmp_path):
+def test_the_error_names_the_int8_form(run, tmp_path):
     """A file of uint8, which TFLite Micro refuses, does not fit into a byte; its int8 form is named."""
     status, _, err = run("fit", uint8_network(tmp_path / "m.tflite"), "--ram", "1", "--time-limit", "1s")
     assert status != 0
-    assert "note: TFLite Micro runs no uint8; the file has an exact int8 form, which --int8 fits" in err.splitlines()
+    assert "(1) Fit the exact int8 form (--int8)" in err
     assert err.count("TFLite Micro cannot run") <= 1

@@ -246,7 +246,7 @@ def test_source_sink_and_window_are_options(model, tmp_path):
     free = json.loads(run(*arguments))
     held = json.loads(run(*arguments, "--window", 1))
     assert held["window"] == 1
-    with pytest.raises(DownsetError, match="at least 1"):
+    with pytest.raises(DownsetError, match="window must be a whole number of frames, at least 1"):
         plan_pipeline(load(model), load_cluster(home), window=0)
     assert held["period_s"] >= free["period_s"]
     ends = json.loads(run(*arguments, "--source", "slow", "--sink", "slow", "-o", tmp_path / "plan.json"))

@@ -198,7 +198,7 @@ def test_numbers_that_are_none_of_the_options(staged, fails):
     refused(2, "run", model, "--plan", plan, "--seed", "-1", says="--seed")
     refused(2, "run", model, "--plan", plan, "--runs", "0", says="--runs")
     refused(2, "run", model, "--plan", plan, "--runs", "9999999999", says="--runs")
-    refused(2, "stage", model, "--threads", "100000", says="1024 threads")
+    refused(2, "stage", model, "--threads", "100000", says="threads must be from 1 to 1024")
     refused(2, "stage", model, "--max-ops", "1" + "0" * 20, says="max_ops")
     fails(6, "stage", model, "--threads", "2", "--no-profiles", "--batch", "100000000000", says="out of memory")
 

@@ -117,7 +117,7 @@ def test_inputs_of_another_precision_are_refused(fails, run, tmp_path):
     assert run("stage", tmp_path / "m.onnx", *options, "-o", tmp_path / "plan.json")[0] == 0
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8)))
     arguments = ("run", tmp_path / "m.onnx", "--plan", tmp_path / "plan.json", "--input", tmp_path / "x.npy")
-    fails(2, *arguments, says="convert it with")
+    fails(2, *arguments, says="convert it with array.astype")
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8), np.float32))
     assert run(*arguments, "--runs", "1")[0] == 0
 

@@ -55,10 +55,27 @@ def test_recomputation():
     above = max(row["peak_bytes"] / row["estimate"] for row in rows.values() if "estimate" in row)
     assert f"up to {100 * (above - 1):.0f} % more than its estimate" in words
     planned = {key: row for key, row in rows.items() if "planning_s" in row}
-    spent = [[row["planning_s"] for (of, _, _), row in planned.items() if of == network] for network in ("gpt", "dlrm")]
-    shares = [100 * row["planning_s"] / row["first_step_cpu_s"] for row in planned.values()]
+    spent = [
+        [row["planning_s"] for (of, _, _), row in planned.items() if of == network]
+        for network in ("gpt", "dlrm", "unet")
+    ]
+    quiet = [row for (network, _, _), row in planned.items() if network != "unet"]
+    shares = [100 * row["planning_s"] / row["first_step_cpu_s"] for row in quiet]
     assert f"takes {min(spent[0]):.1f} to {max(spent[0]):.1f} s on `gpt` and {max(spent[1]):.1f} s on `dlrm`" in words
     assert f"{min(shares):.0f} to {max(shares):.0f} % of the CPU seconds" in words
+    assert f"on `unet` {min(spent[2]):.1f} to {max(spent[2]):.1f} s by the clock" in words
+
+
+def test_recomputation_of_the_unet():
+    rows = {(r["way"], r["setting"]): r for r in load_rows("inductor_recompute") if r["network"] == "unet"}
+    words = " ".join(PAGE.split())
+    theirs = min(row["peak_bytes"] for (way, _), row in rows.items() if way == "pytorch")
+    (peak,) = {rows["downset", share]["peak_bytes"] for share in (0.75, 0.6, 0.45)}
+    assert f"whose peak is {100 * (1 - peak / theirs):.0f} % below the least of PyTorch's budgets" in words
+    more = rows["downset", 1.0]["peak_bytes"] / rows["pytorch", 1.0]["peak_bytes"] - 1
+    assert f"holds {100 * more:.0f} % more than PyTorch's own choice" in words
+    times = [rows["downset", share]["of_first"] for share in (0.75, 0.6, 0.45)]
+    assert f"one set took {min(times):.2f} to {max(times):.2f} of the first" in words
 
 
 def test_the_examples():

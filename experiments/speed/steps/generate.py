@@ -31,7 +31,6 @@ STEPS: dict[str, Callable[[], Case]] = {
     "resnet50": lambda: images(resnet50(100), 2, 64, 100),
     "randwire_32": lambda: images(RandWire(32, 24, 1), 2, 64, 10),
     "randwire_96": lambda: images(RandWire(96, 24, 2), 2, 32, 10),
-    "randwire_168": lambda: images(RandWire(168, 24, 2), 2, 32, 10),
     "dlrm_26": lambda: dlrm(26),
     "dlrm_200": lambda: dlrm(200),
 }

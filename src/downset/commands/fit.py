@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +189,6 @@ def fit(
         if isinstance(error.result, Fit):  # the verdict is no, and what was found is still to be seen
             _write_pictures(error.result, pictures)
             error.found = fit_json(error.result) | {"versions": versions_of_target(error.result.target)}
-            _say_notes((note for note in error.result.notes if note.split(": ", 1)[-1] not in str(error)), talk)
         raise
     _write_pictures(result, pictures)
     _write_firmware(result, *firmware_files)
@@ -197,11 +196,7 @@ def fit(
         print_json("fit", fit_json(result) | {"versions": versions_of_target(result.target)})
     else:
         _print_screen(result, console())
-    _say_notes(result.notes, talk)
-
-
-def _say_notes(notes: Iterable[str], talk: Any) -> None:
-    for note in notes:
+    for note in result.notes:
         talk.print(f"note: {printable(note)}", style="dim", markup=False, soft_wrap=True)
 
 

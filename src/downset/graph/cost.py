@@ -128,8 +128,8 @@ def _reading(graph: Graph, op: Op, axis: int, known: dict[object, _Reading]) -> 
 
 
 def _likeness(graph: Graph, op: Op) -> object | None:
-    """All that decides how an operator reads: operators that agree in it read rows alike. None where values of
-    constants or further outputs count too."""
+    """A key: operators that agree in it read rows alike. None where values of constants or further outputs count
+    too."""
     kind, tensors = kind_of(op.kind), (*op.inputs, *op.outputs)
     if kind.rows not in ("same", "window") or kind.draws != "never" or len(op.outputs) != 1 or len(tensors) > 5:
         return None

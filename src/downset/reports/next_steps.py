@@ -79,15 +79,15 @@ def next_steps(fit: Fit) -> list[NextStep]:
     ]
     if lacking is not None:
         sure = [replace(step, suffices=(step.gained_bytes or 0) >= lacking) for step in sure]
-    return ranked(
+    steps_by_gain = ranked(
         [
             *(fit.ram.remedies if fit.ram is not None else ()),
             *sure,
             *_more_search(fit.arena.after, fit.arena.bound, proven=fit.arena.proven),
-            *_exact_int8(fit),
             *_other_sessions(fit),
         ]
     )
+    return [*_exact_int8(fit), *steps_by_gain]  # without its int8 form TFLite Micro does not run the file at all
 
 
 def order_next_steps(order: Order, graph: Graph | None = None) -> list[NextStep]:
