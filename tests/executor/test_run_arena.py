@@ -101,7 +101,7 @@ def test_inputs_that_do_not_fit_are_refused(tmp_path):
     graph = load(branchy_model(tmp_path / "m.onnx"))
     order = plan_order(graph, memory="live")
     arena = plan_arena(graph, order)
-    with pytest.raises(UsageError, match="1 inputs, 0 were given"):
+    with pytest.raises(UsageError, match="1 inputs, but 0 were given"):
         run_in_arena(graph, order, arena, [])
     with pytest.raises(UsageError, match="'x' has shape"):
         run_in_arena(graph, order, arena, [np.zeros((1, 3, 4, 4), np.float32)])

@@ -183,7 +183,7 @@ def test_options_that_only_onnx_runtime_has(tmp_path):
     path = branchy_model(tmp_path / "m.onnx")
     with pytest.raises(UsageError, match="give an output"):
         ds.fit(path, session=tmp_path / "s.py")
-    with pytest.raises(UsageError, match="only"):
+    with pytest.raises(UsageError, match="is for ONNX Runtime"):
         ds.fit(path, target="torch", output=tmp_path / "f.onnx", session=tmp_path / "s.py")
     with pytest.raises(UsageError, match="both name"):
         ds.fit(path, output=tmp_path / "f.onnx", session=tmp_path / "f.onnx")

@@ -153,5 +153,5 @@ def test_limits_end_the_searches():
         pieces(problem, seconds=0.0)
     with pytest.raises(InfeasibleError, match="diameter 1"):
         pieces(problem, diameter=1)
-    with pytest.raises(UsageError, match="a diameter of 0"):
+    with pytest.raises(UsageError, match="a diameter of 1; given 2 and 0"):
         pieces(problem, diameter=0)

@@ -125,7 +125,7 @@ def check_ram(result: Fit, ram_bytes: int | None, searched: StripSearch | None =
     state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
     beyond = f" for its tensors alone; {result.target} takes more, which is not known" if result.not_measured else ""
     ways = [NextStep(f"Give it {format_bytes(needed)} B of RAM{beyond}.", 0, suffices=not beyond)]
-    message = _why_not(result, ram_bytes, needed, least)
+    message = _why_not(result, ram_bytes, needed, least, searched=searched is not None)
     if searched is not None and in_strips:
         message = _why_not_in_strips(result, searched, ram_bytes, needed, least)
         ways += remedies(searched, needed, ram_bytes)
@@ -166,14 +166,16 @@ def _why_not_in_strips(result: Fit, searched: StripSearch, limit: int, needed: i
     )
 
 
-def _why_not(result: Fit, limit: int, needed: int, least: int) -> str:
-    """Why the network does not fit, or why that is not known, with the operator at the peak."""
+def _why_not(result: Fit, limit: int, needed: int, least: int, *, searched: bool) -> str:
+    """Why the network does not fit, or why that is not known, with the operator at the peak. `searched`: whether strips
+    were, in the order that is planned."""
     if least > limit:
+        strips = ", and no strips of rows lower the peak of this one" if searched else ""
         rewritten = " of the rewritten network" if result.rewrites else ""
         tensors = " for its tensors alone" if result.not_measured else ""
         return (
-            f"{result.model} cannot run in {format_bytes(limit)} B: every order{rewritten} needs at least "
-            f"{format_bytes(least)} B; {format_bytes(needed)} B are enough{tensors}{_at_peak(result)}"
+            f"{result.model} does not fit into {format_bytes(limit)} B: every order{rewritten} needs at least "
+            f"{format_bytes(least)} B{strips}; {format_bytes(needed)} B are enough{tensors}{_at_peak(result)}"
         )
     if result.not_measured:
         return (
