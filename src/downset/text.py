@@ -6,11 +6,12 @@ import json
 import os
 import re
 import reprlib
+import select
 import stat
 import sys
 import textwrap
+import time
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 from downset.errors import LoadError, UsageError
@@ -122,17 +123,48 @@ def brief(text: object, most: int = 300) -> str:
     return textwrap.shorten(str(text), most, placeholder=" ...")
 
 
-def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30) -> bytes:
-    """The bytes of a file of text or of a pipe. Raises LoadError for a device, and for more than `most_bytes`; OSError
-    where it cannot be read."""
-    with Path(path).open("rb") as file:
+_UNOPENED_S = 10.0
+"""Seconds in which somebody has to open a named pipe for writing."""
+_LOOK_S = 0.05
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
+
+
+def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30, unopened_s: float = _UNOPENED_S) -> bytes:
+    """The bytes of a file of text or of a pipe. Raises LoadError for a device, for more than `most_bytes`, and for a
+    pipe that nobody writes into within `unopened_s`; OSError where it cannot be read."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
         found = os.fstat(file.fileno())
         if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
             raise LoadError(f"{path} is a device; give a file")
-        data = b"" if found.st_size > most_bytes else file.read(most_bytes + 1)
+        if stat.S_ISFIFO(found.st_mode):
+            data = _read_pipe(file.fileno(), str(path), most_bytes, unopened_s)
+        else:
+            data = b"" if found.st_size > most_bytes else file.read(most_bytes + 1)
     if max(len(data), found.st_size) > most_bytes:
         raise LoadError(f"{path} has more than {format_size(most_bytes)}; no file of its kind is so large")
     return data
+
+
+def _read_pipe(number: int, path: str, most_bytes: int, unopened_s: float) -> bytes:
+    """The bytes of a pipe that does not block. A named pipe can lie in a folder from a stranger, and nobody ever opens
+    it; somebody who has opened it may take any time."""
+    data, until = bytearray(), time.monotonic() + unopened_s
+    opened = False
+    while len(data) <= most_bytes:
+        try:
+            chunk = os.read(number, 1 << 20)
+        except BlockingIOError:  # somebody has it open for writing
+            select.select([number], [], [])
+            opened = True
+            continue
+        data += chunk
+        if not chunk and (data or opened):
+            break
+        if not chunk:
+            opened = bool(select.select([number], [], [], _LOOK_S)[0])  # written into, or closed again
+            if not opened and time.monotonic() > until:
+                raise LoadError(f"{path} is a pipe that nobody has opened for writing within {unopened_s:.3g} s")
+    return bytes(data)
 
 
 def read_stdin(*, most_bytes: int = 1 << 30) -> bytes:

@@ -3,6 +3,7 @@
 `openssl verify` and Python's TLS are the oracles: neither shares code with `cryptography`'s builders.
 """
 
+import os
 import re
 import socket
 import ssl
@@ -114,6 +115,13 @@ def test_keys_that_others_can_read_or_write_are_refused(device, name, mode):
     assert open_keys(device).name == "d0"
     (device / name).chmod(mode)
     with pytest.raises(LoadError, match=rf"{name} is open to other users \(mode {mode:o}\); chmod 600"):
+        open_keys(device)
+
+
+def test_a_pipe_in_place_of_a_key_is_refused(device):
+    (device / "token").unlink()
+    os.mkfifo(device / "token", 0o600)
+    with pytest.raises(LoadError, match="token is a pipe or a device"):
         open_keys(device)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from downset.clusters.model import MessageCosts, ProcessorCost
 from downset.clusters.toml_file import parse_cluster
-from downset.distributed.profiling.measure import Effort, Measuring, rounds_of_pairs
+from downset.distributed.profiling.measure import Effort, Measuring, check_devices, rounds_of_pairs
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice, cluster_text, measured_cluster
 from downset.distributed.profiling.regression import (
     ComputeSample,
@@ -212,3 +212,9 @@ def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, late
     assert read.devices[0].messages.send.each_s == pytest.approx(cost, rel=1e-5)
     assert (read.network.kind, read.network.overlap) == (meant.network.kind, True)
     assert read.link(0, 1) == pytest.approx(meant.link(0, 1), rel=1e-5)
+
+
+@pytest.mark.parametrize("names", [(), ("a", "a"), ("a\x1b[2J",), ("a", ""), ("n" * 64,)])
+def test_devices_that_no_cluster_file_can_name_are_refused_before_one_is_started(names):
+    with pytest.raises(UsageError, match="name"):
+        check_devices(names)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import threading
+import time
 import zipfile
 from dataclasses import replace
 
@@ -10,9 +12,11 @@ import pytest
 from onnx import AttributeProto, helper
 
 from downset.arenas.plan import plan_arena, plan_shared
-from downset.clusters.toml_file import parse_cluster
+from downset.clusters.toml_file import load_cluster, parse_cluster
 from downset.errors import LoadError, UnsupportedError
+from downset.formats.plan_json import read_plan
 from downset.formats.reading import load
+from downset.formats.records_csv import read_records
 from downset.graph.core import Graph, Op, Tensor
 from downset.joint.check import verify
 from downset.memory import storages
@@ -21,6 +25,7 @@ from downset.orders.plan import plan_order
 from downset.pipelines.plan import plan_pipeline
 from downset.reports.inspection import inspect
 from downset.runtimes.feeds import most_input_bytes, read_array, read_feeds
+from downset.text import read_file
 from tests import hostile_files
 from tests.cluster_toml import cluster_toml
 from tests.fuzz.test_hostile_input import GRAPH
@@ -75,6 +80,33 @@ def test_a_file_larger_than_its_kind_or_the_memory_is_refused_before_it_is_read(
 def test_pipes_are_no_arrays(fails, model, tmp_path):
     os.mkfifo(tmp_path / "x.npy")
     fails(5, "verify", model, model, "--input", tmp_path / "x.npy", says="is a pipe or a device")
+
+
+@pytest.mark.parametrize("read", [read_plan, load_cluster, read_records])
+def test_a_pipe_that_nobody_writes_into_is_given_up(tmp_path, monkeypatch, read):
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(read_file, "__kwdefaults__", {**read_file.__kwdefaults__, "unopened_s": 0.01})
+    with pytest.raises(LoadError, match="pipe that nobody has opened for writing"):
+        read(tmp_path / "pipe")
+
+
+def test_a_pipe_is_read_to_its_end_however_slowly_it_is_written(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    def write():
+        with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
+            for _ in range(2):
+                time.sleep(0.15)
+                pipe.write(bytes(100_000))
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    assert read_file(tmp_path / "pipe", unopened_s=5.0) == bytes(200_000)
+    writing.join()
+    ours, theirs = os.pipe()
+    os.close(theirs)
+    assert read_file(f"/dev/fd/{ours}", unopened_s=5.0) == b""
+    os.close(ours)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,20 @@ def test_a_file_of_another_shape_is_moved_aside(tmp_path):
     assert Profiles(path).notes
 
 
+def test_a_view_without_end_in_place_of_the_table_is_moved_aside(tmp_path):
+    import sqlite3
+
+    path = tmp_path / "profiles.sqlite"
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+    columns = "'a' device, 'b' versions, 'c' dtype, x batch, 'd' signature, 1.0 seconds, 1.0 taken_at"
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE VIEW timings AS {endless} SELECT {columns} FROM n")
+    connection.close()
+    kept = Profiles(path)
+    assert "moved to" in kept.notes[0]
+    assert kept.summary() == []
+
+
 def test_a_locked_file_is_left_where_it_is(tmp_path, monkeypatch):
     import sqlite3
 

@@ -43,7 +43,7 @@ def profile_cluster(
 ) -> None:  # fmt: skip
     """Measure a running cluster: rates by kind of operator, links with their latencies, memory of the runtime."""
     from downset.distributed.profiling.joined import joined_cluster
-    from downset.distributed.profiling.measure import Effort, measure_cluster
+    from downset.distributed.profiling.measure import Effort, check_devices, measure_cluster
     from downset.distributed.profiling.measured import cluster_text
     from downset.distributed.profiling.probes import model_probes, standard_probes
     from downset.formats.reading import load
@@ -52,6 +52,7 @@ def profile_cluster(
     names = tuple(name.strip() for name in devices.split(",") if name.strip())
     head, keys, model = options["head"], options["keys"], options["model"]
     _check_head(head, keys, local=options["local"])
+    check_devices(names)
     if output is not None:
         check_output(output, source=model)
     probes = standard_probes() if model is None else model_probes(load(model, shapes=parse_shapes(options["shapes"])))

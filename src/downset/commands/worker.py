@@ -10,6 +10,7 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import BYTES, SECONDS, console
+from downset.errors import UsageError
 
 __all__ = ["worker"]
 
@@ -59,4 +60,7 @@ def worker(head: str, name: str, keys: str, quiet: bool, as_json: bool, **option
 
 def _kept() -> Path:
     cache = os.environ.get("DOWNSET_CACHE")
-    return (Path(cache) if cache else Path.home() / ".cache" / "downset") / "shards"
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache" / "downset") / "shards"
+    except RuntimeError:
+        raise UsageError("there is no home folder to keep shards in: give --shards, or set DOWNSET_CACHE") from None

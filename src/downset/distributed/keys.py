@@ -211,6 +211,8 @@ def _check_private(folder: Path, names: Sequence[str]) -> None:
         folder_expected = path == folder
         if stat.S_ISDIR(found.st_mode) != folder_expected:
             raise LoadError(f"{path} is {'no' if folder_expected else 'a'} folder")
+        if not folder_expected and not stat.S_ISREG(found.st_mode):  # reading it may wait without end
+            raise LoadError(f"{path} is a pipe or a device, not a file of keys")
         if found.st_uid != os.geteuid():
             raise LoadError(f"{path} belongs to another user; keys belong to the user who runs downset")
         forbidden = 0o022 if folder_expected else 0o077

@@ -31,6 +31,8 @@ SELECT 1 FROM timings WHERE typeof(device) != 'text' OR typeof(versions) != 'tex
     typeof(taken_at) != 'real' OR taken_at NOT BETWEEN 0 AND 1e11 LIMIT 1
 """
 """SQLite keeps values of other types than a column's; no calendar has some moments."""
+_FOREIGN = "SELECT 1 FROM sqlite_master WHERE type NOT IN ('table', 'index') OR tbl_name != 'timings' LIMIT 1"
+"""A view in place of the table may have rows without end."""
 _WAIT_S = 10.0
 _Answer = TypeVar("_Answer")
 
@@ -77,6 +79,8 @@ class Profiles:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as connection:
                 connection.execute(_SCHEMA)
+                if connection.execute(_FOREIGN).fetchone():
+                    raise sqlite3.OperationalError("views or triggers that no measurement has")
                 (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 odd = connection.execute(_ODD).fetchone()
             if health != "ok" or odd:

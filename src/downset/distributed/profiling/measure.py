@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from downset.clusters.model import Duplex, MessageCosts, ProcessorCost
+from downset.clusters.model import DeviceName, Duplex, MessageCosts, ProcessorCost
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
 from downset.distributed.profiling.probed_device import ProbedDevice
 from downset.distributed.profiling.probes import Probe
@@ -35,7 +36,15 @@ from downset.errors import LimitReached, UnsupportedError, UsageError
 from downset.extras import optional_library
 from downset.text import brief
 
-__all__ = ["Effort", "Measuring", "device_resource_of", "devices_of_cluster", "measure_cluster", "rounds_of_pairs"]
+__all__ = [
+    "Effort",
+    "Measuring",
+    "check_devices",
+    "device_resource_of",
+    "devices_of_cluster",
+    "measure_cluster",
+    "rounds_of_pairs",
+]
 
 _RESOURCE = "downset:"
 _FREES_S = 10.0
@@ -68,6 +77,17 @@ def devices_of_cluster() -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def check_devices(names: Sequence[str]) -> None:
+    """Raise UsageError for names that no cluster file can hold, or that are not each of one device."""
+    if len(set(names)) < len(names) or not names:
+        raise UsageError("name the devices to measure, each once")
+    for name in names:
+        try:
+            msgspec.convert(name, DeviceName)
+        except msgspec.ValidationError:
+            raise UsageError(f"{name!r} is no name of a device: 1 to 63 characters, no control characters") from None
+
+
 def measure_cluster(
     names: Sequence[str], probes: Sequence[Probe], *, effort: Effort | None = None, what: str = "standard probes",
     told: Told = lambda _: None, ready: Callable[[], None] = lambda: None,
@@ -76,8 +96,7 @@ def measure_cluster(
     is called when all devices have answered and nothing is measured yet.
 
     Raises UsageError for devices that the cluster lacks or that are busy, LimitReached for one that does not answer."""
-    if len(set(names)) < len(names) or not names:
-        raise UsageError("name the devices to measure, each once")
+    check_devices(names)
     with Measuring(names, effort or Effort()) as at:
         ready()
         told(f"{len(names)} devices are there; memory of their runtimes")
