@@ -99,11 +99,11 @@ def _walk(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[i
     if found is None or order is None or form.ops[index].inputs[0].tensor != op.inputs[0]:
         return []
     batches, _, read_columns, depth = found.read
-    one_row = replace(found, read=(batches, 1, read_columns, depth), made=(batches, 1, *found.made[2:]))
+    one_row = replace(found, read=(batches, 1, read_columns, depth), written=(batches, 1, *found.written[2:]))
     least_rows = 1 if walk_of(graph, op, model.kernels, one_row) == order else 2
     (kernel_rows, kernel_columns), (row_dilation, column_dilation) = found.kernel, found.dilations
     return [
         1 + _WALKS.index(order), element_bytes(graph, op), batches, kernel_rows, row_dilation, read_columns,
-        found.made[2], kernel_columns, found.strides[1], column_dilation, found.pads[1], depth, found.made[3],
+        found.written[2], kernel_columns, found.strides[1], column_dilation, found.pads[1], depth, found.written[3],
         least_rows,
     ]  # fmt: skip

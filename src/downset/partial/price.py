@@ -287,7 +287,7 @@ class Pricing:
         strip = replace(
             whole,
             read=(batches, height + padded * (top + below), columns + padded * (left + right), depth),
-            made=(batches, made.rows[1] - made.rows[0], *whole.made[2:]),
+            written=(batches, made.rows[1] - made.rows[0], *whole.written[2:]),
             pads=(0, 0) if padded else (top, left),
         )
         lag = least_lag(self.graph, op, self.model.kernels, strip)
