@@ -31,9 +31,9 @@ def added(place: Place, node: Node, out: Claim) -> Claim:
     mine = place.node
     if mine.kind not in _ADDS:
         raise Unproven(f"{mine.kind} computes no sum")
-    found = sorted((_sum_at(place, position, out) for position in range(len(mine.inputs))), key=lambda one: one.terms)
-    total = found[0]
-    for one in found[1:]:
+    terms = sorted((_sum_at(place, position, out) for position in range(len(mine.inputs))), key=lambda one: one.terms)
+    total = terms[0]
+    for one in terms[1:]:
         total = _joined(total, one)
     return _finished(place, node, out, total)
 
