@@ -29,7 +29,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class OutputsDiffer(InvalidPlan):
-    """Outputs differ by more than is allowed. `found`: the command's own keys, which are printed all the same."""
+    """Outputs differ by more than is allowed. `figures`: the command's own keys, which are printed all the same."""
 
     def __init__(self, message: str, figures: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class OutputsDiffer(InvalidPlan):
 
 
 class NotKnown(LimitReached):
-    """Nothing is known of what was asked. `found`: the command's own keys, which are printed all the same."""
+    """Nothing is known of what was asked. `figures`: the command's own keys, which are printed all the same."""
 
     def __init__(self, message: str, figures: Mapping[str, Any]) -> None:
         super().__init__(message)

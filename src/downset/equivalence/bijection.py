@@ -146,7 +146,7 @@ def _digest(parts: Iterable[bytes]) -> bytes:
 
 
 def check_bijection(first: Network, second: Network, bijection: Bijection) -> str | None:
-    """The first way in which the two networks do not correspond under `found`; None: they are the same.
+    """The first way in which the two networks do not correspond under `bijection`; None: they are the same.
 
     Checked: everything corresponds one to one; kinds, settings, forms and contents agree; what reads what agrees, in
     bodies too; both files run every operator after those that it needs; effects happen in the same order.

@@ -61,7 +61,7 @@ class SplitOp:
 
 
 def read_rows(first: Ints, last: Ints, rows_of: Ints, rows: int) -> Mask:
-    """Which of `rows` input rows are read to make the output rows `at`, by an operator's tables."""
+    """Which of `rows` input rows are read to make the output rows `outputs`, by an operator's tables."""
     begun = np.bincount(first[rows_of], minlength=rows + 1) - np.bincount(last[rows_of + 1], minlength=rows + 1)
     read: Mask = np.cumsum(begun)[:rows] > 0
     return read

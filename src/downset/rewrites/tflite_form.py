@@ -245,7 +245,7 @@ class _Forms:
         self.edit.replace(index, ops)
 
     def _join(self, op: Op, group: Sequence[int], offset: int, ops: list[Op]) -> int:
-        """These parts, of which the first begins at `at` in what is joined in the end."""
+        """These parts, of which the first begins at `offset` in what is joined in the end."""
         like = self.graph.tensors[op.outputs[0]]
         axis, extent = self._axis(op), sum(self._extent(op, part) for part in group)
         shape = (*like.shape[:axis], extent, *like.shape[axis + 1 :])
