@@ -31,8 +31,8 @@ def frame_tasks(
     sink: int | None = None, known_blocks: KnownBlocks | None = None,
 ) -> FrameTasks:  # fmt: skip
     """The tasks of stages. `source` and `sink`: devices that the frame comes from and its result goes to (None: the
-    first leader, and the last one; without leaders as the drafts say). `known_blocks`: blocks of halo exchange that were
-    listed before, of one problem, cluster and comm; it is filled."""
+    first leader, and the last one; without leaders as the drafts say). `known_blocks`: blocks of halo exchange that
+    were listed before, of one problem, cluster and comm; it is filled."""
     first, last = _end(drafts[0], drafts[0].entry), _end(drafts[-1], drafts[-1].exit)
     listing = _Listing(problem, cluster, {} if known_blocks is None else known_blocks, paper=comm == "paper")
     entry, exit_ = first if source is None else source, last if sink is None else sink

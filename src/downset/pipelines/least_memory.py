@@ -215,8 +215,8 @@ def _plan_stages(
     count: MemoryCount, path: Path, costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
     least_bytes: dict[tuple[int, int, int], int],
 ) -> tuple[int, ...]:  # fmt: skip
-    """Enter the memory of a path's stages with one frame inside at once into `least_bytes` and `costs`. A source and a sink
-    are devices of their own here."""
+    """Enter the memory of a path's stages with one frame inside at once into `least_bytes` and `costs`. A source and a
+    sink are devices of their own here."""
     first, drafts, asked = 0, [], count.accounting
     for stage in path:
         members = range(first, first + stage[2])

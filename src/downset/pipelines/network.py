@@ -120,7 +120,8 @@ def _problem(
 
 
 def _row_tables(output_rows: int, extent: int, mapped: AxisMap | None) -> tuple[Ints, Ints]:
-    """The tables `first` and `last` of an operator of `output_rows` rows for an input of `extent` rows; no map: read whole."""
+    """The tables `first` and `last` of an operator of `output_rows` rows for an input of `extent` rows; without a
+    map it is read whole."""
     if mapped is None:
         return np.zeros(output_rows + 1, np.int64), np.full(output_rows + 1, extent, np.int64)
     rows = np.arange(output_rows + 1, dtype=np.int64)

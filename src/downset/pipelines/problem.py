@@ -250,7 +250,7 @@ def chain_problem(layers: Sequence[tuple[int, int, int, int]], *, rows: int, row
 
 
 def window_tables(output_rows: int, extent: int, *, kernel: int, stride: int, pad: int) -> tuple[Ints, Ints]:
-    """The tables of a sliding window from `extent` input rows to `output_rows` rows of the result, clipped at the borders."""
+    """The tables of a sliding window from `extent` input rows to `output_rows`, clipped at the borders."""
     rows = np.arange(output_rows + 1, dtype=np.int64)
     first = np.clip(rows * stride - pad, 0, extent - 1)
     last = np.clip((rows - 1) * stride - pad + kernel, 1, extent)

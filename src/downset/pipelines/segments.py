@@ -60,9 +60,9 @@ class SplitOp:
     kind: str = ""
 
 
-def read_rows(first: Ints, last: Ints, rows_of: Ints, rows: int) -> Mask:
+def read_rows(first: Ints, last: Ints, outputs: Ints, rows: int) -> Mask:
     """Which of `rows` input rows are read to make the output rows `outputs`, by an operator's tables."""
-    begun = np.bincount(first[rows_of], minlength=rows + 1) - np.bincount(last[rows_of + 1], minlength=rows + 1)
+    begun = np.bincount(first[outputs], minlength=rows + 1) - np.bincount(last[outputs + 1], minlength=rows + 1)
     read: Mask = np.cumsum(begun)[:rows] > 0
     return read
 

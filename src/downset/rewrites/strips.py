@@ -44,7 +44,7 @@ class AddTensor(Protocol):
 
 
 def strip_pads(frame: Window, rows: int, output_rows: Interval, read: Interval) -> tuple[int, int]:
-    """(begin, end) padding of a window that makes the rows `output_rows` from the rows `read` of an input of `rows` rows."""
+    """(begin, end) padding of a window that makes `output_rows` from the rows `read` of an input of `rows` rows."""
     first = output_rows[0] * frame.stride - frame.pad_begin
     last = (output_rows[1] - 1) * frame.stride - frame.pad_begin + frame.reach
     # A pool with ceil_mode may reach beyond its padding; that part is left to ceil_mode, which counts it differently.
@@ -88,8 +88,8 @@ def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.N
 def given_rows(
     graph: Graph, form: RowForm, index: int, output_rows: Interval, read: Mapping[int, Interval]
 ) -> Interval:
-    """The rows that operator `index` makes where it shall make `output_rows` from the rows `read` (by tensor): these, or more
-    around them where its geometry leaves no choice, which are cropped.
+    """The rows that operator `index` makes where it shall make `output_rows` from the rows `read` (by tensor): these, or
+    more around them where its geometry leaves no choice, which are cropped.
 
     Raises UnsupportedError where more would be made of padding alone, and rows are added to the result.
     """
