@@ -88,8 +88,8 @@ def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.N
 def given_rows(
     graph: Graph, form: RowForm, index: int, output_rows: Interval, read: Mapping[int, Interval]
 ) -> Interval:
-    """The rows that operator `index` makes where it shall make `output_rows` from the rows `read` (by tensor): these, or
-    more around them where its geometry leaves no choice, which are cropped.
+    """The rows that operator `index` makes where it shall make `output_rows` from the rows `read` (by tensor): these,
+    or more around them where its geometry leaves no choice, which are cropped.
 
     Raises UnsupportedError where more would be made of padding alone, and rows are added to the result.
     """

@@ -61,7 +61,7 @@ def direct(
     known_drafts: Iterable[Drafted], incumbent: FoundPipeline | None,
 ) -> FoundPipeline | None:  # fmt: skip
     """The best plan found until the deadline, no worse than the incumbent; None where there is none within the limits.
-    `known_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound of all plans."""
+    `known_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound."""
     best = _Best(problem, cluster, accounting, limits)
     if incumbent is not None:
         alike = directly(incumbent.stages)  # of equals the one without leaders
