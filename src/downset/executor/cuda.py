@@ -94,11 +94,11 @@ class CudaEngine:
     def _capture(self, copies: int, main: Any) -> None:
         torch = self._torch
         self.graph = torch.cuda.CUDAGraph()
-        gc.collect()  # what is garbage already is not counted as freed by the capture
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
         # A capture that fails to end leaves its stream the current one: the outer block takes it back.
         with torch.cuda.stream(main), torch.cuda.graph(self.graph, stream=main):
+            # Beginning a capture may collect garbage, so what is allocated is counted from here.
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
             for copy in range(copies):
                 if copy:
                     self._join(main)
