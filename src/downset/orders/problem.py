@@ -15,7 +15,7 @@ __all__ = ["check_problem"]
 def check_problem(problem: OrderProblem) -> None:
     """Raise UsageError naming the first law that a bare problem breaks: operators in a topological order, ascending
     lists of operators that there are, whole bytes from 0 below 2**60 in all, in place at equal size, or so many bytes
-    as are said."""
+    as are said. O(operators + storages + what both list)."""
     count = len(problem.predecessors)
     for operator, before in enumerate(problem.predecessors):
         if not _ascending(before, operator):
@@ -40,7 +40,9 @@ def check_problem(problem: OrderProblem) -> None:
     if problem.in_place_bytes and [*map(len, problem.in_place_bytes)] != [*map(len, problem.in_place)]:
         raise UsageError("in_place_bytes lists other numbers of storages than in_place")
     made = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
-    most = {producers: max(nbytes for other, nbytes in made if other == producers) for producers, _ in made}
+    most: dict[tuple[int, ...], int] = {}
+    for producers, nbytes in made:
+        most[producers] = max(most.get(producers, 0), nbytes)
     for operator, candidates in enumerate(problem.in_place):
         for position, candidate in enumerate(candidates):
             known = 0 <= candidate < len(problem.storages)
