@@ -58,6 +58,6 @@ def check_problem(problem: OrderProblem) -> None:
 
 def _ascending(operators: Sequence[int], count: int) -> bool:
     """Whether it lists operators below `count`, ascending, each once."""
-    if not isinstance(operators, Sequence) or not all(isinstance(operator, int) for operator in operators):
+    if not isinstance(operators, (tuple, Sequence)) or not all(isinstance(operator, int) for operator in operators):
         return False
     return all(one < other for one, other in pairwise((-1, *operators, count)))
