@@ -86,8 +86,8 @@ def optimise_offline(
             if shapes and _loads(path, Path(folder) / "as_it_is.onnx"):
                 sizes = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
                 raise UnsupportedError(
-                    f"ONNX Runtime loads {Path(path).name}, but not with the sizes {sizes}: an operator, which may stand "
-                    f"in a branch that is not taken, refuses them; give others with --shape ({error})"
+                    f"ONNX Runtime loads {Path(path).name}, but not with the sizes {sizes}: an operator, which may "
+                    f"stand in a branch that is not taken, refuses them; give others with --shape ({error})"
                 ) from None
             raise
     if not Path(output).exists():
