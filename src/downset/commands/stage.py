@@ -126,7 +126,7 @@ def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model:
 
     if paths["--report"] is not None:
         write_page(paths["--report"], stage_page(result, title=Path(model).name), source=model)
-    write_timelines(paths["--trace"], [stage_timeline(result.plan, result.unit_s)], source=model)
+    write_timelines(paths["--trace"], [stage_timeline(result.plan, result.unit_s, result.unit_names)], source=model)
 
 
 def _print_table(result: StageResult, out: Any) -> None:

@@ -7,6 +7,7 @@ so the chosen schedule is never slower than running the same kernels one after a
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from downset.errors import UnsupportedError, UsageError
 from downset.executor.device import TorchDevice, open_device
@@ -131,5 +132,11 @@ def tune_stages(
         notes += said
     return StageResult(
         plan, timed.candidates, plain.timer.used, bound if proven else None, speedup, why, tuple(dict.fromkeys(notes)),
-        () if chosen.variant else tuple(alone), beside,
+        () if chosen.variant else tuple(alone), beside, () if chosen.variant else _unit_names(graph, plan.units),
     )  # fmt: skip
+
+
+def _unit_names(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    """Each unit by its first operator, and its last where it has more than one."""
+    ends = [dict.fromkeys((graph.ops[unit[0]].name, graph.ops[unit[-1]].name)) for unit in units]
+    return tuple(" … ".join(names) for names in ends)

@@ -99,9 +99,10 @@ def objects_page(shared: SharedObjects, *, title: str = "Shared objects") -> Pag
 def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Page:
     """Stages as lanes over time; of a search also its candidates, as they were measured."""
     plan = stages.plan if isinstance(stages, StageResult) else stages
-    unit_s = stages.unit_s if isinstance(stages, StageResult) else ()
-    lanes = gantt_figure("Stages: groups side by side, a stage after the one before it", [stage_timeline(plan, unit_s)],
-                         unit="stage", timed=bool(unit_s))  # fmt: skip
+    unit_s, names = (stages.unit_s, stages.unit_names) if isinstance(stages, StageResult) else ((), ())
+    timeline = stage_timeline(plan, unit_s, names)
+    lanes = gantt_figure("Stages: groups side by side, a stage after the one before it", [timeline], unit="stage",
+                         timed=bool(unit_s))  # fmt: skip
     sections = [Section("Stages", (lanes, Facts(tuple(stage_plan_lines(plan)[1:2]))))]
     numbers = [("latency", format_seconds(plan.evidence.value), "measured, median" if plan.device else "from prices")]
     head = f"{len(plan.units)} units in {len(plan.stages)} stages: {format_seconds(plan.evidence.value)}"
