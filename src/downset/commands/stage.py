@@ -57,7 +57,7 @@ _LEAST_RUNS = 15
 )
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
-@click.option("--no-profiles", is_flag=True, help="Measure everything anew and keep nothing.")
+@click.option("--no-profiles", is_flag=True, help="Measure everything again and keep nothing.")
 @trust_option
 @report_option
 @trace_option

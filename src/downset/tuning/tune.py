@@ -106,7 +106,7 @@ def tune_stages(
     chosen, speedup, why = choose(timed)
     plain.timer.settle(alone, timed.candidates[0].percentile(0.5), quiet=noise(timed) is None)
     bound = max(longest_path(plain.units, alone), work(graph, plain.units, alone))
-    # Units timed alone, at another moment, can come out above the whole: that is no bound.
+    # Units timed alone, at another moment, can come out above the whole: that is not a bound.
     fastest = min(candidate.percentile(0.1) for candidate in timed.candidates)
     proven = bound <= fastest
     evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if proven else 0.0, False, plain.timer.used)

@@ -85,7 +85,7 @@ def check_devices(names: Sequence[str]) -> None:
         try:
             msgspec.convert(name, DeviceName)
         except msgspec.ValidationError:
-            raise UsageError(f"{name!r} is no name of a device: 1 to 63 characters, no control characters") from None
+            raise UsageError(f"{name!r} is not a name of a device: 1 to 63 characters, no control characters") from None
 
 
 def measure_cluster(
