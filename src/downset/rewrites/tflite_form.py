@@ -49,8 +49,8 @@ def writable_rows(graph: Graph, form: RowForm, *, cut_off: Collection[int] = ())
 
     Computed whole are resizes by a factor that is not a power of two, for which the format's fixed-point scale is
     rounded, and AveragePools whose padded columns force SAME where no alignment of SAME meets the strip's rows. The
-    operators `cut_off` (see `tflite_form`) with a stride of two read a row more where SAME begins at the right row only then: not
-    those whose columns are not padded, or not as SAME does, which need no SAME or cannot have it.
+    operators `cut_off` (see `tflite_form`) with a stride of two read a row more where SAME begins at the right row only
+    then: not those whose columns are not padded, or not as SAME does, which need no SAME or cannot have it.
     """
     if graph.source.format != "tflite":
         return form
