@@ -101,10 +101,10 @@ def limits(*, time_s: float | None = None, memory_bytes: int | None = None) -> I
 
 def machine_bytes() -> int:
     """Memory of this machine, or of the container where that has less."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with contextlib.suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(found)
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(limits)
 
 
 class _Reused:
@@ -310,10 +310,10 @@ def _start(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[byt
         threading.Thread(target=_serve_starts, name=name, daemon=True).start()
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
     _STARTS.put((start, answer))
-    found = answer.get()
-    if isinstance(found, BaseException):
-        raise found
-    started: subprocess.Popen[bytes] = found
+    result = answer.get()
+    if isinstance(result, BaseException):
+        raise result
+    started: subprocess.Popen[bytes] = result
     return started
 
 
@@ -345,8 +345,8 @@ def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int)
         return UnsupportedError(f"{name} failed: {said['error']} ({brief(said['message'])})")
     lines = [line.strip() for line in printed.splitlines()]
     cause = next((line for line in lines if "Didn't find op" in line or "not supported" in line), None)
-    found: DownsetError = kind(f"{said['message']} ({brief(cause)})" if cause else said["message"])
-    return found
+    error: DownsetError = kind(f"{said['message']} ({brief(cause)})" if cause else said["message"])
+    return error
 
 
 def _main() -> None:

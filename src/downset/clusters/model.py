@@ -146,7 +146,7 @@ class Cluster:
         """(bytes per second, latency in seconds) between two devices."""
         pair = (min(first, second), max(first, second))
         links = self.network.links
-        at = bisect_left(links, pair, key=_pair)
-        if at < len(links) and links[at].pair == pair:
-            return links[at].bytes_per_s, links[at].latency_s
+        position = bisect_left(links, pair, key=_pair)
+        if position < len(links) and links[position].pair == pair:
+            return links[position].bytes_per_s, links[position].latency_s
         return self.network.bytes_per_s, self.network.latency_s

@@ -96,7 +96,7 @@ class CudaEngine:
         self.graph = torch.cuda.CUDAGraph()
         # A capture that fails to end leaves its stream the current one: the outer block takes it back.
         with torch.cuda.stream(main), torch.cuda.graph(self.graph, stream=main):
-            # Counted from here: where a capture begins garbage may be freed, and none is until it ends.
+            # Beginning a capture may collect garbage, so what is allocated is counted from here.
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
             for copy in range(copies):

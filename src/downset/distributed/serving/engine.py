@@ -29,6 +29,7 @@ from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.run import Frame, Run
 from downset.distributed.serving.spare_frames import SPARE_FRAMES
+from downset.distributed.serving.standstill import Standstill, Wait
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.plans import Pipeline
 from downset.results import ServeEvent
@@ -93,6 +94,7 @@ class Engine:
         names = [device.name for device in plan.cluster.devices]
         self._members = Membership(names, self._calls, self._health, joined=self._joined, refused=self._refused)
         self._advisor = Advisor(planning, shards, lambda advice: self._events.put(lambda: self._advised(advice)))
+        self._standstill = Standstill()
         self._move: _Move | None = None
         self._run: Run | None = None
         self._better: Deployment | None = None
@@ -177,12 +179,20 @@ class Engine:
         if absent:
             self._recover(min(absent), now)
         self._carrier.go_on()
+        self._standstill.look(self._waits(), now)
         missing = self._members.missing()
         if self._runs == 0 and missing and now - self._begun_s > self._settings.gather_s:
             raise UsageError(
                 f"the plan names device {missing[0]!r}, which did not join within {self._settings.gather_s:g} s; start "
                 f"`downset worker --name {missing[0]}` on it, or plan without it"
             )
+
+    def _waits(self) -> list[Wait]:
+        """The steps that have begun and not ended."""
+        move = self._move
+        if move is not None:
+            return [Wait(f"shards and the program of device {name}", move.begun_s, name) for name in sorted(move.waits)]
+        return [] if self._run is None else self._run.waits()
 
     def _fail(self, error: BaseException) -> None:
         raise error

@@ -72,8 +72,8 @@ def merge_convs(graph: Graph, ops: Sequence[int]) -> Graph:
     ops = arranged(graph, ops)
     edit = Edit(graph)
 
-    def merged(made: int) -> list[Op]:
-        return [joined_conv(edit, graph, ops, graph.ops[ops[0]].inputs[0], made)]
+    def merged(output: int) -> list[Op]:
+        return [joined_conv(edit, graph, ops, graph.ops[ops[0]].inputs[0], output)]
 
     for index in ops:
         edit.replace(index, [])

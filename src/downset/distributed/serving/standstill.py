@@ -1,0 +1,51 @@
+"""The log of a standstill: what a pipeline waits for when nothing has ended for a while."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["STANDSTILL_S", "Standstill", "Wait"]
+
+STANDSTILL_S = 10.0
+_MOST_WAITS = 6
+"""How many waits one line of the log has at most, those that began first."""
+_log = logging.getLogger("downset.serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A step of the pipeline that has begun and not ended. `device`: who is to blame when it takes more than
+    `allowed_s`, and `blame` says for what; infinite where the device's own deadline holds."""
+
+    what: str
+    begun_s: float
+    device: str
+    allowed_s: float = float("inf")
+    blame: str = ""
+
+
+class Standstill:
+    """Logs once for each time of `STANDSTILL_S` in which no step began or ended, and once when it is over."""
+
+    def __init__(self) -> None:
+        self._waits: tuple[Wait, ...] = ()
+        self._since_s = 0.0
+        self._said = False
+
+    def look(self, waits: Sequence[Wait], now: float) -> None:
+        """To be called every now and then, with all that the pipeline waits for."""
+        seen = tuple(sorted(waits, key=lambda wait: (wait.begun_s, wait.what)))
+        if seen != self._waits:
+            if self._said:
+                _log.warning("the pipeline goes on after %.0f s", now - self._since_s)
+            self._waits, self._since_s, self._said = seen, now, False
+        elif seen and not self._said and now - self._since_s >= STANDSTILL_S:
+            self._said = True
+            listed = [f"{wait.what} (since {now - wait.begun_s:.0f} s)" for wait in seen[:_MOST_WAITS]]
+            if len(seen) > _MOST_WAITS:
+                listed.append(f"{len(seen) - _MOST_WAITS} more")
+            _log.warning(
+                "no step of the pipeline has ended for %.0f s; it waits for: %s", now - self._since_s, "; ".join(listed)
+            )
