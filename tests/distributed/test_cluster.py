@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 
 import onnx
@@ -43,10 +43,30 @@ def devices(speed):
 
 
 @pytest.fixture(scope="module")
-def fleet():
-    with cluster(NAMES) as found:
-        wait_for(lambda: set(found.present()) == set(NAMES), 240.0)
+def hostile_folder(tmp_path_factory):
+    """A folder with a module of a name that devices import; it leaves a mark where it runs."""
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "msgspec.py").write_text(f"import os\nos.makedirs({str(folder / 'it_ran')!r}, exist_ok=True)\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fleet(hostile_folder):
+    """The cluster of a driver whose current folder is a stranger's."""
+    with ExitStack() as stack:
+        with chdir(hostile_folder):
+            found = stack.enter_context(cluster(NAMES))
+        wait_for(lambda: set(found.present()) == set(NAMES), 300.0)
         yield found
+
+
+def test_modules_of_the_drivers_folder_are_not_run_on_devices(fleet, hostile_folder):
+    fleet.start("d0")
+    try:
+        assert pid_of(fleet, "d0") != os.getpid()
+    finally:
+        fleet.stop("d0")
+        assert not (hostile_folder / "it_ran").exists()
 
 
 @contextmanager

@@ -301,4 +301,4 @@ def _keeps(graph: Graph, op: Op, dimension: int) -> bool:
         axes = None if value is None else value.reshape(-1).tolist()
     if axes is None or not op.attrs.get("keepdims", 1):
         return False
-    return dimension not in [int(reduced) % _rank(graph, op.inputs[0]) for reduced in axes]
+    return dimension not in [int(reduced) % max(_rank(graph, op.inputs[0]), 1) for reduced in axes]
