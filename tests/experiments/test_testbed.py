@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.frame import run
 from experiments.testbed import bed as beds
 from experiments.testbed import shaping
 from experiments.testbed import take_down as taking
@@ -55,9 +56,8 @@ def test_without_root_it_refuses_in_a_line_and_does_nothing(monkeypatch):
     monkeypatch.setattr(beds.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(beds.subprocess, "run", lambda *words, **_: done.append(words))
     monkeypatch.setattr(beds.subprocess, "Popen", lambda *words, **_: done.append(words))
-    monkeypatch.setattr(sys, "argv", ["shaping", "--quick"])
     with pytest.raises(SystemExit) as end:
-        shaping.main()
+        run(shaping.EXPERIMENT, ["--quick"])
     said = str(end.value)
     assert "run it as root" in said
     assert "\n" not in said

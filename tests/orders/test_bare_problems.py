@@ -8,6 +8,7 @@ from downset.graph.core import Graph, Op, Tensor
 from downset.memory.liveness import OrderProblem, Storage
 from downset.memory.records import Record
 from downset.orders.plan import plan_order
+from downset.orders.problem import check_problem
 
 pytestmark = pytest.mark.native
 
@@ -51,6 +52,33 @@ def test_lawful_bare_problems_pass():
     assert plan_order(in_place).peak_bytes == 4
     given = OrderProblem(((),), (Storage(4, (), (0,)), Storage(2, (0,), (0,))), floor_bytes=4)
     assert plan_order(given).peak_bytes == 6
+
+
+def test_a_problem_is_checked_in_time_linear_in_its_lists():
+    """Counted: comparisons of operators, which a chain twice as long needs twice as often."""
+
+    class Counted(int):
+        compared = 0
+
+        def __eq__(self, other):
+            Counted.compared += 1
+            return int(self) == int(other)
+
+        def __lt__(self, other):
+            Counted.compared += 1
+            return int(self) < int(other)
+
+        __hash__ = int.__hash__
+
+    def comparisons(count):
+        made = [Counted(at) for at in range(count)]
+        storages = tuple(Storage(4, (made[at],), (made[at + 1],)) for at in range(count - 1))
+        before = tuple((made[at - 1],) if at else () for at in range(count))
+        Counted.compared = 0
+        check_problem(OrderProblem(before, storages, ((), *((at,) for at in range(count - 2)), ())))
+        return Counted.compared
+
+    assert 0 < comparisons(400) <= 2.2 * comparisons(200)
 
 
 @pytest.mark.parametrize("steps", [[1, 0], [0], [0, 9], [0, 0]])

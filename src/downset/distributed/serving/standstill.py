@@ -35,7 +35,7 @@ class Standstill:
         self._said = False
 
     def look(self, waits: Sequence[Wait], now: float) -> None:
-        """To be called every now and then, with all that the pipeline waits for."""
+        """Compare `waits`, all that the pipeline waits for now, with what it waited for at the last call."""
         seen = tuple(sorted(waits, key=lambda wait: (wait.begun_s, wait.what)))
         if seen != self._waits:
             if self._said:
