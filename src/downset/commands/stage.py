@@ -67,7 +67,7 @@ _LEAST_RUNS = 15
     help="Where to write the branches as ONNX Runtime's session.node_partition_config_file, if sessions with it were "
     "faster than sequential ones.",
 )
-@click.option("--no-profiles", is_flag=True, help="Measure everything anew and keep nothing.")
+@click.option("--no-profiles", is_flag=True, help="Measure everything again and keep nothing.")
 @trust_option
 @report_option
 @trace_option
@@ -170,7 +170,7 @@ def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model:
 
     if paths["--report"] is not None:
         write_page(paths["--report"], stage_page(result, title=Path(model).name), source=model)
-    write_timelines(paths["--trace"], [stage_timeline(result.plan, result.unit_s)], source=model)
+    write_timelines(paths["--trace"], [stage_timeline(result.plan, result.unit_s, result.unit_names)], source=model)
 
 
 def _print_table(result: StageResult, out: Any) -> None:

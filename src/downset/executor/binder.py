@@ -17,7 +17,7 @@ from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import channels_last
 from downset.graph.kinds import kind_of
-from downset.kernels.table import KERNELS, check_kernels
+from downset.kernels.table import check_kernels, compute
 
 __all__ = ["DTYPES", "Binder", "Call"]
 
@@ -127,7 +127,6 @@ class Binder:
         ]
         places = [(at, inputs.index(tensor)) for at, tensor in enumerate(op.inputs) if tensor in inputs]
         shapes = [self.graph.tensors[tensor].shape if tensor != ABSENT else () for tensor in op.outputs]
-        kernel = KERNELS[op.kind]
 
         # A result that nobody asked for may have no element type here: the mask of a Dropout, say.
         wanted = [t != ABSENT and bool(self._read_by[t] or t in self.graph.outputs) for t in op.outputs]
@@ -137,7 +136,7 @@ class Binder:
             arguments = list(fixed)
             for at, source in places:
                 arguments[at] = values[source]
-            results = kernel(op, arguments, shapes)
+            results = compute(op, arguments, shapes)
             return [value.to(dtype) for value, dtype in zip(results, dtypes, strict=False) if dtype is not None]
 
         return Call(inputs, tuple(t for t, here in zip(op.outputs, wanted, strict=True) if here), run)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.kinds import kind_of
-from downset.kernels.table import KERNELS
+from downset.kernels.table import KERNELS, compute
 
 __all__ = ["with_known_values"]
 
@@ -58,7 +58,7 @@ def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> 
             given = [None if read is None else torch.from_numpy(np.array(read(), order="C")) for read in reads]
             wanted = [graph.tensors[tensor] if tensor != ABSENT else None for tensor in op.outputs]
             with torch.no_grad():
-                results = KERNELS[op.kind](op, given, [() if tensor is None else tensor.shape for tensor in wanted])
+                results = compute(op, given, [() if tensor is None else tensor.shape for tensor in wanted])
             held.append(
                 [
                     np.asarray(result.numpy(), None if tensor is None else tensor.dtype)

@@ -39,10 +39,10 @@ def check_problem(problem: OrderProblem) -> None:
         raise UsageError(f"in_place speaks of {len(problem.in_place)} operators, and there are {count}")
     if problem.in_place_bytes and [*map(len, problem.in_place_bytes)] != [*map(len, problem.in_place)]:
         raise UsageError("in_place_bytes lists other numbers of storages than in_place")
+    products = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
     most: dict[tuple[int, ...], int] = {}
-    for storage in problem.storages:
-        producers = tuple(storage.producers)
-        most[producers] = max(most.get(producers, 0), storage.nbytes)
+    for producers, nbytes in products:
+        most[producers] = max(most.get(producers, 0), nbytes)
     for operator, candidates in enumerate(problem.in_place):
         for position, candidate in enumerate(candidates):
             exists = 0 <= candidate < len(problem.storages)

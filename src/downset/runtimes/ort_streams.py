@@ -16,6 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from downset.errors import UnsupportedError
 from downset.executor.program import lower
 from downset.formats.onnx.bodies import captures
@@ -140,13 +143,21 @@ def time_streams(
             }, {OPTION: str(config)})
             for each in dict.fromkeys((1, threads))
         ]  # fmt: skip
-        asked = {"shapes": shapes, "seed": seed}
-        apart = ort.outputs_apart(path, [sequential, *sessions], **asked)
-        tried = ort.session_seconds([(path, of) for of in (sequential, *sessions)], rounds=(runs, runs), **asked)
-        best = min(range(len(sessions)), key=lambda at: median(tried[:, at + 1]))
-        fresh = ort.session_seconds(
-            [(path, sequential), (path, sessions[best])], rounds=(runs, runs), **asked
-        )  # the faster of two would be judged too kindly by the rounds that it was chosen in
+        apart = ort.outputs_apart(path, [sequential, *sessions], shapes=shapes, seed=seed)
+        tried = _seconds(path, [sequential, *sessions], runs, shapes, seed)
+        best = min(range(len(sessions)), key=lambda at: float(np.median(tried[:, at + 1])))
+        # The faster of two would be judged too kindly by the rounds that it was chosen in.
+        fresh = _seconds(path, [sequential, sessions[best]], runs, shapes, seed)
     pairs = tuple((float(one), float(other)) for one, other in fresh)
     each = int(sessions[best].options["intra_op_num_threads"])
     return StreamsTimed(streams, each, lanes + 1, pairs, apart[best + 1])
+
+
+def _seconds(
+    path: str | os.PathLike[str],
+    settings: Sequence[SessionSettings],
+    runs: int,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+    seed: int,
+) -> npt.NDArray[np.float64]:
+    return ort.session_seconds([(path, of) for of in settings], shapes=shapes, seed=seed, rounds=(runs, runs))
