@@ -125,6 +125,69 @@ def test_mixed_precision(graphs):
     assert [plain_step(*other, x, y) for x, y in batches(4)] != full  # it was not in full precision
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "accumulate", "autocast"), [("adamw", 1, torch.float16), ("sgd_nesterov", 2, None)]
+)
+def test_loss_scaling_is_that_of_the_eager_loop(optimizer, accumulate, autocast, graphs):
+    """Scale, unscale, a step that is skipped for a gradient that is not finite, and growth: as GradScaler has them."""
+    mine, plain = pair(optimizer)
+    made = {"init_scale": 1024.0, "growth_interval": 2}
+    scaler, other = (torch.amp.GradScaler("cpu", **made) for _ in range(2))
+    step = ds.inductor.compile_step(
+        mine[0], scaled_loss, mine[1], autocast=autocast, scaler=scaler, accumulate=accumulate
+    )
+    scales = []
+    for at, (x, y) in enumerate(batches(6 * accumulate)):
+        factor = torch.tensor(3e38 if at == 3 * accumulate else 1.0)  # times the scale it is infinite
+        before = copy.deepcopy(mine[0].first.weight.detach())
+        with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+            loss = scaled_loss(plain[0](x), y, factor)
+        torch.testing.assert_close(step(x, y, factor), loss.detach(), rtol=1e-3, atol=1e-3)
+        other.scale(loss).backward()
+        if (at + 1) % accumulate == 0:
+            other.step(plain[1])
+            other.update()
+            plain[1].zero_grad()
+            assert scaler.state_dict() == other.state_dict()
+            scales.append(scaler.get_scale())
+            skipped = at // accumulate == 3
+            assert torch.equal(mine[0].first.weight, before) is skipped
+        assert_same(mine, plain, rtol=1e-2)
+    assert scales == [1024.0, 2048.0, 2048.0, 1024.0, 1024.0, 2048.0]
+    assert len(graphs) == accumulate
+    assert step.fallback == ""
+    assert step.state_dict()["scaler"] == other.state_dict()
+
+
+def scaled_loss(output, y, factor):
+    return functional.mse_loss(output, y) * factor
+
+
+def test_loss_scaling_where_the_step_is_no_graph(graphs):
+    (model, _), (twin, _) = pair("sgd")
+    optimizer, theirs = (torch.optim.RMSprop(of.parameters(), lr=0.1) for of in (model, twin))
+    scaler, other = (torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1) for _ in range(2))
+    with pytest.warns(UserWarning, match="RMSprop"):
+        step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, scaler=scaler)
+    for x, y in batches(2):
+        loss = functional.mse_loss(twin(x), y)
+        assert torch.equal(step(x, y), loss.detach())
+        other.scale(loss).backward()
+        other.step(theirs)
+        other.update()
+        theirs.zero_grad()
+    assert scaler.get_scale() == other.get_scale() == 32.0
+    step.load_state_dict({**step.state_dict(), "scaler": {**scaler.state_dict(), "scale": 4.0}})
+    assert scaler.get_scale() == 4.0
+    disabled = torch.amp.GradScaler("cpu", enabled=False)
+    assert (
+        "scaler"
+        not in ds.inductor.compile_step(
+            twin, functional.mse_loss, OPTIMIZERS["sgd"](twin.parameters()), scaler=disabled
+        ).state_dict()
+    )
+
+
 def test_the_compilers_caches_take_the_graph(graphs):
     """PyTorch keeps none that enters autocast, on or off; an autocast around the call is the user's."""
     for dtype, around in ((None, False), (torch.bfloat16, True)):

@@ -34,6 +34,8 @@ class Update:
     apply: Callable[[Sequence[Any], Settings], None]
     """Given a gradient for each parameter, or None for one that the loss does not depend on: changes the parameters and
     the optimiser's state where they are."""
+    state: Callable[[], list[Any]]
+    """All tensors that `apply` may change, once `prepare` has made them."""
 
 
 def update_of(optimizer: Any) -> Update:
@@ -70,7 +72,12 @@ def update_of(optimizer: Any) -> Update:
             at += len(parameters)
             (_sgd if sgd else _adam)(pairs, optimizer.state, dict(options), rate)
 
-    return Update(tuple(parameter for group in groups for parameter in group), prepare, apply)
+    def state() -> list[Any]:
+        held = [value for parameter in parameters for value in optimizer.state[parameter].values()]
+        return [*parameters, *(value for value in held if isinstance(value, torch.Tensor))]
+
+    parameters = tuple(parameter for group in groups for parameter in group)
+    return Update(parameters, prepare, apply, state)
 
 
 def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ In one graph a gradient dies as soon as its parameter is updated, and the order 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -32,6 +32,7 @@ class _Parts:
     loss_fn: Callable[..., Any]
     optimizer: Any
     autocast: Any
+    scaler: Any
 
 
 class TrainingStep:
@@ -62,17 +63,21 @@ class TrainingStep:
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """`{"model": …, "optimizer": …}`: the two checkpoints of plain PyTorch. Raises UsageError between the parts of
-        an accumulated batch, whose gradients no checkpoint holds."""
+        """`{"model": …, "optimizer": …}`, and "scaler" where one is given: the checkpoints of plain PyTorch. Raises
+        UsageError between the parts of an accumulated batch, whose gradients no checkpoint holds."""
         if self._done:
             raise UsageError(f"a checkpoint holds no gradients: take it after part {self._accumulate} of a batch")
-        return {"model": self._parts.model.state_dict(), "optimizer": self._parts.optimizer.state_dict()}
+        return {name: part.state_dict() for name, part in self._stateful().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the state that `state_dict` returned, here or as the two checkpoints of plain PyTorch."""
-        self._parts.model.load_state_dict(state["model"])
-        self._parts.optimizer.load_state_dict(state["optimizer"])
+        """Load the state that `state_dict` returned, here or as the checkpoints of plain PyTorch."""
+        for name, part in self._stateful().items():
+            part.load_state_dict(state[name])
         self._done = 0
+
+    def _stateful(self) -> dict[str, Any]:
+        scaler = {} if self._parts.scaler is None else {"scaler": self._parts.scaler}
+        return {"model": self._parts.model, "optimizer": self._parts.optimizer, **scaler}
 
     def _whole(self, update: Update, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
         import torch
@@ -81,6 +86,7 @@ class TrainingStep:
         settings = update.prepare()
         sums = _sums(update) if self._accumulate > 1 else []
         used = self._used if self._done else (False,) * len(update.parameters)
+        scale = None if self._parts.scaler is None else _scale_of(self._parts)
         if (last, settings) not in self._compiled:
             function = _whole_function(self._parts, update, settings if last else None)
             self._compiled[last, settings] = torch.compile(function, fullgraph=True, options=self._options)
@@ -88,21 +94,28 @@ class TrainingStep:
             if len(self._compiled) > _MOST_SETTINGS:
                 raise UnsupportedError("the optimiser's settings, beside its learning rate, change again and again")
             with torch._dynamo.config.patch(trace_autograd_ops=True):
-                loss, self._used = self._compiled[last, settings](inputs, targets, sums, used)
+                loss, self._used, overflow = self._compiled[last, settings](inputs, targets, sums, used, scale)
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet
             self.fallback = _first_line(error)
             _warn(self.fallback)
             return self._plain(inputs, targets, last=last)
         if last:
             self._parts.optimizer._opt_called = True  # what schedulers ask before they move on
+            if overflow is not None:
+                _update_scale(self._parts, overflow)
         return loss
 
     def _plain(self, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
         loss = _loss(self._parts, inputs, targets)
-        loss.backward()
+        scaler, optimizer = self._parts.scaler, self._parts.optimizer
+        (loss if scaler is None else scaler.scale(loss)).backward()
         if last:
-            self._parts.optimizer.step()
-            self._parts.optimizer.zero_grad()
+            if scaler is None:
+                optimizer.step()
+            else:
+                scaler.step(optimizer)
+                scaler.update()
+            optimizer.zero_grad()
         return loss.detach()
 
 
@@ -112,6 +125,7 @@ def compile_step(
     optimizer: Any,
     *,
     autocast: Any = None,
+    scaler: Any = None,
     accumulate: int = 1,
     order: bool = True,
     work_limit: int = 20_000,
@@ -122,15 +136,18 @@ def compile_step(
     """A training step compiled as one graph, in the order of least peak memory.
 
     `optimizer`: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of `model`. `autocast`: a dtype such as
-    `torch.bfloat16` for the forward pass and the loss. `accumulate`: the optimiser updates at every so many calls, with
-    the sum of their gradients, as PyTorch has it. `order=False` leaves Inductor its own order, to compare. `report`,
+    `torch.bfloat16` for the forward pass and the loss. `scaler`: a `torch.amp.GradScaler`, for float16: it scales
+    the loss, a step whose gradients are not finite changes nothing, and its scale changes as in plain PyTorch.
+    `accumulate`: the optimiser updates at every so many calls, with the sum of their gradients, as PyTorch has it.
+    `order=False` leaves Inductor its own order, to compare. `report`,
     `work_limit`, `peak_bytes` and `choices` as in `options`. Compiles at its first call. What cannot be one graph runs
     as plain PyTorch, with one warning that says why.
     """
     torch = torch_library("compiling training steps")
     if accumulate < 1:
         raise UsageError(f"accumulate is {accumulate}; give the number of calls an update, at least 1")
-    parts = _Parts(model, loss_fn, optimizer, autocast)
+    scaled = scaler is not None and scaler.is_enabled()
+    parts = _Parts(model, loss_fn, optimizer, autocast, scaler if scaled else None)
     options = {}
     try:
         if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
@@ -163,9 +180,10 @@ def _whole_function(parts: _Parts, update: Update, settings: Settings | None) ->
     `sums`. Without `settings` it does not update."""
     import torch
 
-    def step(inputs: Any, targets: tuple[Any, ...], sums: list[Any], used: tuple[bool, ...]) -> Any:
-        loss = _loss(parts, inputs, targets)
-        gradients = torch.autograd.grad(loss, update.parameters, allow_unused=True)
+    def step(inputs: Any, targets: tuple[Any, ...], sums: list[Any], used: tuple[bool, ...], scale: Any) -> Any:
+        loss, overflow = _loss(parts, inputs, targets), None
+        root = loss if scale is None else loss * scale
+        gradients = torch.autograd.grad(root, update.parameters, allow_unused=True)
         used = tuple([before or gradient is not None for before, gradient in zip(used, gradients, strict=True)])
         with torch.no_grad():
             if sums:
@@ -174,14 +192,48 @@ def _whole_function(parts: _Parts, update: Update, settings: Settings | None) ->
                         held.add_(gradient)
                 gradients = [held if was_used else None for held, was_used in zip(sums, used, strict=True)]
             if settings is not None:
-                update.apply(gradients, settings)
+                if scale is None:
+                    update.apply(gradients, settings)
+                else:
+                    overflow = _apply_scaled(update, gradients, settings, scale)
                 for held in sums:
                     held.zero_()
-        return loss.detach(), used
+        return loss.detach(), used, overflow
 
     # Dynamo counts compiles by code object, and remembers by name which sizes vary: a step shares neither with another.
     code = step.__code__.replace(co_name=f"step_{id(update):x}")
     return FunctionType(code, step.__globals__, code.co_name, None, step.__closure__)
+
+
+def _apply_scaled(update: Update, gradients: Sequence[Any], settings: Settings, scale: Any) -> Any:
+    """Update by gradients that were scaled; where one of them is not finite everything stays. Whether one was, as a
+    number: 1.0 or 0.0."""
+    import torch
+
+    found = [gradient.isfinite().all().logical_not() for gradient in gradients if gradient is not None]
+    overflow = torch.stack(found).any() if found else torch.zeros((), dtype=torch.bool)
+    inverse = scale.double().reciprocal().float()
+    state = update.state()
+    before = [tensor.clone() for tensor in state]
+    update.apply([None if gradient is None else gradient * inverse for gradient in gradients], settings)
+    for tensor, was in zip(state, before, strict=True):
+        tensor.copy_(torch.where(overflow, was, tensor))
+    return overflow.float()
+
+
+def _scale_of(parts: _Parts) -> Any:
+    """The scaler's factor, which it makes when it first scales."""
+    import torch
+
+    if parts.scaler._scale is None:
+        parts.scaler.scale(torch.zeros((), device=next(parts.model.parameters()).device))
+    return parts.scaler._scale
+
+
+def _update_scale(parts: _Parts, overflow: Any) -> None:
+    """The scaler's own update, told what its own look at the gradients would have told it."""
+    parts.scaler._per_optimizer_states[id(parts.optimizer)]["found_inf_per_device"] = {overflow.device: overflow}
+    parts.scaler.update()
 
 
 def _loss(parts: _Parts, inputs: Any, targets: tuple[Any, ...]) -> Any:
