@@ -6,7 +6,7 @@ Inductor compiles model and loss once for every budget of PyTorch's and once for
 Peak bytes are the profiler's allocations from the forward pass to the gradients, beside the parameters. Every round
 times each of them once, on one thread: a step's time is its median, and `time` the median ratio to the first row of the
 same round. Limits are shares of the estimated peak without recomputation; `estimate` is the peak that our plan claims,
-before the compiler fuses the graph.
+before the compiler fuses the graph. `planning s` are CPU seconds, a part of those of the first step.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import statistics
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._functorch.config
 import torch._inductor.config
 
 import downset as ds
+from downset.integrations import recompute_pass
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.measure import cpu_s, peak_bytes
 from experiments.inductor.networks import NETWORKS, Case
@@ -80,7 +83,8 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> lis
         reports: list[Any] = []
         limit = int(whole * share) if whole else 2**60
         steps.append(compiled(case, options=ds.inductor.options(report=reports.append, peak_bytes=limit)))
-        row = {"network": name, "way": "downset", "setting": share, **first_step(steps[-1])}
+        with planning_cpu_s() as spent:
+            row = {"network": name, "way": "downset", "setting": share, **first_step(steps[-1])}
         (report,) = (told for told in reports if isinstance(told, ds.inductor.RecomputeReport))
         whole = whole or report.none_bytes
         found.append(
@@ -88,7 +92,8 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> lis
                 **row,
                 "estimate": report.peak_bytes,
                 "again": len(report.operators),
-                "planning_s": round(report.seconds, 2),
+                "tried": report.tried,
+                "planning_s": round(sum(spent), 2),
             }
         )
     for row in found:
@@ -107,6 +112,23 @@ def rows_of(name: str, budgets: Sequence[float], shares: Sequence[float]) -> lis
         ratios = [mine / base for mine, base in zip(times, seconds[0], strict=True)]
         row.update(step_s=round(statistics.median(times), 5), of_first=round(statistics.median(ratios), 3))
     return found
+
+
+@contextmanager
+def planning_cpu_s() -> Iterator[list[float]]:
+    """The CPU seconds of every search for what runs again."""
+    spent: list[float] = []
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        begin = time.thread_time()
+        try:
+            return plan_again(*arguments, **options)
+        finally:
+            spent.append(time.thread_time() - begin)
+
+    plan_again = recompute_pass.plan_again
+    with mock.patch.object(recompute_pass, "plan_again", timed):
+        yield spent
 
 
 def first_step(step: Callable[[], torch.Tensor]) -> Row:

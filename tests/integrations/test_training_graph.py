@@ -6,7 +6,15 @@ from itertools import combinations, permutations
 import pytest
 
 import downset as ds
-from downset.integrations.training_graph import TrainingGraph, contracted, plan_again, priced, problems
+from downset.integrations.training_graph import (
+    Priced,
+    TrainingGraph,
+    affordable_choices,
+    contracted,
+    plan_again,
+    priced,
+    problems,
+)
 
 pytestmark = pytest.mark.native
 
@@ -164,6 +172,36 @@ def test_kernels_of_the_backward_pass_change_no_price(apart):
             one, other = priced(graph, again), priced(smaller, tuple(sorted(new[v] for v in again)))
             assert (one.peak_bytes, one.cost) == (other.peak_bytes, other.cost)
     assert fewer > 20
+
+
+def test_by_default_the_effort_is_bounded_by_the_size_of_the_graph():
+    """Operators in all the problems that are planned: no more on a large graph, and the same whatever the limit."""
+    sizes = {}
+    for early, late in ((12, 10), (300, 180), (900, 600)):
+        graph = random_step(early, early, late, apart=True)
+        tried, planned = affordable_choices(graph), []
+        assert 8 <= tried <= 100
+        sizes[early + late] = tried
+        if early == 300:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("downset.integrations.training_graph.priced", counting(planned))
+                free, tight = (plan_again(graph, limit) for limit in (10**9, 1))
+            assert free.tried == tight.tried == tried < 100
+            assert len(planned) == 2 * tried
+            assert planned[:tried] == planned[tried:]
+    assert sizes[22] > sizes[480] > sizes[1500]
+    assert all(8 <= count <= 100 for count in sizes.values())
+    assert all(tried * count <= 30_000 for count, tried in sizes.items())
+
+
+def counting(planned):
+    """Prices by a formula, and keeps what was asked: a search for orders of so many graphs would take long."""
+
+    def price(graph, again):
+        planned.append(tuple(again))
+        return Priced(sum(graph.costs[v] for v in again), 10_000 - sum(graph.nbytes[v] for v in again), False)
+
+    return price
 
 
 def test_what_is_written_in_place_waits_for_copies_too():

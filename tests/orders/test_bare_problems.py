@@ -8,6 +8,7 @@ from downset.graph.core import Graph, Op, Tensor
 from downset.memory.liveness import OrderProblem, Storage
 from downset.memory.records import Record
 from downset.orders.plan import plan_order
+from downset.orders.problem import check_problem
 
 pytestmark = pytest.mark.native
 
@@ -53,6 +54,33 @@ def test_lawful_bare_problems_pass():
     assert plan_order(given).peak_bytes == 6
 
 
+def test_a_problem_is_checked_in_time_linear_in_its_lists():
+    """Counted: comparisons of operators, which a chain twice as long needs twice as often."""
+
+    class Counted(int):
+        compared = 0
+
+        def __eq__(self, other):
+            Counted.compared += 1
+            return int(self) == int(other)
+
+        def __lt__(self, other):
+            Counted.compared += 1
+            return int(self) < int(other)
+
+        __hash__ = int.__hash__
+
+    def comparisons(count):
+        made = [Counted(at) for at in range(count)]
+        storages = tuple(Storage(4, (made[at],), (made[at + 1],)) for at in range(count - 1))
+        before = tuple((made[at - 1],) if at else () for at in range(count))
+        Counted.compared = 0
+        check_problem(OrderProblem(before, storages, ((), *((at,) for at in range(count - 2)), ())))
+        return Counted.compared
+
+    assert 0 < comparisons(400) <= 2.2 * comparisons(200)
+
+
 @pytest.mark.parametrize("steps", [[1, 0], [0], [0, 9], [0, 0]])
 def test_an_arena_of_a_graph_needs_an_order_of_it(steps):
     tensors = tuple(Tensor(name, (4,), "uint8", 4) for name in "xay")
@@ -65,7 +93,7 @@ def test_an_arena_of_a_graph_needs_an_order_of_it(steps):
 @pytest.mark.parametrize("fields", [{"nbytes": 4.5}, {"start": 0.5}, {"stop": float("nan")}, {"alignment": 2.0}])
 def test_records_are_whole_numbers(plan, fields):
     record = Record("a", **{"start": 0, "stop": 1, "nbytes": 4, **fields})
-    with pytest.raises(UsageError, match="is no whole number"):
+    with pytest.raises(UsageError, match="is not a whole number"):
         plan([record])
 
 

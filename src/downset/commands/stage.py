@@ -57,7 +57,7 @@ _LEAST_RUNS = 15
 )
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
-@click.option("--no-profiles", is_flag=True, help="Measure everything anew and keep nothing.")
+@click.option("--no-profiles", is_flag=True, help="Measure everything again and keep nothing.")
 @trust_option
 @report_option
 @trace_option
@@ -126,7 +126,7 @@ def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model:
 
     if paths["--report"] is not None:
         write_page(paths["--report"], stage_page(result, title=Path(model).name), source=model)
-    write_timelines(paths["--trace"], [stage_timeline(result.plan, result.unit_s)], source=model)
+    write_timelines(paths["--trace"], [stage_timeline(result.plan, result.unit_s, result.unit_names)], source=model)
 
 
 def _print_table(result: StageResult, out: Any) -> None:

@@ -34,7 +34,7 @@ _BUDGETS = (0.5, 0.2, 0.1)
 @dataclass(frozen=True, slots=True)
 class _Settings:
     peak_bytes: int
-    choices: int
+    choices: int | None
     report: Callable[[Any], None] | None
 
     def uuid(self) -> str:
@@ -46,7 +46,7 @@ class _Settings:
 
 
 def recompute_options(
-    peak_bytes: int, *, choices: int, report: Callable[[Any], None] | None, whole: bool
+    peak_bytes: int, *, choices: int | None, report: Callable[[Any], None] | None, whole: bool
 ) -> dict[str, Any]:
     """Options of `torch.compile` that keep a step within `peak_bytes`: as one graph, or as forward and backward."""
     settings = _Settings(peak_bytes, choices, report)
@@ -125,7 +125,7 @@ def _pass_classes() -> dict[str, Any]:
     return {"partitioner": Partitioner, "graph": GraphPass, "behind": Behind}
 
 
-def _again(kind: str, uuid: str, *within: int) -> Any:
+def _again(kind: str, uuid: str, *within: Any) -> Any:
     del uuid
     made = _pass_classes()[kind]
     return made(_Settings(within[0], within[1], None)) if within else made()

@@ -14,10 +14,13 @@ from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, Step, front, search
 
-__all__ = ["Planned", "Priced", "TrainingGraph", "contracted", "plan_again", "priced", "problems"]
+__all__ = ["Planned", "Priced", "TrainingGraph", "affordable_choices", "contracted", "plan_again", "priced", "problems"]
 
 _STATES = 1_000
 """States of the search for the order of one choice."""
+_MOST_CHOICES, _FEWEST_CHOICES = 100, 8
+_PRICED = 24_000
+"""Operators of all choices together: about a second of a processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +82,29 @@ class _Copied:
     late: tuple[bool, ...]
 
 
+def affordable_choices(graph: TrainingGraph) -> int:
+    """How many sets to try by default: counted, not timed, so that every process tries the same.
+
+    Pricing a set takes time in proportion to the graph or more, and so does compiling it; so planning takes about the
+    same time for every large graph, and an ever smaller share of its compile."""
+    return max(_FEWEST_CHOICES, min(_MOST_CHOICES, _PRICED // max(len(graph.reads), 1)))
+
+
 def plan_again(
-    graph: TrainingGraph, peak_bytes: int, *, choices: int, seeds: Sequence[Collection[int]] = ()
+    graph: TrainingGraph, peak_bytes: int, *, choices: int | None = None, seeds: Sequence[Collection[int]] = ()
 ) -> Planned:
     """The cheapest set that keeps the step within `peak_bytes`, or that of least peak where none of those tried does.
 
     What is tried does not depend on `peak_bytes`, so more of it never costs more. `seeds` are tried among the first.
+    `choices`: how many sets; without it as many as `affordable_choices`.
     """
+    most = affordable_choices(graph) if choices is None else choices
 
     def judge(again: tuple[int, ...], late: frozenset[int]) -> Priced:
         del late
         return priced(graph, again)
 
-    tried, every = search(graph.step(), [graph.late], judge, most=choices, seeds=seeds)
+    tried, every = search(graph.step(), [graph.late], judge, most=most, seeds=seeds)
     best = front(tried)
     within = [choice for choice in best if choice.judged.peak_bytes <= peak_bytes]
     least = _least_needed(graph)

@@ -117,7 +117,7 @@ def compile_step(
     work_limit: int = 20_000,
     report: Report | None = None,
     peak_bytes: int | None = None,
-    choices: int = 100,
+    choices: int | None = None,
 ) -> TrainingStep:
     """A training step compiled as one graph, in the order of least peak memory.
 

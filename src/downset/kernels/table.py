@@ -28,9 +28,9 @@ Kernel = Callable[[Op, Inputs, Shapes], list[Any]]
 def check_kernels(graph: Graph) -> None:
     """Raise UnsupportedError naming the first operator without a kernel, and how many of its kind there are. Those that
     make constants need none."""
-    made = [[tensor for tensor in op.outputs if tensor != ABSENT] for op in graph.ops]
-    known = [bool(tensors) and all(tensor in graph.constants for tensor in tensors) for tensors in made]
-    ops = [op for op, constant in zip(graph.ops, known, strict=True) if not constant]
+    outputs = [[tensor for tensor in op.outputs if tensor != ABSENT] for op in graph.ops]
+    constant = [bool(tensors) and all(tensor in graph.constants for tensor in tensors) for tensors in outputs]
+    ops = [op for op, constant in zip(graph.ops, constant, strict=True) if not constant]
     counts = Counter(op.kind for op in ops)
     for op in ops:
         if op.kind not in KERNELS:

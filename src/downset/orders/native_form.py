@@ -15,14 +15,15 @@ __all__ = ["native_problem"]
 
 def native_problem(problem: OrderProblem) -> _native.OrderProblem:
     """Checked once."""
-    storages, operators = problem.storages, range(len(problem.predecessors))
+    storages = problem.storages
+    candidates = [problem.candidates(operator) for operator in range(len(problem.predecessors))]
     return native.compiled.OrderProblem(
         problem.predecessors,
         [storage.nbytes for storage in storages],
         [storage.producers for storage in storages],
         [storage.consumers for storage in storages],
         [storage.kept for storage in storages],
-        [[index for index, _ in problem.candidates(operator)] for operator in operators],
-        [[nbytes for _, nbytes in problem.candidates(operator)] for operator in operators],
+        [[index for index, _ in listed] for listed in candidates],
+        [[nbytes for _, nbytes in listed] for listed in candidates],
         problem.floor_bytes,
     )

@@ -15,7 +15,7 @@ __all__ = ["check_problem"]
 def check_problem(problem: OrderProblem) -> None:
     """Raise UsageError naming the first law that a bare problem breaks: operators in a topological order, ascending
     lists of operators that there are, whole bytes from 0 below 2**60 in all, in place at equal size, or so many bytes
-    as are said."""
+    as are said. O(operators + storages + what both list)."""
     count = len(problem.predecessors)
     for operator, before in enumerate(problem.predecessors):
         if not _ascending(before, operator):
@@ -39,16 +39,18 @@ def check_problem(problem: OrderProblem) -> None:
         raise UsageError(f"in_place speaks of {len(problem.in_place)} operators, and there are {count}")
     if problem.in_place_bytes and [*map(len, problem.in_place_bytes)] != [*map(len, problem.in_place)]:
         raise UsageError("in_place_bytes lists other numbers of storages than in_place")
-    made = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
-    most = {producers: max(nbytes for other, nbytes in made if other == producers) for producers, _ in made}
+    products = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
+    most: dict[tuple[int, ...], int] = {}
+    for producers, nbytes in products:
+        most[producers] = max(most.get(producers, 0), nbytes)
     for operator, candidates in enumerate(problem.in_place):
         for position, candidate in enumerate(candidates):
-            known = 0 <= candidate < len(problem.storages)
-            if known and problem.in_place_bytes:
+            exists = 0 <= candidate < len(problem.storages)
+            if exists and problem.in_place_bytes:
                 nbytes = problem.in_place_bytes[operator][position]
                 if not 0 <= nbytes <= min(problem.storages[candidate].nbytes, most.get((operator,), 0)):
                     raise UsageError(f"operator {operator} cannot take over {nbytes!r} bytes of storage {candidate}")
-            elif not known or ((operator,), problem.storages[candidate].nbytes) not in made:
+            elif not exists or ((operator,), problem.storages[candidate].nbytes) not in products:
                 raise UsageError(
                     f"operator {operator} makes no result of the size of storage {candidate} that could take its place"
                 )
@@ -56,6 +58,6 @@ def check_problem(problem: OrderProblem) -> None:
 
 def _ascending(operators: Sequence[int], count: int) -> bool:
     """Whether it lists operators below `count`, ascending, each once."""
-    if not isinstance(operators, Sequence) or not all(isinstance(operator, int) for operator in operators):
+    if not isinstance(operators, (tuple, Sequence)) or not all(isinstance(operator, int) for operator in operators):
         return False
     return all(one < other for one, other in pairwise((-1, *operators, count)))

@@ -76,14 +76,32 @@ def optimise_offline(
 
     Fixed sizes let it fold away what only computes shapes; weights that an old file lists as inputs stop being inputs,
     or they could not be folded either. Weights outside the file stay there: they are linked beside `output`, too, or
-    copied where that is another device. Raises UnsupportedError if it refuses the file.
+    copied where that is another device. Raises UnsupportedError if it refuses the file, or the file with these sizes.
     """
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         fixed = _with_fixed_inputs(Path(path), Path(folder), shapes or {})
-        isolated(_WORKER, "optimise_here", {"path": str(fixed), "output": str(output)}, reuse=True)
+        try:
+            isolated(_WORKER, "optimise_here", {"path": str(fixed), "output": str(output)}, reuse=True)
+        except UnsupportedError as error:
+            if shapes and _loads(path, Path(folder) / "as_it_is.onnx"):
+                sizes = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+                raise UnsupportedError(
+                    f"ONNX Runtime loads {Path(path).name}, but not with the sizes {sizes}: an operator, which may "
+                    f"stand in a branch that is not taken, refuses them; give others with --shape ({error})"
+                ) from None
+            raise
     if not Path(output).exists():
         raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
     link_weights(Path(path), Path(output).parent)
+
+
+def _loads(path: Named, output: Path) -> bool:
+    """Whether ONNX Runtime loads a file as it is. What it writes goes to `output`."""
+    try:
+        isolated(_WORKER, "optimise_here", {"path": os.fspath(path), "output": str(output)}, reuse=True)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:

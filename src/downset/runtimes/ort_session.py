@@ -125,7 +125,7 @@ def measure_here(
 
 
 def _most(library: Any, path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> tuple[list[int], list[str]]:
-    """`_measure` of the load that took most, where ONNX Runtime orders nodes by itself, anew at every load."""
+    """`_measure` of the load that took most, where ONNX Runtime orders nodes by itself, again at every load."""
     loads = 1 if settings.orders_nodes else _LOADS
     return max((_measure(library, path, shapes, seed, settings) for _ in range(loads)), key=lambda found: found[0][0])
 
@@ -164,7 +164,7 @@ def process_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int)
 
 def _growth(path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> int:
     library = _library()
-    with contextlib.suppress(OSError):  # where it cannot be set anew the peak so far is that of the imports
+    with contextlib.suppress(OSError):  # where it cannot be set again the peak so far is that of the imports
         Path("/proc/self/clear_refs").write_text("5")
     before = _resident("VmRSS")
     session = open_session(library, path, settings)

@@ -38,11 +38,15 @@ def _logged(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
 
 
 def _fetched(reference: Any, wanted: Callable[[], bool]) -> Any:
-    """The object of a reference; None where nobody wants it any more, or it does not come."""
+    """The object of a reference; None where nobody wants it any more.
+
+    Only what has arrived is asked for with `get`: where the time of a `get` runs out, Ray drops what has come of the
+    object, and the next `get` has all of it sent again. A `wait` goes on where the one before it ended."""
     ray = optional_library("ray", what="running pipelines on devices", extra="cluster")
     while wanted():
-        with contextlib.suppress(ray.exceptions.GetTimeoutError):
-            return ray.get(reference, timeout=_LOOKS_S)
+        arrived, _ = ray.wait([reference], timeout=_LOOKS_S)
+        if arrived:
+            return ray.get(reference)
     return None
 
 
