@@ -98,15 +98,6 @@ def optimise_offline(
     link_weights(Path(path), Path(output).parent)
 
 
-def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
-    """Write the file as a session of these settings optimises it: for this processor, weights included. Raises
-    UnsupportedError if it refuses the file."""
-    arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": msgspec.to_builtins(settings)}
-    isolated(_WORKER, "optimise_here", arguments, reuse=True)
-    if not Path(output).exists():
-        raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
-
-
 def _loads(path: Named, output: Path) -> bool:
     """Whether ONNX Runtime loads a file as it is. What it writes goes to `output`."""
     try:
@@ -114,6 +105,15 @@ def _loads(path: Named, output: Path) -> bool:
     except UnsupportedError:
         return False
     return True
+
+
+def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
+    """Write the file as a session of these settings optimises it: for this processor, weights included. Raises
+    UnsupportedError if it refuses the file."""
+    arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": msgspec.to_builtins(settings)}
+    isolated(_WORKER, "optimise_here", arguments, reuse=True)
+    if not Path(output).exists():
+        raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
 
 
 def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
