@@ -31,6 +31,7 @@ class StandIn:
         self.spoils = {}  # stream -> tensors whose memory its next item may get
         self.spoilt = {}  # item -> tensors whose memory it may get
         self.allocated = self.most_allocated = 0
+        self.garbage = 0  # bytes that nobody reaches, freed where a capture begins
         self.replays = 0
         outer = self
 
@@ -103,7 +104,7 @@ class StandIn:
         assert self.capturing is None, "one capture inside another"
         self.synchronize()
         self.after, self.calls, self.tail, self.spoils, self.spoilt, self.made_on = {}, {}, {}, {}, {}, {}
-        self.allocated = self.most_allocated = 0
+        self.allocated = self.most_allocated = self.garbage = 0
         self.capturing = self.current = kwargs["stream"]
         before = self.default
         try:
@@ -194,7 +195,7 @@ def standing_in(monkeypatch):
     monkeypatch.setattr(cuda, "_run", run)
     monkeypatch.setattr(cuda, "_drop", drop)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: made.allocated + made.garbage)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: made.most_allocated)
     with _OnCpu():
         yield made

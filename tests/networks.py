@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["branches", "branchy", "modules", "random_network"]
+__all__ = ["branches", "branchy", "modules", "random_network", "view_beside"]
 
 
 class _Builder:
@@ -41,8 +41,9 @@ class _Builder:
 
     def model(self, result, channels, size):
         given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, size, size])
-        made = helper.make_tensor_value_info(result, TensorProto.FLOAT, None)
-        graph = helper.make_graph(self.nodes, "network", [given], [made], self.constants)
+        results = [result] if isinstance(result, str) else result
+        made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in results]
+        graph = helper.make_graph(self.nodes, "network", [given], made, self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         return onnx.shape_inference.infer_shapes(model)
 
@@ -74,15 +75,18 @@ def branches(path, *, seed=0):
     return path
 
 
-def random_network(path, *, seed, operators=12):
-    """A random graph of image operators that keep the size and have 4 channels."""
+def random_network(path, *, seed, operators=12, views=False):
+    """A random graph of image operators that keep the size and have 4 channels. With `views` some are transposed, which
+    makes a tensor over the bytes of another; and what nobody reads is an output as it is."""
     net = _Builder(seed)
     values = ["x"]
     unread = {"x"}
     for _ in range(operators):
         source = values[int(net.random.integers(max(0, len(values) - 4), len(values)))]
-        kind = int(net.random.integers(0, 6))
-        if kind == 0:
+        kind = int(net.random.integers(0, 9 if views else 6))
+        if kind > 5:
+            made = net.op("Transpose", [source], perm=[0, 1, 3, 2])
+        elif kind == 0:
             made = net.conv(source, 4, 4, int(net.random.choice([1, 3, 5])), relu=bool(net.random.integers(0, 2)))
         elif kind == 1:
             made = net.conv(net.conv(net.op("Relu", [source]), 4, 4, 3, group=4), 4, 4, 1)
@@ -100,8 +104,22 @@ def random_network(path, *, seed, operators=12):
         values.append(made)
         unread.add(made)
     ends = sorted(unread, key=values.index)
+    if views:
+        onnx.save(net.model(ends, 4, 7), str(path))
+        return path
     result = net.op("Concat", ends, axis=1) if len(ends) > 1 else ends[0]
     onnx.save(net.model(result, 4, 7), str(path))
+    return path
+
+
+def view_beside(path):
+    """Two chains; the second begins with a view of what the first lane made, and the first goes on without either:
+    operators are conv, one, view, two, read, end, three."""
+    net = _Builder(0)
+    made, one = net.conv("x", 4, 4, 3), net.op("Sigmoid", ["x"])
+    view, two = net.op("Transpose", [made], perm=[0, 1, 3, 2]), net.op("Sigmoid", [one])
+    end = net.op("Sigmoid", [net.op("Sigmoid", [view])])
+    onnx.save(net.model([end, net.op("Sigmoid", [two])], 4, 7), str(path))
     return path
 
 

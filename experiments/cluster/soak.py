@@ -11,7 +11,6 @@ under TLS, and who is declared lost without a fault is named.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import logging
@@ -22,6 +21,7 @@ import signal
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,12 +40,13 @@ from downset.distributed.serving.node_guard import session_processes
 from downset.distributed.serving.ray_fleet import RayFleet
 from downset.distributed.serving.serve import run_on
 from downset.results import ServeEvent
-from experiments.rows import save_rows
-from experiments.testbed.bed import Bed, TestbedError
+from experiments.frame import Experiment
+from experiments.rows import Row
+from experiments.testbed.bed import Bed
+from experiments.testbed.driven import Work, driver_rows, error_in_a_line, run
 from experiments.testbed.settings import CLUSTERS, Setting
 from zoo import ZOO
 
-NAME = "cluster_soak"
 _log = logging.getLogger("downset.serving")
 _NAMES = ("d0", "d1", "d2", "d3")
 _WARM = 0.2
@@ -152,12 +153,11 @@ def on_loopback(seconds: float, every_s: float) -> dict[str, Any]:
 
 
 def in_cell(seconds: float, every_s: float) -> dict[str, Any]:
-    """Raises TestbedError where the testbed cannot be made."""
-    from experiments.testbed.measured import Work, run
-
+    """Ends the script in a line where the testbed cannot be made."""
     setting = Setting(CLUSTERS[4], "shared")
     work = Work(row={"seconds": seconds, "every_s": every_s}, driver="experiments.cluster.soak")
-    (row,) = run(setting, work, limit_s=seconds + 200.0, names=_NAMES)
+    with error_in_a_line():
+        (row,) = driver_rows(setting, work, limit_s=seconds + 200.0, names=_NAMES)
     return {"where": f"a saturated cell of {setting.rate_mbps:g} Mbit/s", **row}
 
 
@@ -177,26 +177,6 @@ def drive(orders: dict[str, Any]) -> None:
         row["cell_mbps"] = round((bed.cell_bytes() - before) * 8e-6 / (time.monotonic() - begun_s), 1)
         assert all(flow.poll() is None for flow in others), "the cell was not filled to the end"
     (out / "rows.jsonl").write_text(json.dumps(row) + "\n")
-
-
-def main() -> None:
-    if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
-        drive(json.loads(Path(sys.argv[1]).read_text()))
-        return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one minute, a fault every ten seconds; nothing written")
-    parser.add_argument("--cell", action="store_true", help="in the testbed, in a cell that others fill")
-    options = parser.parse_args()
-    seconds, every_s = (60.0, 10.0) if options.quick else (600.0, 30.0)
-    try:
-        row = (in_cell if options.cell else on_loopback)(seconds, every_s)
-    except TestbedError as error:
-        sys.exit(f"testbed: {error}")
-    row["at"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    for name, value in row.items():
-        print(f"{name:24} {value}")
-    if not options.quick:
-        save_rows(NAME, [row], by=("where",))
 
 
 def _flow(bed: Bed, ends: tuple[int, int], number: int, seconds: float) -> Any:
@@ -226,5 +206,21 @@ def _rss_mb() -> int:
     return round(pages * resource.getpagesize() / 1e6)
 
 
+def rows(options: Namespace) -> Iterator[Row]:
+    seconds, every_s = (60.0, 10.0) if options.quick else (600.0, 30.0)
+    row = (in_cell if options.cell else on_loopback)(seconds, every_s)
+    yield row | {"at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())}
+
+
+EXPERIMENT = Experiment(
+    "cluster_soak",
+    rows,
+    key=("where",),
+    quick="one minute, a fault every ten seconds; nothing written",
+    options={"--cell": {"action": "store_true", "help": "in the testbed, in a cell that others fill"}},
+    lines=lambda row, mark: [f"{row['where']}{mark}", *(f"    {name:24} {value}" for name, value in row.items())],
+)
+
+
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT, drive)

@@ -1,6 +1,6 @@
 """The driver inside the testbed: measures the cluster, plans by each method, runs the plans, writes rows.
 
-    python -m experiments.testbed.drive ORDERS.json        # started by experiments.testbed.measured
+    python -m experiments.testbed.drive ORDERS.json        # started by experiments.testbed.driven
 
 It runs where device 0 is, unlimited: frames come from there and results go back there (`source` and `sink`).
 """

@@ -1,6 +1,6 @@
 """How the time of a re-plan splits: a device dies or stalls while frames flow; noticed, planned, moved, replayed.
 
-Part of experiments.testbed.drive (`measured --faults`).
+Part of experiments.testbed.drive, for experiments.testbed.replans.
 """
 
 from __future__ import annotations

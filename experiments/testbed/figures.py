@@ -1,23 +1,24 @@
 """PICO's measured figures and Table V as our testbed has them, from the committed rows of `measured`.
 
-    python -m experiments.testbed.figures [--page]        # --page: the table of docs/cluster.md, in Markdown
+    python -m experiments.testbed.figures [--quick]
 
-Figure 12: speed-up over one device; Figures 13 and 14: period and throughput by method; Figure 15: memory; Figures 17
-and 18: exact plans against PICO's; Table V: each device's utilisation, redundancy and memory. Ratios of methods can be
-set beside the paper's; seconds cannot: our devices are shares of a core under Ray and TLS. Memory is the resident
-memory of a device's process, with Python, Ray and ONNX Runtime in it, as the paper's has PyTorch.
+The table of docs/cluster.md comes first: planned and measured seconds of charged plans. Figure 12: speed-up over one
+device; Figures 13 and 14: period and throughput by method; Figure 15: memory; Figures 17 and 18: exact plans against
+PICO's; Table V: each device's utilisation, redundancy and memory. Ratios of methods can be set beside the paper's;
+seconds cannot: our devices are shares of a core under Ray and TLS. Memory is the resident memory of a device's process,
+with Python, Ray and ONNX Runtime in it, as the paper's has PyTorch.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from experiments.frame import Experiment, run
 from experiments.pico.table5 import PAPER
-from experiments.rows import load_rows
-from experiments.testbed.measured import NAME, REPLANS
+from experiments.rows import Row
+from experiments.testbed.measured import NAME
 from experiments.testbed.settings import METHODS
 
 PAPER_NAMES = {
@@ -31,7 +32,6 @@ PAPER_NAMES = {
     "exact_direct": "exact, direct",
     "single": "one device",
 }
-Row = dict[str, Any]
 
 
 def table(title: str, header: Sequence[str], body: Sequence[Sequence[Any]]) -> None:
@@ -145,13 +145,8 @@ def resources(rows: Sequence[Row]) -> list[list[Any]]:
     return body
 
 
-def main() -> None:
-    rows = load_rows(NAME)
-    if not rows:
-        sys.exit("no rows yet: python -m experiments.testbed.measured")
-    if "--page" in sys.argv[1:]:
-        print("\n".join(page_table(rows)))
-        return
+def show(rows: Sequence[Row]) -> None:
+    print("\n".join(page_table(rows)))
     table(
         "Figures 12 to 14: periods in s (charged: plans by what messages take of processors, not all of their time), "
         "frames a minute, speed-up over the fastest device alone",
@@ -186,10 +181,10 @@ def main() -> None:
         "Planned → measured seconds a frame, by device",
         ("network", "devices", "medium", "method", "device", "computing", "sending", "receiving"), resources(rows),
     )  # fmt: skip
-    keys = ("network", "fault", "device", "prepared", "noticed_s", "planning_s", "moving_s", "moved_bytes", "replayed",
-            "running_again_s", "longest_gap_s", "submitted", "came", "in_order")  # fmt: skip
-    table("How the time of a re-plan splits", keys, [[row.get(key) for key in keys] for row in load_rows(REPLANS)])
+
+
+EXPERIMENT = Experiment(NAME, lambda _options: (), quick="the same", after=show)
 
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

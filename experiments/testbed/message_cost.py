@@ -9,12 +9,11 @@ then with the shares of the measured experiments. Frames come from the driver (`
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import sys
 import time
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,18 @@ import numpy as np
 
 from downset.distributed.profiling.measure import Effort, Measuring
 from downset.distributed.serving.cluster import cluster
-from experiments.rows import save_rows
-from experiments.testbed.bed import Bed, TestbedError
+from experiments.frame import Experiment, fields
+from experiments.rows import Row
+from experiments.testbed.bed import Bed
+from experiments.testbed.driven import Work, driver_rows, error_in_a_line, run
 from experiments.testbed.settings import CLUSTERS, Setting
 
-NAME = "testbed_messages"
 _SIZES = (16 << 10, 512 << 10, 2 << 20)
 Spent = Callable[[Callable[[], object], int], tuple[list[float], float]]
 """(what is done, how often) -> by device, milliseconds of processor each time; of the clock."""
 
 
-def rows(bed: Bed, at: Measuring, *, quick: bool) -> list[dict[str, Any]]:
+def measured(bed: Bed, at: Measuring, *, quick: bool) -> Iterator[Row]:
     """Milliseconds of processor a message at both ends, and of the clock."""
 
     def spent(work: Callable[[], object], count: int) -> tuple[list[float], float]:
@@ -45,7 +45,7 @@ def rows(bed: Bed, at: Measuring, *, quick: bool) -> list[dict[str, Any]]:
 
     time.sleep(3)  # what began with the actors ends first
     rest, _ = spent(lambda: time.sleep(1), 5 if quick else 20)
-    found: list[dict[str, Any]] = [{"what": "at rest", "cpu_ms_per_s": rest, "load": round(os.getloadavg()[0], 2)}]
+    yield {"what": "at rest", "cpu_ms_per_s": rest, "load": round(os.getloadavg()[0], 2)}
     for shares in (False, True):
         if shares:
             bed.throttle()
@@ -56,17 +56,15 @@ def rows(bed: Bed, at: Measuring, *, quick: bool) -> list[dict[str, Any]]:
                 used, taken = spent(lambda pair=pair, nbytes=nbytes: at.messages([pair], nbytes), count)
                 row = {"what": "message", "shares": shares, "pair": pair, "bytes": nbytes, "ms": taken}
                 row |= {"sender_cpu_ms": used[pair[0]], "receiver_cpu_ms": used[pair[1]]}
-                found.append(row | {"load": round(os.getloadavg()[0], 2)})
-        found += _with_driver(at, spent, shares=shares, quick=quick)
+                yield row | {"load": round(os.getloadavg()[0], 2)}
+        yield from _with_driver(at, spent, shares=shares, quick=quick)
     bed.release()
-    return found
 
 
-def _with_driver(at: Measuring, spent: Spent, *, shares: bool, quick: bool) -> list[dict[str, Any]]:
+def _with_driver(at: Measuring, spent: Spent, *, shares: bool, quick: bool) -> Iterator[Row]:
     """Milliseconds of the first device's processor: it is on the driver's machine, and its link carries nothing."""
     import ray
 
-    found: list[dict[str, Any]] = []
     for what, nbytes in (("call", 0), *((what, nbytes) for what in ("entry", "result") for nbytes in _SIZES)):
 
         def work(what: str = what, nbytes: int = nbytes) -> None:
@@ -79,11 +77,8 @@ def _with_driver(at: Measuring, spent: Spent, *, shares: bool, quick: bool) -> l
 
         work()
         used, taken = spent(work, (10 if quick else 40) if nbytes < 1 << 18 else (4 if quick else 12))
-        found.append(
-            {"what": what, "shares": shares, "bytes": nbytes, "device_cpu_ms": used[0], "ms": taken,
-             "load": round(os.getloadavg()[0], 2)}
-        )  # fmt: skip
-    return found
+        row = {"what": what, "shares": shares, "bytes": nbytes, "device_cpu_ms": used[0], "ms": taken}
+        yield row | {"load": round(os.getloadavg()[0], 2)}
 
 
 def drive(orders: dict[str, Any]) -> None:
@@ -93,28 +88,25 @@ def drive(orders: dict[str, Any]) -> None:
     with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
         wait_for_devices(fleet, names)
         with Measuring(names, Effort()) as at, (Path(orders["out"]) / "rows.jsonl").open("w") as file:
-            for row in rows(bed, at, quick=orders["quick"]):
+            for row in measured(bed, at, quick=orders["quick"]):
                 file.write(json.dumps(row) + "\n")
+                file.flush()
 
 
-def main() -> None:
-    from experiments.testbed.measured import Work, run
+def rows(options: Namespace) -> Iterator[Row]:
+    work = Work(quick=options.quick, driver="experiments.testbed.message_cost")
+    with error_in_a_line():
+        yield from driver_rows(Setting(CLUSTERS[4], "links"), work)
 
-    if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
-        drive(json.loads(Path(sys.argv[1]).read_text()))
-        return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer messages, nothing written")
-    options = parser.parse_args()
-    try:
-        found = run(Setting(CLUSTERS[4], "links"), Work(quick=options.quick, driver="experiments.testbed.message_cost"))
-    except TestbedError as error:
-        sys.exit(f"testbed: {error}")
-    for row in found:
-        print(row)
-    if found and not options.quick:
-        print("written:", save_rows(NAME, found))
+
+EXPERIMENT = Experiment(
+    "testbed_messages",
+    rows,
+    fields("what", "shares", "pair", "bytes", "ms", "sender_cpu_ms", "receiver_cpu_ms", "device_cpu_ms",
+           "cpu_ms_per_s", "load"),
+    quick="fewer messages, nothing written",
+)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT, drive)

@@ -7,17 +7,19 @@ Flows are plain TCP between disjoint pairs of devices: on links they do not meet
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
+from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from experiments.rows import save_rows
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
 from experiments.testbed.bed import Bed, TestbedError, open_bed
+from experiments.testbed.driven import error_in_a_line
 
-NAME = "testbed_shaping"
 ROOT = Path(__file__).resolve().parents[2]
 _PORT = 7000
 
@@ -67,8 +69,16 @@ def _start(bed: Bed, device: int, *words: str) -> subprocess.Popen[bytes]:
     return bed.start(device, command, env={**os.environ, "PYTHONPATH": str(ROOT)}, output=subprocess.PIPE)
 
 
-def rows(*, quick: bool) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def rows(options: Namespace) -> Iterator[Row]:
+    with error_in_a_line():
+        yield from _rates(quick=options.quick)
+        told = [0.22, 0.22, 0.15, 0.15, 0.12, 0.12, 0.08, 0.08]
+        with open_bed(told, rate_mbps=50.0, medium="shared") as bed:
+            got = shares(bed, 2.0 if options.quick else 6.0)
+    yield {"what": "share", "told": told, "got": [round(one, 3) for one in got], "load": os.getloadavg()[0]}
+
+
+def _rates(*, quick: bool) -> Iterator[Row]:
     mediums: tuple[Literal["links", "shared"], ...] = ("links", "shared")
     for medium in mediums:
         for rate in (50.0,) if quick else (10.0, 50.0):
@@ -77,28 +87,16 @@ def rows(*, quick: bool) -> list[dict[str, Any]]:
                     got, _ = flows_mbps(bed, pairs, int(rate * 1e6 / 8 * (1 if quick else 4)))
                     row = {"what": "rate", "medium": medium, "told_mbps": rate, "flows": len(pairs)}
                     row |= {"mbps": [round(one, 2) for one in got], "together_mbps": round(sum(got), 2)}
-                    row |= {"dropped_packets": bed.dropped_packets(), "load": round(os.getloadavg()[0], 2)}
-                    found.append(row)
-    told = [0.22, 0.22, 0.15, 0.15, 0.12, 0.12, 0.08, 0.08]
-    with open_bed(told, rate_mbps=50.0, medium="shared") as bed:
-        got = shares(bed, 2.0 if quick else 6.0)
-    found.append({"what": "share", "told": told, "got": [round(one, 3) for one in got], "load": os.getloadavg()[0]})
-    return found
+                    yield row | {"dropped_packets": bed.dropped_packets(), "load": round(os.getloadavg()[0], 2)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="shorter flows, nothing written")
-    options = parser.parse_args()
-    try:
-        table = rows(quick=options.quick)
-    except TestbedError as error:
-        sys.exit(f"testbed: {error}")
-    for row in table:
-        print(row)
-    if not options.quick:
-        print("written:", save_rows(NAME, table))
+EXPERIMENT = Experiment(
+    "testbed_shaping",
+    rows,
+    fields("what", "medium", "told_mbps", "flows", "mbps", "together_mbps", "dropped_packets", "told", "got", "load"),
+    quick="shorter flows, nothing written",
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(EXPERIMENT)

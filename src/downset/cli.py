@@ -131,10 +131,10 @@ def _explain(error: BaseException) -> int:
 def _help_of(error: click.ClickException) -> str:
     """How to ask for the help of the command that was typed, down to the innermost."""
     names: list[str] = []
-    at = getattr(error, "ctx", None)
-    while at is not None and at.parent is not None:
-        names.insert(0, str(at.info_name))
-        at = at.parent
+    context = getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        names.insert(0, str(context.info_name))
+        context = context.parent
     if not names and sys.argv[1:2] and sys.argv[1] in _COMMANDS:  # click names no context where a value is missing
         names = [sys.argv[1]]
     return " ".join(["downset", *names, "--help"])
@@ -154,7 +154,7 @@ def _print_failure(
     code: str,
     exit_code: int,
     message: str,
-    found: Mapping[str, Any] = _NOTHING,
+    details: Mapping[str, Any] = _NOTHING,
     figures: Mapping[str, Any] = _NOTHING,
 ) -> int:
     """The envelope of the command that failed, where its options ask for JSON, to stdout; the exit code. Options may be
@@ -170,7 +170,7 @@ def _print_failure(
     if figures:
         error["figures"] = dict(figures)
     try:
-        print_failure(kind, error, found)
+        print_failure(kind, error, details)
         sys.stdout.flush()
     except OSError:  # nobody reads it
         abandon_stdout()

@@ -3,7 +3,7 @@ files. A worker runs named functions of this package under limits of time and me
 
     python -P -m downset.isolation PARENT MEMORY_BYTES
 
-A worker is no sandbox: it may do whatever the user may. It keeps crashes, hangs and leaks out of this process.
+A worker is not a sandbox: it may do whatever the user may. It keeps crashes, hangs and leaks out of this process.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ def limits(*, time_s: float | None = None, memory_bytes: int | None = None) -> I
 
 def machine_bytes() -> int:
     """Memory of this machine, or of the container where that has less."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with contextlib.suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(found)
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(limits)
 
 
 class _Reused:
-    """One worker that is asked again and again, and begun anew where it was stopped or died."""
+    """One worker that is asked again and again, and begun again where it was stopped or died."""
 
     def __init__(self) -> None:
         self._worker: _Worker | None = None
@@ -163,7 +163,7 @@ def isolated(
 
 
 def parsed(module: str, function: str, arguments: Mapping[str, Any]) -> Answer:
-    """`isolated` in the one process that does all parsing, and is begun anew where it was stopped. It gets the time
+    """`isolated` in the one process that does all parsing, and is begun again where it was stopped. It gets the time
     limit, at least PARSING_S."""
     return _parser().ask(module, function, arguments, _time_s(PARSING_S))
 
@@ -310,10 +310,10 @@ def _start(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[byt
         threading.Thread(target=_serve_starts, name=name, daemon=True).start()
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
     _STARTS.put((start, answer))
-    found = answer.get()
-    if isinstance(found, BaseException):
-        raise found
-    started: subprocess.Popen[bytes] = found
+    result = answer.get()
+    if isinstance(result, BaseException):
+        raise result
+    started: subprocess.Popen[bytes] = result
     return started
 
 
@@ -345,8 +345,8 @@ def _raised(name: str, said: Mapping[str, str], printed: str, memory_bytes: int)
         return UnsupportedError(f"{name} failed: {said['error']} ({brief(said['message'])})")
     lines = [line.strip() for line in printed.splitlines()]
     cause = next((line for line in lines if "Didn't find op" in line or "not supported" in line), None)
-    found: DownsetError = kind(f"{said['message']} ({brief(cause)})" if cause else said["message"])
-    return found
+    error: DownsetError = kind(f"{said['message']} ({brief(cause)})" if cause else said["message"])
+    return error
 
 
 def _main() -> None:

@@ -45,13 +45,13 @@ def bits(mask: int) -> Iterator[int]:
 
 def masks(listed: Lists) -> tuple[int, ...]:
     """The same sets as masks. O(V²) bits: what searches of few operators take, and nothing else."""
-    found = []
+    sets = []
     for operators in listed:
         mask = 0
         for operator in operators:
             mask |= 1 << operator
-        found.append(mask)
-    return tuple(found)
+        sets.append(mask)
+    return tuple(sets)
 
 
 def lists(given: Masks) -> tuple[tuple[int, ...], ...]:

@@ -109,18 +109,18 @@ class Chosen:
 
     def __call__(self, *problem: Any, **settings: Any) -> Any:
         """Plan with those of the settings that the method takes. Raises UsageError for a result of another type."""
-        found = self.method.plan(*problem, **self.method.taken(**settings), **self.options)
-        if not isinstance(found, self.contract.returns):
+        result = self.method.plan(*problem, **self.method.taken(**settings), **self.options)
+        if not isinstance(result, self.contract.returns):
             raise UsageError(
-                f"method {self.name!r} returned {type(found).__name__}; a planner of {self.contract.plans} returns "
+                f"method {self.name!r} returned {type(result).__name__}; a planner of {self.contract.plans} returns "
                 f"{self.contract.returns.__name__}"
             )
-        return found
+        return result
 
 
 def choose(
     method: str | Method | Callable[..., Any],
-    known: Mapping[str, Method],
+    methods: Mapping[str, Method],
     contract: Contract,
     options: Mapping[str, object] = MappingProxyType({}),
     *,
@@ -132,21 +132,21 @@ def choose(
     `other`: names of the sister problem's methods, which people try here. A callable named like a method of the dict is
     told apart in its name, and treated like any other callable."""
     if isinstance(method, str):
-        if method not in known:
+        if method not in methods:
             problem = f"there is no {method!r} for" if method in other else f"unknown method {method!r} for"
-            raise UsageError(f"{problem} {contract.plans}; choose one of {', '.join(known)}")
-        name, found = method, known[method]
+            raise UsageError(f"{problem} {contract.plans}; choose one of {', '.join(methods)}")
+        name, planner = method, methods[method]
     elif callable(method):
-        found = method if isinstance(method, Method) else Method(method)
-        name = next((name for name, listed in known.items() if listed is found), "")
+        planner = method if isinstance(method, Method) else Method(method)
+        name = next((name for name, listed in methods.items() if listed is planner), "")
         if not name:
-            name = _name_of(found.plan)
-            name += " (callable)" if name in known else ""
+            name = _name_of(planner.plan)
+            name += " (callable)" if name in methods else ""
     else:
-        raise UsageError(f"a method is a name or a callable, not {method!r}; choose one of {', '.join(known)}")
-    _check_shape(name, found, contract, options)
-    _check_options(name, found, options, settings=contract.settings)
-    return Chosen(name, found, contract, options)
+        raise UsageError(f"a method is a name or a callable, not {method!r}; choose one of {', '.join(methods)}")
+    _check_shape(name, planner, contract, options)
+    _check_options(name, planner, options, settings=contract.settings)
+    return Chosen(name, planner, contract, options)
 
 
 def check_choice(what: str, value: object, choices: Collection[str]) -> None:
@@ -176,7 +176,7 @@ def check_work_limit(states: int | None) -> None:
 def _check_options(name: str, method: Method, options: Mapping[str, object], *, settings: Collection[str]) -> None:
     for option in options:
         if option in settings or not method.takes(option):
-            own = [known for known in method.options if known not in settings]
+            own = [name for name in method.options if name not in settings]
             raise UsageError(f"method {name!r} takes no option {option!r}; its own are: {', '.join(own) or 'none'}")
 
 

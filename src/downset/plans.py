@@ -75,13 +75,13 @@ class Evidence:
 
     def in_bytes(self) -> str:
         """The value with its proof or its bound, for people: "4,096 B, proven"."""
-        known = "proven" if self.proven else f"bound {format_bytes(self.bound)} B{self.stopped()}"
-        return f"{format_bytes(self.value)} B, {known} ({self.method})"
+        claim = "proven" if self.proven else f"bound {format_bytes(self.bound)} B{self.stopped()}"
+        return f"{format_bytes(self.value)} B, {claim} ({self.method})"
 
     def in_seconds(self) -> str:
         """The value with its proof or its bound, for people: "0.25 s, bound 0.2 s"."""
-        known = "proven" if self.proven else f"bound {self.bound:.6g} s{self.stopped()}"
-        return f"{self.value:.6g} s, {known} ({self.method})"
+        claim = "proven" if self.proven else f"bound {self.bound:.6g} s{self.stopped()}"
+        return f"{self.value:.6g} s, {claim} ({self.method})"
 
 
 @dataclass(frozen=True, slots=True)

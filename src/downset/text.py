@@ -133,14 +133,14 @@ def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30, unopen
     """The bytes of a file of text or of a pipe. Raises LoadError for a device, for more than `most_bytes`, and for a
     pipe that nobody writes into within `unopened_s`; OSError where it cannot be read."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
-        found = os.fstat(file.fileno())
-        if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
+        status = os.fstat(file.fileno())
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
             raise LoadError(f"{path} is a device; give a file")
-        if stat.S_ISFIFO(found.st_mode):
+        if stat.S_ISFIFO(status.st_mode):
             data = _read_pipe(file.fileno(), str(path), most_bytes, unopened_s)
         else:
-            data = b"" if found.st_size > most_bytes else file.read(most_bytes + 1)
-    if max(len(data), found.st_size) > most_bytes:
+            data = b"" if status.st_size > most_bytes else file.read(most_bytes + 1)
+    if max(len(data), status.st_size) > most_bytes:
         raise LoadError(f"{path} has more than {format_size(most_bytes)}; no file of its kind is so large")
     return data
 

@@ -7,11 +7,13 @@ import subprocess
 import sys
 
 import msgspec
+import numpy as np
 import pytest
 
 from downset.distributed.serving.device import ServingDevice
-from downset.distributed.serving.program import Computation, DeviceProgram
+from downset.distributed.serving.program import Computation, DeviceProgram, Form
 from downset.errors import UnsupportedError
+from downset.plans import Rows
 
 pytest.importorskip("onnxruntime")
 
@@ -19,9 +21,9 @@ pytest.importorskip("onnxruntime")
 def test_a_device_whose_driver_is_silent_ends_itself():
     program = (
         "import time; from downset.distributed.serving import device; device.DRIVER_SILENCE_S = 0.5; "
-        "device.ServingDevice('d0', watched=True); time.sleep(60)"
+        "device.ServingDevice('d0', watched=True); time.sleep(600)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 3 and "the driver was silent" in done.stderr
 
 
@@ -52,3 +54,30 @@ def test_what_arrives_for_a_run_that_is_over_is_ignored(tmp_path):
     assert not device._frames
     device.compute(2, 0, [0])
     assert not device._frames, "a frame whose tasks are all done is forgotten"
+
+
+def test_a_task_that_ends_after_a_change_of_plan_counts_for_its_own_frame(tmp_path):
+    """A strip of run 1 ends when run 2 has begun: frame 0 has all of its tasks left there."""
+    rows, made = Rows(0, 0, 1), np.full(2, 3.0, np.float32)
+    program = msgspec.json.encode(
+        DeviceProgram(
+            "d0", {0: Form("in", (2,), "float32", None, None), 1: Form("out", (2,), "float32", None, None)},
+            {0: Computation("shard", (rows,), (Rows(1, 0, 1),))}, sends={1: (Rows(1, 0, 1),)}, enters=(rows,),
+        )
+    )  # fmt: skip
+    device = ServingDevice("d0", folder=str(tmp_path))
+
+    class Session:
+        def run(self, names, given):
+            if device._run == 1:
+                device.begin(2, program)
+                device.enter(2, 0, [[made]])
+            return [given["in"]]
+
+    device._sessions["shard"] = Session()
+    device.begin(1, program)
+    device.enter(1, 0, [[made]])
+    device.compute(1, 0, [0])
+    device.compute(2, 0, [0])
+    assert [array.tolist() for array in device.send(2, 0, 1)] == [made.tolist()]
+    assert not device._frames

@@ -25,6 +25,8 @@ DISCOURAGED = {
     r"(?:cannot be )?made up(?! of)": "generated",
     r"comes? along": "built-in",
     r"none such": "no such",
+    r"anew": "again, a new",
+    r"(?<!there )(is|are) no (?!(longer|more|less|larger|lower|worse|better|smaller|higher)\b)\w+": "is not a, are not",
 }
 READ = (".py", ".hpp", ".cpp", ".md")
 OPENINGS = {"Of", "What", "No", "Such", "So", "As", "For", "In", "To", "On", "At", "With", "Without", "From", "Under"}
@@ -127,3 +129,53 @@ def test_every_word_of_the_glossary_stands_once():
     text = (ROOT / "docs/glossary.md").read_text()
     words = [word for entry in re.findall(r"\*\*([^*]+)\*\*", text) for word in re.split(r", ", entry.lower())]
     assert len(words) == len(set(words)), sorted({word for word in words if words.count(word) > 1})
+
+
+UNTELLING = {"at", "found", "made", "known"}
+"""Names of variables in whose place a noun says what they hold: step, offset, plan, output, sizes."""
+NOT_YET = {"distributed", "executor", "formats", "graph", "integrations", "runtimes", "stages"}
+PUBLIC = {"plan_by_every_method"}
+"""Functions that users call with a parameter of such a name."""
+
+
+def untelling(source):
+    """(line, name) of variables and parameters with a name that says nothing; no fields of classes."""
+    tree = ast.parse(source)
+    fields = {
+        id(statement.target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign)
+    }
+    public = {id(arg) for node in ast.walk(tree) if getattr(node, "name", "") in PUBLIC for arg in ast.walk(node)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) if name in UNTELLING:
+                if id(node) not in fields | public:
+                    yield node.lineno, name
+
+
+def test_variables_are_named_by_what_they_hold():
+    package = ROOT / "src/downset"
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in tracked("src/downset/*.py")
+        if path.relative_to(package).parts[0] not in NOT_YET
+        for line, name in untelling(path.read_text())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("at = 1", ["at"]),
+        ("def f(known): return known", ["known"]),
+        ("rows = [at for at in range(3)]", ["at"]),
+        ("class A:\n    made: int = 0", []),
+        ("step = found.at + f(known=2)", []),
+    ],
+)
+def test_the_test_sees_variables(source, names):
+    assert [name for _, name in untelling(source)] == names

@@ -68,6 +68,21 @@ def test_every_rewriting_of_a_tflite_file_is_proven(tmp_path_factory, dtype, dat
     assert found.exact == all(split.kind == "kernel-wise" for split in made.splits)
 
 
+def test_a_bias_of_zeros_is_added_by_every_part_or_by_none(tmp_path):
+    """The parts after the first add zeros, which are then the original's bias once more."""
+    net = TfliteNet()
+    source = net.input(4)
+    joined = net.concat([net.conv(source, 2), net.conv(source, 2), net.conv(source, 2)])
+    kernel = net.tensor((4, 1, 1, 6), value=np.arange(24).reshape(4, 1, 1, 6))
+    graph = load(
+        net.save(tmp_path / "m.tflite", [net.conv(joined, 4, weights=(kernel, net.tensor((4,), value=[0] * 4)))])
+    )
+    rewritten = partition(graph, partition_sites(graph))
+    assert [split.kind for split in rewritten.splits] == ["channel-wise"]
+    proof = prove(tmp_path / "m.tflite", written(rewritten.graph, tmp_path / "r.tflite"))
+    assert proof.proven, proof.reason
+
+
 def image_network(path, stride=2):
     """What strips meet: windows with pads and strides, an inner pad, a constant of rows, a pool, a shortcut."""
     net = Net(3)

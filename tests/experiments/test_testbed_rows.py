@@ -2,10 +2,12 @@
 
 import pytest
 
-from experiments.cluster.soak import NAME as SOAK
+from experiments.cluster import soak
+from experiments.frame import run
 from experiments.rows import load_rows
-from experiments.testbed import figures
-from experiments.testbed.measured import NAME, REPLANS, Work
+from experiments.testbed import figures, replans
+from experiments.testbed.driven import Work
+from experiments.testbed.measured import NAME
 from experiments.testbed.settings import CLUSTERS, METHODS, MODELS, Setting, device_names
 
 ROWS = load_rows(NAME)
@@ -31,27 +33,27 @@ def test_the_simulator_keeps_what_the_plans_promise():
 
 
 def test_no_frame_was_lost_when_devices_were():
-    for row in load_rows(REPLANS):
+    for row in load_rows(replans.EXPERIMENT.name):
         assert row["came"] == row["submitted"]
         assert row["in_order"]
 
 
 def test_no_healthy_device_was_declared_dead_in_a_full_cell():
-    (row,) = (row for row in load_rows(SOAK) if "cell" in row["where"])
+    (row,) = (row for row in load_rows(soak.EXPERIMENT.name) if "cell" in row["where"])
     assert row["seconds"] >= 600 and row["cell_mbps"] > 0.95 * 50
     assert row["lost_without_fault"] == [] and row["faults"] >= row["lost"] > 10
     assert row["driver_mb_end"] <= 1.1 * row["driver_mb_warm"]
 
 
 def test_nothing_is_left_of_ten_minutes_on_loopback():
-    (row,) = (row for row in load_rows(SOAK) if row["where"] == "loopback")
+    (row,) = (row for row in load_rows(soak.EXPERIMENT.name) if row["where"] == "loopback")
     assert row["seconds"] >= 600 and row["faults"] >= row["lost"] > 10
     assert row["lost_without_fault"] == [] and row["processes_left"] == 0
     assert row["driver_mb_end"] <= 1.1 * row["driver_mb_warm"]
 
 
 def test_figures_show_every_row(capsys):
-    figures.main()
+    run(figures.EXPERIMENT, [])
     out = capsys.readouterr().out
     assert sum(out.count(f"\n| {name} |") for name in MODELS) >= 2 * len(ROWS)
     for row in ROWS:

@@ -31,9 +31,9 @@ def windows(window, place, axis):
 
 
 def positions(window):
-    for batch in range(window.made[0]):
-        for y in range(window.made[1]):
-            for x in range(window.made[2]):
+    for batch in range(window.written[0]):
+        for y in range(window.written[1]):
+            for x in range(window.written[2]):
                 yield batch, y, x
 
 
@@ -46,21 +46,21 @@ def touched(window, batch, y, x, channels):
 
 
 def at(window, batch, y, x, channel):
-    _, rows, columns, channels = window.made
+    _, rows, columns, channels = window.written
     return "write", ((batch * rows + y) * columns + x) * channels + channel
 
 
 def conv_reference(window):
     """reference/integer_ops/conv.h: ConvPerChannel."""
     for place in positions(window):
-        for channel in range(window.made[3]):
+        for channel in range(window.written[3]):
             yield from touched(window, *place, range(window.read[3]))
             yield at(window, *place, channel)
 
 
 def by_channel_reference(window):
     """integer_ops/depthwise_conv.h: DepthwiseConvPerChannel; pooling.h: AveragePool and MaxPool (one channel each)."""
-    times = window.made[3] // window.read[3]
+    times = window.written[3] // window.read[3]
     for place in positions(window):
         for channel in range(window.read[3]):
             for multiple in range(times):
@@ -88,9 +88,9 @@ def buffered(count):
             yield from touched(window, *place, range(window.read[3]))
             waiting.append(place)
             if len(waiting) == count:
-                yield from (at(window, *one, channel) for one in waiting for channel in range(window.made[3]))
+                yield from (at(window, *one, channel) for one in waiting for channel in range(window.written[3]))
                 waiting = []
-        yield from (at(window, *one, channel) for one in waiting for channel in range(window.made[3]))
+        yield from (at(window, *one, channel) for one in waiting for channel in range(window.written[3]))
 
     return run
 
@@ -100,8 +100,8 @@ def blocks_of_channels(count):
 
     def run(window):
         for place in positions(window):
-            for first in range(0, window.made[3], count):
-                block = range(first, min(first + count, window.made[3]))
+            for first in range(0, window.written[3], count):
+                block = range(first, min(first + count, window.written[3]))
                 yield from touched(window, *place, block)
                 yield from (at(window, *place, channel) for channel in block)
 
@@ -114,7 +114,7 @@ def matrix_mve(window):
     whole = len(places) // 4 * 4
     blocks = [places[start : start + 4] for start in range(0, whole, 4)] + [[place] for place in places[whole:]]
     for block in blocks:
-        for channel in range(window.made[3]):
+        for channel in range(window.written[3]):
             for place in block:
                 yield from touched(window, *place, range(window.read[3]))
             for place in block:
@@ -124,13 +124,13 @@ def matrix_mve(window):
 def matrix_dsp(window):
     """arm_nn_mat_mult_nt_t_s8 with ARM_MATH_DSP: two channels outside, two pixels inside."""
     places = list(positions(window))
-    for first in range(0, window.made[3], 2):
+    for first in range(0, window.written[3], 2):
         for start in range(0, len(places), 2):
             block = places[start : start + 2]
             for place in block:
                 yield from touched(window, *place, range(window.read[3]))
             for place in block:
-                yield from (at(window, *place, channel) for channel in range(first, min(first + 2, window.made[3])))
+                yield from (at(window, *place, channel) for channel in range(first, min(first + 2, window.written[3])))
 
 
 LOOPS = {

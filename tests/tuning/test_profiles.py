@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import downset
-from downset.errors import UnsupportedError
+from downset.errors import UnsupportedError, UsageError
 from downset.tuning.profiles import Key, Profiles, default_path
 
 KEY = Key("device", "torch 1", "float32", 1, "abc")
@@ -251,3 +251,12 @@ def test_where_it_lies(monkeypatch, tmp_path):
     monkeypatch.delenv("DOWNSET_CACHE")
     assert default_path().name == "profiles.sqlite"
     assert "downset" in str(default_path())
+
+
+def test_who_has_no_home_is_told_to_name_a_folder(monkeypatch):
+    """Python leaves the ~ of a user without a home as it is, a folder of that name would be made in the current one."""
+    for name in ("DOWNSET_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 987_654)
+    with pytest.raises(UsageError, match="set DOWNSET_CACHE"):
+        default_path()

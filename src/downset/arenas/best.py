@@ -94,10 +94,10 @@ def _first_best(
     for planner, rule, limit in members if _work(records) <= _MOST_WORK else _quickest(records, members):
         if limit is not None and len(records) > limit:
             continue
-        found = planner(records, ties=rule)
-        value = measure(records, found.solution)
+        result = planner(records, ties=rule)
+        value = measure(records, result.solution)
         if least is None or value < least:
-            chosen, least = found.solution, value
+            chosen, least = result.solution, value
         if least <= bound:
             break
     return Found(chosen, bound, least == bound)

@@ -23,9 +23,9 @@ def breadth_order(
     if not records:
         return []
     profile = breadths(records)
-    number = {step: at for at, (step, _) in enumerate(profile)}
+    number = {step: place for place, (step, _) in enumerate(profile)}
     toward = -1 if later_step_first else 1
-    ranked = sorted(range(len(profile)), key=lambda at: (-profile[at][1], toward * at))
+    ranked = sorted(range(len(profile)), key=lambda place: (-profile[place][1], toward * place))
     turn = np.empty(len(profile), dtype=np.int64)
     turn[ranked] = np.arange(len(profile))
     # A record's turn is the earliest turn of its steps: minima over ranges, by tables of doubled width.

@@ -52,15 +52,15 @@ def _held(
     ) -> Found:
         check(records, capacity_bytes)
         begin = time.perf_counter()
-        found = planner(
+        result = planner(
             records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit,
             **({"capacity": capacity_bytes} if knows else {}),
         )  # fmt: skip
-        if measure(records, found.solution) > capacity_bytes and not (found.proven or knows):
+        if measure(records, result.solution) > capacity_bytes and not (result.proven or knows):
             left = max(time_limit_s - (time.perf_counter() - begin), 0.01)
             searched = search(records, time_limit_s=left, work_limit=work_limit, capacity=capacity_bytes)
-            found = _better(found, searched, records, measure)
-        return _judge(found, measure(records, found.solution), capacity_bytes)
+            result = _better(result, searched, records, measure)
+        return _judge(result, measure(records, result.solution), capacity_bytes)
 
     return plan
 
@@ -94,15 +94,15 @@ def _better(
     return Found(chosen, bound, proven, one.states + other.states, stopped_by)
 
 
-def _judge(found: Found, value: int, capacity_bytes: int) -> Found:
+def _judge(result: Found, value: int, capacity_bytes: int) -> Found:
     if value <= capacity_bytes:
-        return found
-    figures = {"limit_bytes": capacity_bytes, "least_bytes": found.bound, "best_bytes": value}
-    if found.bound > capacity_bytes:
-        least = f"{value} is the least" if found.bound == value else f"it takes between {found.bound} and {value}"
+        return result
+    figures = {"limit_bytes": capacity_bytes, "least_bytes": result.bound, "best_bytes": value}
+    if result.bound > capacity_bytes:
+        least = f"{value} is the least" if result.bound == value else f"it takes between {result.bound} and {value}"
         raise InfeasibleError(f"proven: nothing fits into {capacity_bytes} bytes; {least}", figures=figures)
     raise LimitReached(
-        f"no assignment into {capacity_bytes} bytes was found in time: best {value}, bound {found.bound}; "
+        f"no assignment into {capacity_bytes} bytes was found in time: best {value}, bound {result.bound}; "
         "give the search more time or work",
         figures=figures,
     )

@@ -55,12 +55,12 @@ class _Stamps:
         self.cuts = [0, max(arena_bytes, 1)]
         self.holds = [-1]
 
-    def _cut(self, at: int) -> int:
+    def _cut(self, offset: int) -> int:
         import bisect
 
-        index = bisect.bisect_left(self.cuts, at)
-        if self.cuts[index] != at:
-            self.cuts.insert(index, at)
+        index = bisect.bisect_left(self.cuts, offset)
+        if self.cuts[index] != offset:
+            self.cuts.insert(index, offset)
             self.holds.insert(index, self.holds[index - 1])
         return index
 
@@ -99,16 +99,16 @@ def _values(graph: Graph, arena: Arena, model: MemoryModel) -> tuple[list[tuple[
     for op in graph.ops:
         if not op.outputs or op.outputs[0] == ABSENT or not op.inputs:
             continue
-        made, source = op.outputs[0], op.inputs[0]
-        if op.kind in model.views and source != ABSENT and offsets.get(source) == offsets.get(made) and parts[source]:
-            parts[made] = parts[source]
-        elif op.kind == "Concat" and model.concat_is_view and (made not in offsets or _is_whole(graph, offsets, op)):
-            parts[made] = tuple(pair for tensor in op.inputs if tensor != ABSENT for pair in parts[tensor])
-        elif model.rows_in_place and "lies_at" in op.attrs and made in offsets and source in offsets:
-            if offsets[made] == offsets[source] + op.attrs["lies_at"]:
-                parts[made] = _cut(parts[source], offsets[made], offsets[made] + graph.tensors[made].nbytes)
-        elif model.rows_in_place and op.kind == "Concat" and op.attrs.get("in_place") and made in offsets:
-            parts[made] = _joined(graph, op, offsets, parts)
+        output, source = op.outputs[0], op.inputs[0]
+        if op.kind in model.views and source != ABSENT and offsets.get(source) == offsets.get(output) and parts[source]:
+            parts[output] = parts[source]
+        elif op.kind == "Concat" and model.concat_is_view and (output not in offsets or _is_whole(graph, offsets, op)):
+            parts[output] = tuple(pair for tensor in op.inputs if tensor != ABSENT for pair in parts[tensor])
+        elif model.rows_in_place and "lies_at" in op.attrs and output in offsets and source in offsets:
+            if offsets[output] == offsets[source] + op.attrs["lies_at"]:
+                parts[output] = _cut(parts[source], offsets[output], offsets[output] + graph.tensors[output].nbytes)
+        elif model.rows_in_place and op.kind == "Concat" and op.attrs.get("in_place") and output in offsets:
+            parts[output] = _joined(graph, op, offsets, parts)
     return parts, partial
 
 
@@ -120,14 +120,14 @@ def _cut(pieces: Sequence[Piece], start: int, stop: int) -> tuple[Piece, ...]:
 
 def _joined(graph: Graph, op: Op, offsets: Mapping[int, int], parts: Sequence[tuple[Piece, ...]]) -> tuple[Piece, ...]:
     """A concatenation where parts lie where the result has them; the others are copied there."""
-    made, found = op.outputs[0], list[Piece]()
-    start = offsets[made]
+    output, pieces = op.outputs[0], list[Piece]()
+    start = offsets[output]
     for tensor in op.inputs:
         stop = start + graph.tensors[tensor].nbytes
         lies = offsets.get(tensor) == start and op.inputs.count(tensor) == 1
-        found += parts[tensor] if lies else [(made, start, stop)]
+        pieces += parts[tensor] if lies else [(output, start, stop)]
         start = stop
-    return tuple(found)
+    return tuple(pieces)
 
 
 def _adds_to(graph: Graph, tensor: int, summing: Op) -> bool:
@@ -143,11 +143,11 @@ def _adds_to(graph: Graph, tensor: int, summing: Op) -> bool:
 def _is_whole(graph: Graph, offsets: Mapping[int, int], op: Op) -> bool:
     """Whether a concatenation of one tensor lies where that tensor does."""
     parts = [tensor for tensor in op.inputs if tensor != ABSENT]
-    made = op.outputs[0]
+    output = op.outputs[0]
     return (
         len(parts) == 1
-        and offsets.get(parts[0]) == offsets[made]
-        and graph.tensors[parts[0]].nbytes == graph.tensors[made].nbytes
+        and offsets.get(parts[0]) == offsets[output]
+        and graph.tensors[parts[0]].nbytes == graph.tensors[output].nbytes
         and not op.attrs.get("activation")
     )
 
@@ -209,8 +209,12 @@ def _forbid_overwriting_inputs(
     for tensor in inputs:
         for read_value, offset, end in values[tensor] if tensor != ABSENT else ():
             if offset < stop and start < end and read_value != value:
-                at = model.in_place_input.get(kind)
-                alone = at is not None and inputs[at : at + 1] == (tensor,) and list(inputs).count(tensor) == 1
+                position = model.in_place_input.get(kind)
+                alone = (
+                    position is not None
+                    and inputs[position : position + 1] == (tensor,)
+                    and list(inputs).count(tensor) == 1
+                )
                 exactly = (offset, end) == (start, stop) and (kind in model.in_place or alone)
                 whole = (read_value, value) == (inputs[0], op.outputs[0]) and inputs[0] in offsets and value in offsets
                 lagging = (

@@ -22,7 +22,7 @@ def reads_before_it_writes(graph: Graph, op: Op, kernels: str, read_at: int, wri
     walk, window = walk_of(graph, op, kernels), geometry(graph, op)
     if walk is None or window is None:
         return False
-    unit = graph.tensors[op.outputs[0]].nbytes // max(1, int(np.prod(window.made)))
+    unit = graph.tensors[op.outputs[0]].nbytes // max(1, int(np.prod(window.written)))
     written = np.repeat(_writes(window, walk), unit)
     read = np.repeat(_last_reads(window, walk), unit)
     begin, end = max(read_at, written_at), min(read_at + len(read), written_at + len(written))
@@ -33,7 +33,7 @@ def reads_before_it_writes(graph: Graph, op: Op, kernels: str, read_at: int, wri
 
 def _writes(window: Geometry, walk: Walk) -> npt.NDArray[np.int64]:
     """By element of the output, the tick at which it is written: position times channels plus channel."""
-    positions, channels = int(np.prod(window.made[:3])), window.made[3]
+    positions, channels = int(np.prod(window.written[:3])), window.written[3]
     ticks = np.arange(positions * channels, dtype=np.int64).reshape(positions, channels)
     if walk == "four pixels":
         whole = positions // 4 * 4
@@ -47,7 +47,7 @@ def _writes(window: Geometry, walk: Walk) -> npt.NDArray[np.int64]:
 def _last_reads(window: Geometry, walk: Walk) -> npt.NDArray[np.int64]:
     """By element of the input, the last tick at which it is read; -1 where it never is."""
     batches, rows, columns, depth = window.read
-    _, made_rows, made_columns, channels = window.made
+    _, made_rows, made_columns, channels = window.written
     last = np.full((batches, rows, columns, depth), -1, np.int64)
     if walk == "channel":
         in_position = (np.arange(depth, dtype=np.int64) + 1) * (channels // depth) - 1
@@ -73,11 +73,11 @@ def _last_reads(window: Geometry, walk: Walk) -> npt.NDArray[np.int64]:
 
 def _last_windows(window: Geometry, axis: int) -> npt.NDArray[np.int64]:
     """By row (or column) of the input, the last of the output whose window holds it; -1 where none does."""
-    found = np.full(window.read[axis + 1], -1, np.int64)
-    for place in range(window.made[axis + 1]):
+    last_read = np.full(window.read[axis + 1], -1, np.int64)
+    for place in range(window.written[axis + 1]):
         begin = place * window.strides[axis] - window.pads[axis]
         for tap in range(window.kernel[axis]):
-            at = begin + tap * window.dilations[axis]
-            if 0 <= at < len(found):
-                found[at] = place
-    return found
+            tap_place = begin + tap * window.dilations[axis]
+            if 0 <= tap_place < len(last_read):
+                last_read[tap_place] = place
+    return last_read

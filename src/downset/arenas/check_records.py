@@ -53,7 +53,7 @@ def _clashes(
         if overlap.allows(offsets):
             allowed.add(frozenset((overlap.read, overlap.written)))
     live: list[int] = []
-    for index in sorted(range(len(records)), key=lambda at: records[at].start):
+    for index in sorted(range(len(records)), key=lambda index: records[index].start):
         record = records[index]
         live = [other for other in live if records[other].stop > record.start]
         for other in live:

@@ -63,18 +63,18 @@ def exact(
     """
     deadline = time.perf_counter() + time_limit_s
     node_limit = _MOST_NODES if work_limit is None else min(work_limit, _MOST_NODES)
-    found = best(records, ties=ties)
-    if capacity is not None and found.bound > capacity:
-        raise _nothing_fits(found.bound, height(records, found.solution), capacity)
-    enough = found.bound if capacity is None else capacity
-    if height(records, found.solution) <= enough:
-        return found
+    result = best(records, ties=ties)
+    if capacity is not None and result.bound > capacity:
+        raise _nothing_fits(result.bound, height(records, result.solution), capacity)
+    enough = result.bound if capacity is None else capacity
+    if height(records, result.solution) <= enough:
+        return result
     if len(records) > _MOST_RECORDS or not small_enough(records):
         searched = local_search(records, time_limit_s=deadline - time.perf_counter(), work_limit=work_limit)
-        return min(found, searched, key=lambda one: height(records, one.solution))
+        return min(result, searched, key=lambda one: height(records, one.solution))
     if capacity is not None:
-        return _fit(records, found, capacity, deadline, node_limit)
-    return _least(records, found, deadline, node_limit)
+        return _fit(records, result, capacity, deadline, node_limit)
+    return _least(records, result, deadline, node_limit)
 
 
 def _grain(records: Sequence[Record]) -> int:
@@ -88,36 +88,36 @@ def _grain(records: Sequence[Record]) -> int:
     return grain
 
 
-def _fit(records: Sequence[Record], found: Found, capacity: int, deadline: float, node_limit: int) -> Found:
+def _fit(records: Sequence[Record], result: Found, capacity: int, deadline: float, node_limit: int) -> Found:
     begin, share = time.perf_counter(), math.ceil(_CAPACITY_SHARE * node_limit)
     offsets, outcome, nodes = _within(records, capacity, begin + _CAPACITY_SHARE * (deadline - begin), share)
-    states = found.states + nodes
+    states = result.states + nodes
     if outcome is native.compiled.Outcome.SOLVED:
-        return Found(offsets, found.bound, height(records, offsets) == found.bound, states)
+        return Found(offsets, result.bound, height(records, offsets) == result.bound, states)
     left = node_limit - share  # whatever the share took: both parts grow with the limit
     if outcome is native.compiled.Outcome.IMPOSSIBLE:
-        found = replace(found, bound=capacity + 1)
+        result = replace(result, bound=capacity + 1)
         left = min(
             left, nodes + _FIRST_NODES * len(records)
         )  # the question is answered; what is enough is searched in short
-    least = _least(records, replace(found, states=states), deadline, left)
+    least = _least(records, replace(result, states=states), deadline, left)
     if least.bound > capacity:
         raise _nothing_fits(least.bound, height(records, least.solution), capacity)
     return least
 
 
 def _nothing_fits(bound: int, best_bytes: int, capacity: int) -> InfeasibleError:
-    known = (
+    message = (
         f"{best_bytes} is the least" if bound == best_bytes else f"at least {bound} are needed, {best_bytes} are enough"
     )
     figures = {"limit_bytes": capacity, "least_bytes": bound, "best_bytes": best_bytes}
-    return InfeasibleError(f"proven: nothing fits into {capacity} bytes; {known}", figures=figures)
+    return InfeasibleError(f"proven: nothing fits into {capacity} bytes; {message}", figures=figures)
 
 
-def _least(records: Sequence[Record], found: Found, deadline: float, node_limit: int) -> Found:
+def _least(records: Sequence[Record], result: Found, deadline: float, node_limit: int) -> Found:
     grain = _grain(records)
-    solution, value, states = found.solution, height(records, found.solution), found.states
-    bound = -(-found.bound // grain) * grain  # no height below it is possible
+    solution, value, states = result.solution, height(records, result.solution), result.states
+    bound = -(-result.bound // grain) * grain  # no height below it is possible
     share, spent = _FIRST_NODES * len(records), 0
     while bound < value:
         # The bound itself first; then each target that was out of reach moves the lower end of what is tried.

@@ -52,7 +52,7 @@ def exact_objects(
     )
     solution = tuple(object_of) if object_of else start.solution
     if bound < total_bytes(records, solution):  # a limit ended the search: the rest of the portfolio may do better
-        solution = min(solution, best_objects(records).solution, key=lambda found: total_bytes(records, found))
+        solution = min(solution, best_objects(records).solution, key=lambda objects: total_bytes(records, objects))
     stopped_by: StoppedBy = ""
     if bound < total_bytes(records, solution):
         stopped_by = "time" if states < state_limit else "memory" if state_limit == _STATES else "work"

@@ -65,6 +65,6 @@ def stacked(records: Sequence[Record], assign: Callable[[Sequence[Record]], Sequ
         sizes[held] = max(sizes[held], records[index].nbytes)
         alignments[held] = lcm(alignments[held], records[index].alignment)
     offsets = [record.offset or 0 for record in records]
-    for index, at in zip(free, objects_to_offsets(object_of, sizes, alignments=alignments, base=base), strict=True):
-        offsets[index] = at
+    for index, offset in zip(free, objects_to_offsets(object_of, sizes, alignments=alignments, base=base), strict=True):
+        offsets[index] = offset
     return tuple(offsets)

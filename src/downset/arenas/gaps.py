@@ -18,7 +18,7 @@ Placed = tuple[tuple[Interval, ...], int, int]
 
 def height(records: Sequence[Record], offsets: Sequence[int]) -> int:
     """The end of the topmost record: the bytes that the arena takes."""
-    return max((at + record.nbytes for at, record in zip(offsets, records, strict=True)), default=0)
+    return max((offset + record.nbytes for offset, record in zip(offsets, records, strict=True)), default=0)
 
 
 def _occupied(pieces: Sequence[Interval], placed: Iterable[Placed]) -> list[Interval]:
@@ -41,10 +41,10 @@ def _smallest(record: Record, occupied: Iterable[Interval]) -> int:
     """The offset in the smallest gap that takes the record, first among equals; above everything if none does."""
     best, best_room, cursor = -1, -1, 0
     for offset, end in occupied:
-        at = align_up(cursor, record.alignment)
-        room = offset - at
+        candidate = align_up(cursor, record.alignment)
+        room = offset - candidate
         if room >= record.nbytes and (best < 0 or room < best_room):
-            best, best_room = at, room
+            best, best_room = candidate, room
         cursor = max(cursor, end)
     return best if best >= 0 else align_up(cursor, record.alignment)
 
@@ -52,9 +52,9 @@ def _smallest(record: Record, occupied: Iterable[Interval]) -> int:
 def _lowest(record: Record, occupied: Iterable[Interval]) -> int:
     cursor = 0
     for offset, end in occupied:
-        at = align_up(cursor, record.alignment)
-        if at + record.nbytes <= offset:
-            return at
+        candidate = align_up(cursor, record.alignment)
+        if candidate + record.nbytes <= offset:
+            return candidate
         cursor = max(cursor, end)
     return align_up(cursor, record.alignment)
 
@@ -83,7 +83,7 @@ def place_in_order(
         if offsets[index] < 0:
             record = records[index]
             pieces = record.active()
-            at = choose(record, _occupied(pieces, placed))
-            offsets[index] = at
-            placed.append((pieces, at, at + record.nbytes))
+            offset = choose(record, _occupied(pieces, placed))
+            offsets[index] = offset
+            placed.append((pieces, offset, offset + record.nbytes))
     return tuple(offsets)

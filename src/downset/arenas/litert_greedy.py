@@ -26,8 +26,8 @@ def litert_greedy(records: Sequence[Record], *, ties: TiesName = "tflite") -> Fo
     check_ties(ties)
     begin, end = min((r.start for r in records), default=0), max((r.stop for r in records), default=0)
 
-    def key(at: int) -> tuple[bool, int, int, int]:
-        whole = records[at].start == begin and records[at].stop == end
-        return (not whole, 0 if whole else -records[at].nbytes, 0 if whole else records[at].start, at)
+    def key(index: int) -> tuple[bool, int, int, int]:
+        whole = records[index].start == begin and records[index].stop == end
+        return (not whole, 0 if whole else -records[index].nbytes, 0 if whole else records[index].start, index)
 
     return Found(place_in_order(records, sorted(range(len(records)), key=key)), offsets_bound(records))

@@ -34,15 +34,17 @@ def min_cost_flow(records: Sequence[Record], *, ties: TiesName = "tflite") -> Fo
     flows = [0] * len(heads)
     _saturate(heads, costs, edges_from, flows, source=2 * count, sink=2 * count + 1)
     object_of = [-1] * count
-    made = 0
+    objects = 0
     for first in range(count):
         if object_of[order[first]] >= 0:
             continue
-        at = first
-        while at >= 0:  # along the chain of records that hand the object on
-            object_of[order[at]] = made
-            at = next((heads[e] - count for e in edges_from[at] if e % 2 == 0 and flows[e] and heads[e] >= count), -1)
-        made += 1
+        node = first
+        while node >= 0:  # along the chain of records that hand the object on
+            object_of[order[node]] = objects
+            node = next(
+                (heads[e] - count for e in edges_from[node] if e % 2 == 0 and flows[e] and heads[e] >= count), -1
+            )
+        objects += 1
     return Found(tuple(object_of), objects_bound(records))
 
 

@@ -77,8 +77,8 @@ def _distance(busy: Sequence[Interval], pieces: Sequence[Interval]) -> int:
     if not fits(busy, pieces):
         return -1
     low, high = pieces[0][0], pieces[-1][1]
-    at = bisect_left(busy, (low, low))
-    before = low - busy[at - 1][1] if at else None
+    position = bisect_left(busy, (low, low))
+    before = low - busy[position - 1][1] if position else None
     after = bisect_left(busy, (high, high))
     behind = busy[after][0] - high if after < len(busy) else None
     return min((gap for gap in (before, behind) if gap is not None), default=0)  # neither: in a gap of the record

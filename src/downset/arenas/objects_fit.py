@@ -20,8 +20,8 @@ def fits(busy: Sequence[Interval], pieces: Sequence[Interval]) -> bool:
 
     One interval tree an object in the paper; a sorted list serves, as the intervals of an object never overlap."""
     for low, high in pieces:
-        at = bisect_left(busy, (high, high))  # intervals that begin before `high` end before `at`
-        if at and busy[at - 1][1] > low:
+        position = bisect_left(busy, (high, high))  # intervals that begin before `high` end before `position`
+        if position and busy[position - 1][1] > low:
             return False
     return True
 

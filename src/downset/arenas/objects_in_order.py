@@ -33,14 +33,16 @@ def objects_in_order(records: Sequence[Record], *, ties: TiesName = "tflite") ->
         while in_use and in_use[0][0] <= record.start:
             _, free = heapq.heappop(in_use)
             insort(pool, (sizes[free], free))
-        at = bisect_left(pool, (record.nbytes, -1))
-        if at == len(pool) or (at and record.nbytes - pool[at - 1][0] < pool[at][0] - record.nbytes):
-            at -= 1
-        if at < 0:
+        position = bisect_left(pool, (record.nbytes, -1))
+        if position == len(pool) or (
+            position and record.nbytes - pool[position - 1][0] < pool[position][0] - record.nbytes
+        ):
+            position -= 1
+        if position < 0:
             chosen = len(sizes)
             sizes.append(record.nbytes)
         else:
-            _, chosen = pool.pop(at)
+            _, chosen = pool.pop(position)
             sizes[chosen] = max(sizes[chosen], record.nbytes)
         object_of[index] = chosen
         heapq.heappush(in_use, (record.stop, chosen))

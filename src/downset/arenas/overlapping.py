@@ -35,12 +35,12 @@ def overlapping(
     overlaps: Sequence[Overlap],
     *,
     bound: int,
-    known: Sequence[int],
+    incumbent: Sequence[int],
     search: bool = True,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
 ) -> Found:
-    """Offsets of least height found, never above `known` offsets; proven where the height meets the `bound`.
+    """Offsets of least height found, never above those of the `incumbent`; proven where the height meets the `bound`.
 
     Without `search` a few rounds are tried. `work_limit`: rounds."""
     deadline = time.perf_counter() + time_limit_s
@@ -48,7 +48,7 @@ def overlapping(
     pairs = sum(len(listed) for listed in excluded) + len(records)
     most = min(_PAIRS // max(pairs, 1), 200 * len(records)) if search else _FEW_ROUNDS
     rounds = most if work_limit is None else min(most, work_limit)
-    least, value = tuple(known), height(records, known)
+    least, value = tuple(incumbent), height(records, incumbent)
     placed = [(sequence, _place(records, excluded, sequence)) for sequence in _sequences(records)]
     kept, at_kept = min(placed, key=lambda pair: height(records, pair[1]))
     kept_value = height(records, at_kept)
@@ -64,11 +64,11 @@ def overlapping(
         done += 1
         sequence = _moved(records, kept, at_kept, kept_value, draw)
         offsets = _place(records, excluded, sequence)
-        found = height(records, offsets)
-        if found <= kept_value:
-            kept, kept_value, at_kept = sequence, found, offsets
-        if found < value:
-            least, value = tuple(offsets), found
+        height_bytes = height(records, offsets)
+        if height_bytes <= kept_value:
+            kept, kept_value, at_kept = sequence, height_bytes, offsets
+        if height_bytes < value:
+            least, value = tuple(offsets), height_bytes
     if not stopped_by and rounds < most and value > bound:
         stopped_by = "work"
     return Found(least, min(bound, value), value <= bound, done, stopped_by)
@@ -76,7 +76,7 @@ def overlapping(
 
 def _excluded(records: Sequence[Record], overlaps: Sequence[Overlap]) -> Excluded:
     lag = {(overlap.read, overlap.written): overlap.lag for overlap in overlaps}
-    found: Excluded = [[] for _ in records]
+    excluded: Excluded = [[] for _ in records]
     pieces = [record.active() for record in records]
     inward = sorted(range(len(records)), key=lambda index: records[index].start)
     live: list[int] = []
@@ -87,10 +87,10 @@ def _excluded(records: Sequence[Record], overlaps: Sequence[Overlap]) -> Exclude
             if meet:
                 high = lag.get((index, other), records[other].nbytes)
                 low = -lag.get((other, index), records[index].nbytes)
-                found[index].append((other, low, high))
-                found[other].append((index, -high, -low))
+                excluded[index].append((other, low, high))
+                excluded[other].append((index, -high, -low))
         live.append(index)
-    return found
+    return excluded
 
 
 def _place(records: Sequence[Record], excluded: Excluded, sequence: Sequence[int]) -> list[int]:
@@ -101,13 +101,13 @@ def _place(records: Sequence[Record], excluded: Excluded, sequence: Sequence[int
         barred = sorted(
             (offsets[other] + low, offsets[other] + high) for other, low, high in excluded[index] if offsets[other] >= 0
         )
-        at = 0
+        offset = 0
         for low, high in barred:
-            if at <= low:
+            if offset <= low:
                 break
-            if at < high:
-                at = align_up(high, records[index].alignment)
-        offsets[index] = at
+            if offset < high:
+                offset = align_up(high, records[index].alignment)
+        offsets[index] = offset
     return offsets
 
 

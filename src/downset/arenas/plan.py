@@ -105,19 +105,19 @@ def plan_arena(
     overlaps = () if living is None else living.overlaps
     if overlaps and isinstance(graph, Graph) and model is not None:
         bound = peak_bytes(order_problem(graph, model), steps)
-        found = _overlapping(
+        result = _overlapping(
             chosen, records, overlaps, bound, capacity_bytes,
             ties=ties, time_limit_s=time_limit_s, work_limit=work_limit,
         )  # fmt: skip
     else:
         planner: Planner = chosen if capacity_bytes is None else within(chosen, capacity_bytes)
-        found = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
+        result = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
     seconds = time.perf_counter() - begin
-    check_placement(records, found.solution, overlaps=overlaps)
-    value = height(records, found.solution)
-    evidence = _evidence(chosen.name, value, found, seconds)
-    tensor_offsets = {} if living is None else living.tensor_offsets(found.solution)
-    arena = Arena(records, found.solution, evidence, model.name if model else "", tensor_offsets, overlaps)
+    check_placement(records, result.solution, overlaps=overlaps)
+    value = height(records, result.solution)
+    evidence = _evidence(chosen.name, value, result, seconds)
+    tensor_offsets = {} if living is None else living.tensor_offsets(result.solution)
+    arena = Arena(records, result.solution, evidence, model.name if model else "", tensor_offsets, overlaps)
     if isinstance(graph, Graph):
         verify_arena(graph, steps, arena, memory=model)
     return arena
@@ -141,13 +141,13 @@ def _overlapping(
     own bound is for records that lie apart: `bound` takes its place."""
     apart = chosen(records, ties=ties, time_limit_s=0.3 * time_limit_s, work_limit=work_limit)
     value = height(records, apart.solution)
-    found = Found(apart.solution, min(bound, value), value <= bound, apart.states)
+    result = Found(apart.solution, min(bound, value), value <= bound, apart.states)
     if chosen.name == "best" or chosen.name in _SEARCHING:
-        found = overlapping(
-            records, overlaps, bound=bound, known=apart.solution, search=chosen.name in _SEARCHING,
+        result = overlapping(
+            records, overlaps, bound=bound, incumbent=apart.solution, search=chosen.name in _SEARCHING,
             time_limit_s=0.7 * time_limit_s, work_limit=work_limit,
         )  # fmt: skip
-    value = height(records, found.solution)
+    value = height(records, result.solution)
     if capacity_bytes is not None and value > capacity_bytes:
         figures = {"limit_bytes": capacity_bytes, "least_bytes": bound, "best_bytes": value}
         if bound > capacity_bytes:
@@ -160,7 +160,7 @@ def _overlapping(
             f"{bound} are needed",
             figures=figures,
         )
-    return found
+    return result
 
 
 def plan_shared(
@@ -188,18 +188,18 @@ def plan_shared(
     if pinned is not None:
         raise UsageError(f"record {pinned.id!r} is pinned at {pinned.offset}: shared objects have no offsets")
     begin = time.perf_counter()
-    found = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
+    result = planner(records, ties=ties, time_limit_s=time_limit_s, work_limit=work_limit)
     seconds = time.perf_counter() - begin
-    check_objects(records, found.solution)
-    sizes = [0] * (max(found.solution, default=-1) + 1)
-    for held, record in zip(found.solution, records, strict=True):
+    check_objects(records, result.solution)
+    sizes = [0] * (max(result.solution, default=-1) + 1)
+    for held, record in zip(result.solution, records, strict=True):
         sizes[held] = max(sizes[held], record.nbytes)
     value = sum(sizes)
-    evidence = _evidence(chosen.name, value, found, seconds)
-    return SharedObjects(records, found.solution, tuple(sizes), evidence)
+    evidence = _evidence(chosen.name, value, result, seconds)
+    return SharedObjects(records, result.solution, tuple(sizes), evidence)
 
 
-def _evidence(method: str, value: int, found: Found, seconds: float) -> Evidence:
-    bound = min(value, found.bound)
-    proven = found.proven or bound == value
-    return Evidence(method, value, bound, proven, found.states, seconds, "" if proven else found.stopped_by)
+def _evidence(method: str, value: int, result: Found, seconds: float) -> Evidence:
+    bound = min(value, result.bound)
+    proven = result.proven or bound == value
+    return Evidence(method, value, bound, proven, result.states, seconds, "" if proven else result.stopped_by)

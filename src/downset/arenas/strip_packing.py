@@ -100,11 +100,11 @@ def _raise(
 
 def _above(record: Record, low: int, pinned: Sequence[Record]) -> int:
     """The lowest aligned offset from `low` on that is free of the pinned records that live at the same time."""
-    at = align_up(low, record.alignment)
+    offset = align_up(low, record.alignment)
     for pin in sorted(pinned, key=lambda pin: pin.offset or 0):
         assert pin.offset is not None
-        if pin.start < record.stop and record.start < pin.stop and at < pin.offset + pin.nbytes:
-            if at + record.nbytes <= pin.offset:
+        if pin.start < record.stop and record.start < pin.stop and offset < pin.offset + pin.nbytes:
+            if offset + record.nbytes <= pin.offset:
                 break
-            at = align_up(pin.offset + pin.nbytes, record.alignment)
-    return at
+            offset = align_up(pin.offset + pin.nbytes, record.alignment)
+    return offset

@@ -26,5 +26,5 @@ def tflm_greedy(records: Sequence[Record], *, ties: TiesName = "tflite", rank: S
     """First fit by decreasing size. `rank[i]`: the tensor index of record i."""
     check_ties(ties)
     place = list(rank) if rank is not None else list(range(len(records)))
-    sequence = sorted(range(len(records)), key=lambda at: (-records[at].nbytes, -place[at]))
+    sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, -place[index]))
     return Found(place_in_order(records, sequence, lowest=True), offsets_bound(records))

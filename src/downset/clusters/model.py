@@ -13,10 +13,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from downset.errors import UsageError
 from downset.text import abridged
 
 __all__ = [
     "MOST_DEVICES", "Cluster", "Device", "DeviceName", "Duplex", "Link", "MessageCosts", "Network", "ProcessorCost",
+    "check_device_name",
 ]  # fmt: skip
 
 MOST_DEVICES = 512
@@ -28,11 +30,20 @@ Positive = Annotated[float, msgspec.Meta(ge=1e-9, le=1e18)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e24)]
 DeviceName = Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""Files and resources of running pipelines are named by it."""
+"""Resources of running pipelines are named by it."""
 MemoryBytes = Annotated[int, msgspec.Meta(gt=0)]
 OverheadBytes = Annotated[int, msgspec.Meta(ge=0)]
 Duplex = Literal["half", "full"]
 """half: a device sends or receives; full: it does both at once."""
+
+
+def check_device_name(name: str) -> None:
+    """Raise UsageError for a name that no cluster file can hold."""
+    try:
+        msgspec.convert(name, DeviceName)
+        name.encode()  # arguments that are not UTF-8 come as surrogates
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        raise UsageError(f"{name!r} is not a name of a device: 1 to 63 characters, no control characters") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +157,7 @@ class Cluster:
         """(bytes per second, latency in seconds) between two devices."""
         pair = (min(first, second), max(first, second))
         links = self.network.links
-        at = bisect_left(links, pair, key=_pair)
-        if at < len(links) and links[at].pair == pair:
-            return links[at].bytes_per_s, links[at].latency_s
+        position = bisect_left(links, pair, key=_pair)
+        if position < len(links) and links[position].pair == pair:
+            return links[position].bytes_per_s, links[position].latency_s
         return self.network.bytes_per_s, self.network.latency_s

@@ -109,12 +109,12 @@ def load_cluster(path: str | os.PathLike[str]) -> Cluster:
     try:
         content = read_file(path).decode("utf-8-sig")  # Windows' editors begin a file with a mark
     except OSError as error:
-        known = ", ".join(cluster_names())
+        names = ", ".join(cluster_names())
         if isinstance(error, FileNotFoundError) and re.fullmatch(r"\w+", text):
             close = get_close_matches(text, cluster_names(), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"built-in clusters: {known}; or name a TOML file"
+            hint = f"did you mean {close[0]!r}?" if close else f"built-in clusters: {names}; or name a TOML file"
             raise UsageError(f"no cluster is called {text!r}: {hint}") from None
-        raise LoadError(f"cannot read cluster {text}: {error.strerror}; built-in clusters: {known}") from None
+        raise LoadError(f"cannot read cluster {text}: {error.strerror}; built-in clusters: {names}") from None
     except UnicodeDecodeError:
         raise LoadError(f"cluster {text} is not UTF-8 text") from None
     return parse_cluster(content, text)
@@ -171,16 +171,18 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
 def _network(form: _ClusterForm, names: list[str], text: str, where: str) -> Network:
     links: dict[tuple[int, int], Link] = {}
     for index, link in enumerate(form.link):
-        at = f" - at `$.link[{index}].between`"
+        place = f" - at `$.link[{index}].between`"
         if form.network.kind == "shared":
-            raise LoadError(_placed(f"a shared network has one rate; remove the link{at}", text, where))
+            raise LoadError(_placed(f"a shared network has one rate; remove the link{place}", text, where))
         unknown = next((name for name in link.between if name not in names), None)
         if unknown is not None:
-            raise LoadError(_placed(f"no device is called {unknown!r}{at}", text, where))
+            raise LoadError(_placed(f"no device is called {unknown!r}{place}", text, where))
         first, second = sorted(names.index(name) for name in link.between)
         if first == second or (first, second) in links:
             raise LoadError(
-                _placed(f"{link.between[0]} and {link.between[1]} are linked twice, or are one device{at}", text, where)
+                _placed(
+                    f"{link.between[0]} and {link.between[1]} are linked twice, or are one device{place}", text, where
+                )
             )
         links[first, second] = Link((first, second), link.rate_mbps * 1e6 / 8, link.latency_ms / 1e3)
     written = form.network

@@ -104,12 +104,12 @@ def arena(
     if form == "offsets":
         with waiting(talk, f"placing {len(records)} records", limit_s=seconds):
             placed = _place(records, method, ties, limits, capacity)
-        found: Arena | SharedObjects = placed
+        plan: Arena | SharedObjects = placed
         text, steps = records_to_csv(records, offsets=placed.offsets), arena_next_steps(placed, capacity)
         _draw_arena(placed, pictures, records_csv, capacity)
     else:
         with waiting(talk, f"sharing objects among {len(records)} records", limit_s=seconds):
-            found = shared = _share(records, method, ties, limits, capacity)
+            plan = shared = _share(records, method, ties, limits, capacity)
         text, steps = records_to_csv(records, object_of=shared.object_of), objects_next_steps(shared)
         if report_path is not None:
             from downset.reports.page.plan_pages import objects_page
@@ -123,10 +123,10 @@ def arena(
     elif output is not None:
         write_whole(output, text.encode(), source=Path(records_csv))
     if as_json:
-        print_json("arena", placement_json(found, capacity))
+        print_json("arena", placement_json(plan, capacity))
         return
     out = console(stderr=output == "-")
-    _print_table(len(records), found.evidence, form, capacity, out)
+    _print_table(len(records), plan.evidence, form, capacity, out)
     for line in step_lines(steps):
         out.print(line, markup=False, soft_wrap=True)
 

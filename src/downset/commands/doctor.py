@@ -37,12 +37,12 @@ _CORE = ("numpy", "msgspec", "rich-click", "rich", "click")
 @json_option("doctor")
 def doctor(as_json: bool) -> None:
     """Versions of everything, runtimes, compilers and GPU, and what each extra adds: paste it into a bug report."""
-    found = _found()
+    versions = _found()
     if as_json:
-        print_json("doctor", found)
+        print_json("doctor", versions)
         return
     out = console()
-    for line in _lines(found):
+    for line in _lines(versions):
         out.print(line, markup=False, soft_wrap=True)
 
 
@@ -99,21 +99,21 @@ def _first_line(program: str, *arguments: str) -> str | None:
     return done.stdout.strip().split("\n")[0] or None
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
+def _lines(versions: dict[str, Any]) -> list[str]:
     lines = [
-        f"downset    {found['downset']}, compiled searches: {found['native']}",
-        f"python     {found['python']}",
-        f"system     {found['system']}",
-        f"processor  {found['processor']}",
-        f"memory     {format_size(found['memory_bytes'])}",
-        f"gpu        {found['gpu'] or 'none found'}",
-        "packages   " + ", ".join(f"{name} {version or 'missing'}" for name, version in found["packages"].items()),
-        "compilers  " + ", ".join(f"{name}: {said or 'none'}" for name, said in found["compilers"].items()),
-        f"browser    {found['browser'] or 'none'}",
+        f"downset    {versions['downset']}, compiled searches: {versions['native']}",
+        f"python     {versions['python']}",
+        f"system     {versions['system']}",
+        f"processor  {versions['processor']}",
+        f"memory     {format_size(versions['memory_bytes'])}",
+        f"gpu        {versions['gpu'] or 'none found'}",
+        "packages   " + ", ".join(f"{name} {version or 'missing'}" for name, version in versions["packages"].items()),
+        "compilers  " + ", ".join(f"{name}: {said or 'none'}" for name, said in versions["compilers"].items()),
+        f"browser    {versions['browser'] or 'none'}",
         "",
         "extras, pip install 'downset[NAME]':",
     ]
-    for row in found["extras"]:
+    for row in versions["extras"]:
         missing = [name for name, version in row["packages"].items() if version is None]
         there = ", ".join(f"{name} {version}" for name, version in row["packages"].items() if version is not None)
         state = f"needs {', '.join(missing)}" if missing else there

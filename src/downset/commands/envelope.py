@@ -29,19 +29,19 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class OutputsDiffer(InvalidPlan):
-    """Outputs differ by more than is allowed. `found`: the command's own keys, which are printed all the same."""
+    """Outputs differ by more than is allowed. `figures`: the command's own keys, which are printed all the same."""
 
-    def __init__(self, message: str, found: Mapping[str, Any]) -> None:
+    def __init__(self, message: str, figures: Mapping[str, Any]) -> None:
         super().__init__(message)
-        self.found = found
+        self.found = figures
 
 
 class NotKnown(LimitReached):
-    """Nothing is known of what was asked. `found`: the command's own keys, which are printed all the same."""
+    """Nothing is known of what was asked. `figures`: the command's own keys, which are printed all the same."""
 
-    def __init__(self, message: str, found: Mapping[str, Any]) -> None:
+    def __init__(self, message: str, figures: Mapping[str, Any]) -> None:
         super().__init__(message)
-        self.found = found
+        self.found = figures
 
 
 def json_option(kind: str) -> Callable[[_Command], _Command]:
@@ -49,14 +49,14 @@ def json_option(kind: str) -> Callable[[_Command], _Command]:
     return click.option("--json", "as_json", is_flag=True, help=f"Print JSON (docs/schemas/{kind}.json).")
 
 
-def print_json(kind: str, found: Mapping[str, Any]) -> None:
+def print_json(kind: str, fields: Mapping[str, Any]) -> None:
     """A command's own keys, in the envelope of one that succeeded, to stdout."""
-    _print({"kind": kind, "schema": SCHEMA, "ok": True, "error": None, **found})
+    _print({"kind": kind, "schema": SCHEMA, "ok": True, "error": None, **fields})
 
 
-def print_failure(kind: str, error: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def print_failure(kind: str, error: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
     """The envelope of a command that failed, to stdout. `error`: code, exit_code and message, and figures if any."""
-    _print({"kind": kind, "schema": SCHEMA, "ok": False, "error": dict(error), **found})
+    _print({"kind": kind, "schema": SCHEMA, "ok": False, "error": dict(error), **fields})
 
 
 def _print(document: Mapping[str, Any]) -> None:

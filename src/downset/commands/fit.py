@@ -232,9 +232,9 @@ def _write_firmware(result: Fit, header: Path | None, array: Path | None) -> Non
 
     if header is None:
         return
-    found = firmware(result, include="" if array is None else header.name)
-    write_picture(array, found.source, source=result.model)
-    write_picture(header, found.header, source=result.model)
+    files = firmware(result, include="" if array is None else header.name)
+    write_picture(array, files.source, source=result.model)
+    write_picture(header, files.header, source=result.model)
 
 
 def _write_pictures(result: Fit, paths: Mapping[str, str | None]) -> None:

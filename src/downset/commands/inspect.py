@@ -46,11 +46,11 @@ def inspect(
     with waiting(console(stderr=True), f"reading {Path(model).name}", limit_s=max(time_limit, PARSING_S)) as progress:
         loaded = load(model, shapes=parse_shapes(shapes), trust=trust)
         progress(f"looking into {counted(len(loaded.ops), 'operator')}")
-        found = look_into(loaded, memory=memory)
+        inspection = look_into(loaded, memory=memory)
     if as_json:
-        print_json("inspect", inspection_json(found))
+        print_json("inspect", inspection_json(inspection))
     else:
-        _print_screen(found, console())
+        _print_screen(inspection, console())
 
 
 _BAR = 20
@@ -67,24 +67,24 @@ def _around_peak(steps: Sequence[StepNeed]) -> tuple[Sequence[StepNeed], int]:
     return shown, len(steps) - len(shown)
 
 
-def _print_screen(found: Inspection, out: Any) -> None:
+def _print_screen(inspection: Inspection, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
     out.print(
-        f"{found.model}: {found.operators} operators, {found.tensors} activation tensors, "
-        f"weights {format_bytes(found.weight_bytes)} B",
+        f"{inspection.model}: {inspection.operators} operators, {inspection.tensors} activation tensors, "
+        f"weights {format_bytes(inspection.weight_bytes)} B",
         markup=False,
         soft_wrap=True,
     )
-    downsets = f"{found.downsets:,}" if found.downsets_exact else f"about 10^{found.downsets_log10:.0f}"
+    downsets = f"{inspection.downsets:,}" if inspection.downsets_exact else f"about 10^{inspection.downsets_log10:.0f}"
     out.print(
-        f"width {found.width}, {downsets} downsets; peak in file order "
-        f"{format_bytes(found.peak_bytes)} B (memory model {found.memory})",
+        f"width {inspection.width}, {downsets} downsets; peak in file order "
+        f"{format_bytes(inspection.peak_bytes)} B (memory model {inspection.memory})",
         soft_wrap=True,
     )
-    shown, left_out = _around_peak(found.steps)
-    peak, mark = max(found.peak_bytes, 1), " ← peak"
+    shown, left_out = _around_peak(inspection.steps)
+    peak, mark = max(inspection.peak_bytes, 1), " ← peak"
     numbers = [
         ("step", [str(row.step) for row in shown]),
         ("live bytes", [format_bytes(row.live_bytes) for row in shown]),
@@ -103,7 +103,7 @@ def _print_screen(found: Inspection, out: Any) -> None:
         table.add_column(column, no_wrap=True)
     for place, row in enumerate(shown):
         bar = ["█" * round(bar_room * row.live_bytes / peak)] if bar_room else []
-        name = shortened(printable(row.name), room) + (mark if row.live_bytes == found.peak_bytes else "")
+        name = shortened(printable(row.name), room) + (mark if row.live_bytes == inspection.peak_bytes else "")
         kind = shortened(printable(row.kind), kind_room)
         table.add_row(*map(Text, (*(cells[place] for _, cells in numbers), *bar, kind, name)))
     out.print(table)

@@ -33,11 +33,11 @@ def init(authority: str, days: int, as_json: bool) -> None:
     """Make an authority and a token, in a new folder."""
     from downset.distributed.keys import make_authority
 
-    made = make_authority(authority, days=days)
+    folder = make_authority(authority, days=days)
     _tell(
-        made,
-        f"{made}: an authority and a token. For every device and for the driver:",
-        f"  downset keys issue NAME --host ADDRESS --authority {made}",
+        folder,
+        f"{folder}: an authority and a token. For every device and for the driver:",
+        f"  downset keys issue NAME --host ADDRESS --authority {folder}",
         as_json=as_json,
     )
 
@@ -58,11 +58,11 @@ def issue(
     """Make the folder of keys that the device NAME needs."""
     from downset.distributed.keys import issue_keys
 
-    made = issue_keys(authority, name, hosts=hosts, folder=output, days=days)
+    folder = issue_keys(authority, name, hosts=hosts, folder=output, days=days)
     _tell(
-        made,
-        f"{made}: the keys of {name}. Copy this folder to the device (it keeps its modes with scp -p or rsync -a):",
-        f"  scp -pr {made} {hosts[0]}:",
+        folder,
+        f"{folder}: the keys of {name}. Copy this folder to the device (it keeps its modes with scp -p or rsync -a):",
+        f"  scp -pr {folder} {hosts[0]}:",
         as_json=as_json,
     )
 
@@ -80,13 +80,13 @@ def token(authority: str, as_json: bool) -> None:
         return
     for file in written:
         _say(f"written: {file}")
-    _say("Copy each token to its device, and start every worker and the driver anew: running ones keep the old token.")
+    _say("Copy each token to its device, and start every worker and the driver again: running ones keep the old token.")
 
 
-def _tell(made: Path, *lines: str, as_json: bool) -> None:
+def _tell(folder: Path, *lines: str, as_json: bool) -> None:
     """A new folder and what it holds as JSON, or what to do with it."""
     if as_json:
-        print_json("keys", {"folder": str(made), "files": [str(file) for file in sorted(made.iterdir())]})
+        print_json("keys", {"folder": str(folder), "files": [str(file) for file in sorted(folder.iterdir())]})
         return
     for line in lines:
         _say(line)

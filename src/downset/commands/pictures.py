@@ -88,8 +88,8 @@ def write_timelines(path: str | None, timelines: Sequence[Timeline | None], *, s
     from downset.reports.trace import timeline_trace
 
     if path is not None:
-        known = [timeline for timeline in timelines if timeline is not None]
-        write_picture(path, timeline_trace(known), source=source)
+        drawable = [timeline for timeline in timelines if timeline is not None]
+        write_picture(path, timeline_trace(drawable), source=source)
 
 
 def write_picture(path: str | Path | None, text: str, *, source: str | Path) -> None:

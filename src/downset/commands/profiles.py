@@ -28,8 +28,8 @@ def list_profiles(as_json: bool) -> None:
     rows = kept.summary()
     if as_json:
         names = ("device", "versions", "dtype", "batch", "timings", "last_taken_at")
-        found = {"path": str(kept.path), "profiles": [dict(zip(names, row, strict=True)) for row in rows]}
-        print_json("profiles", found)
+        listing = {"path": str(kept.path), "profiles": [dict(zip(names, row, strict=True)) for row in rows]}
+        print_json("profiles", listing)
     else:
         out = console()
         out.print(f"{kept.path}: {sum(row[4] for row in rows)} timings", markup=False, soft_wrap=True)

@@ -88,20 +88,20 @@ def run(
         _check_dtype(path, array, loaded.tensors[tensor])
     what = f"running {Path(model).name} {runs + 1} times on {plan.device_name}"
     with waiting(console(stderr=True), what, limit_s=(runs + 1) * plan.evidence.value + _STARTING_S):
-        found = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
+        outcome = run_stages(loaded, plan, arrays, runs=runs, seed=seed, compare=check)
     if outputs is not None:
-        _write_outputs(outputs, found.outputs)
-    out, middle = console(), median(found.seconds) * 1e3
+        _write_outputs(outputs, outcome.outputs)
+    out, middle = console(), median(outcome.seconds) * 1e3
     if not as_json:
-        out.print(f"{found.device_name}: median {middle:.3f} ms of {runs} runs", markup=False, soft_wrap=True)
-        for name, value in found.outputs.items():
+        out.print(f"{outcome.device_name}: median {middle:.3f} ms of {runs} runs", markup=False, soft_wrap=True)
+        for name, value in outcome.outputs.items():
             out.print(f"{printable(name)}: {_summary(value)}", markup=False, soft_wrap=True)
-    worst, allowed = found.max_relative_error, found.allowed_error
-    if worst is not None and not found.agrees:
+    worst, allowed = outcome.max_relative_error, outcome.allowed_error
+    if worst is not None and not outcome.agrees:
         message = f"outputs differ from ONNX Runtime's by {worst:.2g} of the largest value; allowed: {allowed}"
-        raise OutputsDiffer(message, stage_run_json(found))
+        raise OutputsDiffer(message, stage_run_json(outcome))
     if as_json:
-        print_json("run", stage_run_json(found))
+        print_json("run", stage_run_json(outcome))
     elif worst is not None:
         out.print(f"equal to ONNX Runtime within {worst:.1e} of the largest value (allowed: {allowed})")
 
@@ -124,10 +124,10 @@ def _array(path: str, graph: Graph, plan: StagePlan) -> Any:
     from downset.errors import LoadError
     from downset.runtimes.feeds import most_input_bytes, read_array
 
-    found = read_array(path, most_bytes=most_input_bytes(graph, batch=plan.batch))
-    if not isinstance(found, np.ndarray):
+    array = read_array(path, most_bytes=most_input_bytes(graph, batch=plan.batch))
+    if not isinstance(array, np.ndarray):
         raise LoadError(f"{path} is not a .npy file; numpy.save writes one")
-    return found
+    return array
 
 
 def _summary(value: Any) -> str:

@@ -104,19 +104,19 @@ def serve(
             )
         )  # fmt: skip
         _run(pipeline, frames, results, quiet=options["quiet"])
-        found, ran = pipeline.report(), pipeline.ran()
-    _write_pictures(plan, found, ran, pictures, model)
+        served, ran = pipeline.report(), pipeline.ran()
+    _write_pictures(plan, served, ran, pictures, model)
     if as_json:
-        print_json("serve", served_json(found, plan))
+        print_json("serve", served_json(served, plan))
         return
     out = console()
-    _print_table(found, out)
-    for line in [*served_lines(found, local=local), *step_lines(served_next_steps(found, plan))]:
+    _print_table(served, out)
+    for line in [*served_lines(served, local=local), *step_lines(served_next_steps(served, plan))]:
         out.print(line, markup=False, soft_wrap=True)
 
 
 def _write_pictures(
-    plan: Pipeline, found: Served, ran: tuple[Pipeline, Sequence[RanTask]], paths: Mapping[str, str | None], model: str
+    plan: Pipeline, served: Served, ran: tuple[Pipeline, Sequence[RanTask]], paths: Mapping[str, str | None], model: str
 ) -> None:
     """Draw what was planned at first, as planned and simulated, and what was measured by the plan that was in use at
     the end."""
@@ -129,7 +129,7 @@ def _write_pictures(
     from downset.reports.timeline import measured_timeline, planned_timeline, simulated_timeline
 
     used, tasks = ran
-    measured = measured_timeline(used, tasks, found.period_s) if tasks else None
+    measured = measured_timeline(used, tasks, served.period_s) if tasks else None
     observed: list[RanTask] = []
     frames = min(_SIMULATED_FRAMES, _SIMULATED_TASKS // max(len(plan.tasks), 1))
     simulation = simulated = None
@@ -138,7 +138,7 @@ def _write_pictures(
         simulated = simulated_timeline(plan, observed) if observed else None
     if paths["--report"] is not None:
         page = pipeline_page(
-            plan, model=Path(model).name, simulation=simulation, simulated=simulated, served=found, measured=measured
+            plan, model=Path(model).name, simulation=simulation, simulated=simulated, served=served, measured=measured
         )
         write_page(paths["--report"], page, source=model)
     write_timelines(paths["--trace"], [planned_timeline(plan), simulated, measured], source=model)
@@ -159,11 +159,11 @@ def _plan(graph: Graph, cluster_file: str | None, plan_file: str | None, time_li
     if not isinstance(plan, Pipeline):
         raise UsageError(f"{plan_file} is not a pipeline plan; make one with downset split -o")
     if cluster_file is not None:
-        known = [device.name for device in load_cluster(cluster_file).devices]
-        missing = [device.name for device in plan.cluster.devices if device.name not in known]
+        names = [device.name for device in load_cluster(cluster_file).devices]
+        missing = [device.name for device in plan.cluster.devices if device.name not in names]
         if missing:
             raise UsageError(
-                f"{plan_file} names device {missing[0]!r}, which is not in {cluster_file}; it has {', '.join(known)}"
+                f"{plan_file} names device {missing[0]!r}, which is not in {cluster_file}; it has {', '.join(names)}"
             )
     return plan
 
@@ -194,28 +194,28 @@ def _run(pipeline: RunningPipeline, frames: Any, results: Any, *, quiet: bool) -
         results.finish()
 
 
-def _rate(found: Served, room: int) -> str:
+def _rate(served: Served, room: int) -> str:
     """Rate, latency and plans so far, as many of them as fit whole into so many characters."""
-    parts = ["- frames/s" if not found.period_s else f"{1 / found.period_s:.4g} frames/s"]
-    if found.planned_period_s:
-        parts.append(f"planned {1 / found.planned_period_s:.4g}")
-    if found.latency_s is not None:
-        parts += [f"p50 {format_seconds(found.latency_s[0])}", f"p99 {format_seconds(found.latency_s[2])}"]
-    if found.replans:
-        parts.append(f"planned again {counted(found.replans, 'time')}")
+    parts = ["- frames/s" if not served.period_s else f"{1 / served.period_s:.4g} frames/s"]
+    if served.planned_period_s:
+        parts.append(f"planned {1 / served.planned_period_s:.4g}")
+    if served.latency_s is not None:
+        parts += [f"p50 {format_seconds(served.latency_s[0])}", f"p99 {format_seconds(served.latency_s[2])}"]
+    if served.replans:
+        parts.append(f"planned again {counted(served.replans, 'time')}")
     while len(parts) > 1 and len(", ".join(parts)) > room:
         parts.pop()
     return ", ".join(parts)
 
 
-def _print_table(found: Served, out: Any) -> None:
+def _print_table(served: Served, out: Any) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(
         "device", "computing", "sending", "receiving", "frames", "memory", caption="shares of the time (planned)"
     )
-    for use in found.devices:
+    for use in served.devices:
         measured = (use.computing, use.sending, use.receiving)
         planned = (use.planned_computing, use.planned_sending, use.planned_receiving)
         shares = (f"{share:.0%} ({other:.0%})" for share, other in zip(measured, planned, strict=True))

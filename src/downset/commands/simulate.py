@@ -94,19 +94,19 @@ def simulate(
             check_output(output, source=weights_beside(graph))
         anew = _anew(plan, plan_file, model, graph, dead)
     ran = _Observed() if any(pictures.values()) else None
-    found = _simulated(plan, [*dead, *slow], options, ran)
+    simulation = _simulated(plan, [*dead, *slow], options, ran)
     found_anew = None if anew is None else _simulated(anew, [], options)
     if anew is not None and output is not None:
         write_plan(output, anew)
     if ran is not None:
-        _write_pictures(plan, found, ran, pictures, plan_file)
-    document = simulation_json(found, plan)
-    lines = simulation_lines(found, plan, arrives=options["arrival_s"] is not None)
+        _write_pictures(plan, simulation, ran, pictures, plan_file)
+    document = simulation_json(simulation, plan)
+    lines = simulation_lines(simulation, plan, arrives=options["arrival_s"] is not None)
     if anew is not None and found_anew is not None:
         document["replan"] = simulation_json(found_anew, anew)
         lines.append(f"planned again by {anew.evidence.method} without the dead devices:")
         lines += simulation_lines(found_anew, anew, arrives=options["arrival_s"] is not None)
-    lines += step_lines(simulation_next_steps(found, plan))
+    lines += step_lines(simulation_next_steps(simulation, plan))
     if as_json:
         print_json("simulate", document)
         return
@@ -135,7 +135,7 @@ def _simulated(
 
 
 def _write_pictures(
-    plan: Pipeline, found: Simulation, ran: _Observed, paths: Mapping[str, str | None], source: str
+    plan: Pipeline, simulation: Simulation, ran: _Observed, paths: Mapping[str, str | None], source: str
 ) -> None:
     from pathlib import Path
 
@@ -144,7 +144,7 @@ def _write_pictures(
 
     simulated = simulated_timeline(plan, ran.tasks) if ran.tasks else None
     if paths["--report"] is not None:
-        page = pipeline_page(plan, model=Path(source).name, simulation=found, simulated=simulated)
+        page = pipeline_page(plan, model=Path(source).name, simulation=simulation, simulated=simulated)
         write_page(paths["--report"], page, source=source)
     write_timelines(paths["--trace"], [planned_timeline(plan), simulated], source=source)
 

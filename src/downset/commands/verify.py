@@ -63,22 +63,25 @@ def verify(
     from downset.runtimes.compare import compare
 
     with waiting(console(stderr=True), f"comparing {Path(first).name} and {Path(second).name}", limit_s=time_limit):
-        found = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs)
-    agree = found.rounds_alike and not found.inside_note if tolerance is None else found.within(tolerance)
-    proof = found.proof
+        comparison = compare(first, second, runtime=runtime, shapes=parse_shapes(shapes), seed=seed, inputs=inputs)
+    agree = (
+        comparison.rounds_alike and not comparison.inside_note if tolerance is None else comparison.within(tolerance)
+    )
+    proof = comparison.proof
     if not agree:
         why = f" ({proof.reason})" if proof is not None and proof.reason else ""
         raise OutputsDiffer(
-            f"{first} and {second} differ in {found.runtime}: {difference(found)}{why}", comparison_json(found)
+            f"{first} and {second} differ in {comparison.runtime}: {difference(comparison)}{why}",
+            comparison_json(comparison),
         )
-    if not found.telling and not (proof is not None and proof.proven):
+    if not comparison.telling and not (proof is not None and proof.proven):
         raise NotKnown(
             f"{first} and {second} are not proven the same ({proof.reason if proof else ''}). Their outputs are "
             "the same for every input tried, so comparing them says nothing; give your own data with --input",
-            comparison_json(found),
+            comparison_json(comparison),
         )
     if as_json:
-        print_json("verify", comparison_json(found))
+        print_json("verify", comparison_json(comparison))
     else:
-        for line in comparison_lines(found):
+        for line in comparison_lines(comparison):
             console().print(printable(line), markup=False, soft_wrap=True)

@@ -27,6 +27,6 @@ def package_version(name: str) -> str | None:
 
 def versions_of_target(target: str) -> dict[str, str]:
     """downset, Python, and what reads and runs the files of a target, by name."""
-    found = {name: package_version(name) for name in ("numpy", *_PACKAGES.get(target, ()))}
-    known = {name: version for name, version in found.items() if version is not None}
-    return {"downset": __version__, "python": platform.python_version(), **known}
+    versions = {name: package_version(name) for name in ("numpy", *_PACKAGES.get(target, ()))}
+    installed = {name: version for name, version in versions.items() if version is not None}
+    return {"downset": __version__, "python": platform.python_version(), **installed}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import BYTES, SECONDS, console
-from downset.errors import UsageError
 
 __all__ = ["worker"]
 
@@ -43,24 +41,18 @@ def worker(head: str, name: str, keys: str, quiet: bool, as_json: bool, **option
     """Serve as device NAME until stopped: join the head whenever one is there."""
     from downset.distributed.keys import open_keys, ray_environment
     from downset.distributed.serving.worker import WorkerOptions, work
+    from downset.tuning.profiles import cache_folder
 
     talk = console(stderr=True, quiet=quiet)
+    shards = options["shards"]
     environment = ray_environment(open_keys(keys))
     joined = work(
         WorkerOptions(
             head, name, environment, options["address"], options["object_store"], options["threads"],
-            Path(options["shards"]) if options["shards"] is not None else _kept(),
+            Path(shards) if shards is not None else cache_folder("keeping shards", extra="cluster") / "shards",
             options["shards_limit"], wait_s=options["wait_s"],
         ),
         told=lambda line: talk.print(line, markup=False, soft_wrap=True),
     )  # fmt: skip
     if as_json:
         print_json("worker", {"name": name, "joined": joined})
-
-
-def _kept() -> Path:
-    cache = os.environ.get("DOWNSET_CACHE")
-    try:
-        return (Path(cache) if cache else Path.home() / ".cache" / "downset") / "shards"
-    except RuntimeError:
-        raise UsageError("there is no home folder to keep shards in: give --shards, or set DOWNSET_CACHE") from None

@@ -87,12 +87,12 @@ class _Pairing:
 
 
 def _producers(network: Network) -> dict[int, int]:
-    return {value: at for at, node in enumerate(network.nodes) for value in node.outputs if value != ABSENT}
+    return {value: index for index, node in enumerate(network.nodes) for value in node.outputs if value != ABSENT}
 
 
-def _sinks(network: Network, known: set[int]) -> list[int]:
+def _sinks(network: Network, consumed: set[int]) -> list[int]:
     read = {value for node in network.nodes for value in (*node.inputs, *node.captured)}
-    return [at for at, node in enumerate(network.nodes) if at not in known and not read & set(node.outputs)]
+    return [index for index, node in enumerate(network.nodes) if index not in consumed and not read & set(node.outputs)]
 
 
 class _Colours:
@@ -107,18 +107,18 @@ class _Colours:
     def of_node(self, node: int) -> bytes:
         stack = [node]
         while stack:
-            at = stack[-1]
-            makers = [self._made_by[value] for value in self._network.nodes[at].inputs if value in self._made_by]
-            waits = [maker for maker in makers if maker not in self._node and maker != at]
-            if at in self._node or not waits or len(stack) > len(self._network.nodes):
+            index = stack[-1]
+            makers = [self._made_by[value] for value in self._network.nodes[index].inputs if value in self._made_by]
+            waits = [maker for maker in makers if maker not in self._node and maker != index]
+            if index in self._node or not waits or len(stack) > len(self._network.nodes):
                 stack.pop()
-                self._node.setdefault(at, self._digest(at))
+                self._node.setdefault(index, self._digest(index))
             else:
                 stack += waits
         return self._node[node]
 
-    def _digest(self, at: int) -> bytes:
-        node = self._network.nodes[at]
+    def _digest(self, index: int) -> bytes:
+        node = self._network.nodes[index]
         parts = [node.kind, repr(sorted(node.settings.items()))]
         return _digest([*(part.encode() for part in parts), *map(self._of_value, node.inputs)])
 
@@ -130,8 +130,10 @@ class _Colours:
             place = self._network.nodes[maker].outputs.index(value)
             return _digest([self._node.get(maker, b""), str(place).encode()])
         if value not in self._value:
-            known = self._network.values[value]
-            self._value[value] = _digest([repr(known.form).encode(), known.content() if known.content else b""])
+            described = self._network.values[value]
+            self._value[value] = _digest(
+                [repr(described.form).encode(), described.content() if described.content else b""]
+            )
         return self._value[value]
 
 
@@ -143,19 +145,19 @@ def _digest(parts: Iterable[bytes]) -> bytes:
     return digest.digest()
 
 
-def check_bijection(first: Network, second: Network, found: Bijection) -> str | None:
-    """The first way in which the two networks do not correspond under `found`; None: they are the same.
+def check_bijection(first: Network, second: Network, bijection: Bijection) -> str | None:
+    """The first way in which the two networks do not correspond under `bijection`; None: they are the same.
 
     Checked: everything corresponds one to one; kinds, settings, forms and contents agree; what reads what agrees, in
     bodies too; both files run every operator after those that it needs; effects happen in the same order.
     """
-    check = _Check(first, second, found)
-    return check.whole() or order_difference(first, second, found.nodes, found.values)
+    check = _Check(first, second, bijection)
+    return check.whole() or order_difference(first, second, bijection.nodes, bijection.values)
 
 
 class _Check:
-    def __init__(self, first: Network, second: Network, found: Bijection) -> None:
-        self.first, self.second, self.found = first, second, found
+    def __init__(self, first: Network, second: Network, bijection: Bijection) -> None:
+        self.first, self.second, self.found = first, second, bijection
         self.alike: set[tuple[int, int]] = set()
 
     def whole(self) -> str | None:
@@ -166,9 +168,9 @@ class _Check:
             return f"they differ in the name {_first_key(first.named, second.named)!r}"
         if len(first.nodes) != len(second.nodes):
             return f"one has {len(first.nodes)} operators, the other {len(second.nodes)}"
-        for at in range(len(first.nodes)):
-            if at not in nodes:
-                return f"{_named(first, at)} has no counterpart"
+        for index in range(len(first.nodes)):
+            if index not in nodes:
+                return f"{_named(first, index)} has no counterpart"
         if sorted(nodes.values()) != list(range(len(second.nodes))):
             return "operators do not correspond one to one"
         counterparts = list(self.found.values.items())
@@ -178,7 +180,7 @@ class _Check:
         return (
             self._named()
             or self._bodies(first.bodies, second.bodies, "the file")
-            or next((said for at in range(len(first.nodes)) if (said := self._node(at))), None)
+            or next((said for index in range(len(first.nodes)) if (said := self._node(index))), None)
         )
 
     def _named(self) -> str | None:
@@ -192,7 +194,7 @@ class _Check:
         if len(ours) != len(theirs):
             return f"{where} holds {len(ours)} graphs, in the other {len(theirs)}"
         for one, other in zip(ours, theirs, strict=True):
-            if {self.found.nodes[at] for at in one.nodes} != set(other.nodes):
+            if {self.found.nodes[index] for index in one.nodes} != set(other.nodes):
                 return f"operators of the graph {one.label!r} belong to another one in the other file"
             for what, mine, its in (("inputs", one.inputs, other.inputs), ("outputs", one.outputs, other.outputs)):
                 said = self._values(mine, its, f"the {what} of {one.label!r}")
@@ -200,9 +202,9 @@ class _Check:
                     return said
         return None
 
-    def _node(self, at: int) -> str | None:
-        one, other = self.first.nodes[at], self.second.nodes[self.found.nodes[at]]
-        where = _named(self.first, at)
+    def _node(self, index: int) -> str | None:
+        one, other = self.first.nodes[index], self.second.nodes[self.found.nodes[index]]
+        where = _named(self.first, index)
         if one.kind != other.kind:
             return f"{where} is {other.kind} {other.label!r} in the other"
         if one.settings != other.settings:
@@ -237,8 +239,8 @@ class _Check:
         return None
 
 
-def _named(network: Network, at: int) -> str:
-    return f"{network.nodes[at].kind} {network.nodes[at].label!r}"
+def _named(network: Network, index: int) -> str:
+    return f"{network.nodes[index].kind} {network.nodes[index].label!r}"
 
 
 def _first_key(one: Mapping[str, object], other: Mapping[str, object]) -> str:

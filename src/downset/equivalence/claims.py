@@ -91,7 +91,7 @@ class Views:
                     if part.scales == result.scales and part.dtype == result.dtype:
                         joined[value].append((node.outputs[0], axis, start))
                     start += part.shape[axis]
-        object.__setattr__(self, "joined", {value: tuple(found) for value, found in joined.items()})
+        object.__setattr__(self, "joined", {value: tuple(box) for value, box in joined.items()})
 
     def boxes(self, claim: Claim, target: int) -> Iterator[Box]:
         """The boxes of `target` that a tensor of this claim holds: directly, or as a piece of what was joined. None

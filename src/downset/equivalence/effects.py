@@ -30,13 +30,13 @@ def order_difference(
 
 def _too_early(network: Network) -> str | None:
     """An operator that runs before what it needs."""
-    made = {value for node in network.nodes for value in node.outputs} - {ABSENT}
+    results = {value for node in network.nodes for value in node.outputs} - {ABSENT}
     for _, body in _bodies(network, None):
-        own = {value for at in body.nodes for value in network.nodes[at].outputs}
-        there = (made - own) | set(body.inputs)
-        for at in body.nodes:
-            node = network.nodes[at]
-            if any(value in made and value not in there for value in (*node.inputs, *node.captured)):
+        own = {value for index in body.nodes for value in network.nodes[index].outputs}
+        there = (results - own) | set(body.inputs)
+        for index in body.nodes:
+            node = network.nodes[index]
+            if any(value in results and value not in there for value in (*node.inputs, *node.captured)):
                 return f"in {network.label} {node.kind} {node.label!r} runs before what makes its input"
             there.update(node.outputs)
     return None
@@ -45,9 +45,9 @@ def _too_early(network: Network) -> str | None:
 def _bodies(network: Network, nodes: Mapping[int, int] | None) -> Iterator[tuple[object, Body]]:
     """Every graph, under the number that it has in the second network."""
     yield from enumerate(network.bodies)
-    for at, node in enumerate(network.nodes):
+    for index, node in enumerate(network.nodes):
         for place, body in enumerate(node.bodies):
-            yield (at if nodes is None else nodes.get(at), place), body
+            yield (index if nodes is None else nodes.get(index), place), body
 
 
 def _histories(
@@ -55,20 +55,20 @@ def _histories(
 ) -> dict[object, list[object]]:
     """By graph and resource: who writes it in which order, and who reads it between. Numbers are the second
     network's."""
-    found: dict[object, list[object]] = {}
+    histories: dict[object, list[object]] = {}
     for graph, body in _bodies(network, nodes):
-        for at in body.nodes:
-            who = at if nodes is None else nodes.get(at)
-            for resource, writes in _effects(network.nodes[at]):
-                known = resource if values is None or isinstance(resource, str) else values.get(resource)
-                history = found.setdefault((graph, known), [set()])
+        for index in body.nodes:
+            who = index if nodes is None else nodes.get(index)
+            for resource, writes in _effects(network.nodes[index]):
+                name = resource if values is None or isinstance(resource, str) else values.get(resource)
+                history = histories.setdefault((graph, name), [set()])
                 if writes:
                     history += [who, set()]
                 else:
                     readers = history[-1]
                     assert isinstance(readers, set)
                     readers.add(who)
-    return found
+    return histories
 
 
 def _effects(node: Node) -> Iterator[Effect]:

@@ -174,18 +174,18 @@ def joined(place: Place, out: Claim) -> None:
         raise Unproven("something is fused to it")
     axis = number(node, "axis", 0)
     axis += len(out.box) if axis < 0 else 0
-    at = out.box[axis][0]
+    start = out.box[axis][0]
     for position in range(len(node.inputs)):
         fitting = [
             box
             for box in place.boxes(position, out.of)
-            if box[axis][0] == at and box[:axis] + box[axis + 1 :] == out.box[:axis] + out.box[axis + 1 :]
+            if box[axis][0] == start and box[:axis] + box[axis + 1 :] == out.box[:axis] + out.box[axis + 1 :]
         ]
         if not fitting:
-            raise Unproven(f"input {position} is not the part that follows at {at}")
-        at = fitting[0][axis][1]
-    if at != out.box[axis][1]:
-        raise Unproven(f"its inputs end at {at}, not at {out.box[axis][1]}")
+            raise Unproven(f"input {position} is not the part that follows at {start}")
+        start = fitting[0][axis][1]
+    if start != out.box[axis][1]:
+        raise Unproven(f"its inputs end at {start}, not at {out.box[axis][1]}")
 
 
 def sliced(place: Place, out: Claim) -> None:

@@ -126,7 +126,7 @@ def windows(node: Node, size: Sequence[int], kernel: Sequence[int] | None) -> tu
         raise ValueError("kernel_shape")
     if not len(shape) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
         raise ValueError("window")
-    found = []
+    windows_of = []
     for axis in range(rank):
         reach = (shape[axis] - 1) * dilations[axis] + 1
         begin, end = pads[axis], pads[axis + rank]
@@ -139,6 +139,6 @@ def windows(node: Node, size: Sequence[int], kernel: Sequence[int] | None) -> tu
         elif how != "NOTSET":
             raise ValueError("auto_pad")
         room = size[axis] + begin + end - reach
-        made = (-(-room // strides[axis]) if number(node, "ceil_mode", 0) else room // strides[axis]) + 1
-        found.append(Along(shape[axis], strides[axis], dilations[axis], begin, end, made))
-    return tuple(found)
+        positions = (-(-room // strides[axis]) if number(node, "ceil_mode", 0) else room // strides[axis]) + 1
+        windows_of.append(Along(shape[axis], strides[axis], dilations[axis], begin, end, positions))
+    return tuple(windows_of)

@@ -23,12 +23,12 @@ def allowed_overlaps(path: str | os.PathLike[str], offline: Offline) -> May:
     number = {place: tensor for tensor, place in enumerate(graph.source.tensor_index)}
     makes = {op.outputs[0]: op for op in graph.ops if len(op.outputs) == 1 and op.outputs[0] != ABSENT}
 
-    def may(made: int, offset: int, read: int, at: int) -> bool:
-        op = makes.get(number.get(made, ABSENT))
+    def may(output: int, offset: int, read: int, read_offset: int) -> bool:
+        op = makes.get(number.get(output, ABSENT))
         if op is None or number.get(read) not in op.inputs:
             return False
         if op.kind in ELEMENTWISE:
-            return offset == at and offline.nbytes[made] == offline.nbytes[read]
-        return number[read] == op.inputs[0] and reads_before_it_writes(graph, op, offline.kernels, at, offset)
+            return offset == read_offset and offline.nbytes[output] == offline.nbytes[read]
+        return number[read] == op.inputs[0] and reads_before_it_writes(graph, op, offline.kernels, read_offset, offset)
 
     return may

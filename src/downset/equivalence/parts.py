@@ -45,20 +45,20 @@ class _Proof:
         self.states: dict[int, int] = {}
         self.summed = False
         self.label_of: dict[str, int] = {}
-        for at, value in enumerate(first.values):  # the main graph's come first: other graphs may use its names again
-            self.label_of.setdefault(value.label, at)
+        for index, value in enumerate(first.values):  # the main graph's come first: others may use its names again
+            self.label_of.setdefault(value.label, index)
         self.maker = {value: node for node in first.nodes for value in node.outputs if value != ABSENT}
-        self.node_of = {id(node): at for at, node in enumerate(first.nodes)}
+        self.node_of = {id(node): index for index, node in enumerate(first.nodes)}
 
     def whole(self) -> None:
         first, second = self.first, self.second
         self._same_world()
         self._other_bodies()
         self._inputs()
-        for at in second.bodies[0].nodes:
-            node = second.nodes[at]
+        for index in second.bodies[0].nodes:
+            node = second.nodes[index]
             try:
-                self._operator(at, node)
+                self._operator(index, node)
             except Unproven as reason:
                 raise Unproven(f"{node.kind} {node.label!r}: {reason}") from None
             except (IndexError, KeyError, TypeError, ValueError) as error:  # ranks and settings that contradict
@@ -101,24 +101,24 @@ class _Proof:
             if ours.form != theirs.form:
                 raise Unproven(f"the input {ours.label!r} has another type, shape or quantization")
             self.claims[other] = self._all_of(one)
-        nodes = (self.second.nodes[at] for at in self.second.bodies[0].nodes)
-        for at in sorted({value for node in nodes for value in node.inputs} - {ABSENT}):
-            value = self.second.values[at]
+        nodes = (self.second.nodes[index] for index in self.second.bodies[0].nodes)
+        for tensor in sorted({value for node in nodes for value in node.inputs} - {ABSENT}):
+            value = self.second.values[tensor]
             original = self.label_of.get(value.label)
             if value.keeps and original is not None and self.first.values[original].form == value.form:
-                self.claims[at] = self._all_of(original)
-                self.states[original] = at
+                self.claims[tensor] = self._all_of(original)
+                self.states[original] = tensor
 
     def _all_of(self, value: int) -> Claim:
         return Claim(value, whole(self.first.values[value]))
 
-    def _operator(self, at: int, node: Node) -> None:
+    def _operator(self, index: int, node: Node) -> None:
         place = Place(node, self.second, self.first, self.views, self.claims)
         stated = [None if value == ABSENT else self._stated(value) for value in node.outputs]
         original = self._original(node, stated)
         if original is not None:
             identities.kept(place, original)
-            self.kept[self.node_of[id(original)]] = at
+            self.kept[self.node_of[id(original)]] = index
             for value, target in zip(node.outputs, original.outputs, strict=True):
                 if value != ABSENT:
                     self._claim(value, self._all_of(target))
@@ -147,20 +147,20 @@ class _Proof:
         """The original's operator, where this one seems to be it: the results are its whole results, and it is of its
         kind and reads as much."""
         first = next((claim for claim in stated if claim is not None), None)
-        made = None if first is None else self.maker.get(first.of)
-        if made is None or made.kind != node.kind or made.settings != node.settings:
+        producer = None if first is None else self.maker.get(first.of)
+        if producer is None or producer.kind != node.kind or producer.settings != node.settings:
             return None
-        if len(made.outputs) != len(node.outputs) or len(made.inputs) != len(node.inputs):
+        if len(producer.outputs) != len(node.outputs) or len(producer.inputs) != len(node.inputs):
             return None
-        for claim, target in zip(stated, made.outputs, strict=True):
+        for claim, target in zip(stated, producer.outputs, strict=True):
             if (claim is None) != (target == ABSENT) or (claim is not None and claim != self._all_of(target)):
                 return None
         place = Place(node, self.second, self.first, self.views, self.claims)
         try:
-            identities.kept(place, made)
+            identities.kept(place, producer)
         except Unproven:
-            return made if len(node.outputs) > 1 or node.effects else None
-        return made
+            return producer if len(node.outputs) > 1 or node.effects else None
+        return producer
 
     def _claim(self, value: int, claim: Claim) -> None:
         mine, original = self.second.values[value], self.first.values[claim.of]
@@ -195,8 +195,8 @@ class _Proof:
         if out.terms is not None or sums_up:
             self.summed = True
             return self._sum(place, original, out)
-        known = self._identity(place, original, out.box)
-        return Claim(out.of, out.box, known=None if known == out.box else known)
+        claim = self._identity(place, original, out.box)
+        return Claim(out.of, out.box, known=None if claim == out.box else claim)
 
     def _sum(self, place: Place, original: Node, out: Claim) -> Claim:
         if base_kind(place.node) == base_kind(original) and windowed(original):
@@ -240,9 +240,9 @@ def _ends(network: Network) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _without_main(network: Network) -> Network:
     """The graphs of a file that its operators call by number."""
-    kept = [at for body in network.bodies[1:] for at in body.nodes]
-    new = {old: at for at, old in enumerate(kept)}
-    bodies = tuple(replace(body, nodes=tuple(new[at] for at in body.nodes)) for body in network.bodies[1:])
+    kept = [index for body in network.bodies[1:] for index in body.nodes]
+    new = {old: index for index, old in enumerate(kept)}
+    bodies = tuple(replace(body, nodes=tuple(new[index] for index in body.nodes)) for body in network.bodies[1:])
     nothing = Body("", (), (), ())
-    nodes = tuple(network.nodes[at] for at in kept)
+    nodes = tuple(network.nodes[index] for index in kept)
     return Network(network.label, network.values, nodes, bodies or (nothing,))

@@ -23,9 +23,9 @@ May = Callable[[int, int, int, int], bool]
 """(what an operator makes, its offset, what it reads last, its offset): whether its kernel lets them overlap."""
 
 
-def nothing(made: int, offset: int, read: int, at: int) -> bool:
+def nothing(output: int, offset: int, read: int, read_offset: int) -> bool:
     """Whether they may overlap where no kernels are known: never."""
-    del made, offset, read, at
+    del output, offset, read, read_offset
     return False
 
 
@@ -38,8 +38,8 @@ def check_placement(network: Network, offline: Offline, may: May = nothing) -> s
     first = dict.fromkeys(main.inputs, -1)
     last = dict.fromkeys(main.inputs, -1)
     same: dict[int, int] = {}
-    for step, at in enumerate(main.nodes):
-        node = network.nodes[at]
+    for step, index in enumerate(main.nodes):
+        node = network.nodes[index]
         for value in node.inputs:
             last[value] = step
         for value in node.outputs:
@@ -82,20 +82,20 @@ def _element_bytes(network: Network, value: int) -> int:
         return _ALIGNMENT
 
 
-def _same_rows(one: dict[int, int], offset: int, other: dict[int, int], at: int) -> bool:
+def _same_rows(one: dict[int, int], offset: int, other: dict[int, int], other_offset: int) -> bool:
     """Whether two tensors at these offsets are bytes of one third where it would have them."""
-    return any(tensor in other and offset - begin == at - other[tensor] for tensor, begin in one.items())
+    return any(tensor in other and offset - begin == other_offset - other[tensor] for tensor, begin in one.items())
 
 
 def _holders(network: Network, offline: Offline) -> dict[int, dict[int, int]]:
     """By tensor of the main graph: the tensors that it is bytes of, itself included, and where it begins in them."""
     main = network.bodies[0]
     direct: dict[int, list[tuple[int, int]]] = {}
-    for at in main.nodes:
-        for value, holder, begin in _stretches(network, network.nodes[at], offline):
+    for node in main.nodes:
+        for value, holder, begin in _stretches(network, network.nodes[node], offline):
             direct.setdefault(value, []).append((holder, begin))
-    found: dict[int, dict[int, int]] = {}
-    values = {*main.inputs, *(value for at in main.nodes for value in network.nodes[at].outputs)}
+    holders: dict[int, dict[int, int]] = {}
+    values = {*main.inputs, *(value for node in main.nodes for value in network.nodes[node].outputs)}
     for value in values:
         holds = {value: 0}
         stack = [value]
@@ -105,23 +105,26 @@ def _holders(network: Network, offline: Offline) -> dict[int, dict[int, int]]:
                 if holder not in holds:
                     holds[holder] = holds[inner] + begin
                     stack.append(holder)
-        found[value] = holds
-    return found
+        holders[value] = holds
+    return holders
 
 
 def _stretches(network: Network, node: Node, offline: Offline) -> Iterator[tuple[int, int, int]]:
     """(value, holder, begin) where a node copies one stretch of bytes as it is."""
     if node.kind == "SLICE":
-        source, made = network.values[node.inputs[0]], network.values[node.outputs[0]]
+        source, result = network.values[node.inputs[0]], network.values[node.outputs[0]]
         content = network.values[node.inputs[1]].content
-        if source.shape is None or made.shape is None or content is None or len(content()) != 4 * len(made.shape):
+        if source.shape is None or result.shape is None or content is None or len(content()) != 4 * len(result.shape):
             return
         begins = np.frombuffer(content(), np.int32).tolist()
-        cut = [axis for axis, (size, whole) in enumerate(zip(made.shape, source.shape, strict=True)) if size != whole]
+        cut = [axis for axis, (size, whole) in enumerate(zip(result.shape, source.shape, strict=True)) if size != whole]
         axis = cut[-1] if cut else 0
-        if all(extent == 1 for extent in made.shape[:axis]) and source.shape[axis]:
+        if all(extent == 1 for extent in result.shape[:axis]) and source.shape[axis]:
             inner = int(np.prod(source.shape[axis + 1 :], dtype=np.int64)) * _element_bytes(network, node.inputs[0])
-            strides = [inner * int(np.prod(source.shape[at + 1 : axis + 1], dtype=np.int64)) for at in range(axis + 1)]
+            strides = [
+                inner * int(np.prod(source.shape[axis_before + 1 : axis + 1], dtype=np.int64))
+                for axis_before in range(axis + 1)
+            ]
             yield node.outputs[0], node.inputs[0], sum(b * s for b, s in zip(begins, strides, strict=False))
     elif node.kind == "CONCATENATION" and fused(node) is None:
         shape = network.values[node.outputs[0]].shape or ()

@@ -47,16 +47,16 @@ def with_shapes(
     onnx = onnx_library()
     graph = infer(onnx, Path(path), read_model(onnx, Path(path), shapes or {})).graph
     types = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.output, *graph.input)}
-    main = {value for at in network.bodies[0].nodes for value in network.nodes[at].outputs} | {
+    main = {value for index in network.bodies[0].nodes for value in network.nodes[index].outputs} | {
         *network.bodies[0].inputs
     }
     values = list(network.values)
-    for at in sorted(main - {ABSENT}):
-        known = types.get(values[at].label)
-        if known is not None and known.HasField("shape"):
-            shape = tuple(dim.dim_value for dim in known.shape.dim if dim.HasField("dim_value"))
-            if len(shape) == len(known.shape.dim):
-                values[at] = replace(values[at], shape=shape, dtype=_numpy_name(onnx, known.elem_type))
+    for index in sorted(main - {ABSENT}):
+        stated = types.get(values[index].label)
+        if stated is not None and stated.HasField("shape"):
+            shape = tuple(dim.dim_value for dim in stated.shape.dim if dim.HasField("dim_value"))
+            if len(shape) == len(stated.shape.dim):
+                values[index] = replace(values[index], shape=shape, dtype=_numpy_name(onnx, stated.elem_type))
     return replace(network, values=tuple(values))
 
 
@@ -81,7 +81,7 @@ class _Reader:
         }
         versions = {_domain(entry.domain): entry.version for entry in model.opset_import}
         used = versions if functions else {name: versions.get(name) for name in sorted(self._domains)}
-        settings: dict[str, Hashable] = {f"version of operator set {name!r}": known for name, known in used.items()}
+        settings: dict[str, Hashable] = {f"version of operator set {name!r}": version for name, version in used.items()}
         nodes = tuple(node for node in self._nodes if node is not None)
         assert len(nodes) == len(self._nodes)
         return Network(str(self._path), tuple(self._values), nodes, (main,), {**settings, **functions}, named)
@@ -103,8 +103,10 @@ class _Reader:
             for value in graph.input
             if value.name not in own
         )
-        made = [[self._add(scope, Value(name)) if name else ABSENT for name in node.output] for node in graph.node]
-        first = [self._node(node, tuple(out), scope) for node, out in zip(graph.node, made, strict=True)]
+        outputs_of = [
+            [self._add(scope, Value(name)) if name else ABSENT for name in node.output] for node in graph.node
+        ]
+        first = [self._node(node, tuple(out), scope) for node, out in zip(graph.node, outputs_of, strict=True)]
         outputs = tuple(scope[value.name] for value in graph.output)
         return Body(label, inputs, outputs, tuple(first))
 
@@ -138,7 +140,7 @@ class _Reader:
         return np.ascontiguousarray(value).tobytes()
 
     def _node(self, node: Any, outputs: tuple[int, ...], scope: Mapping[str, int]) -> int:
-        at = len(self._nodes)
+        index = len(self._nodes)
         self._nodes.append(None)
         inputs = [scope[name] for name in node.input]
         settings: dict[str, Hashable] = {}
@@ -155,13 +157,13 @@ class _Reader:
         self._domains.add(_domain(node.domain))
         domain = f"{node.domain}::" if _domain(node.domain) else ""
         overload = f" {node.overload}" if getattr(node, "overload", "") else ""
-        label = node.name or next((name for name in node.output if name), f"node {at}")
+        label = node.name or next((name for name in node.output if name), f"node {index}")
         effects: tuple[Effect, ...] = (("random numbers", True),) if kind_of(node.op_type).draws != "never" else ()
-        self._nodes[at] = Node(
+        self._nodes[index] = Node(
             label, f"{domain}{node.op_type}{overload}", settings, _trimmed(inputs), _trimmed(outputs), tuple(bodies),
             tuple(captured), effects,
         )  # fmt: skip
-        return at
+        return index
 
     def _inner(self, graph: Any, scope: Mapping[str, int], captured: dict[int, None], label: str) -> Body:
         around = set(scope.values()) - {ABSENT}
@@ -200,7 +202,7 @@ def _numpy_name(onnx: Any, number: int) -> str:
 
 def _trimmed(values: list[int] | tuple[int, ...]) -> tuple[int, ...]:
     """The values without the absent ones at the end, which say nothing."""
-    count = max((at + 1 for at, value in enumerate(values) if value != ABSENT), default=0)
+    count = max((index + 1 for index, value in enumerate(values) if value != ABSENT), default=0)
     return tuple(values[:count])
 
 

@@ -98,8 +98,8 @@ class _Reader:
             self._starts.append(len(self._values))
             fed = {int(tensor) for tensor in _listed(subgraph.inputs)}
             labels = _labels(subgraph.tensors)
-            for at, tensor in enumerate(_listed(subgraph.tensors)):
-                self._values.append(self._value(tensor, labels[at], at in fed))
+            for index, tensor in enumerate(_listed(subgraph.tensors)):
+                self._values.append(self._value(tensor, labels[index], index in fed))
         bodies = tuple(self._body(number, subgraph) for number, subgraph in enumerate(model.subgraphs))
         named = {
             f"signature {_text(signature.signatureKey)}, {what} {_text(entry.name)}": self._starts[
@@ -258,9 +258,9 @@ def _labels(tensors: Any) -> list[str]:
     """Names, with the tensor's number behind those that another tensor before it has."""
     seen: set[str] = set()
     labels = []
-    for at, tensor in enumerate(_listed(tensors)):
-        name = _text(tensor.name) or f"tensor_{at}"
-        labels.append(f"{name}#{at}" if name in seen else name)
+    for index, tensor in enumerate(_listed(tensors)):
+        name = _text(tensor.name) or f"tensor_{index}"
+        labels.append(f"{name}#{index}" if name in seen else name)
         seen.add(name)
     return labels
 

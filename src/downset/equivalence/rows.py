@@ -18,15 +18,19 @@ def cut_out(place: Place, out: Claim) -> Claim:
     claim = place.claims.get(place.node.inputs[0])
     if begins is None or sizes is None or claim is None or len(begins) != len(sizes):
         raise Unproven("its box is not stated, or nothing is known of its input")
-    known: list[tuple[Box, Padding]] = [(box, "") for box in place.boxes(0, out.of)]
+    boxes: list[tuple[Box, Padding]] = [(box, "") for box in place.boxes(0, out.of)]
     if claim.of == out.of and claim.terms is None:
-        known.append((claim.box, claim.padding))
-    for box, padding in known:
+        boxes.append((claim.box, claim.padding))
+    for box, padding in boxes:
         if len(box) != len(begins) or any(begin < 0 or size < 0 for begin, size in zip(begins, sizes, strict=True)):
             raise Unproven("it counts from the end")
-        found = tuple((low + at, low + at + size) for (low, _), at, size in zip(box, begins, sizes, strict=True))
-        if found == out.box and _within(found, box) and (claim.known is None or _within(found, claim.known)):
-            return Claim(out.of, out.box, padding="" if _within(found, whole(place.first.values[out.of])) else padding)
+        box_cut = tuple(
+            (low + begin, low + begin + size) for (low, _), begin, size in zip(box, begins, sizes, strict=True)
+        )
+        if box_cut == out.box and _within(box_cut, box) and (claim.known is None or _within(box_cut, claim.known)):
+            return Claim(
+                out.of, out.box, padding="" if _within(box_cut, whole(place.first.values[out.of])) else padding
+            )
     raise Unproven(f"it does not cut {said(out.box)} out of the parts that are known")
 
 
@@ -42,11 +46,11 @@ def surrounded(place: Place, out: Claim) -> Claim:
     inner = tuple((low + begin, high - end) for (low, high), (begin, end) in zip(out.box, pads, strict=True))
     if inner not in place.boxes(0, out.of):
         raise Unproven("its pads put the part at another place")
-    known = tuple(
+    box_around = tuple(
         (low if start <= 0 else start, high if stop >= extent else stop)
         for (low, high), (start, stop), (_, extent) in zip(out.box, inner, full, strict=True)
     )
-    return Claim(out.of, out.box, padding=_padding(place), known=None if known == out.box else known)
+    return Claim(out.of, out.box, padding=_padding(place), known=None if box_around == out.box else box_around)
 
 
 def _padding(place: Place) -> Padding:

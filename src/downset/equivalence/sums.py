@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from downset.equivalence.claims import Box, Claim, Unproven, array_of, whole
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import base_kind, channels_axis, fused, number, others, real
-from downset.equivalence.network import ABSENT, Node
+from downset.equivalence.network import ABSENT, Node, Value
 from downset.equivalence.windows import check_window, hold_weights, same_window_kind
 
 __all__ = ["added", "partial_product", "partial_window"]
@@ -31,9 +31,9 @@ def added(place: Place, node: Node, out: Claim) -> Claim:
     mine = place.node
     if mine.kind not in _ADDS:
         raise Unproven(f"{mine.kind} computes no sum")
-    found = sorted((_sum_at(place, position, out) for position in range(len(mine.inputs))), key=lambda one: one.terms)
-    total = found[0]
-    for one in found[1:]:
+    terms = sorted((_sum_at(place, position, out) for position in range(len(mine.inputs))), key=lambda one: one.terms)
+    total = terms[0]
+    for one in terms[1:]:
         total = _joined(total, one)
     return _finished(place, node, out, total)
 
@@ -115,19 +115,21 @@ def _floats(place: Place, node: Node) -> None:
 
 def _biased(place: Place, node: Node, box: Box) -> bool:
     """Whether the original's bias is added here; zeros and no bias add nothing."""
-    target = node.inputs[2] if len(node.inputs) > 2 else ABSENT
     given = place.value(2)
-    if given is None:
+    if given is None or _is_zero(given):
         return False
+    target = node.inputs[2] if len(node.inputs) > 2 else ABSENT
     if target != ABSENT:
         try:
             place.holds(2, target, box)
             return True
         except Unproven:
             pass
-    if given.content is None or array_of(given).any():
-        raise Unproven("it adds a value that is neither the original's bias nor zero")
-    return False
+    raise Unproven("it adds a value that is neither the original's bias nor zero")
+
+
+def _is_zero(value: Value) -> bool:
+    return value.content is not None and not array_of(value).any()
 
 
 def _sum_at(place: Place, position: int, out: Claim) -> _Sum:
@@ -151,7 +153,8 @@ def _finished(place: Place, node: Node, out: Claim, total: _Sum) -> Claim:
     """The value itself where all channels and the bias are in and what is fused to the original is computed."""
     axis = channels_axis(node, len(out.box)) if base_kind(node) in ("Conv", "CONV_2D") else -1
     channels = whole(place.first.values[node.inputs[0]])[axis]
-    needs_bias = len(node.inputs) > 2 and node.inputs[2] != ABSENT
+    bias = node.inputs[2] if len(node.inputs) > 2 else ABSENT
+    needs_bias = bias != ABSENT and not _is_zero(place.first.values[bias])
     activated = fused(place.node)
     if total.terms == channels and total.biased == needs_bias and activated == fused(node):
         return Claim(out.of, out.box)

@@ -21,13 +21,13 @@ def window(place: Place, node: Node, out: Box) -> Box:
     same_window_kind(place.node, node)
     axis = channels_axis(node, len(out))
     weights = place.first.values[node.inputs[1]] if len(node.inputs) > 1 else None
-    known = _window_input(place, node, out, axis, _groups(node, place.first, axis), weights)
+    claim = _window_input(place, node, out, axis, _groups(node, place.first, axis), weights)
     if weights is not None:
         hold_weights(place, node, out[axis], None)
         for position in range(2, max(len(node.inputs), len(place.node.inputs))):
             target = node.inputs[position] if position < len(node.inputs) else ABSENT
             place.holds(position, target, (out[axis],) if position == 2 else out)
-    return known
+    return claim
 
 
 def same_window_kind(mine: Node, original: Node) -> None:
@@ -35,11 +35,11 @@ def same_window_kind(mine: Node, original: Node) -> None:
         raise Unproven(f"{mine.kind} has other settings than {original.kind} {original.label!r}")
 
 
-def hold_weights(place: Place, node: Node, made: tuple[int, int], summed: tuple[int, int] | None) -> None:
+def hold_weights(place: Place, node: Node, channels: tuple[int, int], summed: tuple[int, int] | None) -> None:
     """The weights are those for these output channels, and (`summed`) for these input channels."""
     weights = place.first.values[node.inputs[1]]
     box = list(whole(weights))
-    box[out_axis(node)] = made
+    box[out_axis(node)] = channels
     if summed is not None:
         box[in_axis(node)] = summed
     place.holds(1, node.inputs[1], tuple(box))
@@ -75,7 +75,7 @@ def _window_input(place: Place, node: Node, out: Box, axis: int, groups: int, we
     if not candidates:
         raise Unproven(f"its input holds no part of {source.label!r}")
     channels = _channels_read(place, node, out[axis], axis, groups)
-    fitting = [(box, known) for box, known in candidates if box[axis] == channels and box[0] == out[0]]
+    fitting = [(box, claim) for box, claim in candidates if box[axis] == channels and box[0] == out[0]]
     if not fitting:
         raise Unproven(f"its input does not hold the channels {channels[0]}:{channels[1]} of {source.label!r}")
     return right_of_window(place, node, out, fitting[0], size, axis, weights)
@@ -88,19 +88,19 @@ def _padding(node: Node) -> str:
     return "lowest" if node.kind == "MAX_POOL_2D" else ""
 
 
-def _channels_read(place: Place, node: Node, made: tuple[int, int], axis: int, groups: int) -> tuple[int, int]:
+def _channels_read(place: Place, node: Node, channels: tuple[int, int], axis: int, groups: int) -> tuple[int, int]:
     total = (place.first.values[node.inputs[0]].shape or ())[axis]
     if groups == 0:  # a pool
-        return made
+        return channels
     if groups == 1:
         if number(place.node, "group", 1) != 1:
             raise Unproven("it has groups")
         return (0, total)
     weights = place.first.values[node.inputs[1]].shape or ()
     out_of_group, in_of_group = weights[out_axis(node)] // groups, total // groups
-    if made[0] % out_of_group or made[1] % out_of_group:
+    if channels[0] % out_of_group or channels[1] % out_of_group:
         raise Unproven("it makes part of a group")
-    read = (made[0] // out_of_group, made[1] // out_of_group)
+    read = (channels[0] // out_of_group, channels[1] // out_of_group)
     if node.kind not in ("CONV_2D", "DEPTHWISE_CONV_2D") and number(place.node, "group", 1) != read[1] - read[0]:
         raise Unproven("it has a different number of groups")
     return (read[0] * in_of_group, read[1] * in_of_group)
@@ -118,46 +118,53 @@ def right_of_window(
     """The part of a box of the result whose windows meet what the original's meet. `given`: the box that is read, and
     the positions in it that are right."""
     read, right = given
-    spatial = [at for at in range(1, len(out)) if at != axis]
+    spatial = [axis_index for axis_index in range(1, len(out)) if axis_index != axis]
     kernel = None
     if weights is not None:
         shape = weights.shape or ()
         kernel = shape[1:3] if node.kind in ("CONV_2D", "DEPTHWISE_CONV_2D") else shape[2:]
     try:
-        ours = windows(place.node, [read[at][1] - read[at][0] for at in spatial], kernel)
-        theirs = windows(node, [size[at][1] for at in spatial], kernel)
+        ours = windows(place.node, [read[axis_index][1] - read[axis_index][0] for axis_index in spatial], kernel)
+        theirs = windows(node, [size[axis_index][1] for axis_index in spatial], kernel)
     except ValueError as error:
         raise Unproven(f"its {error} is not understood") from None
-    known, made = list(out), whole(place.first.values[node.outputs[0]])
-    for at, mine, original in zip(spatial, ours, theirs, strict=True):
+    box, output = list(out), whole(place.first.values[node.outputs[0]])
+    for axis_index, mine, original in zip(spatial, ours, theirs, strict=True):
         averages = node.kind in ("AveragePool", "LpPool")
-        low, high = _along(mine, original, out[at], (read[at], right[at]), size[at][1], averages=averages)
-        known[at] = (max(low, 0), min(high, made[at][1]))
-    return tuple(known)
+        low, high = _along(
+            mine,
+            original,
+            out[axis_index],
+            (read[axis_index], right[axis_index]),
+            size[axis_index][1],
+            averages=averages,
+        )
+        box[axis_index] = (max(low, 0), min(high, output[axis_index][1]))
+    return tuple(box)
 
 
 def _along(
-    mine: Along, its: Along, made: Stretch, given: tuple[Stretch, Stretch], extent: int, *, averages: bool
+    mine: Along, its: Along, positions: Stretch, given: tuple[Stretch, Stretch], extent: int, *, averages: bool
 ) -> Stretch:
     """The positions made from windows that read what the original's windows read: of its input's `extent` positions
     those that are right, and padding elsewhere."""
     read, right = given
     if (mine.size, mine.stride, mine.dilation) != (its.size, its.stride, its.dilation):
         raise Unproven("its window differs")
-    if mine.made != made[1] - made[0]:
-        raise Unproven(f"it makes {mine.made} positions, not {made[1] - made[0]}")
-    if read[0] - mine.pad_begin != made[0] * its.stride - its.pad_begin:
+    if mine.made != positions[1] - positions[0]:
+        raise Unproven(f"it makes {mine.made} positions, not {positions[1] - positions[0]}")
+    if read[0] - mine.pad_begin != positions[0] * its.stride - its.pad_begin:
         raise Unproven("its windows begin at another place")
-    behind = (made[1] - 1) * its.stride - its.pad_begin + its.reach
+    behind = (positions[1] - 1) * its.stride - its.pad_begin + its.reach
     if averages and (behind > extent + its.pad_end or behind > read[1] + mine.pad_end):
         raise Unproven("its windows reach beyond the padding")
 
-    def is_right(at: int) -> bool:
-        first = at * its.stride - its.pad_begin
+    def is_right(position: int) -> bool:
+        first = position * its.stride - its.pad_begin
         window = first, first + its.reach
         return _within(_common(window, (0, extent)), read) and _within(_common(window, read), right)
 
-    low, high = made
+    low, high = positions
     while low < high and not is_right(low):
         low += 1
     while low < high and not is_right(high - 1):

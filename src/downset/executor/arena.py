@@ -16,7 +16,7 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
-from downset.kernels.table import KERNELS, check_kernels
+from downset.kernels.table import check_kernels, compute
 from downset.memory.records import align_up
 from downset.plans import Arena, Order
 from downset.runtimes.inputs import random_array
@@ -128,7 +128,7 @@ class _Run:
             return
         inputs = [None if tensor == ABSENT else self.load(tensor) for tensor in op.inputs]
         shapes = [self._graph.tensors[tensor].shape if tensor != ABSENT else () for tensor in op.outputs]
-        results = KERNELS[op.kind](op, inputs, shapes)
+        results = compute(op, inputs, shapes)
         # Results are complete before any is stored: in place, an output may lie where an input does.
         results = [result.clone() for result in results]
         for tensor, result in zip(op.outputs, results, strict=False):

@@ -118,27 +118,27 @@ def arena_as_placed(graph: Graph, steps: Sequence[int], target: Target, time_lim
 
 def list_candidates(job: Job, executed: Path, plan: Planned, before: Arena) -> list[Candidate]:
     """The original first, then the files we could ship instead without rewriting."""
-    found = [Candidate("original", job.path, before.arena_bytes), *write_planned(job, plan, "order")]
+    candidates = [Candidate("original", job.path, before.arena_bytes), *write_planned(job, plan, "order")]
     if executed != job.path:
-        found.append(Candidate("optimised", executed, before.arena_bytes))
-    return found
+        candidates.append(Candidate("optimised", executed, before.arena_bytes))
+    return candidates
 
 
 def write_planned(job: Job, plan: Planned, name: str) -> list[Candidate]:
     """The files that hold a plan: its graph in its order, and with its offsets too where the target follows them."""
     order, arena, writer = plan.together.order, plan.together.arena, WRITERS[job.form]
-    found = []
+    candidates = []
     if plan.rewrites or order.steps != tuple(range(len(order.steps))):
         reordered = job.scratch / f"{name}{job.form}"
         writer.write(reordered, plan.graph, order, None)
         # A file that could hold offsets, and holds none, leaves the placement to the runtime.
         placed = arena_as_placed(plan.graph, order.steps, job.target, job.time_limit_s) if writer.offsets else arena
-        found.append(Candidate(name, reordered, placed.arena_bytes, plan))
+        candidates.append(Candidate(name, reordered, placed.arena_bytes, plan))
     if writer.offsets and job.target.offsets:
         with_offsets = job.scratch / f"{name}_placed{job.form}"
         writer.write(with_offsets, plan.graph, order, arena)
-        found.append(Candidate(f"{name}+offsets", with_offsets, arena.arena_bytes, plan))
-    return found
+        candidates.append(Candidate(f"{name}+offsets", with_offsets, arena.arena_bytes, plan))
+    return candidates
 
 
 def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Comparison:
@@ -157,13 +157,13 @@ def compare(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Com
     reasons = []
     for name in reversed(job.target.runners) if chosen.rewrites else job.target.runners:
         try:
-            found = _outputs_of(job, original, chosen, name, proof)
+            comparison = _outputs_of(job, original, chosen, name, proof)
         except UnsupportedError as error:
             reasons.append(f"{name}: {error}")
             continue
         if not job.shapes:
-            found = with_offsets(original.path, chosen.path, found, seed=job.seed)
-        return _judged(original, chosen, found)
+            comparison = with_offsets(original.path, chosen.path, comparison, seed=job.seed)
+        return _judged(original, chosen, comparison)
     if chosen.rewrites and not proof.proven:
         raise InvalidPlan(f"the {chosen.name} file could not be compared with the original ({'; '.join(reasons)})")
     return replace(not_compared("; ".join(reasons)), proof=proof)
@@ -178,21 +178,21 @@ def _proof(job: Job, candidates: Sequence[Candidate], chosen: Candidate) -> Proo
     return replace(prove(optimised.path, chosen.path, shapes=job.shapes), optimised=True)
 
 
-def _judged(original: Candidate, chosen: Candidate, found: Comparison) -> Comparison:
+def _judged(original: Candidate, chosen: Candidate, comparison: Comparison) -> Comparison:
     """The comparison, if it lets the file be shipped."""
     inexact = chosen.plan is not None and chosen.plan.inexact
-    if not found.equal and inexact and found.max_abs_error is not None:
-        return replace(found, note="rounded part by part, as asked for")
-    if not found.rounds_alike or (found.inside_note and not inexact):
-        raise _differs(original, chosen, found)
-    proven = found.proof is not None and found.proof.proven
-    if not proven and not found.telling:
-        reason = found.proof.reason if found.proof is not None else ""
+    if not comparison.equal and inexact and comparison.max_abs_error is not None:
+        return replace(comparison, note="rounded part by part, as asked for")
+    if not comparison.rounds_alike or (comparison.inside_note and not inexact):
+        raise _differs(original, chosen, comparison)
+    proven = comparison.proof is not None and comparison.proof.proven
+    if not proven and not comparison.telling:
+        reason = comparison.proof.reason if comparison.proof is not None else ""
         raise InvalidPlan(
             f"{original.path}: the {chosen.name} file is not proven the same ({reason}), and the outputs are the same "
             "for every input tried; nothing written"
         )
-    return found
+    return comparison
 
 
 def _outputs_of(
@@ -209,19 +209,19 @@ def differences_elsewhere(job: Job, original: Candidate, chosen: Candidate, outp
     if not (chosen.rewrites and outputs.equal and outputs.runtime == "tflm"):
         return []
     try:
-        found = _outputs_of(job, original, chosen, "litert")
+        comparison = _outputs_of(job, original, chosen, "litert")
     except UnsupportedError:
         return []
-    if found.equal or found.max_abs_error is None:
+    if comparison.equal or comparison.max_abs_error is None:
         return []
     return [
-        f"equal in TFLite Micro; in LiteRT's optimised kernels outputs differ by up to {found.max_abs_error:.3g}: its "
-        "integer DEPTHWISE_CONV_2D rounds by a channel's place among all (its reference kernels do not)"
+        f"equal in TFLite Micro; in LiteRT's optimised kernels outputs differ by up to {comparison.max_abs_error:.3g}: "
+        "its integer DEPTHWISE_CONV_2D rounds by a channel's place among all (its reference kernels do not)"
     ]
 
 
-def _differs(original: Candidate, chosen: Candidate, found: Comparison) -> InvalidPlan:
+def _differs(original: Candidate, chosen: Candidate, comparison: Comparison) -> InvalidPlan:
     return InvalidPlan(
-        f"{original.path}: the {chosen.name} file gave other outputs in {found.runtime} "
-        f"({difference(found)}); nothing written"
+        f"{original.path}: the {chosen.name} file gave other outputs in {comparison.runtime} "
+        f"({difference(comparison)}); nothing written"
     )

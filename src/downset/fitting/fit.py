@@ -201,8 +201,8 @@ def _jobs(job: Job, graph: Graph) -> list[Job]:
 
 def _plans(jobs: Sequence[Job], graph: Graph, time_limit_s: float) -> list[Planned]:
     """The plan of each job, the least arena first; without those in the order of one before."""
-    found = [Planned(graph, _plan(job, graph, time_limit_s)) for job in jobs]
-    ranked = sorted(found, key=lambda plan: plan.together.arena.arena_bytes)
+    plans = [Planned(graph, _plan(job, graph, time_limit_s)) for job in jobs]
+    ranked = sorted(plans, key=lambda plan: plan.together.arena.arena_bytes)
     return list({plan.together.order.steps: plan for plan in reversed(ranked)}.values())[::-1]
 
 
@@ -210,7 +210,7 @@ def _rewritten(
     jobs: Sequence[Job], plan: Planned, time_limit_s: float, *, inexact: bool
 ) -> tuple[list[Candidate], list[str]]:
     """Files of the network with concatenations taken apart, where that lowers the peak and the plan; and notes."""
-    found = []
+    planned = []
     try:
         for job in jobs:
             chosen = choose_rewrites(
@@ -218,10 +218,10 @@ def _rewritten(
                 work_limit=job.work_limit,
             )  # fmt: skip
             better = _planned_better(job, plan, chosen.graph, chosen.rewrites, 0.4 * time_limit_s)
-            found += [] if better is None else [better]
-        if not found:
+            planned += [] if better is None else [better]
+        if not planned:
             return [], []
-        best = min(found, key=lambda planned: planned.together.arena.arena_bytes)
+        best = min(planned, key=lambda one: one.together.arena.arena_bytes)
         return write_planned(jobs[0], replace(best, inexact=inexact), "rewritten"), []
     except UnsupportedError as error:
         return [], [f"not rewritten: {error}"]
@@ -233,8 +233,8 @@ def _in_strips(job: Job, plans: Sequence[Planned], limits: PartialLimits) -> tup
         files = least_in_strips(job, _searches(job, plans, limits))
     except UnsupportedError as error:
         return [], [f"not computed in strips: {error}"]
-    made = [file.plan.graph for file in files[:1] if file.plan is not None]
-    said = [arithmetic(plans[0].graph, graph) for graph in made]
+    graphs = [file.plan.graph for file in files[:1] if file.plan is not None]
+    said = [arithmetic(plans[0].graph, graph) for graph in graphs]
     return files, said or ["not computed in strips: that lowers no peak"]
 
 
@@ -297,17 +297,17 @@ Narrowed = Callable[[Candidate], Candidate]
 
 def _narrowing(job: Job) -> Narrowed:
     """A function that gives a candidate the settings by which its arena holds least; each is asked for once."""
-    known: dict[str, Candidate] = {}
+    narrowed_by_label: dict[str, Candidate] = {}
 
     def narrowed(item: Candidate) -> Candidate:
         sessions = job.target.sessions
         if sessions is None or item.settings is None or not item.settings.arena:
             return item
-        if item.label not in known:
+        if item.label not in narrowed_by_label:
             settings, taken = sessions.narrow(item.path, item.settings, shapes=job.shapes, seed=job.seed)
-            known[item.label] = replace(item, settings=settings, measured=taken.nbytes)
-        found = known[item.label]
-        return replace(item, settings=found.settings, measured=found.measured)
+            narrowed_by_label[item.label] = replace(item, settings=settings, measured=taken.nbytes)
+        narrower = narrowed_by_label[item.label]
+        return replace(item, settings=narrower.settings, measured=narrower.measured)
 
     return narrowed
 
@@ -341,17 +341,17 @@ def _choose(
 
 def _target(path: Path, target: str | None) -> Target:
     """The one asked for, or the first for files of this suffix."""
-    known: dict[str, Target] = {row.name: row for row in targets_of(path.suffix.lower())}
-    if not known:
+    targets: dict[str, Target] = {row.name: row for row in targets_of(path.suffix.lower())}
+    if not targets:
         suffixes = dict.fromkeys(suffix for row in TARGETS.values() for suffix in row.suffixes)
         if path.suffix.lower() not in READERS:
             raise UsageError(f"{path}: {not_read(path.suffix.lower(), suffixes)}")
         raise UsageError(f"{path}: fit reads {', '.join(suffixes)} files; for a plain graph use `downset order`")
     if target is None:
-        return next(iter(known.values()))
-    if target not in known:
-        raise UsageError(f"target {target!r} does not run {path.suffix} files; choose {' or '.join(known)}")
-    return known[target]
+        return next(iter(targets.values()))
+    if target not in targets:
+        raise UsageError(f"target {target!r} does not run {path.suffix} files; choose {' or '.join(targets)}")
+    return targets[target]
 
 
 def _with_overlaps(target: Target, kernels: KernelsName | None) -> Target:

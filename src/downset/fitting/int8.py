@@ -22,23 +22,23 @@ def as_int8(path: Path, folder: Path, *, seed: int = 0) -> tuple[Path, list[str]
     if not uses_uint8(path):
         raise UsageError(f"{path} does not compute on uint8: leave int8 out")
     folder.mkdir()
-    made = folder / path.name
-    write_int8_form(path, made)
+    rewritten = folder / path.name
+    write_int8_form(path, rewritten)
     said = "the exact int8 form of the file is fitted: its inputs and outputs are those of the file less 128"
     names = [graph.tensors[tensor].name for op in graph.ops for tensor in op.outputs if tensor >= 0]
     feeds = made_feeds(graph, seed=seed)
     try:
         ours = in_litert(path, feeds, inside=names)
         theirs = in_litert(
-            made, [{name: less_128(value) for name, value in run.items()} for run in feeds], inside=names
+            rewritten, [{name: less_128(value) for name, value in run.items()} for run in feeds], inside=names
         )
     except UnsupportedError as error:
-        return made, [f"{said}; it was not run beside the file ({error})"]
+        return rewritten, [f"{said}; it was not run beside the file ({error})"]
     pairs = [pair for runs in zip(ours.outputs, theirs.outputs, strict=True) for pair in zip(*runs, strict=True)]
     pairs += [(value, theirs.inside[name]) for name, value in ours.inside.items() if name in theirs.inside]
     if any(less_128(one).tobytes() != other.tobytes() for one, other in pairs):
         raise InvalidPlan(f"{path}: the int8 form computes something else in LiteRT; nothing written")
-    return made, [
+    return rewritten, [
         f"{said}; LiteRT's reference kernels compute the same for both, bit for bit, on {len(feeds)} inputs, and in "
         f"{len(ours.inside)} tensors inside"
     ]

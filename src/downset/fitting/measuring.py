@@ -28,20 +28,20 @@ def measure(
     job: Job, candidates: Sequence[Candidate], *, original: Candidate | None = None
 ) -> tuple[list[Candidate], list[str]]:
     """The candidates with what the runtime says that each takes, and notes. All or none: figures are only compared
-    within one runtime. A rewritten file that the runtime does not run is no candidate."""
+    within one runtime. A rewritten file that the runtime does not run is not a candidate."""
     notes: list[str] = []
     if job.target.measure is None and job.target.sessions is None:
         return list(candidates), notes
     measured: list[Candidate] = []
     for candidate in candidates:
         try:
-            found = _measured(job, candidate, is_first=original is None and candidate is candidates[0])
+            rows = _measured(job, candidate, is_first=original is None and candidate is candidates[0])
         except DownsetError as error:
             if not candidate.rewrites:
                 return list(candidates), [*notes, f"{NOT_MEASURED}{error}"]
             notes.append(f"the {candidate.name} file is left out: {error}")
             continue
-        for one, taken in found:
+        for one, taken in rows:
             if one.plan is not None and taken.executed and (one.settings is None or one.settings.follows_file):
                 # The file is read back: nodes without a name are known by their place in it.
                 notes += _departures([op.name for op in load(one.path, shapes=job.shapes).ops], taken.executed)
@@ -56,7 +56,7 @@ def _measured(job: Job, candidate: Candidate, *, is_first: bool) -> list[tuple[C
         return [(candidate, job.target.measure(candidate.path, shapes=job.shapes, seed=job.seed))]
     settings = (sessions.default, sessions.fitted[0]) if is_first else sessions.fitted
     taken = sessions.measure(candidate.path, settings, shapes=job.shapes, seed=job.seed)
-    return [(replace(candidate, settings=one), found) for one, found in zip(settings, taken, strict=True)]
+    return [(replace(candidate, settings=one), measurement) for one, measurement in zip(settings, taken, strict=True)]
 
 
 def _departures(planned: Sequence[str], executed: Sequence[str]) -> list[str]:
@@ -126,7 +126,7 @@ def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tup
 
 
 def known_slower(rows: Sequence[SessionTaken], chosen: Candidate, slower: float | None) -> bool:
-    """Whether the chosen candidate, timed anew, is known to take more than so many times as long."""
+    """Whether the chosen candidate, timed again, is known to take more than so many times as long."""
     latency = next((row.latency for row in rows[::-1] if row.settings == chosen.settings), None)
     return slower is not None and latency is not None and latency.ratio_low > slower
 
@@ -150,15 +150,15 @@ def least(job: Job, candidates: Sequence[Candidate], narrowed: Callable[[Candida
 
 def _least_held(candidates: Sequence[Candidate], narrowed: Callable[[Candidate], Candidate]) -> Candidate:
     """The candidate whose arena holds least. Bytes in use bound bytes held, so few are asked for their least arena."""
-    found: Candidate | None = None
+    least: Candidate | None = None
     for item in sorted(candidates, key=_in_use):
-        if found is not None and _in_use(item) >= found.cost()[0]:
+        if least is not None and _in_use(item) >= least.cost()[0]:
             break
         tried = narrowed(item)
-        if found is None or tried.cost() < found.cost():
-            found = tried
-    assert found is not None
-    return found
+        if least is None or tried.cost() < least.cost():
+            least = tried
+    assert least is not None
+    return least
 
 
 def _in_use(item: Candidate) -> int:
@@ -180,9 +180,9 @@ def front_of(candidates: Sequence[Candidate], nbytes: Callable[[Candidate], int]
     first region of an arena does not change, or held, by which one is chosen."""
     front = [
         one
-        for at, one in enumerate(candidates)
+        for index, one in enumerate(candidates)
         if one.latency
-        and not any(_beats(other, one, nbytes, other_at < at) for other_at, other in enumerate(candidates))
+        and not any(_beats(other, one, nbytes, other_at < index) for other_at, other in enumerate(candidates))
     ]
     return sorted(front, key=lambda one: one.latency.median_s if one.latency else 0.0)
 
@@ -223,8 +223,8 @@ def tell_apart(
 
 
 def _measured_anew(job: Job, sessions: Sessions, item: Candidate) -> Candidate:
-    (found,) = sessions.measure(item.path, [item.settings], shapes=job.shapes, seed=job.seed)
-    return replace(item, measured=found.nbytes)
+    (measurement,) = sessions.measure(item.path, [item.settings], shapes=job.shapes, seed=job.seed)
+    return replace(item, measured=measurement.nbytes)
 
 
 def _taken(candidate: Candidate) -> SessionTaken:

@@ -43,8 +43,8 @@ def nothing_overlaps(graph: Graph, memory: Memory) -> bool:
     model, steps = memory_model(memory), range(len(graph.ops))
     if model.kernels is None:
         return True
-    found = lifetimes(graph, steps, model)
-    return not found.overlaps and found.records == lifetimes(graph, steps, without_overlaps(model)).records
+    lives = lifetimes(graph, steps, model)
+    return not lives.overlaps and lives.records == lifetimes(graph, steps, without_overlaps(model)).records
 
 
 def placed(
@@ -101,7 +101,7 @@ class Placing:
     peaks: dict[PartialPlan, tuple[int, int]] = field(default_factory=dict)
     """(where results may lie over inputs, where none does)."""
     beside: dict[PartialPlan, int] = field(default_factory=dict)
-    made: dict[PartialPlan, tuple[Graph, Arena]] = field(default_factory=dict)
+    files_of: dict[PartialPlan, tuple[Graph, Arena]] = field(default_factory=dict)
 
     def least(
         self, plans: Sequence[PartialPlan], cost: Cost, *, most_s: float = math.inf, at_least: int = 4
@@ -109,7 +109,7 @@ class Placing:
         """The plan whose file costs least. A file costs no less than its peak says, so that the others need no place.
         Where the time is over, the best of those that were looked at and placed by then, `at_least` so many."""
         begin = time.perf_counter()
-        looked = [plan for plan in plans if plan in self.made]
+        looked = [plan for plan in plans if plan in self.files_of]
         by_price = [
             lambda plan: cost(plan.price.peak_bytes, plan.price.persistent_bytes),
             lambda plan: cost(max(plan.price.peak_bytes, plan.price.apart_bytes), plan.price.persistent_bytes),
@@ -122,11 +122,11 @@ class Placing:
         best: tuple[tuple[int, ...], PartialPlan] | None = None
         by_bound = [lambda plan: self._bound(plan, cost, 0), lambda plan: self._bound(plan, cost, 1)]
         done = 0
-        known = [plan for plan in looked if plan in self.made]
-        for plan in dict.fromkeys((*known, *_in_turns(looked, by_bound))):
+        placed = [plan for plan in looked if plan in self.files_of]
+        for plan in dict.fromkeys((*placed, *_in_turns(looked, by_bound))):
             if best is not None and (self._bound(plan, cost, 0), *plan.cost) >= best[0]:
                 continue
-            if plan not in self.made:
+            if plan not in self.files_of:
                 if done >= at_least and time.perf_counter() - begin > most_s:
                     break
                 done += 1
@@ -136,15 +136,15 @@ class Placing:
         return None if best is None else best[1]
 
     def placed(self, plan: PartialPlan) -> tuple[Graph, Arena]:
-        if plan not in self.made:
+        if plan not in self.files_of:
             self._look_at(plan)
-            self.made[plan] = placed(
+            self.files_of[plan] = placed(
                 self._striped(plan), self.memory, time_limit_s=self.seconds, work_limit=self.work_limit
             )
-        return self.made[plan]
+        return self.files_of[plan]
 
-    def _bound(self, plan: PartialPlan, cost: Cost, at: int) -> int:
-        return cost(self.peaks[plan][at], self.beside[plan])
+    def _bound(self, plan: PartialPlan, cost: Cost, position: int) -> int:
+        return cost(self.peaks[plan][position], self.beside[plan])
 
     def _look_at(self, plan: PartialPlan) -> None:
         if plan in self.peaks:

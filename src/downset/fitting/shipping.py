@@ -38,7 +38,9 @@ def ship(job: Job, chosen: Candidate, result: Fit, *, output: Path, session: Pat
 
 def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:
     graph = result.graph
-    sizes = (f"{graph.tensors[at].name}={','.join(map(str, graph.tensors[at].shape))}" for at in graph.inputs)
+    sizes = (
+        f"{graph.tensors[tensor].name}={','.join(map(str, graph.tensors[tensor].shape))}" for tensor in graph.inputs
+    )
     entries = {"version": __version__, "target": job.target.name, "file": chosen.name, "inputs": " ".join(sizes)}
     if result.session is not None:
         entries["session"] = result.session.name
@@ -52,7 +54,10 @@ def _program(result: Fit, output: Path, session: Path) -> str:
         why = next((note for note in result.notes if note.startswith("not ")), "nothing was measured")
         raise UnsupportedError(f"no session is written: {why}")
     graph = result.graph
-    inputs = {graph.tensors[at].name: (graph.tensors[at].shape, graph.tensors[at].dtype) for at in graph.inputs}
+    inputs = {
+        graph.tensors[tensor].name: (graph.tensors[tensor].shape, graph.tensors[tensor].dtype)
+        for tensor in graph.inputs
+    }
     return session_program(output, result.taken, inputs, program=session, version=__version__)
 
 

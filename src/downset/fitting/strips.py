@@ -93,12 +93,12 @@ def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch
         partial_front(graph, memory=job.target.memory, limits=share, form=form, persistent=persistent) for form in forms
     ]
     priced = [*zip(forms, fronts, strict=True)]
-    known = {plan: form for form, front in reversed(priced) for plan in (*front.plans, *front.earlier)}
+    form_of = {plan: form for form, front in reversed(priced) for plan in (*front.plans, *front.earlier)}
     plans = dict.fromkeys(front_of_plans(plan for front in fronts for plan in front.plans))
     front = replace(
         fronts[0],
         plans=tuple(plans),
-        earlier=tuple(plan for plan in known if plan not in plans),
+        earlier=tuple(plan for plan in form_of if plan not in plans),
         beyond=tuple(front_of_plans(plan for front in fronts for plan in front.beyond)),
         bound_bytes=min(front.bound_bytes for front in fronts),
         complete=all(front.complete for front in fronts),
@@ -106,7 +106,7 @@ def search_strips(job: Job, plan: Planned, limits: PartialLimits) -> StripSearch
     )
     left_s = limits.time_limit_s - (time.perf_counter() - started)
     kept = tflm_kept if persistent is not None else _nothing
-    placing = Placing(graph, known, job.target.memory, kept, 0.05 * job.time_limit_s, job.work_limit)
+    placing = Placing(graph, form_of, job.target.memory, kept, 0.05 * job.time_limit_s, job.work_limit)
     return StripSearch(graph, forms[0], front, limits, job.target.memory, persistent, placing, left_s)
 
 
@@ -210,13 +210,13 @@ def _rewrites(job: Job, search: StripSearch, plan: PartialPlan) -> tuple[Rewrite
     """By segment: by how much the peak would be higher without it."""
     graph = search.graph
     live = profile(order_problem(graph, job.target.memory), range(len(graph.ops)))
-    found = []
+    graphs = []
     for part in plan.segments:
         first, last = graph.ops[part.first].name, graph.ops[part.stop - 1].name
         recomputed = f", {len(part.recomputed)} operators recomputed" if part.recomputed else ""
         gained = max(max(live[part.first : part.stop]) - plan.price.peak_bytes, 0)
-        found.append(Rewrite(f"{first} to {last} in {part.strips} strips{recomputed}", (), "row-wise", gained))
-    return tuple(found)
+        graphs.append(Rewrite(f"{first} to {last} in {part.strips} strips{recomputed}", (), "row-wise", gained))
+    return tuple(graphs)
 
 
 def files_of(job: Job, search: StripSearch, plan: PartialPlan, name: str) -> list[Candidate]:

@@ -225,10 +225,10 @@ def simulate_traffic(graph: Graph, result: Fit, on_chip: Sequence[int]) -> tuple
     """Traffic of the order that the runtime would execute anyway, and of the order that is shipped."""
     file_order = tuple(range(len(graph.ops)))
     after = (result.graph, result.together.order.steps) if result.ships_plan else (graph, file_order)
-    found = []
+    lines = []
     for size in on_chip:
         one, other = (
             off_chip_traffic(item, steps, size, block_bytes=BLOCK_BYTES) for item, steps in ((graph, file_order), after)
         )
-        found.append(OnChip(size, one, other))
-    return tuple(found)
+        lines.append(OnChip(size, one, other))
+    return tuple(lines)

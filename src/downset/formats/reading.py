@@ -13,6 +13,7 @@ from downset.formats.plain import load_plain
 from downset.formats.tflite.read import load_tflite
 from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph
+from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.isolation import machine_bytes
 from downset.text import format_size
 
@@ -50,7 +51,7 @@ def load(
     """
     path = Path(path)
     try:
-        return _read(path, shapes, trust=trust)
+        return with_lawful_kinds(_read(path, shapes, trust=trust))
     except LoadError as error:
         if path.name in str(error):
             raise

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.row_form import SAME, AxisMap
@@ -50,10 +52,12 @@ def _stated_scale(graph: Graph, op: Op, place: int, dimension: int, otherwise: f
         scales = graph.constant(op.inputs[place])
     if scales is None:
         return None
-    if not len(scales):
+    if not np.size(scales):
         return otherwise
     rank = len(graph.tensors[op.inputs[0]].shape)
     axes = [int(axis) % rank for axis in op.attrs.get("axes") or range(rank)]
+    if np.shape(scales) != (len(axes),):
+        raise _odd(graph, op, "scales")
     return float(scales[axes.index(dimension)]) if dimension in axes else 1.0
 
 
@@ -74,14 +78,16 @@ def pad_sides(graph: Graph, op: Op) -> list[tuple[int, int]]:
         value = graph.constant(op.inputs[1])
         if value is None:
             raise UnsupportedError(f"{graph.name}: the pads of operator {op.name!r} are not constant")
-        if value.ndim == 2:  # TFLite: a row [begin, end] a dimension
+        if value.shape == (rank, 2):  # TFLite: a row [begin, end] a dimension
             return [(int(begin), int(end)) for begin, end in value.tolist()]
-        given = value.tolist()
+        given = value.reshape(-1).tolist()
     sides = [(0, 0)] * rank
     axes: Sequence[int] = range(rank)
     if len(op.inputs) > 3 and op.inputs[3] != ABSENT:
         named = graph.constant(op.inputs[3])
-        axes = [] if named is None else [int(axis) % rank for axis in named.tolist()]
+        axes = [] if named is None else [int(axis) % rank for axis in named.reshape(-1).tolist()]
+    if len(given) != 2 * len(axes):
+        raise _odd(graph, op, "pads")
     for place, axis in enumerate(axes):
         sides[axis] = (int(given[place]), int(given[place + len(given) // 2]))
     return sides
@@ -103,6 +109,8 @@ def slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | 
         axes, steps = op.attrs.get("axes", list(range(len(starts)))), [1] * len(starts)
     shape = graph.tensors[op.inputs[0]].shape
     rows = shape[dimension]
+    if not len(starts) == len(axes) == len(steps):
+        raise _odd(graph, op, "starts")
     for start, along, step in zip(starts, axes, steps, strict=True):
         if along % len(shape) == dimension:
             if step < 1:
@@ -110,3 +118,7 @@ def slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | 
             offset = min(max(start + rows if start < 0 else start, 0), rows)
             return AxisMap(step, 1, offset, offset)
     return SAME
+
+
+def _odd(graph: Graph, op: Op, what: str) -> UnsupportedError:
+    return UnsupportedError(f"{graph.name}: the {what} of operator {op.name!r} do not fit its dimensions")

@@ -66,6 +66,8 @@ class Kind:
     """Whether the result, although it is made of constants, may follow the batch size."""
     executed: bool = True
     """Whether `kernels` computes it."""
+    needs: int = 1
+    """How many inputs, from the first on, every operator of the kind has."""
 
     @property
     def standard(self) -> str:
@@ -102,8 +104,10 @@ FUSED_CONV = "com.microsoft::FusedConv"
 """ONNX Runtime's convolution with an activation, and an input that is added before it."""
 
 
-def _all(names: str, category: Category, rows: Rows = "same", *, executed: bool = True) -> tuple[Kind, ...]:
-    return tuple(Kind(name, category, rows, executed=executed) for name in names.split())
+def _all(
+    names: str, category: Category, rows: Rows = "same", *, executed: bool = True, needs: int = 1
+) -> tuple[Kind, ...]:
+    return tuple(Kind(name, category, rows, executed=executed, needs=needs) for name in names.split())
 
 
 _ACTIVATIONS = (
@@ -122,30 +126,31 @@ _ELEMENTWISE = (
     *_all("Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Erf Exp Floor Identity IsInf IsNaN Log", "unary"),
     *_all("Neg Not Reciprocal Round Sign Sin Sinh Sqrt Tan tflite::RSQRT tflite::SQUARE", "unary"),
     *_all("BitwiseNot", "unary", executed=False),
-    *_all("Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or PRelu Pow Sub Xor", "binary"),
-    *_all("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod com.microsoft::BiasGelu", "binary", executed=False),
-    *_all("Max Mean Min Sum Where", "n-ary"),
+    *_all("Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or PRelu Pow Sub Xor", "binary", needs=2),
+    *_all("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod com.microsoft::BiasGelu", "binary", executed=False, needs=2),
+    *_all("Max Mean Min Sum", "n-ary"),
+    Kind("Where", "n-ary", "same", needs=3),
 )
 _LAYERS = (
-    Kind("Conv", "convolution", "window", "weights", "convolution"),
-    Kind(FUSED_CONV, "convolution", "window", "weights", "convolution", adds=3, twin="Conv"),
-    Kind("ConvTranspose", "transposed convolution", "transposed window", "weights", "transposed convolution"),
-    Kind("Gemm", "matrix product", "whole", "weights", "gemm", adds=2),
-    Kind("com.microsoft::FusedGemm", "matrix product", "whole", "weights", "gemm", adds=2, twin="Gemm"),
-    Kind("MatMul", "matrix product", "whole", "weights", "matmul"),
-    Kind("com.microsoft::FusedMatMul", "matrix product", "whole", "weights", "matmul", twin="MatMul"),
+    Kind("Conv", "convolution", "window", "weights", "convolution", needs=2),
+    Kind(FUSED_CONV, "convolution", "window", "weights", "convolution", adds=3, twin="Conv", needs=2),
+    Kind("ConvTranspose", "transposed convolution", "transposed window", "weights", "transposed convolution", needs=2),
+    Kind("Gemm", "matrix product", "whole", "weights", "gemm", adds=2, needs=2),
+    Kind("com.microsoft::FusedGemm", "matrix product", "whole", "weights", "gemm", adds=2, twin="Gemm", needs=2),
+    Kind("MatMul", "matrix product", "whole", "weights", "matmul", needs=2),
+    Kind("com.microsoft::FusedMatMul", "matrix product", "whole", "weights", "matmul", twin="MatMul", needs=2),
     *_all("AveragePool MaxPool", "pool", "window"),
     *_all("GlobalAveragePool GlobalMaxPool", "global pool", "whole"),
     Kind("LpPool", "pool", "window", executed=False),
     Kind("GlobalLpPool", "global pool", "whole", executed=False),
 )
 _NORMALISATIONS = (
-    Kind("BatchNormalization", "normalisation", "same", "channel values"),
-    Kind("InstanceNormalization", "normalisation", "whole", "channel values"),
+    Kind("BatchNormalization", "normalisation", "same", "channel values", needs=5),
+    Kind("InstanceNormalization", "normalisation", "whole", "channel values", needs=3),
     Kind("LRN", "normalisation", "same", "channel values"),
-    Kind("LayerNormalization", "normalisation", "from axis", axis=-1),
-    Kind("RMSNormalization", "normalisation", "from axis", axis=-1),
-    Kind("com.microsoft::SkipLayerNormalization", "normalisation", "from axis", axis=-1),
+    Kind("LayerNormalization", "normalisation", "from axis", axis=-1, needs=2),
+    Kind("RMSNormalization", "normalisation", "from axis", axis=-1, needs=2),
+    Kind("com.microsoft::SkipLayerNormalization", "normalisation", "from axis", axis=-1, needs=3),
     Kind("Softmax", "normalisation", "along axis", axis=-1),
     Kind("LogSoftmax", "normalisation", "along axis", axis=-1),
     # Before opset 13: over all axes from `axis` on together.
@@ -169,8 +174,8 @@ _MOVEMENTS = (
     Kind("Concat", "movement", "along axis"),
     Kind("DepthToSpace", "movement", "depth to space"),
     Kind("Expand", "movement", "whole", "numbers", sized=True),
-    Kind("Gather", "movement", "whole"),
-    Kind("GatherElements", "movement", "whole"),
+    Kind("Gather", "movement", "whole", needs=2),
+    Kind("GatherElements", "movement", "whole", needs=2),
     Kind("Pad", "movement", "pad", "numbers"),
     Kind("Resize", "movement", "resize", "numbers"),
     Kind("Slice", "movement", "slice", "numbers"),
@@ -185,7 +190,7 @@ _MOVEMENTS = (
     Kind("tflite::UNPACK", "movement", "whole"),
 )
 _OTHERS = (
-    Kind("Constant", "constant", "whole"),
+    Kind("Constant", "constant", "whole", needs=0),
     Kind("ConstantOfShape", "constant", "whole"),
     Kind("Shape", "constant", "whole", sized=True),
     Kind("DequantizeLinear", "quantiser", "same"),

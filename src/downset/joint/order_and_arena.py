@@ -72,8 +72,8 @@ def plan_together(
         best = tried[ranked()[0]].arena_bytes
         # The promising orders are those whose own peak leaves room for a better arena than the best so far.
         problem = order_problem(graph, model)
-        found = alternatives(problem, optimal.steps, best - 1, count=count, seed=seed, time_limit_s=0.25 * left())
-        if not attempt((steps for steps in found if steps not in tried), "best"):
+        orders = alternatives(problem, optimal.steps, best - 1, count=count, seed=seed, time_limit_s=0.25 * left())
+        if not attempt((steps for steps in orders if steps not in tried), "best"):
             attempt(ranked()[:4] + [steps for steps in (optimal.steps,) if steps not in ranked()[:4]], "exact")
     steps = ranked()[0]
     order = optimal if steps == optimal.steps else judge_order(graph, steps, memory=model, like=optimal.evidence)
@@ -86,12 +86,12 @@ def _within_work(
     begin = time.perf_counter()
     search = WithinWork(graph, model, work_limit=work_limit, left_s=left_s, count=count, seed=seed)
     search.run()
-    steps, found = search.ranked()[0], search.found
+    steps, orders = search.ranked()[0], search.found
     evidence = Evidence(
-        "optimal", 0, found.bound, found.proven, found.states, time.perf_counter() - begin, found.stopped_by
+        "optimal", 0, orders.bound, orders.proven, orders.states, time.perf_counter() - begin, orders.stopped_by
     )
     order = judge_order(graph, steps, memory=model, like=evidence)
-    return Together(order, _judged(search.tried[steps], found.bound, search.stopped_by))
+    return Together(order, _judged(search.tried[steps], orders.bound, search.stopped_by))
 
 
 def _judged(arena: Arena, bound: int, stopped_by: StoppedBy | None = None) -> Arena:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.kinds import kind_of
-from downset.kernels.table import KERNELS
+from downset.kernels.table import KERNELS, compute
 
 __all__ = ["with_known_values"]
 
@@ -26,26 +26,26 @@ def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
     still to change). O(operators)."""
     constants = dict(graph.constants)
     for op in graph.ops:
-        made = [tensor for tensor in op.outputs if tensor != ABSENT]
+        outputs = [tensor for tensor in op.outputs if tensor != ABSENT]
         row = kind_of(op.kind)
-        if op.kind not in KERNELS or row.draws != "never" or all(tensor in constants for tensor in made):
+        if op.kind not in KERNELS or row.draws != "never" or all(tensor in constants for tensor in outputs):
             continue
         if row.sized and not sized:
             continue
         given = [tensor for tensor in op.inputs if tensor != ABSENT]
         if op.kind == "Shape":
             first, stop = int(op.attrs.get("start", 0)), op.attrs.get("end")
-            constants[made[0]] = partial(np.array, graph.tensors[op.inputs[0]].shape[first:stop], np.int64)
+            constants[outputs[0]] = partial(np.array, graph.tensors[op.inputs[0]].shape[first:stop], np.int64)
         elif given and all(tensor in constants for tensor in given):
             run = _once(graph, op, [None if tensor == ABSENT else constants[tensor] for tensor in op.inputs])
-            for at, tensor in enumerate(op.outputs):
+            for index, tensor in enumerate(op.outputs):
                 if tensor != ABSENT:
-                    constants[tensor] = partial(_result, run, at)
+                    constants[tensor] = partial(_result, run, index)
     return replace(graph, constants=constants) if len(constants) > len(graph.constants) else graph
 
 
-def _result(run: Callable[[], list[Array]], at: int) -> Array:
-    return run()[at]
+def _result(run: Callable[[], list[Array]], position: int) -> Array:
+    return run()[position]
 
 
 def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> Callable[[], list[Array]]:
@@ -58,7 +58,7 @@ def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> 
             given = [None if read is None else torch.from_numpy(np.array(read(), order="C")) for read in reads]
             wanted = [graph.tensors[tensor] if tensor != ABSENT else None for tensor in op.outputs]
             with torch.no_grad():
-                results = KERNELS[op.kind](op, given, [() if tensor is None else tensor.shape for tensor in wanted])
+                results = compute(op, given, [() if tensor is None else tensor.shape for tensor in wanted])
             held.append(
                 [
                     np.asarray(result.numpy(), None if tensor is None else tensor.dtype)

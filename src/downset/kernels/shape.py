@@ -13,8 +13,8 @@ from downset.kernels.layout import Inputs, Shapes
 def axes_of(op: Op, inputs: Inputs, position: int = 1) -> list[int]:
     if len(inputs) > position and inputs[position] is not None:
         return [int(axis) for axis in inputs[position].reshape(-1).tolist()]
-    found = op.attrs.get("axes", op.attrs.get("axis", []))
-    return [int(axis) for axis in found] if isinstance(found, (list, tuple)) else [int(found)]
+    axes = op.attrs.get("axes", op.attrs.get("axis", []))
+    return [int(axis) for axis in axes] if isinstance(axes, (list, tuple)) else [int(axes)]
 
 
 def reshape(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
@@ -70,8 +70,8 @@ def strided_slice(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     for axis, (low, high, stride) in enumerate(zip(begin, end, strides, strict=True)):
         bit = 1 << axis
         if op.attrs.get("shrinkAxisMask", 0) & bit:
-            at = range(values.shape[axis])[low]
-            chosen = range(at, at + 1)
+            indices = range(values.shape[axis])[low]
+            chosen = range(indices, indices + 1)
         else:
             whole = slice(
                 None if op.attrs.get("beginMask", 0) & bit else low,

@@ -55,17 +55,19 @@ def _resize_axis(op: Op, values: Any, axis: int, wanted: int, scale: float) -> A
     size = values.shape[axis]
     # In float32, as the runtimes do: ties are decided by its rounding. Counted on the device, for copying places there
     # would stop a capture.
-    at = torch.arange(wanted, dtype=torch.float32, device=values.device)
-    whole = torch.full_like(at, scale)  # a GPU divides by a number with its rounded reciprocal, by a tensor exactly
+    positions = torch.arange(wanted, dtype=torch.float32, device=values.device)
+    whole = torch.full_like(
+        positions, scale
+    )  # a GPU divides by a number with its rounded reciprocal, by a tensor exactly
     transform = op.attrs.get("coordinate_transformation_mode", "half_pixel" if op.kind == "Resize" else "asymmetric")
     if transform == "align_corners":
-        at = at * ((size - 1) / max(wanted - 1, 1))
+        positions = positions * ((size - 1) / max(wanted - 1, 1))
     elif transform == "asymmetric":
-        at = at / whole
+        positions = positions / whole
     elif transform == "half_pixel" or (transform == "pytorch_half_pixel" and wanted > 1):
-        at = (at + 0.5) / whole - 0.5
+        positions = (positions + 0.5) / whole - 0.5
     elif transform == "pytorch_half_pixel":
-        at = at * 0.0
+        positions = positions * 0.0
     else:
         raise UnsupportedError(f"operator {op.name!r}: Resize with {transform} has no kernel")
     mode = op.attrs.get("mode", "nearest")
@@ -80,15 +82,15 @@ def _resize_axis(op: Op, values: Any, axis: int, wanted: int, scale: float) -> A
             "round_prefer_floor": lambda x: torch.ceil(x - 0.5),
             "round_prefer_ceil": lambda x: torch.floor(x + 0.5),
         }[rounding]
-        return torch.index_select(values, axis, call(at).long().clamp(0, size - 1))
+        return torch.index_select(values, axis, call(positions).long().clamp(0, size - 1))
     if mode not in ("linear", "bilinear"):
         raise UnsupportedError(f"operator {op.name!r}: Resize mode {mode} has no kernel")
-    at = at.clamp(0, size - 1)
-    low = at.floor().long().clamp(0, size - 1)
+    positions = positions.clamp(0, size - 1)
+    low = positions.floor().long().clamp(0, size - 1)
     high = (low + 1).clamp(max=size - 1)
     along = [1] * values.dim()
     along[axis] = -1
-    part = (at - low).to(values.dtype).reshape(along)
+    part = (positions - low).to(values.dtype).reshape(along)
     return torch.index_select(values, axis, low) * (1 - part) + torch.index_select(values, axis, high) * part
 
 

@@ -18,8 +18,9 @@ from downset.kernels import norm as norm
 from downset.kernels import shape as shape
 from downset.kernels import space as space
 from downset.kernels.layout import Inputs, Shapes
+from downset.text import brief
 
-__all__ = ["KERNELS", "check_kernels"]
+__all__ = ["KERNELS", "check_kernels", "compute"]
 
 Kernel = Callable[[Op, Inputs, Shapes], list[Any]]
 
@@ -27,9 +28,9 @@ Kernel = Callable[[Op, Inputs, Shapes], list[Any]]
 def check_kernels(graph: Graph) -> None:
     """Raise UnsupportedError naming the first operator without a kernel, and how many of its kind there are. Those that
     make constants need none."""
-    made = [[tensor for tensor in op.outputs if tensor != ABSENT] for op in graph.ops]
-    known = [bool(tensors) and all(tensor in graph.constants for tensor in tensors) for tensors in made]
-    ops = [op for op, constant in zip(graph.ops, known, strict=True) if not constant]
+    outputs = [[tensor for tensor in op.outputs if tensor != ABSENT] for op in graph.ops]
+    constant = [bool(tensors) and all(tensor in graph.constants for tensor in tensors) for tensors in outputs]
+    ops = [op for op, constant in zip(graph.ops, constant, strict=True) if not constant]
     counts = Counter(op.kind for op in ops)
     for op in ops:
         if op.kind not in KERNELS:
@@ -41,6 +42,22 @@ def check_kernels(graph: Graph) -> None:
     quantised = next((t for op in ops for t in op.outputs if t != ABSENT and graph.tensors[t].quantization), None)
     if quantised is not None:
         raise UnsupportedError(f"tensor {graph.tensors[quantised].name!r} is quantised; the kernels compute on floats")
+
+
+def compute(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
+    """The outputs of an operator. Raises UnsupportedError, with its name, where it is not what its kernel takes."""
+    try:
+        return KERNELS[op.kind](op, inputs, shapes)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if not isinstance(error, RuntimeError) or _misfits(error):
+            raise UnsupportedError(f"operator {op.name!r} ({op.kind}) cannot be computed: {brief(error)}") from error
+        raise
+
+
+def _misfits(error: RuntimeError) -> bool:
+    """Whether PyTorch complains of what it was given: not of memory, nor of the device."""
+    own = type(error) in (RuntimeError, NotImplementedError)
+    return own and "allocate memory" not in str(error) and "CUDA" not in str(error)
 
 
 def _activate(op: Op, result: Any) -> list[Any]:

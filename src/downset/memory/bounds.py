@@ -91,7 +91,7 @@ def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:
     """
     pieces = [(record.nbytes, record.active()) for record in records]
     steps = sorted({step for _, active in pieces for piece in active for step in piece})
-    number = {step: at for at, step in enumerate(steps)}
+    number = {step: index for index, step in enumerate(steps)}
     live = np.zeros(len(steps), dtype=np.int64)
     maxima: list[int] = []
     # In order of decreasing size, the record that is the first to make i live at once has the i-th maximum's size.

@@ -171,12 +171,12 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
         storages.append(Storage(nbytes, producers, consumers or producers, kept))
     candidates: list[tuple[int, ...]] = []
     taken: list[tuple[int, ...]] = []
-    for at, op in enumerate(graph.ops):
-        over = lagged(graph, model, sharing, at)
-        found = [(index, sharing.nbytes[index]) for index in takeover(graph, model, sharing, op)]
-        found += [] if over is None else [(over.read, over.nbytes)]
-        candidates.append(tuple(number[index] for index, _ in found if index in number))
-        taken.append(tuple(nbytes for index, nbytes in found if index in number))
+    for step, op in enumerate(graph.ops):
+        over = lagged(graph, model, sharing, step)
+        reusable = [(index, sharing.nbytes[index]) for index in takeover(graph, model, sharing, op)]
+        reusable += [] if over is None else [(over.read, over.nbytes)]
+        candidates.append(tuple(number[index] for index, _ in reusable if index in number))
+        taken.append(tuple(nbytes for index, nbytes in reusable if index in number))
     listed = (tuple(candidates), tuple(taken)) if any(candidates) else ((), ())
     return OrderProblem(graph.predecessors(), tuple(storages), listed[0], floor, listed[1])
 
@@ -212,9 +212,9 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
     """
     model = memory_model(memory)
     sharing = share(graph, model)
-    at = {operator: step for step, operator in enumerate(steps)}
+    step_of = {operator: step for step, operator in enumerate(steps)}
     steps_of = [
-        (sorted(at[v] for v in produced), sorted(at[v] for v in consumed))
+        (sorted(step_of[v] for v in produced), sorted(step_of[v] for v in consumed))
         for produced, consumed in zip(sharing.producers, sharing.consumers, strict=True)
     ]
     idle = any(
@@ -231,10 +231,10 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
     for operator in steps:
         op = graph.ops[operator]
         for candidate in takeover(graph, model, sharing, op):
-            if sharing.nbytes[candidate] and stop[candidate] == at[operator] + 1:
-                (made,) = sharing.storages_of[op.outputs[0]]
-                owner[made] = owner[candidate]
-                stop[owner[made]] = stop[made]
+            if sharing.nbytes[candidate] and stop[candidate] == step_of[operator] + 1:
+                (result,) = sharing.storages_of[op.outputs[0]]
+                owner[result] = owner[candidate]
+                stop[owner[result]] = stop[result]
                 break
     names: dict[int, str] = {}
     # a tensor spread over several storages lends its name to none: the names of records are all different
@@ -253,6 +253,6 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
     overlaps = []
     for operator in steps:
         over = lagged(graph, model, sharing, operator)
-        if over is not None and owner[over.written] == over.written and stop[owner[over.read]] == at[operator] + 1:
+        if over is not None and owner[over.written] == over.written and stop[owner[over.read]] == step_of[operator] + 1:
             overlaps.append(Overlap(place[owner[over.read]], place[over.written], over.lag))
     return Lifetimes(records, record_of, tuple(sharing.begin_of), tuple(overlaps))

@@ -96,7 +96,7 @@ class Geometry:
     """A sliding window over rows and columns of channels-last tensors; the pads are those at the begin."""
 
     read: tuple[int, int, int, int]
-    made: tuple[int, int, int, int]
+    written: tuple[int, int, int, int]
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilations: tuple[int, int]
@@ -109,15 +109,15 @@ def geometry(graph: Graph, op: Op) -> Geometry | None:
         return None
     if "kernel_shape" not in op.attrs or (op.attrs.get("auto_pad", "NOTSET") != "NOTSET" and "pads" not in op.attrs):
         return None
-    read, made = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape
-    if len(read) != 4 or len(made) != 4 or op.inputs.count(op.inputs[0]) > 1:
+    read, written = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape
+    if len(read) != 4 or len(written) != 4 or op.inputs.count(op.inputs[0]) > 1:
         return None
     pair = {
         name: tuple(int(step) for step in op.attrs.get(name, (1, 1))[:2])
         for name in ("kernel_shape", "strides", "dilations")
     }
     pads = tuple(int(pad) for pad in op.attrs.get("pads", (0, 0))[:2])
-    return Geometry(read, made, pair["kernel_shape"], pair["strides"], pair["dilations"], pads)  # type: ignore[arg-type]
+    return Geometry(read, written, pair["kernel_shape"], pair["strides"], pair["dilations"], pads)  # type: ignore[arg-type]
 
 
 def _operation(op: Op, window: Geometry) -> Operation | None:
@@ -128,7 +128,7 @@ def _operation(op: Op, window: Geometry) -> Operation | None:
     if int(op.attrs.get("group", 1)) != 1:
         return None
     plain = window.kernel == window.strides == (1, 1) and window.pads == (0, 0)
-    return "pointwise" if plain and window.read[1:3] == window.made[1:3] else "convolution"
+    return "pointwise" if plain and window.read[1:3] == window.written[1:3] else "convolution"
 
 
 def walk_of(graph: Graph, op: Op, kernels: str, window: Geometry | None = None) -> Walk | None:
@@ -152,7 +152,7 @@ def _is_main_kernel(kernels: str, operation: Operation, window: Geometry) -> boo
     """Whether CMSIS-NN runs it by the function that the table was read from, not by a special one."""
     if operation == "depthwise":
         narrow = kernels == "cmsis-nn-dsp" or 1 < window.read[3] <= _MVE_BLOCK
-        return window.read[3] == window.made[3] and window.read[0] == 1 and window.dilations == (1, 1) and narrow
+        return window.read[3] == window.written[3] and window.read[0] == 1 and window.dilations == (1, 1) and narrow
     # One row, or a 1x1 window with strides: arm_convolve_1_x_n_s8 and arm_convolve_1x1_s8.
     return operation != "convolution" or (window.kernel[0] > 1 and window.read[1] > 1)
 
@@ -167,8 +167,8 @@ def least_lag(graph: Graph, op: Op, kernels: str, window: Geometry | None = None
 
 def element_bytes(graph: Graph, op: Op) -> int:
     """Bytes of one element of what the operator makes."""
-    made = graph.tensors[op.outputs[0]]
-    return made.nbytes // max(1, int(np.prod(made.shape)))
+    output = graph.tensors[op.outputs[0]]
+    return output.nbytes // max(1, int(np.prod(output.shape)))
 
 
 @lru_cache(maxsize=4096)
@@ -177,19 +177,19 @@ def lag_bytes(window: Geometry, walk: Walk, unit: int) -> int:
 
     A write of output byte j is unsafe over input byte i if i is still to be read then: the input has to begin more than
     j - i above. For one position only the lowest byte matters that it, or a later one, reads."""
-    channels, depth = window.made[3], window.read[3]
+    channels, depth = window.written[3], window.read[3]
     lowest = _lowest_read(window)
     ahead = np.minimum.accumulate(lowest[::-1])[::-1]
-    at = np.arange(len(ahead), dtype=np.int64)
+    position = np.arange(len(ahead), dtype=np.int64)
     # What all later positions read must lie above all that is written by then.
-    after = (at[:-1] + 1) * channels - ahead[1:] * depth
+    after = (position[:-1] + 1) * channels - ahead[1:] * depth
     if walk == "written first":
-        within = (at + 1) * channels - ahead * depth
+        within = (position + 1) * channels - ahead * depth
     elif walk == "pixel":
-        within = (at + 1) * channels - 1 - lowest * depth if channels > 1 else after
+        within = (position + 1) * channels - 1 - lowest * depth if channels > 1 else after
     elif walk == "four pixels":
-        whole = len(at) // 4 * 4
-        first = np.concatenate([np.arange(0, whole, 4), np.arange(whole, len(at))])
+        whole = len(position) // 4 * 4
+        first = np.concatenate([np.arange(0, whole, 4), np.arange(whole, len(position))])
         size = np.where(first < whole, 4, 1)
         after = (first + size) * channels - (first + size) * depth
         within = (first + size) * channels - 1 - first * depth if channels > 1 else after
@@ -197,7 +197,7 @@ def lag_bytes(window: Geometry, walk: Walk, unit: int) -> int:
         times = channels // depth
         written = np.arange(1, channels, dtype=np.int64)
         most = int((written - written // times).max(initial=0))
-        within = at * channels + most - lowest * depth if channels > 1 else after
+        within = position * channels + most - lowest * depth if channels > 1 else after
     return unit * max(0, int(within.max(initial=0)), int(after.max(initial=0)))
 
 
@@ -206,7 +206,7 @@ def _lowest_read(window: Geometry) -> npt.NDArray[np.int64]:
 
     def first(axis: int) -> npt.NDArray[np.int64]:
         size, stride, dilation = window.read[axis + 1], window.strides[axis], window.dilations[axis]
-        begin = np.arange(window.made[axis + 1], dtype=np.int64) * stride - window.pads[axis]
+        begin = np.arange(window.written[axis + 1], dtype=np.int64) * stride - window.pads[axis]
         inside = np.where(begin < 0, begin + -(begin // dilation) * dilation, begin)
         return np.where(inside < np.minimum(size, begin + window.kernel[axis] * dilation), inside, size)
 
@@ -214,5 +214,5 @@ def _lowest_read(window: Geometry) -> npt.NDArray[np.int64]:
     image = rows[:, None] * wide + columns[None, :]
     # A window that lies outside reads nothing.
     image = np.where((rows[:, None] >= window.read[1]) | (columns[None, :] >= wide), np.iinfo(np.int32).max, image)
-    batches = np.arange(window.made[0], dtype=np.int64) * window.read[1] * wide
+    batches = np.arange(window.written[0], dtype=np.int64) * window.read[1] * wide
     return (batches[:, None] + image.reshape(1, -1)).reshape(-1)

@@ -72,9 +72,9 @@ def align_up(nbytes: int, alignment: int) -> int:
 def aligned(records: Sequence[Record], alignment: int) -> tuple[Record, ...]:
     """The records with every offset held to a multiple of `alignment` too. Raises UsageError as `check_records` does: a
     pin may be misaligned now."""
-    found = tuple(replace(record, alignment=lcm(record.alignment, alignment)) for record in records)
-    check_records(found)
-    return found
+    records_aligned = tuple(replace(record, alignment=lcm(record.alignment, alignment)) for record in records)
+    check_records(records_aligned)
+    return records_aligned
 
 
 def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
@@ -88,7 +88,7 @@ def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
             yield (
                 index,
                 fractional,
-                f"{getattr(record, fractional)!r} as {fractional} of {record.id!r} is no whole number",
+                f"{getattr(record, fractional)!r} as {fractional} of {record.id!r} is not a whole number",
             )
             continue
         if record.id in seen:
@@ -143,9 +143,9 @@ def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tu
             if apart[index]:
                 del live[bisect_left(live, (begin, index))]
             continue
-        at = bisect_left(live, (begin, index))
-        others = [live[at - 1][1]] if at else []
-        others += [live[at][1]] if at < len(live) else []
+        position = bisect_left(live, (begin, index))
+        others = [live[position - 1][1]] if position else []
+        others += [live[position][1]] if position < len(live) else []
         hit = [i for i in others if offsets[i] < end and begin < offsets[i] + records[i].nbytes]
         apart[index] = not hit
         if hit:

@@ -184,8 +184,8 @@ def _is_view(graph: Graph, model: MemoryModel, op: Op, sharing: Sharing) -> bool
     """Whether the first output is the same bytes as the first input."""
     if op.kind not in model.views or not op.inputs or op.inputs[0] == ABSENT:
         return False
-    source, made = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
-    if source.role != "activation" or source.nbytes != made.nbytes:
+    source, output = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    if source.role != "activation" or source.nbytes != output.nbytes:
         return False
     if model.inputs_apart and op.inputs[0] in sharing.inputs:
         return False
@@ -258,34 +258,34 @@ def _accumulates(
 
 def takeover(graph: Graph, model: MemoryModel, sharing: Sharing, op: Op) -> list[int]:
     """The storages that the operator's output may overwrite, lowest first."""
-    at = model.in_place_input.get(op.kind)
-    if at is None and op.kind not in model.in_place:
+    position = model.in_place_input.get(op.kind)
+    if position is None and op.kind not in model.in_place:
         return []
     if len(op.outputs) != 1 or op.outputs[0] == ABSENT:
         return []
-    made = sharing.storages_of[op.outputs[0]]
-    if len(made) != 1 or len(sharing.producers[made[0]]) != 1:
+    outputs = sharing.storages_of[op.outputs[0]]
+    if len(outputs) != 1 or len(sharing.producers[outputs[0]]) != 1:
         return []
     if model.outputs_apart and op.outputs[0] in sharing.outputs:
         return []
-    if at is not None and (at >= len(op.inputs) or op.inputs.count(op.inputs[at]) > 1):
+    if position is not None and (position >= len(op.inputs) or op.inputs.count(op.inputs[position]) > 1):
         return []  # what is read elsewhere too cannot be overwritten while it is
-    found: list[int] = []
-    for tensor in op.inputs if at is None else op.inputs[at : at + 1]:
+    taken: list[int] = []
+    for tensor in op.inputs if position is None else op.inputs[position : position + 1]:
         if tensor == ABSENT or len(sharing.storages_of[tensor]) != 1:
             continue
         (storage,) = sharing.storages_of[tensor]
         if (
-            storage != made[0]
-            and storage not in found
+            storage != outputs[0]
+            and storage not in taken
             and sharing.exclusive[storage]
             and not sharing.kept[storage]
             and not (model.in_place_only_reader and len(sharing.consumers[storage]) > 1)
-            and sharing.nbytes[storage] == sharing.nbytes[made[0]]
+            and sharing.nbytes[storage] == sharing.nbytes[outputs[0]]
             and graph.tensors[tensor].nbytes == graph.tensors[op.outputs[0]].nbytes
         ):
-            found.append(storage)
-    return sorted(found)
+            taken.append(storage)
+    return sorted(taken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,16 +102,16 @@ class _Access:
 
 
 def _accesses(graph: Graph, steps: Sequence[int], blocks: _Blocks, boundary: bool) -> list[_Access]:
-    found = []
+    accesses = []
     if not boundary:
-        found = [_Access(block, True) for tensor in graph.inputs for block in blocks.of_tensor[tensor]]
+        accesses = [_Access(block, True) for tensor in graph.inputs for block in blocks.of_tensor[tensor]]
     for operator in steps:
         op = graph.ops[operator]
         read = dict.fromkeys(tensor for tensor in op.inputs if tensor != ABSENT)
-        found += [_Access(block, False) for tensor in read for block in blocks.of_tensor[tensor]]
-        made = (tensor for tensor in op.outputs if tensor != ABSENT)
-        found += [_Access(block, True) for tensor in made for block in blocks.of_tensor[tensor]]
-    return found
+        accesses += [_Access(block, False) for tensor in read for block in blocks.of_tensor[tensor]]
+        written = (tensor for tensor in op.outputs if tensor != ABSENT)
+        accesses += [_Access(block, True) for tensor in written for block in blocks.of_tensor[tensor]]
+    return accesses
 
 
 def _kept(graph: Graph, blocks: _Blocks, boundary: bool) -> frozenset[int]:
@@ -124,9 +124,9 @@ def _kept(graph: Graph, blocks: _Blocks, boundary: bool) -> frozenset[int]:
 def _belady(accesses: Sequence[_Access], nbytes: Sequence[int], capacity: int, kept: frozenset[int]) -> Traffic:
     next_use = [_NEVER] * len(accesses)
     upcoming: dict[int, int] = {}
-    for at in range(len(accesses) - 1, -1, -1):
-        next_use[at] = upcoming.get(accesses[at].block, _NEVER)
-        upcoming[accesses[at].block] = at
+    for position in range(len(accesses) - 1, -1, -1):
+        next_use[position] = upcoming.get(accesses[position].block, _NEVER)
+        upcoming[accesses[position].block] = position
     resident: dict[int, int] = {}  # block -> when it is used next
     dirty: set[int] = set()
     farthest: list[tuple[int, int]] = []  # (-next use, block), stale entries skipped
@@ -141,13 +141,13 @@ def _belady(accesses: Sequence[_Access], nbytes: Sequence[int], capacity: int, k
             written += nbytes[block] if needed else 0
             dropped += 0 if needed else nbytes[block]
 
-    for at, access in enumerate(accesses):
+    for position, access in enumerate(accesses):
         block = access.block
         if block not in resident:
             if not access.writes:
                 read += nbytes[block]
             if nbytes[block] > capacity:  # a tensor larger than the chip streams through it
-                needed = next_use[at] != _NEVER or block in kept
+                needed = next_use[position] != _NEVER or block in kept
                 written += nbytes[block] if access.writes and needed else 0
                 continue
             while held + nbytes[block] > capacity:
@@ -155,11 +155,11 @@ def _belady(accesses: Sequence[_Access], nbytes: Sequence[int], capacity: int, k
                 if resident.get(victim) == -use:
                     leave(victim)
             held += nbytes[block]
-        resident[block] = next_use[at]
-        heapq.heappush(farthest, (-next_use[at], block))
+        resident[block] = next_use[position]
+        heapq.heappush(farthest, (-next_use[position], block))
         if access.writes:
             dirty.add(block)
-        if next_use[at] == _NEVER and block not in kept:
+        if next_use[position] == _NEVER and block not in kept:
             leave(block)  # dead: its room is free at once
     for block in [block for block in resident if block in dirty]:
         leave(block)

@@ -39,26 +39,26 @@ def alternatives(
     if space.peak(start) > budget_bytes or len(start) < 2:
         return []
     order = list(start)
-    found: dict[tuple[int, ...], None] = {}
+    orders: dict[tuple[int, ...], None] = {}
     accepted, most = 0, TRIES * count if tries is None else tries
     for _ in range(most):
-        if len(found) >= count or time.perf_counter() >= deadline:
+        if len(orders) >= count or time.perf_counter() >= deadline:
             break
-        at = random.randrange(len(order))
-        operator = order[at]
+        position = random.randrange(len(order))
+        operator = order[position]
         place = {other: position for position, other in enumerate(order)}
         low = max((place[other] + 1 for other in problem.predecessors[operator]), default=0)
         high = min((place[other] - 1 for other in after[operator]), default=len(order) - 1)
         if low >= high:
             continue
         to = random.randint(low, high)
-        if to == at:
+        if to == position:
             continue
-        moved = [*order[:at], *order[at + 1 :]]
+        moved = [*order[:position], *order[position + 1 :]]
         moved.insert(to, operator)
         if space.peak(moved) <= budget_bytes:
             order = moved
             accepted += 1
             if accepted % 4 == 0 and tuple(order) != start:
-                found[tuple(order)] = None
-    return list(found)
+                orders[tuple(order)] = None
+    return list(orders)

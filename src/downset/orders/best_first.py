@@ -111,11 +111,11 @@ def _narrow_sizes(space: SearchSpace) -> set[int]:
     """Sizes at which there is one downset only, because an operator is comparable with all others: every order passes
     through it, and once it is reached at least cost nothing smaller matters."""
     above, below = ancestors(space.predecessors), descendants(space.predecessors)
-    found = set()
+    sizes = set()
     for before, after in zip(above, below, strict=True):
         if before.bit_count() + after.bit_count() == space.count - 1:
-            found |= {before.bit_count(), before.bit_count() + 1}
-    return found
+            sizes |= {before.bit_count(), before.bit_count() + 1}
+    return sizes
 
 
 def _commit(space: SearchSpace, downset: int, live: int, ready: int, peak: int) -> tuple[int, int] | None:

@@ -31,19 +31,19 @@ def closure_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: 
     """
     check_engine(engine)
     if engine == "native":
-        known = range(len(problem.predecessors))
-        return native.compiled.closure_bound(native_problem(problem), known, time_limit_s, MANY)
+        order = range(len(problem.predecessors))
+        return native.compiled.closure_bound(native_problem(problem), order, time_limit_s, MANY)
     kept = sum(storage.nbytes for storage in problem.storages if storage.kept)
     bound = max(problem.floor_bytes, live_bytes(problem, 0), kept)
-    return max([bound, *(min(at.values()) for at in _transients(problem))])
+    return max([bound, *(min(needs.values()) for needs in _transients(problem))])
 
 
 def pair_bound(problem: OrderProblem, *, time_limit_s: float = 10.0, engine: EngineName = "native") -> int:
     """Bytes that every order needs at its peak: never below `closure_bound`, and engines and errors as there."""
     bound = closure_bound(problem, time_limit_s=time_limit_s, engine=engine)
     if engine == "native":
-        known = range(len(problem.predecessors))
-        return native.compiled.pair_bound(native_problem(problem), known, bound, time_limit_s, MANY)
+        order = range(len(problem.predecessors))
+        return native.compiled.pair_bound(native_problem(problem), order, bound, time_limit_s, MANY)
     transients = _transients(problem)
     above = ancestors(masks(problem.predecessors))
     for one, other in combinations(range(len(above)), 2):
@@ -60,10 +60,10 @@ def _transients(problem: OrderProblem) -> list[dict[int, int]]:
     """By operator: what is live at least while it runs, by each downset at which it can."""
     predecessors = masks(problem.predecessors)
     every = list(downsets(predecessors, limit=1_000_000))
-    found: list[dict[int, int]] = []
+    transients: list[dict[int, int]] = []
     for operator, before in enumerate(ancestors(predecessors)):
         reused = max((nbytes for _, nbytes in problem.candidates(operator)), default=0)
-        found.append({})
+        transients.append({})
         for downset in every:
             if not before & ~downset and not downset >> operator & 1:
                 own = sum(
@@ -71,5 +71,5 @@ def _transients(problem: OrderProblem) -> list[dict[int, int]]:
                     for storage in problem.storages
                     if operator in storage.producers and not any(downset >> v & 1 for v in storage.producers)
                 )
-                found[-1][downset] = live_bytes(problem, downset) + own - reused
-    return found
+                transients[-1][downset] = live_bytes(problem, downset) + own - reused
+    return transients

@@ -44,8 +44,8 @@ class Engine(Protocol):
     def beam(
         self, width: int, bound: int, incumbent: int, *, backward: bool, seconds: float, states: int = MANY
     ) -> tuple[tuple[int, ...] | None, int]: ...
-    def bound(self, known: Sequence[int], seconds: float, members: int = MANY) -> int: ...
-    def pair_bound(self, known: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int: ...
+    def bound(self, order: Sequence[int], seconds: float, members: int = MANY) -> int: ...
+    def pair_bound(self, order: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int: ...
     def search(self, *, backward: bool) -> Search: ...
 
 
@@ -70,11 +70,11 @@ class _Native:
         steps, expanded = self._module.beam(self._space(backward), width, bound, incumbent, seconds, states)
         return tuple(steps) or None, expanded
 
-    def bound(self, known: Sequence[int], seconds: float, members: int = MANY) -> int:
-        return self._module.closure_bound(self._forward, known, seconds, members)
+    def bound(self, order: Sequence[int], seconds: float, members: int = MANY) -> int:
+        return self._module.closure_bound(self._forward, order, seconds, members)
 
-    def pair_bound(self, known: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:
-        return self._module.pair_bound(self._forward, known, bound, seconds, members)
+    def pair_bound(self, order: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:
+        return self._module.pair_bound(self._forward, order, bound, seconds, members)
 
     def search(self, *, backward: bool) -> Search:
         return _NativeSearch(self._module.BestFirst(self._space(backward), _BYTES))
@@ -118,12 +118,12 @@ class _Python:
         deadline = time.perf_counter() + seconds
         return python_beam(self._backward if backward else self._forward, width, bound, incumbent, deadline, states)
 
-    def bound(self, known: Sequence[int], seconds: float, members: int = MANY) -> int:
-        del known, seconds, members  # bound.py enumerates downsets: too slow for a search to begin with
+    def bound(self, order: Sequence[int], seconds: float, members: int = MANY) -> int:
+        del order, seconds, members  # bound.py enumerates downsets: too slow for a search to begin with
         return self._forward.problem.floor_bytes
 
-    def pair_bound(self, known: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:
-        del known, seconds, members  # likewise
+    def pair_bound(self, order: Sequence[int], bound: int, seconds: float, members: int = MANY) -> int:
+        del order, seconds, members  # likewise
         return bound
 
     def search(self, *, backward: bool) -> Search:

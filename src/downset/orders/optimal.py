@@ -81,10 +81,10 @@ def improving(
     run.bound = max(problem.floor_bytes, run.parts.bound(run.best, 0.1 * run.left_s(), members))
     run.search(_FIRST, 0.1 * time_limit_s)
     run.beams(WIDTHS[0], 0)
-    known = run.best if run.left() else None  # the same order under every work limit that goes on from here
+    incumbent = run.best if run.left() else None  # the same order under every work limit that goes on from here
     run.search(_QUICK - _FIRST, 0.1 * time_limit_s)
-    if known and not run.settled():
-        run.bound = max(run.bound, run.parts.pair_bound(known, run.bound, 0.1 * run.left_s(), pair_members))
+    if incumbent and not run.settled():
+        run.bound = max(run.bound, run.parts.pair_bound(incumbent, run.bound, 0.1 * run.left_s(), pair_members))
     widest = _WIDEST // max(len(problem.predecessors), 1)
     for width in [*WIDTHS, *(WIDTHS[-1] * 4**power for power in range(1, 10) if WIDTHS[-1] * 4**power <= widest)]:
         begin, before = time.perf_counter(), run.beamed
@@ -144,11 +144,11 @@ class _Run:
         """Beam search costs more than most searches in whole, so it waits until one proves long."""
         for backward in (False, True):
             if not self.settled() and self.left():
-                found, expanded = self.parts.beam(
+                steps, expanded = self.parts.beam(
                     width, bound, self.value, backward=backward, seconds=self.left_s(), states=self.left()
                 )
                 self.beamed += expanded
-                self.try_order(found)
+                self.try_order(steps)
 
     def search(self, states: int, seconds: float) -> None:
         """Up to so many states or seconds, the searches in turns."""

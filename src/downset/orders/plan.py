@@ -49,15 +49,15 @@ def plan_order(
     else:
         check_problem(problem)
     begin = time.perf_counter()
-    found: Found = planner(problem, time_limit_s=time_limit_s, work_limit=work_limit, engine=engine)
+    result: Found = planner(problem, time_limit_s=time_limit_s, work_limit=work_limit, engine=engine)
     seconds = time.perf_counter() - begin
-    verify_steps(problem.predecessors, found.solution)
-    value = peak_bytes(problem, found.solution)
-    bound = min(value, max(found.bound, problem.floor_bytes))
-    proven = found.proven or bound == value
-    stopped_by = "" if proven else found.stopped_by
-    evidence = Evidence(planner.name, value, bound, proven, found.states, seconds, stopped_by)
-    return Order(found.solution, model.name, evidence)
+    verify_steps(problem.predecessors, result.solution)
+    value = peak_bytes(problem, result.solution)
+    bound = min(value, max(result.bound, problem.floor_bytes))
+    proven = result.proven or bound == value
+    stopped_by = "" if proven else result.stopped_by
+    evidence = Evidence(planner.name, value, bound, proven, result.states, seconds, stopped_by)
+    return Order(result.solution, model.name, evidence)
 
 
 def judge_order(

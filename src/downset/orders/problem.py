@@ -39,18 +39,18 @@ def check_problem(problem: OrderProblem) -> None:
         raise UsageError(f"in_place speaks of {len(problem.in_place)} operators, and there are {count}")
     if problem.in_place_bytes and [*map(len, problem.in_place_bytes)] != [*map(len, problem.in_place)]:
         raise UsageError("in_place_bytes lists other numbers of storages than in_place")
-    made = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
+    products = {(tuple(storage.producers), storage.nbytes) for storage in problem.storages}
     most: dict[tuple[int, ...], int] = {}
-    for producers, nbytes in made:
+    for producers, nbytes in products:
         most[producers] = max(most.get(producers, 0), nbytes)
     for operator, candidates in enumerate(problem.in_place):
         for position, candidate in enumerate(candidates):
-            known = 0 <= candidate < len(problem.storages)
-            if known and problem.in_place_bytes:
+            exists = 0 <= candidate < len(problem.storages)
+            if exists and problem.in_place_bytes:
                 nbytes = problem.in_place_bytes[operator][position]
                 if not 0 <= nbytes <= min(problem.storages[candidate].nbytes, most.get((operator,), 0)):
                     raise UsageError(f"operator {operator} cannot take over {nbytes!r} bytes of storage {candidate}")
-            elif not known or ((operator,), problem.storages[candidate].nbytes) not in made:
+            elif not exists or ((operator,), problem.storages[candidate].nbytes) not in products:
                 raise UsageError(
                     f"operator {operator} makes no result of the size of storage {candidate} that could take its place"
                 )

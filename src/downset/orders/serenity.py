@@ -169,8 +169,8 @@ def dynamic_programming_based_scheduling(
                     continue
                 downset = entry.downset | 1 << operator
                 signature = space.open(downset, zero_indegree, operator)
-                known = following.get(signature)
-                if known is None or peak < known.peak:
+                cheapest = following.get(signature)
+                if cheapest is None or peak < cheapest.peak:
                     following[signature] = _Entry(peak, live, downset, (*entry.steps, operator))
         if not following:
             return _Outcome("no solution", None, states)

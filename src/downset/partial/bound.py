@@ -19,11 +19,11 @@ def least_peak(form: RowForm, pricing: Pricing, segments: Sequence[Segment]) -> 
     ending: dict[int, list[tuple[int, int]]] = {}
     for segment in segments:
         ending.setdefault(segment.stop, []).append((segment.first, _least(form, pricing, segment)))
-    at = [0]
+    peaks = [0]
     for stop, whole in enumerate(pricing.around.transient, start=1):
-        ways = [max(at[stop - 1], whole), *(max(at[first], needed) for first, needed in ending.get(stop, ()))]
-        at.append(min(ways))
-    return at[-1]
+        ways = [max(peaks[stop - 1], whole), *(max(peaks[first], needed) for first, needed in ending.get(stop, ()))]
+        peaks.append(min(ways))
+    return peaks[-1]
 
 
 def _least(form: RowForm, pricing: Pricing, segment: Segment) -> int:
@@ -46,9 +46,9 @@ def _least(form: RowForm, pricing: Pricing, segment: Segment) -> int:
     once = form.rows[highest] == 1 or any(
         item.tensor == highest for index in segment.operators for item in form.ops[index].inputs
     )
-    made = pricing.piece_bytes(highest, (0, form.rows[highest])) if pricing.counts(highest) else 0
+    output_bytes = pricing.piece_bytes(highest, (0, form.rows[highest])) if pricing.counts(highest) else 0
     stay = sum(size for size, tensor in zip(nbytes, segment.inputs, strict=True) if pricing.stays(tensor, segment))
-    return max(beside + sum(nbytes) + min(begins, default=0), beside + stay + made * (1 if once else 2))
+    return max(beside + sum(nbytes) + min(begins, default=0), beside + stay + output_bytes * (1 if once else 2))
 
 
 def _overlaps(pricing: Pricing, index: int) -> bool:

@@ -57,7 +57,7 @@ def undominated(
         price = price_of(item)
         return *values(price), price.copied_bytes, price.extra_operators, price.peak_bytes
 
-    found: list[T] = []
+    kept_plans: list[T] = []
     kept: list[tuple[int, int, int]] = []
     for item in sorted(items, key=order):
         _, one, two, three = values(price_of(item))  # the first is no less than that of those before
@@ -65,9 +65,9 @@ def undominated(
             if other_one <= one and other_two <= two and other_three <= three:
                 break
         else:
-            found.append(item)
+            kept_plans.append(item)
             kept.append((one, two, three))
-    return found
+    return kept_plans
 
 
 def _work(price: Price) -> tuple[int, int, int]:
@@ -99,11 +99,11 @@ def compose(whole: Sequence[int], options: Iterable[Option]) -> list[PartialPlan
     ending: dict[int, list[_Useful]] = {}
     for (first, stop), several in alike.items():
         ending.setdefault(stop, []).extend(_useful(several, max(whole[first:stop])))
-    found: list[PartialPlan] = []
+    front: list[PartialPlan] = []
     while limit >= 0 and (plans := _paths(whole, ending, limit)):
-        found += plans
+        front += plans
         limit = max(plan.price.peak_bytes for plan in plans) - 1
-    return front_of_plans(found)
+    return front_of_plans(front)
 
 
 class _Useful(NamedTuple):
@@ -147,10 +147,10 @@ class _Path(NamedTuple):
 
     def plan(self) -> PartialPlan:
         parts: list[InStrips] = []
-        at: _Path | None = self
-        while at is not None:
-            parts += [] if at.option is None else [at.option.part]
-            at = at.before
+        path: _Path | None = self
+        while path is not None:
+            parts += [] if path.option is None else [path.option.part]
+            path = path.before
         price = Price(
             self.peak, self.macs, self.copied, self.operators, self.persistent, self.narrow, self.apart
         )  # fmt: skip
@@ -169,18 +169,19 @@ def _paths(whole: Sequence[int], ending: Mapping[int, Sequence[_Useful]], limit:
             leads_on[stop - 1] |= whole[stop - 1] <= limit
             for option in within.get(stop, ()):
                 leads_on[option.part.first] = True
-    at = [[_Path(0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)]]
+    paths_of = [[_Path(0, 0, 0, 0, 0, 0, 0, 0, 0, None, None)]]
     for stop, nbytes in enumerate(whole, start=1):
         reached: list[_Path] = []
         if leads_on[stop]:
             if nbytes <= limit:
                 reached = [
-                    path._replace(peak=max(path.peak, nbytes), number=number) for number, path in enumerate(at[-1])
+                    path._replace(peak=max(path.peak, nbytes), number=number)
+                    for number, path in enumerate(paths_of[-1])
                 ]
             for option in within.get(stop, ()):
-                _extend(reached, at[option.part.first], option)
-        at.append(_cheapest(reached))
-    return [path.plan() for path in at[-1]]
+                _extend(reached, paths_of[option.part.first], option)
+        paths_of.append(_cheapest(reached))
+    return [path.plan() for path in paths_of[-1]]
 
 
 def _extend(reached: list[_Path], paths: Sequence[_Path], option: Option) -> None:
@@ -201,7 +202,7 @@ def _cheapest(paths: list[_Path]) -> list[_Path]:
     """Those that no other is as good as in work, ascending. O(n log n) but for the inserts."""
     if len(paths) < 2:
         return paths
-    found: list[_Path] = []
+    cheapest: list[_Path] = []
     kept: list[tuple[int, int]] = []
     """Persistent bytes and the third of work, of paths before; the first ascends and the second descends."""
     for path in sorted(paths):
@@ -209,9 +210,9 @@ def _cheapest(paths: list[_Path]) -> list[_Path]:
         place = bisect_right(kept, (path.persistent, inf))
         if place and kept[place - 1][1] <= path.third:
             continue
-        found.append(path)
+        cheapest.append(path)
         stop = place = bisect_left(kept, (path.persistent, -inf))
         while stop < len(kept) and kept[stop][1] >= path.third:
             stop += 1
         kept[place:stop] = [mine]
-    return found
+    return cheapest

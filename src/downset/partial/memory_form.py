@@ -45,11 +45,11 @@ def takes_over(op: Op, model: MemoryModel) -> frozenset[int]:
     later (`memory.storages.takeover`)."""
     if sum(tensor != ABSENT for tensor in op.outputs) != 1:
         return frozenset()
-    at = model.in_place_input.get(op.kind)
-    if at is None:
+    position = model.in_place_input.get(op.kind)
+    if position is None:
         return frozenset(op.inputs) - {ABSENT} if op.kind in model.in_place else frozenset()
     return (
-        frozenset(op.inputs[at : at + 1]) - {ABSENT}
-        if op.inputs[at : at + 1] and op.inputs.count(op.inputs[at]) == 1
+        frozenset(op.inputs[position : position + 1]) - {ABSENT}
+        if op.inputs[position : position + 1] and op.inputs.count(op.inputs[position]) == 1
         else frozenset()
     )

@@ -72,9 +72,9 @@ def _given(graph: Graph, form: RowForm, index: int) -> tuple[int, int, int, int,
         return _EXACT, 1, 1, 0, 0, 1
     match kind_of(op.kind).rows:
         case "window" | "transposed window" as kind:
-            found = window(graph, op, form.axis)
+            frame = window(graph, op, form.axis)
             how = _WINDOW if kind == "window" else _TRANSPOSED
-            return how, found.stride, found.reach, found.pad_begin, found.pad_end, 1
+            return how, frame.stride, frame.reach, frame.pad_begin, frame.pad_end, 1
         case "resize" | "depth to space":
             return _FACTOR, 1, 1, 0, 0, row_op.rows // form.rows[op.inputs[0]]
         case "pad":
@@ -95,15 +95,15 @@ def _walk(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> list[i
     op = graph.ops[index]
     if model.kernels is None or op.kind in model.in_place or _given(graph, form, index)[0] != _WINDOW:
         return []
-    found, order = geometry(graph, op), walk_of(graph, op, model.kernels)
-    if found is None or order is None or form.ops[index].inputs[0].tensor != op.inputs[0]:
+    layout, order = geometry(graph, op), walk_of(graph, op, model.kernels)
+    if layout is None or order is None or form.ops[index].inputs[0].tensor != op.inputs[0]:
         return []
-    batches, _, read_columns, depth = found.read
-    one_row = replace(found, read=(batches, 1, read_columns, depth), made=(batches, 1, *found.made[2:]))
+    batches, _, read_columns, depth = layout.read
+    one_row = replace(layout, read=(batches, 1, read_columns, depth), written=(batches, 1, *layout.written[2:]))
     least_rows = 1 if walk_of(graph, op, model.kernels, one_row) == order else 2
-    (kernel_rows, kernel_columns), (row_dilation, column_dilation) = found.kernel, found.dilations
+    (kernel_rows, kernel_columns), (row_dilation, column_dilation) = layout.kernel, layout.dilations
     return [
         1 + _WALKS.index(order), element_bytes(graph, op), batches, kernel_rows, row_dilation, read_columns,
-        found.made[2], kernel_columns, found.strides[1], column_dilation, found.pads[1], depth, found.made[3],
+        layout.written[2], kernel_columns, layout.strides[1], column_dilation, layout.pads[1], depth, layout.written[3],
         least_rows,
     ]  # fmt: skip

@@ -148,8 +148,8 @@ class Pricing:
         check_strips(self.graph, self.form, segment, strips, even=even)
         if segment not in self._segments:
             self._segments[segment] = self._native_segment(segment)
-        found = native.compiled.strips_price(self._native, self._segments[segment], strips, list(recomputed), even)
-        possible, peak, apart, macs, copied, operators, persistent = found
+        price = native.compiled.strips_price(self._native, self._segments[segment], strips, list(recomputed), even)
+        possible, peak, apart, macs, copied, operators, persistent = price
         if not possible:
             raise UnsupportedError(f"{self.graph.name}: a strip is padding alone, and rows are added to it")
         extra = macs - whole_macs(self.form, segment.operators)
@@ -201,9 +201,12 @@ class Pricing:
         runs = [run for step in program.steps for run in self._runs(program, step, nbytes)]
         given, beside = self.inputs(segment)
         nbytes[: len(given)] = given
-        kept = {*program.results, *(at for at, tensor in enumerate(segment.inputs) if self.stays(tensor, segment))}
-        apart = {at for at, tensor in enumerate(segment.inputs) if tensor in graph.inputs}
-        shared = {at for at, tensor in enumerate(segment.inputs) if not self.around.alone(tensor)}
+        kept = {
+            *program.results,
+            *(position for position, tensor in enumerate(segment.inputs) if self.stays(tensor, segment)),
+        }
+        apart = {position for position, tensor in enumerate(segment.inputs) if tensor in graph.inputs}
+        shared = {position for position, tensor in enumerate(segment.inputs) if not self.around.alone(tensor)}
         peaks = _peaks(runs, nbytes, beside + sum(given), kept, apart, shared, self.model)
         computed = [step for step in program.steps if step.kind == "compute"]
         macs = sum(self.form.ops[step.op].macs_per_row * _made(program, step) for step in computed)
@@ -253,11 +256,11 @@ class Pricing:
     def _sides(self, program: Program, step: Step) -> tuple[int, int, int, int]:
         """Padding of a window in a strip: above, below, left and right."""
         op = self.graph.ops[step.op]
-        source, made = program.pieces[step.reads[0]], program.pieces[step.writes[0]]
+        source, result = program.pieces[step.reads[0]], program.pieces[step.writes[0]]
         rows, columns = window(self.graph, op, 0), window(self.graph, op, 1)
         count = self.form.rows[source.tensor]
-        pads = strip_pads(rows, count, made.rows, source.rows)
-        if (made.rows, source.rows) == ((0, self.form.rows[made.tensor]), (0, count)):
+        pads = strip_pads(rows, count, result.rows, source.rows)
+        if (result.rows, source.rows) == ((0, self.form.rows[result.tensor]), (0, count)):
             pads = rows.pad_begin, rows.pad_end
         return (*pads, columns.pad_begin, columns.pad_end)
 
@@ -278,7 +281,7 @@ class Pricing:
         if self.model.kernels is None or op.kind in self.model.in_place:
             return None
         whole = geometry(self.graph, op)
-        source, made = program.pieces[step.reads[0]], program.pieces[step.writes[0]]
+        source, result = program.pieces[step.reads[0]], program.pieces[step.writes[0]]
         if whole is None or source.tensor != op.inputs[0]:
             return None
         top, below, left, right = sides
@@ -287,7 +290,7 @@ class Pricing:
         strip = replace(
             whole,
             read=(batches, height + padded * (top + below), columns + padded * (left + right), depth),
-            made=(batches, made.rows[1] - made.rows[0], *whole.made[2:]),
+            written=(batches, result.rows[1] - result.rows[0], *whole.written[2:]),
             pads=(0, 0) if padded else (top, left),
         )
         lag = least_lag(self.graph, op, self.model.kernels, strip)
@@ -312,29 +315,29 @@ def _peaks(
     other tensors lie there."""
     last: dict[int, int] = {}
     readers: dict[int, int] = {}
-    for at, run in enumerate(runs):
+    for index, run in enumerate(runs):
         for piece in run.writes:
-            last[piece] = at
+            last[piece] = index
         for piece in set(run.reads):
-            last[piece] = at
+            last[piece] = index
             readers[piece] = readers.get(piece, 0) + 1
     peak = without = 0
-    for at, run in enumerate(runs):
+    for index, run in enumerate(runs):
         live += sum(nbytes[piece] for piece in run.writes)
         over = (
             nbytes[piece]
             for piece in run.in_place
-            if last[piece] == at
+            if last[piece] == index
             and piece not in kept
             and piece not in apart
             and nbytes[piece] == nbytes[run.writes[0]]
             and not (model.in_place_only_reader and readers[piece] > 1)
         )
         taken = next(over, 0)
-        if not taken and run.lag is not None and last[run.reads[0]] == at and run.reads[0] not in kept | shared:
+        if not taken and run.lag is not None and last[run.reads[0]] == index and run.reads[0] not in kept | shared:
             taken = max(min(nbytes[run.reads[0]], nbytes[run.writes[0]] - run.lag), 0)
         peak, without = max(peak, live - taken), max(without, live)
         for piece in {*run.reads, *run.writes}:
-            if last[piece] == at and piece not in kept:
+            if last[piece] == index and piece not in kept:
                 live -= nbytes[piece]
     return peak, without

@@ -111,19 +111,19 @@ def most_strips(form: RowForm, segment: Segment, *, even: bool) -> int:
 
 
 def _paced(form: RowForm, segment: Segment, *, even: bool) -> Sequence[int]:
-    made = [tensor for index in segment.operators for tensor in form.ops[index].outputs]
-    return made if even else segment.results
+    results = [tensor for index in segment.operators for tensor in form.ops[index].outputs]
+    return results if even else segment.results
 
 
 def _paces(form: RowForm, segment: Segment, strips: int) -> list[dict[int, int]]:
     """By strip, by tensor: up to which row it is computed where all tensors advance at the pace of the results. Strips
     before the first one advance only what lies before the results."""
-    found: list[dict[int, int]] = []
+    paces: list[dict[int, int]] = []
     number = strips
-    while number > 0 or any(found[-1].values()):
-        found.append(_pace(form, segment, strips, number))
+    while number > 0 or any(paces[-1].values()):
+        paces.append(_pace(form, segment, strips, number))
         number -= 1
-    return found[-2::-1] if not any(found[-1].values()) else found[::-1]
+    return paces[-2::-1] if not any(paces[-1].values()) else paces[::-1]
 
 
 def _pace(form: RowForm, segment: Segment, strips: int, number: int) -> dict[int, int]:
@@ -154,27 +154,27 @@ def _new_rows(
     `paces`: how far kept operators go at least."""
     parts = {tensor: equal_strips(form.rows[tensor], strips) for tensor in segment.results}
     made_before = dict.fromkeys(segment.operators, 0)
-    found = []
+    new_rows = []
     for number, pace in enumerate(paces):
         strip = number - len(paces) + strips
         wanted = {tensor: rows[strip] for tensor, rows in parts.items()} if strip >= 0 else {}
         new: dict[int, Interval] = {}
         for index in reversed(segment.operators):
             op = form.ops[index]
-            made = _NONE
+            output_rows = _NONE
             for tensor in op.outputs:
-                made = hull(made, wanted.get(tensor, _NONE))
+                output_rows = hull(output_rows, wanted.get(tensor, _NONE))
             if index not in recomputed:
-                stop = max(made[1], *(pace.get(tensor, 0) for tensor in op.outputs), 0)
-                made = made_before[index], stop  # the rows before are kept
-                made_before[index] = max(made)
-            if made[0] >= made[1]:
+                stop = max(output_rows[1], *(pace.get(tensor, 0) for tensor in op.outputs), 0)
+                output_rows = made_before[index], stop  # the rows before are kept
+                made_before[index] = max(output_rows)
+            if output_rows[0] >= output_rows[1]:
                 continue
-            new[index] = made
-            for tensor, rows in _read(form, index, made).items():
+            new[index] = output_rows
+            for tensor, rows in _read(form, index, output_rows).items():
                 wanted[tensor] = hull(wanted.get(tensor, _NONE), rows)
-        found.append(new)
-    return tuple(found)
+        new_rows.append(new)
+    return tuple(new_rows)
 
 
 def rows_of_strips(form: RowForm, segment: Segment, strips: int) -> tuple[dict[int, Interval], ...]:
@@ -182,10 +182,10 @@ def rows_of_strips(form: RowForm, segment: Segment, strips: int) -> tuple[dict[i
     return _new_rows(form, segment, strips, frozenset(), [{} for _ in range(strips)])
 
 
-def _read(form: RowForm, index: int, made: Interval) -> dict[int, Interval]:
+def _read(form: RowForm, index: int, output_rows: Interval) -> dict[int, Interval]:
     """By activation: the rows that an operator reads to make these."""
     return {
-        item.tensor: (0, form.rows[item.tensor]) if item.map is None else item.map(made, form.rows[item.tensor])
+        item.tensor: (0, form.rows[item.tensor]) if item.map is None else item.map(output_rows, form.rows[item.tensor])
         for item in form.ops[index].inputs
     }
 
@@ -194,11 +194,11 @@ def first_read_later(form: RowForm, new: Sequence[Mapping[int, Interval]]) -> li
     """By strip: the first row of each tensor that later strips read; tensors that none reads are left out."""
     later: list[dict[int, int]] = [{}]
     for strip in reversed(new[1:]):
-        found = dict(later[-1])
-        for index, made in strip.items():
-            for tensor, rows in _read(form, index, made).items():
-                found[tensor] = min(found.get(tensor, rows[0]), rows[0])
-        later.append(found)
+        reads = dict(later[-1])
+        for index, computed in strip.items():
+            for tensor, rows in _read(form, index, computed).items():
+                reads[tensor] = min(reads.get(tensor, rows[0]), rows[0])
+        later.append(reads)
     return later[::-1]
 
 
@@ -248,28 +248,28 @@ class _Writer:
         self.steps.append(Step(kind, self.strip, -1, rows, reads, (piece,)))
         return piece
 
-    def _compute(self, index: int, made: Interval, reads: tuple[int, ...]) -> list[tuple[int, int]]:
+    def _compute(self, index: int, output_rows: Interval, reads: tuple[int, ...]) -> list[tuple[int, int]]:
         """(tensor, piece) of each result."""
         op = self.form.ops[index]
-        given = given_rows(self.graph, self.form, index, made, _read(self.form, index, made))
+        given = given_rows(self.graph, self.form, index, output_rows, _read(self.form, index, output_rows))
         writes = tuple(self._piece(tensor, given) for tensor in op.outputs)
-        self.steps.append(Step("compute", self.strip, index, made, reads, writes))
-        found = []
+        self.steps.append(Step("compute", self.strip, index, output_rows, reads, writes))
+        reads_of = []
         for tensor, piece in zip(op.outputs, writes, strict=True):
-            exact = piece if given == made else self._step("slice", tensor, made, (piece,))
+            exact = piece if given == output_rows else self._step("slice", tensor, output_rows, (piece,))
             self.held[tensor] = [*self.held.get(tensor, []), exact]
-            found.append((tensor, exact))
-        return found
+            reads_of.append((tensor, exact))
+        return reads_of
 
     def _rows(self, tensor: int, rows: Interval) -> int:
         """The piece that holds exactly these rows, made where there is none."""
         held = self.held[tensor]
-        found = self._within(tensor, rows)
-        if found is None:
+        piece = self._within(tensor, rows)
+        if piece is None:
             parts = [self._rows(tensor, part) for part in self._chain(tensor, rows)]
-            found = self._step("concat", tensor, rows, tuple(parts))
-            held.append(found)
-        return found
+            piece = self._step("concat", tensor, rows, tuple(parts))
+            held.append(piece)
+        return piece
 
     def _within(self, tensor: int, rows: Interval) -> int | None:
         """The piece with these rows, cut out of the smallest piece that has them; None where no piece has all."""
@@ -285,12 +285,12 @@ class _Writer:
 
     def _chain(self, tensor: int, rows: Interval) -> list[Interval]:
         """The rows as parts, one behind the other, each within one piece; as few as possible."""
-        parts, at = [], rows[0]
-        while at < rows[1]:
+        parts, row = [], rows[0]
+        while row < rows[1]:
             ends = [self.pieces[piece].rows for piece in self.held[tensor]]
-            stop = min(max(stop for start, stop in ends if start <= at < stop), rows[1])
-            parts.append((at, stop))
-            at = stop
+            stop = min(max(stop for start, stop in ends if start <= row < stop), rows[1])
+            parts.append((row, stop))
+            row = stop
         return parts
 
     def _keep(self, tensor: int, first: int | None, whole: list[int] | None) -> None:
@@ -303,8 +303,8 @@ class _Writer:
         stop = max(self.pieces[piece].rows[1] for piece in held)
         if first is None or first >= stop or self._recomputes(tensor):
             self.held[tensor] = []
-        elif (found := self._within(tensor, (first, stop))) is not None:
-            self.held[tensor] = [found]
+        elif (piece := self._within(tensor, (first, stop))) is not None:
+            self.held[tensor] = [piece]
         else:
             chain = self._chain(tensor, (first, stop))
             self.held[tensor] = [self._rows(tensor, part) for part in chain]

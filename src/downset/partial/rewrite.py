@@ -83,12 +83,12 @@ def _operators(graph: Graph, form: RowForm, edit: Edit, program: Program) -> tup
 
 def _computed(graph: Graph, strip: StripOps, program: Program, step: Step, place: dict[int, int]) -> None:
     pieces = [program.pieces[piece] for piece in step.reads]
-    held = {piece.tensor: place[at] for at, piece in zip(step.reads, pieces, strict=True)}
+    held = {piece.tensor: place[piece_index] for piece_index, piece in zip(step.reads, pieces, strict=True)}
     read = {piece.tensor: piece.rows for piece in pieces}
     op = graph.ops[step.op]
-    made, _ = strip.apply(step.op, step.made, tuple(held.get(tensor, tensor) for tensor in op.inputs), read)
+    result, _ = strip.apply(step.op, step.made, tuple(held.get(tensor, tensor) for tensor in op.inputs), read)
     results = [tensor for tensor in op.outputs if tensor >= 0]
-    for tensor, piece in zip([tensor for tensor in made if tensor >= 0], step.writes, strict=True):
+    for tensor, piece in zip([tensor for tensor in result if tensor >= 0], step.writes, strict=True):
         if piece in place:  # a segment of one strip: the result itself
             strip.ops[-1] = _writing(strip.ops[-1], tensor, place[piece])
         else:
@@ -104,11 +104,11 @@ def _cut(graph: Graph, strip: StripOps, program: Program, step: Step, place: dic
     (source,), (result,) = step.reads, step.writes
     tensor, rows = program.pieces[result]
     name = f"{graph.tensors[tensor].name}/strip{step.strip}/rows{rows[0]}to{rows[1]}"
-    made = strip.crop(place[source], tensor, program.pieces[source].rows[0], rows, name)
+    cropped = strip.crop(place[source], tensor, program.pieces[source].rows[0], rows, name)
     if result in place:
-        strip.ops[-1] = _writing(strip.ops[-1], made, place[result])
+        strip.ops[-1] = _writing(strip.ops[-1], cropped, place[result])
     else:
-        place[result] = made
+        place[result] = cropped
 
 
 def _joined(graph: Graph, edit: Edit, program: Program, step: Step, place: dict[int, int]) -> Op:

@@ -106,9 +106,9 @@ def partial_front(
     total = sum(op.macs for op in form.ops)
     most = math.inf if limits.max_recompute is None else int(total * limits.max_recompute)
     *before, last = search.steps
-    found = compose(*last)
+    front = compose(*last)
     plans, beyond = (
-        tuple(plan for plan in found if (plan.price.extra_macs <= most) is allowed) for allowed in (True, False)
+        tuple(plan for plan in front if (plan.price.extra_macs <= most) is allowed) for allowed in (True, False)
     )
     earlier = {plan.segments: plan for plan in plans}
     lying_apart = [step for step in before if step[0] is pricing.around.apart][::-1]
@@ -199,13 +199,13 @@ class _Search:
 
     def _strips(self, segment: Segment) -> list[tuple[bool, int]]:
         """(even, strips), from few strips to many."""
-        found = []
+        plans = []
         for even in (False, True):
             rows = most_strips(self.form, segment, even=even)
             counts = {-(-rows // height) for height in range(1, rows)}
             most = self.limits.max_strips or rows
-            found += [(count, even) for count in counts if count <= most]
-        return [(even, count) for count, even in sorted(found)]
+            plans += [(count, even) for count in counts if count <= most]
+        return [(even, count) for count, even in sorted(plans)]
 
     def _try(self, segment: Segment, strips: int, even: bool, recomputed: frozenset[int]) -> Price | None:
         key = segment, strips, even, recomputed
@@ -296,14 +296,14 @@ def _step(work: int) -> int:
 
 
 def _fronts(options: Mapping[Segment, list[Option]]) -> list[Option]:
-    return [option for known in options.values() for option in front_of(known)]
+    return [option for listed in options.values() for option in front_of(listed)]
 
 
 def _add(options: dict[Segment, list[Option]], segment: Segment, option: Option) -> None:
-    known = options.setdefault(segment, [])
-    known.append(option)
-    if len(known) >= 64 and len(known).bit_count() == 1:  # a power of two: seldom, however long the front is
-        known[:] = front_of(known)
+    listed = options.setdefault(segment, [])
+    listed.append(option)
+    if len(listed) >= 64 and len(listed).bit_count() == 1:  # a power of two: seldom, however long the front is
+        listed[:] = front_of(listed)
 
 
 def _spared(form: RowForm) -> list[tuple[int, int]]:

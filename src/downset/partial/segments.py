@@ -47,20 +47,20 @@ def crossing(graph: Graph) -> tuple[tuple[int, ...], ...]:
         for tensor in op.inputs:
             last[tensor] = max(last.get(tensor, -1), index)
     there = {t for t in graph.inputs if graph.tensors[t].role == "activation"}
-    found = []
+    crossings = []
     for position in range(len(graph.ops) + 1):
         there = {tensor for tensor in there if last.get(tensor, -1) >= position}
-        found.append(tuple(sorted(there)))
+        crossings.append(tuple(sorted(there)))
         if position < len(graph.ops):
-            made = (tensor for tensor in graph.ops[position].outputs if tensor != ABSENT)
-            there |= {tensor for tensor in made if graph.tensors[tensor].role == "activation"}
-    return tuple(found)
+            results = (tensor for tensor in graph.ops[position].outputs if tensor != ABSENT)
+            there |= {tensor for tensor in results if graph.tensors[tensor].role == "activation"}
+    return tuple(crossings)
 
 
 def computed_whole(graph: Graph, form: RowForm) -> dict[int, str]:
     """The operators that are not computed in strips, each with the reason in words."""
     waited_for = {earlier for op in graph.ops for earlier in op.after}
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for index, op in enumerate(graph.ops):
         tensors = [graph.tensors[tensor] for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]
         cut = (
@@ -70,25 +70,27 @@ def computed_whole(graph: Graph, form: RowForm) -> dict[int, str]:
             if broadcast_axis(graph, op, position, form.axis) is not None
         )
         if op.after or index in waited_for:
-            found[index] = "it waits for others, or others for it"
+            reasons[index] = "it waits for others, or others for it"
         elif kind_of(op.kind).category == "control flow":
-            found[index] = "it runs graphs of its own"
+            reasons[index] = "it runs graphs of its own"
         elif any(tensor.role == "state" for tensor in tensors):
-            found[index] = "it reads or writes a state"
+            reasons[index] = "it reads or writes a state"
         elif form.ops[index].whole and not _makes_constants(op, graph):
-            found[index] = "it needs all rows for each"
+            reasons[index] = "it needs all rows for each"
         elif next(cut, None) is not None:
-            found[index] = "it spreads a tensor of lower rank over rows"
-    return found
+            reasons[index] = "it spreads a tensor of lower rank over rows"
+    return reasons
 
 
 def find_segment(graph: Graph, first: int, stop: int) -> Segment:
     """The segment of operators [first, stop), with what it reads and makes. O(operators)."""
-    made = {tensor for op in graph.ops[first:stop] for tensor in op.outputs if tensor != ABSENT}
+    results = {tensor for op in graph.ops[first:stop] for tensor in op.outputs if tensor != ABSENT}
     read = {tensor for op in graph.ops[first:stop] for tensor in op.inputs if tensor != ABSENT}
     later = {tensor for op in graph.ops[stop:] for tensor in op.inputs} | set(graph.outputs)
-    activations = {tensor for tensor in made | read if graph.tensors[tensor].role == "activation"}
-    return Segment(first, stop, tuple(sorted((read - made) & activations)), tuple(sorted(made & later & activations)))
+    activations = {tensor for tensor in results | read if graph.tensors[tensor].role == "activation"}
+    return Segment(
+        first, stop, tuple(sorted((read - results) & activations)), tuple(sorted(results & later & activations))
+    )
 
 
 def find_segments(graph: Graph, form: RowForm, *, most_crossing: int = 1) -> Iterator[Segment]:
@@ -106,8 +108,8 @@ def find_segments(graph: Graph, form: RowForm, *, most_crossing: int = 1) -> Ite
         ends = graph.ops[first], graph.ops[stop - 1]
         if before[first] == before[stop] and not any(_makes_constants(op, graph) for op in ends):
             segment = find_segment(graph, first, stop)
-            made = (tensor for index in segment.operators for tensor in form.ops[index].outputs)
-            if segment.results and any(form.rows[tensor] > 1 for tensor in made):
+            results = (tensor for index in segment.operators for tensor in form.ops[index].outputs)
+            if segment.results and any(form.rows[tensor] > 1 for tensor in results):
                 yield segment
 
 

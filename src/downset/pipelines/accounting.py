@@ -88,14 +88,14 @@ def judged(
     timed, resources = timed_tasks(cluster, frame)
     if load_bound_s(timed, len(resources)) >= below_s:
         return None
-    found = _scheduled(frame, timed, resources, accounting.window, deadline)
-    if max_latency_s is None or found.latency_s <= max_latency_s:
-        return found
+    schedule = _scheduled(frame, timed, resources, accounting.window, deadline)
+    if max_latency_s is None or schedule.latency_s <= max_latency_s:
+        return schedule
     for window in (3, 2):
-        if found.schedule is not None and window < found.schedule.window:
-            found = _scheduled(frame, timed, resources, window, deadline)
-            if found.latency_s <= max_latency_s:
-                return found
+        if schedule.schedule is not None and window < schedule.schedule.window:
+            schedule = _scheduled(frame, timed, resources, window, deadline)
+            if schedule.latency_s <= max_latency_s:
+                return schedule
     return _one_at_a_time(frame, timed, resources)
 
 
@@ -103,8 +103,8 @@ def _scheduled(
     frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource], window: int | None, deadline: float
 ) -> Judged:
     medium = len(resources) - 1 if resources and resources[-1].kind == "medium" else None
-    found = cyclic_schedule(timed, len(resources), medium=medium, window=window, deadline=deadline)
-    return _ordered(frame, timed, resources, found)
+    schedule = cyclic_schedule(timed, len(resources), medium=medium, window=window, deadline=deadline)
+    return _ordered(frame, timed, resources, schedule)
 
 
 def _one_at_a_time(frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource]) -> Judged:
@@ -116,11 +116,13 @@ def _one_at_a_time(frame: FrameTasks, timed: Sequence[TimedTask], resources: Seq
     return _ordered(frame, timed, resources, Scheduled(ways[best], periods[best], load_bound_s(timed, len(resources))))
 
 
-def _ordered(frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource], found: Scheduled) -> Judged:
-    turns = zip(resources, found.schedule.orders, strict=True)
+def _ordered(
+    frame: FrameTasks, timed: Sequence[TimedTask], resources: Sequence[Resource], schedule_found: Scheduled
+) -> Judged:
+    turns = zip(resources, schedule_found.schedule.orders, strict=True)
     orders = tuple(ResourceOrder(resource, order) for resource, order in turns)
-    schedule = PipelineSchedule(found.schedule.window, orders, (), found.bound_s)
-    return Judged(frame, schedule, found.period_s, lone_latency_s(timed, found.schedule))
+    schedule = PipelineSchedule(schedule_found.schedule.window, orders, (), schedule_found.bound_s)
+    return Judged(frame, schedule, schedule_found.period_s, lone_latency_s(timed, schedule_found.schedule))
 
 
 def latency_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting: Accounting) -> float:

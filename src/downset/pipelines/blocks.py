@@ -26,5 +26,5 @@ def blocks(
     """`pico` on units joined up to the cuts that a single tensor crosses. Raises LimitReached as `pico` does."""
     cuts = [0, *(cut for cut in range(1, problem.cuts) if len(problem.crossing(cut)) <= 1), problem.cuts]
     coarse = joined(problem, cuts)
-    found = pico(coarse, cluster, comm=comm, max_latency_s=max_latency_s, leader=leader, ties=ties, deadline=deadline)
-    return replace(found, stages=on_cuts(found.stages, cuts))
+    plan = pico(coarse, cluster, comm=comm, max_latency_s=max_latency_s, leader=leader, ties=ties, deadline=deadline)
+    return replace(plan, stages=on_cuts(plan.stages, cuts))

@@ -45,18 +45,18 @@ def frame_buffers(
     block, strip) what it holds inside."""
     held: dict[tuple[int, int], _Held] = {}
     for number, task in enumerate(frame.tasks):
-        read, made = _touched(problem, frame, task)
+        read, results = _touched(problem, frame, task)
         for device, rows in read:
             part = held.setdefault((device, rows.tensor), _Held())
             part.rows = _hull(part.rows, rows)
             part.readers.append(number)
-        for device, rows in made:
+        for device, rows in results:
             part = held.setdefault((device, rows.tensor), _Held())
             part.rows = _hull(part.rows, rows)
             part.writers.append(number)
     _take_frames(problem, held, frame.entry)
     _keep_results(problem, held, frame.exit)
-    found = []
+    buffers = []
     for (device, tensor), part in sorted(held.items()):
         assert part.rows is not None
         nbytes = nbytes_of(problem, part.rows)
@@ -65,14 +65,14 @@ def frame_buffers(
         writers = tuple(sorted(set(part.writers)))
         readers = tuple(sorted(set(part.readers))) or writers  # what nobody reads is there while it is made
         rows = part.rows
-        found.append(
+        buffers.append(
             Buffer(device, tensor, rows.start, rows.stop, nbytes, slots, writers, readers, columns=rows.columns)
         )
     for number, task in enumerate(frame.tasks):
         nbytes = 0 if task.transfer is not None else inner_bytes.get((task.stage, task.block, task.strip), 0)
         if nbytes:
-            found.append(Buffer(task.device, INNER, 0, 0, nbytes, 1, (number,), (number,)))
-    return tuple(found)
+            buffers.append(Buffer(task.device, INNER, 0, 0, nbytes, 1, (number,), (number,)))
+    return tuple(buffers)
 
 
 def _touched(
@@ -99,11 +99,11 @@ def _hull(held: Rows | None, rows: Rows) -> Rows:
 
 def _whole(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], device: int, cut: int) -> list[_Held]:
     """The buffers of the tensors that cross a cut, with all their rows from now on."""
-    found = [held[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in held]
-    for part in found:
+    arrays = [held[device, tensor] for tensor in problem.crossing(cut) if (device, tensor) in held]
+    for part in arrays:
         assert part.rows is not None
         part.rows = Rows(part.rows.tensor, 0, problem.tensors[part.rows.tensor].rows)
-    return found
+    return arrays
 
 
 def _take_frames(problem: SplitProblem, held: Mapping[tuple[int, int], _Held], entry: int) -> None:
@@ -133,13 +133,13 @@ def placed(
     the best one found."""
     orders = tuple(order.turns for order in schedule.orders)
     between = frames_between(tasks, events.Schedule(orders, schedule.window), as_events(buffers))
-    found = list(buffers)
+    listed = list(buffers)
     for device in sorted({buffer.device for buffer in buffers}):
         own = [place for place, buffer in enumerate(buffers) if buffer.device == device]
         offsets = _offsets([buffers[place] for place in own], between, room_bytes.get(device, 0.0))
         for place, offset in zip(own, offsets, strict=True):
-            found[place] = replace(buffers[place], offset=offset)
-    return tuple(found)
+            listed[place] = replace(buffers[place], offset=offset)
+    return tuple(listed)
 
 
 def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_bytes: float) -> tuple[int, ...]:
@@ -149,13 +149,13 @@ def _offsets(buffers: Sequence[Buffer], between: npt.NDArray[np.int64], room_byt
     blocks = _blocks(buffers)
     sizes = [sum(buffers[place].nbytes * buffers[place].slots for place in block) for block in blocks]
     records = records_of_conflicts(sizes, conflicts(as_events([buffers[block[0]] for block in blocks]), between))
-    found = plan_arena(records, method="greedy_by_size")
-    if found.arena_bytes > max(room_bytes, found.evidence.bound):
+    arena = plan_arena(records, method="greedy_by_size")
+    if arena.arena_bytes > max(room_bytes, arena.evidence.bound):
         best = plan_arena(records, method="best", **clock.limits(0.5))
         clock.spent(best.evidence.states)
-        found = min(found, best, key=lambda arena: arena.arena_bytes)
+        arena = min(arena, best, key=lambda arena: arena.arena_bytes)
     offsets = [0] * len(buffers)
-    for block, begin in zip(blocks, found.offsets, strict=True):
+    for block, begin in zip(blocks, arena.offsets, strict=True):
         for place in block:
             offsets[place] = begin
             begin += buffers[place].nbytes * buffers[place].slots

@@ -63,13 +63,15 @@ def verify_without_graph(plan: Pipeline) -> None:
 
 def _check_cluster(plan: Pipeline) -> None:
     """Devices with names of their own, links between two of them, ends that are devices or outside."""
-    names, known = [device.name for device in plan.cluster.devices], range(len(plan.cluster.devices))
+    names, indices = [device.name for device in plan.cluster.devices], range(len(plan.cluster.devices))
     if not 1 <= len(names) <= MOST_DEVICES:
         raise InvalidPlan(f"the cluster has {len(names)} devices; plans are for 1 to {MOST_DEVICES}")
     if "" in names or len(set(names)) < len(names):
         raise InvalidPlan("the cluster has a device without a name, or two of one name")
     pairs = [link.pair for link in plan.cluster.network.links]
-    if len(set(pairs)) < len(pairs) or any(one not in known or two not in known or one >= two for one, two in pairs):
+    if len(set(pairs)) < len(pairs) or any(
+        one not in indices or two not in indices or one >= two for one, two in pairs
+    ):
         raise InvalidPlan("a link of the cluster is not between two of its devices, or stands there twice")
     for what, name in (("source", plan.source), ("sink", plan.sink)):
         if name != "outside" and name not in names:
@@ -78,14 +80,14 @@ def _check_cluster(plan: Pipeline) -> None:
 
 def _check_shape(plan: Pipeline) -> None:
     _check_cluster(plan)
-    known = range(len(plan.cluster.devices))
+    devices = range(len(plan.cluster.devices))
     for place, stage in enumerate(plan.stages):
         for device in sorted({*_working(stage), *stage.devices}):
-            if device not in known:
-                raise InvalidPlan(f"stage {place} names device {device}; the cluster has {len(known)}")
+            if device not in devices:
+                raise InvalidPlan(f"stage {place} names device {device}; the cluster has {len(devices)}")
     for what, device in (("entry", plan.entry), ("exit", plan.exit)):
-        if device not in known:
-            raise InvalidPlan(f"{what} is device {device}; the cluster has {len(known)}")
+        if device not in devices:
+            raise InvalidPlan(f"{what} is device {device}; the cluster has {len(devices)}")
     if min(plan.frame_bytes, plan.result_bytes) < 0:
         raise InvalidPlan("a frame or a result of less than 0 bytes")
     _disjoint(plan.stages)
@@ -132,7 +134,7 @@ def _working(stage: PipelineStage) -> set[int]:
 
 def _check_strips_are_tasks(plan: Pipeline) -> None:
     """Every strip is one task, of its device; every other task is a message between two devices."""
-    known = range(len(plan.cluster.devices))
+    devices = range(len(plan.cluster.devices))
     seen: set[tuple[int, int, int]] = set()
     for number, task in enumerate(plan.tasks):
         if any(other not in range(number) for other in task.after):
@@ -143,7 +145,7 @@ def _check_strips_are_tasks(plan: Pipeline) -> None:
             raise InvalidPlan(f"task {number} must be either a strip or a transfer")
         if task.transfer is not None:
             ends = (task.transfer.source, task.transfer.target)
-            if task.device != ends[0] or ends[0] == ends[1] or any(end not in known for end in ends):
+            if task.device != ends[0] or ends[0] == ends[1] or any(end not in devices for end in ends):
                 raise InvalidPlan(f"task {number} of device {task.device} sends from device {ends[0]} to {ends[1]}")
             if task.transfer.nbytes < 0:
                 raise InvalidPlan(f"task {number} sends less than 0 bytes")
@@ -219,13 +221,13 @@ def _rows_read(form: RowForm) -> list[int]:
     """By operator: how many of its rows are read by somebody, or by nobody because its results are the last."""
     inputs = {item.tensor for op in form.ops for item in op.inputs}
     read = {tensor: [(0, max(form.rows[tensor], 1))] for tensor in form.outputs}
-    found = [0] * len(form.ops)
+    rows_read = [0] * len(form.ops)
     for index in range(len(form.ops) - 1, -1, -1):
         op = form.ops[index]
         spans = _united([span for tensor in op.outputs for span in read.get(tensor, ())])
         if not inputs.intersection(op.outputs) or (op.whole and spans):
             spans = [(0, max(op.rows, 1))]
-        found[index] = sum(stop - start for start, stop in spans)
+        rows_read[index] = sum(stop - start for start, stop in spans)
         for item in op.inputs:
             extent = max(form.rows[item.tensor], 1)
             into = read.setdefault(item.tensor, [])
@@ -235,7 +237,7 @@ def _rows_read(form: RowForm) -> list[int]:
                 into += [item.map(span, extent) for span in spans]
             else:
                 into += [item.map((row, row + 1), extent) for span in spans for row in range(*span)]
-    return found
+    return rows_read
 
 
 _Spans = list[Interval]
@@ -243,13 +245,13 @@ _Spans = list[Interval]
 
 def _united(spans: _Spans) -> _Spans:
     """The same rows in order, apart from each other."""
-    found: _Spans = []
+    merged: _Spans = []
     for start, stop in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], stop))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
         else:
-            found.append((start, stop))
-    return found
+            merged.append((start, stop))
+    return merged
 
 
 def _check_macs(least: Sequence[int], stage: PipelineStage, place: int) -> None:

@@ -28,10 +28,10 @@ def check_buffers(rows: PlanRows, plan: Pipeline) -> None:
             if buffer.tensor == _INNER:
                 _check_inner(buffer, inner)
                 continue
-            found = wanted.pop((buffer.device, buffer.tensor), None)
-            if found is None:
+            expected = wanted.pop((buffer.device, buffer.tensor), None)
+            if expected is None:
                 raise InvalidPlan(f"device {buffer.device} has no task for its buffer of tensor {buffer.tensor}")
-            _check_buffer(rows, buffer, *found)
+            _check_buffer(rows, buffer, *expected)
         if wanted:
             device, tensor = min(wanted)
             raise InvalidPlan(f"device {device} has no buffer for {rows.graph.tensors[tensor].name!r}")
@@ -46,9 +46,9 @@ def check_buffers(rows: PlanRows, plan: Pipeline) -> None:
         _equal(stated, "overhead", stated.overhead_bytes, described.runtime_bytes)
 
 
-def _equal(held: DeviceMemory, what: str, stated: int, found: int) -> None:
-    if stated != found:
-        raise InvalidPlan(f"device {held.device} states {stated} bytes of {what}, but has {found}")
+def _equal(held: DeviceMemory, what: str, stated: int, counted: int) -> None:
+    if stated != counted:
+        raise InvalidPlan(f"device {held.device} states {stated} bytes of {what}, but has {counted}")
 
 
 def _check_devices(plan: Pipeline) -> None:
@@ -64,15 +64,15 @@ Wanted = dict[tuple[int, int], tuple[Part, set[int], set[int]]]
 
 def _wanted(rows: PlanRows, plan: Pipeline) -> Wanted:
     """By device and tensor: the hull of what it has for one frame, and the tasks that write and read it."""
-    found: Wanted = {}
+    expected: Wanted = {}
 
     def add(device: int, tensor: int, part: Part, task: int, *, writes: bool) -> None:
         if not rows.form.bytes_per_row[tensor]:
             return
-        known, writers, readers = found.get((device, tensor), (part, set[int](), set[int]()))
-        spans = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(known, part, strict=True)]
+        part_before, writers, readers = expected.get((device, tensor), (part, set[int](), set[int]()))
+        spans = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(part_before, part, strict=True)]
         (writers if writes else readers).add(task)
-        found[device, tensor] = (Part(*spans), writers, readers)
+        expected[device, tensor] = (Part(*spans), writers, readers)
 
     for number, task in enumerate(plan.tasks):
         if task.transfer is not None:
@@ -81,25 +81,25 @@ def _wanted(rows: PlanRows, plan: Pipeline) -> Wanted:
                 add(task.transfer.target, item.tensor, rows.part(item), number, writes=True)
             continue
         block = plan.stages[task.stage].blocks[task.block]
-        held, own, made = _strip_parts(rows, block, block.strips[task.strip])
+        held, own, outputs = _strip_parts(rows, block, block.strips[task.strip])
         for tensor, part in held.items():
-            if tensor not in made or tensor in own:
-                add(task.device, tensor, part, number, writes=tensor in made)
-    given, made = set(rows.graph.inputs), _results(rows)
-    inputs = [key for key in found if key[0] == plan.entry and key[1] in given]
-    taking = set().union(*(found[key][2] for key in inputs))
-    results = [key for key in found if key[0] == plan.exit and key[1] in made]
-    ending = set().union(*(found[key][1] for key in results))
+            if tensor not in outputs or tensor in own:
+                add(task.device, tensor, part, number, writes=tensor in outputs)
+    given, outputs = set(rows.graph.inputs), _results(rows)
+    inputs = [key for key in expected if key[0] == plan.entry and key[1] in given]
+    taking = set().union(*(expected[key][2] for key in inputs))
+    results = [key for key in expected if key[0] == plan.exit and key[1] in outputs]
+    ending = set().union(*(expected[key][1] for key in results))
     for key in inputs:
-        found[key] = (_whole(rows, key[1]), set(taking), found[key][2])
+        expected[key] = (_whole(rows, key[1]), set(taking), expected[key][2])
     for key in results:
-        found[key] = (_whole(rows, key[1]), found[key][1], found[key][2] | ending)
-    return {key: (part, writers, readers or writers) for key, (part, writers, readers) in found.items()}
+        expected[key] = (_whole(rows, key[1]), expected[key][1], expected[key][2] | ending)
+    return {key: (part, writers, readers or writers) for key, (part, writers, readers) in expected.items()}
 
 
 def _results(rows: PlanRows) -> set[int]:
-    made = {tensor for op in rows.form.ops for tensor in op.outputs}
-    return made.intersection(rows.graph.outputs)
+    results = {tensor for op in rows.form.ops for tensor in op.outputs}
+    return results.intersection(rows.graph.outputs)
 
 
 def _whole(rows: PlanRows, tensor: int) -> Part:
@@ -109,9 +109,9 @@ def _whole(rows: PlanRows, tensor: int) -> Part:
 def _strip_parts(rows: PlanRows, block: Block, strip: Strip) -> tuple[dict[int, Part], dict[int, Part], set[int]]:
     """All that a strip reads and makes, what of it is of tensors that the block makes for others, and all tensors made
     in the block. An operator that is computed whole makes such a tensor even where no row of it is the strip's own."""
-    made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
+    results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
     held, _ = rows.parts(block, strip)
-    return held, {tensor: held[tensor] for tensor in rows.sinks(block) if tensor in held}, made
+    return held, {tensor: held[tensor] for tensor in rows.sinks(block) if tensor in held}, results
 
 
 def _check_buffer(rows: PlanRows, buffer: Buffer, part: Part, writers: set[int], readers: set[int]) -> None:
@@ -127,22 +127,24 @@ def _check_buffer(rows: PlanRows, buffer: Buffer, part: Part, writers: set[int],
 
 def _inner(rows: PlanRows, plan: Pipeline) -> dict[int, tuple[int, int]]:
     """By task that computes: the least and the most that it holds inside, from its operators one by one."""
-    found = {}
+    inner = {}
     for number, task in enumerate(plan.tasks):
         if task.transfer is not None:
             continue
         block = plan.stages[task.stage].blocks[task.block]
-        held, own, made = _strip_parts(rows, block, block.strips[task.strip])
+        held, own, results = _strip_parts(rows, block, block.strips[task.strip])
         inside = {
-            tensor: rows.nbytes(tensor, part) for tensor, part in held.items() if tensor in made and tensor not in own
+            tensor: rows.nbytes(tensor, part)
+            for tensor, part in held.items()
+            if tensor in results and tensor not in own
         }
         least = 0
         for op in (rows.form.ops[index] for index in block.ops):
             if any(tensor in held for tensor in op.outputs):
                 touched = {*op.outputs, *(item.tensor for item in op.inputs)}
                 least = max(least, sum(inside.get(tensor, 0) for tensor in touched))
-        found[number] = (least, sum(inside.values()))
-    return found
+        inner[number] = (least, sum(inside.values()))
+    return inner
 
 
 def _check_inner(buffer: Buffer, inner: dict[int, tuple[int, int]]) -> None:
@@ -256,16 +258,16 @@ def _frames_apart(plan: Pipeline, schedule: PipelineSchedule, sources: Sequence[
     firsts = np.flatnonzero(np.r_[True, heads[1:] != heads[:-1]])
     targets = heads[firsts]
     nodes = len(plan.tasks) + 2 + len(schedule.buffers)
-    found = np.full((len(sources), nodes), _FAR, np.int64)
-    at = found.copy()
-    at[np.arange(len(sources)), list(sources)] = 0
+    distances = np.full((len(sources), nodes), _FAR, np.int64)
+    nodes_reached = distances.copy()
+    nodes_reached[np.arange(len(sources)), list(sources)] = 0
     for _ in range(2 * nodes):
-        reached = np.minimum.reduceat(at[:, tails] + frames, firsts, axis=1)
-        if not (reached < found[:, targets]).any():
+        reached = np.minimum.reduceat(nodes_reached[:, tails] + frames, firsts, axis=1)
+        if not (reached < distances[:, targets]).any():
             break
-        found[:, targets] = np.minimum(found[:, targets], reached)
-        at = found
-    return found[:, : len(plan.tasks)]
+        distances[:, targets] = np.minimum(distances[:, targets], reached)
+        nodes_reached = distances
+    return distances[:, : len(plan.tasks)]
 
 
 def _waits(plan: Pipeline, schedule: PipelineSchedule) -> Iterable[tuple[int, int, int]]:

@@ -57,13 +57,13 @@ class PlanRows:
         if id(block) in self._sinks:
             return self._sinks[id(block)]
         inside = set(block.ops)
-        made = {tensor for op in inside for tensor in self.form.ops[op].outputs}
+        results = {tensor for op in inside for tensor in self.form.ops[op].outputs}
         outside = [described for op, described in enumerate(self.form.ops) if op not in inside]
         read_outside = {item.tensor for described in outside for item in described.inputs}
         read_inside = {item.tensor for op in inside for item in self.form.ops[op].inputs}
-        found = sorted(made & (read_outside | set(self.form.outputs)) | made - read_inside)
-        self._sinks[id(block)] = found
-        return found
+        outputs = sorted(results & (read_outside | set(self.form.outputs)) | results - read_inside)
+        self._sinks[id(block)] = outputs
+        return outputs
 
     def parts(self, block: Block, strip: Strip) -> tuple[dict[int, Part], dict[int, Part]]:
         """By tensor: all that the strip reads and makes, and its own part of the block's sinks."""
@@ -81,7 +81,7 @@ class PlanRows:
         columns = _cut(self.across, block.ops, sinks, strip.columns, frame)
         return _joined(rows[0], columns[0]), _joined(rows[1], columns[1])
 
-    def reads(self, index: int, made: Part) -> Iterator[tuple[int, Part]]:
+    def reads(self, index: int, part_made: Part) -> Iterator[tuple[int, Part]]:
         """Parts of tensors that an operator reads to make a part of its outputs."""
         for place, item in enumerate(self.form.ops[index].inputs):
             across = None if self.across is None else self.across.ops[index].inputs[place].map
@@ -89,8 +89,8 @@ class PlanRows:
             yield (
                 item.tensor,
                 Part(
-                    (0, rows) if item.map is None else item.map(made.rows, rows),
-                    (0, width) if across is None else across(made.columns, width),
+                    (0, rows) if item.map is None else item.map(part_made.rows, rows),
+                    (0, width) if across is None else across(part_made.columns, width),
                 ),
             )
 
@@ -128,10 +128,10 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
         block = plan.stages[task.stage].blocks[task.block]
         strip = block.strips[task.strip]
         held, own = rows.parts(block, strip)
-        made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
+        results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
         _check_strip(rows, block, strip, held, own, f"block {task.block} of stage {task.stage}")
         for tensor, part in held.items():
-            if tensor not in made:
+            if tensor not in results:
                 _check_held(rows, plan, shares, number, task, tensor, part)
         for tensor in own:
             shares.setdefault(tensor, []).append(_Share(task.device, held[tensor], number))
@@ -147,11 +147,11 @@ def _check_frame(rows: PlanRows, plan: Pipeline) -> None:
     """Raise InvalidPlan for bytes of a frame or a result other than the graph's. A plan may leave them out where no
     device is charged for them."""
     read = {item.tensor for op in rows.form.ops for item in op.inputs}
-    made = {tensor for op in rows.form.ops for tensor in op.outputs}
+    results = {tensor for op in rows.form.ops for tensor in op.outputs}
     charged = any(device.messages is not None for device in plan.cluster.devices)
     for what, stated, tensors in (
         ("frame", plan.frame_bytes, read.intersection(rows.graph.inputs)),
-        ("result", plan.result_bytes, made.intersection(rows.graph.outputs)),
+        ("result", plan.result_bytes, results.intersection(rows.graph.outputs)),
     ):
         nbytes = sum(
             rows.form.bytes_per_row[tensor] * max(rows.form.rows[tensor], 1)
@@ -187,13 +187,13 @@ def _check_held(
     """The device has it from tasks that this one comes after. Under `paper` a leader has what the stage before made."""
     if not rows.form.bytes_per_row[tensor]:
         return
-    known = {-1, *task.after}
+    tasks = {-1, *task.after}
     stage = plan.stages[task.stage]
     free = plan.comm == "paper" and task.device == stage.leader
     parts = [
         share.part
         for share in shares.get(tensor, [])
-        if (share.device == task.device and share.task in known)
+        if (share.device == task.device and share.task in tasks)
         or (free and (share.task < 0 or plan.tasks[share.task].stage < task.stage))
     ]
     if not _covered(part, parts):
@@ -209,11 +209,11 @@ def _covered(wanted: Part, parts: Sequence[Part]) -> bool:
     edges = {wanted.rows[0], wanted.rows[1], *(edge for part in parts for edge in part.rows)}
     inside = sorted(edge for edge in edges if wanted.rows[0] <= edge <= wanted.rows[1])
     for low, high in pairwise(inside):
-        at = wanted.columns[0]
+        row = wanted.columns[0]
         for begin, end in sorted(part.columns for part in parts if part.rows[0] <= low and high <= part.rows[1]):
-            if begin <= at:
-                at = max(at, end)
-        if at < wanted.columns[1]:
+            if begin <= row:
+                row = max(row, end)
+        if row < wanted.columns[1]:
             return False
     return True
 
@@ -222,7 +222,7 @@ def _check_strip(
     rows: PlanRows, block: Block, strip: Strip, held: dict[int, Part], own: dict[int, Part], where: str
 ) -> None:
     """MACs and bytes of a strip, from the rows it needs."""
-    made = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
+    results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
     macs, moved = 0, 0
     macs_of = dict.fromkeys(strip.macs_of, 0)
     for index in block.ops:
@@ -238,11 +238,11 @@ def _check_strip(
         if not op.macs_per_row:
             moved += sum(rows.nbytes(tensor, held[tensor]) for tensor in op.outputs if tensor in held)
             moved += sum(rows.nbytes(tensor, read) for tensor, read in rows.reads(index, part))
-    in_bytes = sum(rows.nbytes(tensor, part) for tensor, part in held.items() if tensor not in made)
+    in_bytes = sum(rows.nbytes(tensor, part) for tensor, part in held.items() if tensor not in results)
     out_bytes = sum(rows.nbytes(tensor, part) for tensor, part in own.items())
-    found = {"MACs": macs, "moved bytes": moved, "bytes in": in_bytes, "bytes out": out_bytes}
+    quantities = {"MACs": macs, "moved bytes": moved, "bytes in": in_bytes, "bytes out": out_bytes}
     stated = (strip.macs, strip.moved_bytes, strip.in_bytes, strip.out_bytes)
-    for (what, value), said in zip(found.items(), stated, strict=True):
+    for (what, value), said in zip(quantities.items(), stated, strict=True):
         if value != said:
             raise InvalidPlan(f"{where}: rows {strip.start}-{strip.stop} need {value} {what}, not {said}")
     if macs_of != dict(strip.macs_of):

@@ -101,16 +101,16 @@ def _with_messages(plan: Pipeline) -> list[float]:
 def _rounds(plan: Pipeline) -> list[tuple[int, bool, float]]:
     """(stage, whether it transfers, seconds) of rounds: tasks in a row that move for one block, or compute it, and do
     not wait for each other. The busiest device's seconds; on a shared network those of all transfers."""
-    found: list[tuple[int, bool, float]] = []
+    rounds: list[tuple[int, bool, float]] = []
     members: list[int] = []
     for number, task in enumerate(plan.tasks):
         first = plan.tasks[members[0]] if members else task
         alike = (first.stage, first.block, first.transfer is None) == (task.stage, task.block, task.transfer is None)
         if members and (not alike or set(task.after) & set(members)):
-            found.append(_round(plan, members))
+            rounds.append(_round(plan, members))
             members = []
         members.append(number)
-    return [*found, _round(plan, members)] if members else found
+    return [*rounds, _round(plan, members)] if members else rounds
 
 
 def _round(plan: Pipeline, members: Sequence[int]) -> tuple[int, bool, float]:
@@ -148,11 +148,11 @@ def _holds(plan: Pipeline, task: Task) -> set[Resource]:
         return {Resource("medium")} | (set() if network.overlap else {Resource("device", end) for end in ends})
     if not network.overlap:
         return {Resource("device", end) for end in ends}
-    found = set()
+    resources = set()
     for end, port in zip(ends, ("send", "receive"), strict=True):
         full = (plan.cluster.devices[end].duplex or network.duplex) == "full"
-        found.add(Resource("send" if port == "send" else "receive", end) if full else Resource("radio", end))
-    return found
+        resources.add(Resource("send" if port == "send" else "receive", end) if full else Resource("radio", end))
+    return resources
 
 
 def _check_orders(plan: Pipeline, schedule: PipelineSchedule) -> None:
@@ -258,13 +258,13 @@ def _lone_frame_s(plan: Pipeline, schedule: PipelineSchedule, seconds: Sequence[
     done = [[0.0] * nodes for _ in range(inside)]
     ready = [(frame, node) for frame in range(inside) for node in range(nodes) if not waits[frame][node]]
     for frame, node in ready:  # grows while it is walked
-        at = done[frame][node]
+        end_s = done[frame][node]
         if frame == schedule.window and node < len(seconds):
-            at += seconds[node]
+            end_s += seconds[node]
         for head, later in followers[node]:
             other = frame + later
             if 0 <= other < inside:
-                done[other][head] = max(done[other][head], at)
+                done[other][head] = max(done[other][head], end_s)
                 waits[other][head] -= 1
                 if not waits[other][head]:
                     ready.append((other, head))
@@ -284,6 +284,6 @@ def _check_memory(plan: Pipeline) -> None:
             raise InvalidPlan(f"device {held.device} holds {held.total_bytes} bytes, more than its {limit}")
 
 
-def _equal(field: str, stated: float, found: float) -> None:
-    if not abs(stated - found) <= _CLOSE * max(abs(stated), abs(found)):
-        raise InvalidPlan(f"the plan states {field} {stated:.9g}, but its work takes {found:.9g} s")
+def _equal(field: str, stated: float, counted: float) -> None:
+    if not abs(stated - counted) <= _CLOSE * max(abs(stated), abs(counted)):
+        raise InvalidPlan(f"the plan states {field} {stated:.9g}, but its work takes {counted:.9g} s")

@@ -77,24 +77,24 @@ def _compute_s(problem: SplitProblem, cluster: Cluster, split: Split) -> float:
 
 def _choices(problem: SplitProblem, cluster: Cluster, unit: int, order: list[int]) -> dict[int, Split]:
     rows = problem.segment(unit, unit + 1).rows
-    found = {}
+    choices = {}
     for count in range(1, min(len(order), rows) + 1):
         working = order[:count]
         bounds = proportional_rows(rows, [cluster.devices[device].speed for device in working])
         if count == 1 or all(low < high for low, high in pairwise(bounds)):
-            found[count] = Split(unit, unit + 1, tiles(working, bounds), halo=True)
-    return found
+            choices[count] = Split(unit, unit + 1, tiles(working, bounds), halo=True)
+    return choices
 
 
 def _neighbours_suffice(problem: SplitProblem, before: Split, split: Split) -> bool:
     """Whether every strip needs rows of its own and its neighbours' only."""
     rows = problem.segment(split.start, split.stop).rows
     rows_before = problem.segment(before.start, before.stop).rows
-    made = {tensor for op in problem.units[before.start] for tensor in problem.ops[op].outputs}
+    results = {tensor for op in problem.units[before.start] for tensor in problem.ops[op].outputs}
     for place, tile in enumerate(split.tiles):
         low_tile, high_tile = before.tiles[max(0, place - 1)], before.tiles[min(place + 1, len(before.tiles) - 1)]
         for tensor, (low, high) in needs(problem, split, tile.start, tile.stop, rows).items():
-            if tensor not in made:
+            if tensor not in results:
                 continue
             extent = problem.tensors[tensor].rows
             if low < low_tile.start * extent // rows_before or high > high_tile.stop * extent // rows_before:

@@ -46,9 +46,9 @@ def early_fused(
     for floor, draft in sorted(((_floor_s(problem, cluster, d.splits[0].stop), d) for d in drafts), key=lambda p: p[0]):
         if floor >= seconds or clock.now() > deadline:
             break
-        found = stage_of(problem, cluster, draft, comm=comm).seconds
-        if found < seconds:
-            seconds, best = found, draft
+        total_s = stage_of(problem, cluster, draft, comm=comm).seconds
+        if total_s < seconds:
+            seconds, best = total_s, draft
     return FoundPipeline((best,), 0.0)
 
 

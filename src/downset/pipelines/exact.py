@@ -100,12 +100,12 @@ def _by_resources(asked: PlanRequest) -> FoundPipeline:
     if searched.stages:  # a tree of transfers: its orders are found at once, however late it is
         best.offer(searched.stages, late_s=clock.now() + max(asked.time_limit_s, 1.0))
     for guide in message_guides(asked.cluster):  # what they find is priced on the cluster itself
-        found = search_by_loads(
+        result = search_by_loads(
             asked.problem, guide, asked.accounting, time_limit_s=best.left_s() * _GUIDED, engine=asked.engine,
             forbidden=asked.forbidden,
         )  # fmt: skip
-        if found.stages:
-            best.offer(found.stages)
+        if result.stages:
+            best.offer(result.stages)
     best.ask(QUICK)
 
     def met() -> bool:  # then all plans of the space are covered
@@ -131,12 +131,12 @@ def _search_on(best: Incumbents, devices: tuple[int, ...]) -> None:
     ends = asked.accounting.source, asked.accounting.sink
     source, sink = (None if end is None else place.get(end) for end in ends)
     forbidden = frozenset((start, stop, place[one]) for start, stop, one in asked.forbidden if one in place)
-    found = search_by_loads(
+    result = search_by_loads(
         asked.problem, sub_cluster(asked.cluster, devices), replace(asked.accounting, source=source, sink=sink),
         incumbent_s=best.period_s, time_limit_s=best.left_s(), engine=asked.engine, forbidden=forbidden,
     )  # fmt: skip
-    if found.stages:
-        best.offer(on_devices(found.stages, devices))
+    if result.stages:
+        best.offer(on_devices(result.stages, devices))
 
 
 def _concluded(asked: PlanRequest, best: Incumbents, searched: Searched, bound: float) -> FoundPipeline:
@@ -227,17 +227,17 @@ def _direct(asked: PlanRequest) -> FoundPipeline:
         refused = error
     latency_s = math.inf if asked.max_latency_s is None else asked.max_latency_s
     limits = Limits(deadline, latency_s, asked.forbidden)
-    known = [led.stages] if led is not None else []
+    guides = [led.stages] if led is not None else []
     if not limits.late():
         coarse, cuts = without_relays(problem, asked.baseline_cuts)
-        known += [
+        guides += [
             on_cuts(planner(coarse, cluster, **planner.taken(comm="resources")).stages, cuts) for planner in QUICK
         ]
         with contextlib.suppress(LimitReached):
-            known.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
+            guides.append(on_cuts(coedge(coarse, cluster, deadline=deadline).stages, cuts))
     best = direct(
         problem, cluster, asked.accounting, limits,
-        total_bound_s=total_bound_s(problem, cluster, comm="resources"), known=known, incumbent=led,
+        total_bound_s=total_bound_s(problem, cluster, comm="resources"), known_drafts=guides, incumbent=led,
     )  # fmt: skip
     if best is not None:
         return best

@@ -37,12 +37,12 @@ def search(
     run.deadline = clock.now() + time_limit_s
     total = problem.least_macs_before()[-1] / sum(devices.speed)
     try:
-        found = run.best()
+        path = run.best()
     except _TimeIsUp:
         return math.inf, total, False, run.states, []
-    if found is None or (not least_latency and found[0] >= incumbent_s):
+    if path is None or (not least_latency and path[0] >= incumbent_s):
         return math.inf, incumbent_s, True, run.states, []
-    return found[0], found[0], True, run.states, found[1]
+    return path[0], path[0], True, run.states, path[1]
 
 
 class _Search:
@@ -74,8 +74,8 @@ class _Search:
             for cut in range(self.problem.cuts):
                 for head in range(-1, len(self.devices.speed)):
                     for label in table.get((used, cut, head), []):
-                        for target, found in self.following(used, cut, head, label, sets):
-                            _insert(table.setdefault(target, []), found)
+                        for target, path in self.following(used, cut, head, label, sets):
+                            _insert(table.setdefault(target, []), path)
         ends = [label for (_, cut, _), labels in table.items() if cut == self.problem.cuts for label in labels]
         if not ends:
             return None
@@ -135,34 +135,34 @@ class _Search:
         key = (start, stop, members, place)
         if key not in self.blocks:
             segment = self.problem.segment(start, stop)
-            at: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
-            at[0] = [(0.0, 0.0, (0,))]
+            layers: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
+            layers[0] = [(0.0, 0.0, (0,))]
             for k in range(len(members)):
-                at = self.extended(segment, at, members, k, place)
-            self.blocks[key] = [(one, two, ((start, stop, bounds),)) for one, two, bounds in at[segment.rows]]
+                layers = self.extended(segment, layers, members, k, place)
+            self.blocks[key] = [(one, two, ((start, stop, bounds),)) for one, two, bounds in layers[segment.rows]]
         return self.blocks[key]
 
     def extended(
-        self, segment: Segment, at: list[list[tuple[float, float, tuple[int, ...]]]], members: tuple[int, ...], k: int,
-        place: int,
+        self, segment: Segment, layers: list[list[tuple[float, float, tuple[int, ...]]]], members: tuple[int, ...],
+        k: int, place: int,
     ) -> list[list[tuple[float, float, tuple[int, ...]]]]:  # fmt: skip
         """All ways to give the next device rows, by the row they end at."""
         if clock.now() > self.deadline:
             raise _TimeIsUp
-        found: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
+        extended: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in range(segment.rows + 1)]
         device, leader = members[k], members[place]
         for low in range(segment.rows + 1):
-            for high in range(low, segment.rows + 1) if at[low] else ():
+            for high in range(low, segment.rows + 1) if layers[low] else ():
                 self.states += 1
                 macs, in_bytes, out_bytes, moved_bytes = quantities(segment, low, high)
                 work, moved = macs + self.moved * moved_bytes, 0.0
                 if k != place and high > low:
                     per_byte, latency = self.devices.per_byte[leader][device], self.devices.latency[leader][device]
                     moved = (in_bytes + out_bytes) * per_byte + 2 * latency
-                for computing, transfer, bounds in at[low]:
+                for computing, transfer, bounds in layers[low]:
                     label = (max(computing, work / self.devices.speed[device]), transfer + moved, (*bounds, high))
-                    _insert_trade(found[high], label)
-        return found
+                    _insert_trade(extended[high], label)
+        return extended
 
 
 def _insert_trade(labels: list[Any], label: Any) -> None:

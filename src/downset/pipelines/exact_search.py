@@ -120,26 +120,26 @@ def all_banned(form: Canonical, banned: frozenset[tuple[int, int, int]]) -> froz
 
 
 def _at_real_speeds(
-    problem: SplitProblem, cluster: Cluster, found: Searched, comm: str, max_latency_s: float | None
+    problem: SplitProblem, cluster: Cluster, searched: Searched, comm: str, max_latency_s: float | None
 ) -> Searched:
     """The plan made for slower devices, timed on the real ones, rows balanced for them where that is better."""
-    if not found.stages:
-        return found
-    other_rows = balanced(problem, cluster, found.stages)
-    kept, other = (stages_of(problem, cluster, drafts, comm=comm) for drafts in (found.stages, other_rows))
+    if not searched.stages:
+        return searched
+    other_rows = balanced(problem, cluster, searched.stages)
+    kept, other = (stages_of(problem, cluster, drafts, comm=comm) for drafts in (searched.stages, other_rows))
     better = [new.seconds < old.seconds for old, new in zip(kept, other, strict=True)]
     mixed = tuple(
-        after if take else before for before, after, take in zip(found.stages, other_rows, better, strict=True)
+        after if take else before for before, after, take in zip(searched.stages, other_rows, better, strict=True)
     )
-    timed = ((found.stages, kept), (other_rows, other), (mixed, stages_of(problem, cluster, mixed, comm=comm)))
+    timed = ((searched.stages, kept), (other_rows, other), (mixed, stages_of(problem, cluster, mixed, comm=comm)))
     limit = math.inf if max_latency_s is None else max_latency_s
     plans = []
     for drafts, stages in timed:
         period, latency = period_and_latency(cluster, stages)
-        if latency <= limit or drafts is found.stages:
+        if latency <= limit or drafts is searched.stages:
             plans.append((period, drafts))
     period, chosen = min(plans, key=lambda plan: plan[0])
-    return found._replace(period_s=period, stages=chosen)
+    return searched._replace(period_s=period, stages=chosen)
 
 
 def balanced(problem: SplitProblem, cluster: Cluster, drafts: Drafted) -> Drafted:
@@ -165,16 +165,16 @@ def _run(
     moved = int(comm != "paper")  # a byte that an operator without MACs moves takes as long as a MAC
     overlap, shared = cluster.network.overlap, cluster.network.kind == "shared"
     if engine == "python":
-        found = exact_python.search(
+        outcome = exact_python.search(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
             sorted(banned), moved,
         )  # fmt: skip
     else:
-        found = _native(
+        outcome = _native(
             problem, form, handover, overlap, shared, limit_s, several_blocks, least_latency, incumbent_s, time_limit_s,
             sorted(banned), moved,
         )  # fmt: skip
-    period, bound, finished, states, stages = found
+    period, bound, finished, states, stages = outcome
     return Searched(period, bound, finished, states, _drafts(stages, form.order))
 
 
@@ -202,11 +202,13 @@ def _native(
     )
     seconds, states = clock.compiled_limits(time_limit_s, STATES)
     if least_latency:
-        found = compiled.pipeline_least_latency(asked, time_limit_s=seconds, state_limit=states)
+        answer = compiled.pipeline_least_latency(asked, time_limit_s=seconds, state_limit=states)
     else:
-        found = compiled.pipeline_least_period(asked, incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=states)
-    clock.spent(found[3])
-    return found
+        answer = compiled.pipeline_least_period(
+            asked, incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=states
+        )
+    clock.spent(answer[3])
+    return answer
 
 
 def _drafts(stages: Sequence[Any], order: Sequence[int]) -> Drafted:

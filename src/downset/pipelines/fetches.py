@@ -28,13 +28,13 @@ __all__ = ["KnownBlocks", "frame_tasks"]
 
 def frame_tasks(
     problem: SplitProblem, cluster: Cluster, drafts: Drafted, *, comm: str, source: int | None = None,
-    sink: int | None = None, known: KnownBlocks | None = None,
+    sink: int | None = None, known_blocks: KnownBlocks | None = None,
 ) -> FrameTasks:  # fmt: skip
     """The tasks of stages. `source` and `sink`: devices that the frame comes from and its result goes to (None: the
-    first leader, and the last one; without leaders as the drafts say). `known`: blocks of halo exchange that were
-    listed before, of one problem, cluster and comm; it is filled."""
+    first leader, and the last one; without leaders as the drafts say). `known_blocks`: blocks of halo exchange that
+    were listed before, of one problem, cluster and comm; it is filled."""
     first, last = _end(drafts[0], drafts[0].entry), _end(drafts[-1], drafts[-1].exit)
-    listing = _Listing(problem, cluster, {} if known is None else known, paper=comm == "paper")
+    listing = _Listing(problem, cluster, {} if known_blocks is None else known_blocks, paper=comm == "paper")
     entry, exit_ = first if source is None else source, last if sink is None else sink
     given = [Rows(tensor, 0, problem.tensors[tensor].rows) for tensor in problem.crossing(0)]
     listing.hold(entry, given, -1)
@@ -84,8 +84,8 @@ class _Share(NamedTuple):
 class _Listing:
     """The tasks so far, and who holds what."""
 
-    def __init__(self, problem: SplitProblem, cluster: Cluster, known: KnownBlocks, *, paper: bool) -> None:
-        self.problem, self.cluster, self.known, self.paper = problem, cluster, known, paper
+    def __init__(self, problem: SplitProblem, cluster: Cluster, known_blocks: KnownBlocks, *, paper: bool) -> None:
+        self.problem, self.cluster, self.known, self.paper = problem, cluster, known_blocks, paper
         self.tasks: list[Task] = []
         self.shares: dict[int, list[_Share]] = {}
         self.load_s = [0.0] * len(cluster.devices)
@@ -156,10 +156,10 @@ class _Listing:
         computed = self.compute(strips, after)
         gathered = []
         for tile, task in zip(split.tiles, computed, strict=True):
-            made = made_rows(self.problem, split, tile, halos=False)
-            self.hold(tile.device, made, task)
+            rows = made_rows(self.problem, split, tile, halos=False)
+            self.hold(tile.device, rows, task)
             if tile.device != leader:
-                gathered.append((tile.device, leader, made))
+                gathered.append((tile.device, leader, rows))
         self.send(gathered)
         if self.paper:  # who leads holds all, nobody else anything
             for tensor in self.problem.sinks(split.start, split.stop):
@@ -182,8 +182,8 @@ class _Listing:
             for tile, given in zip(split.tiles, rows.given, strict=True)
         ]
         computed = self.compute(rows.strips, [tuple(sorted(set(tasks))) for tasks in after])
-        for tile, made, task in zip(split.tiles, rows.made, computed, strict=True):
-            self.hold(tile.device, made, task)
+        for tile, rows_of_tile, task in zip(split.tiles, rows.made, computed, strict=True):
+            self.hold(tile.device, rows_of_tile, task)
         return rows.strips
 
     def compute(self, strips: Sequence[Strip], after: Sequence[tuple[int, ...]]) -> list[int]:
@@ -197,7 +197,7 @@ class _Listing:
         """Sends the devices what they lack; the tasks by device that do."""
         messages: dict[tuple[int, int], list[Rows]] = {}
         for device, rows in wanted.items():
-            for source, part in (found for one in rows for found in self.lacking(device, one)):
+            for source, part in (piece for one in rows for piece in self.lacking(device, one)):
                 parts = messages.setdefault((source, device), [])
                 if parts and parts[-1].tensor == part.tensor and parts[-1].stop == part.start:
                     part = Rows(part.tensor, parts.pop().start, part.stop)
@@ -233,30 +233,30 @@ class _Listing:
 
     def holding(self, device: int, wanted: Sequence[Rows]) -> tuple[int, ...]:
         """The tasks that gave the device any of these rows."""
-        found = {
+        holders = {
             share.task
             for rows in wanted
             for share in self.shares.get(rows.tensor, ())
             if share.device == device and share.task >= 0 and _meet(share.rows, rows)
         }
-        return tuple(sorted(found))
+        return tuple(sorted(holders))
 
     def lacking(self, device: int, wanted: Rows) -> list[tuple[int, Rows]]:
         """(holder, rows) of what the device does not hold, in order of rows."""
         shares = self.shares.get(wanted.tensor, [])
-        found, at = [], wanted.start
-        while at < wanted.stop:
-            here = [share for share in shares if share.rows.start <= at < share.rows.stop]
+        missing, row = [], wanted.start
+        while row < wanted.stop:
+            here = [share for share in shares if share.rows.start <= row < share.rows.stop]
             own = [share.rows.stop for share in here if share.device == device]
             if own:
-                at = max(own)
+                row = max(own)
                 continue
-            later = [share.rows.start for share in shares if share.device == device and share.rows.start > at]
+            later = [share.rows.start for share in shares if share.device == device and share.rows.start > row]
             holder = min(here, key=lambda share: (self.load_s[share.device], share.device, -share.rows.stop))
             stop = min([holder.rows.stop, wanted.stop, *later])
-            found.append((holder.device, Rows(wanted.tensor, at, stop)))
-            at = stop
-        return found
+            missing.append((holder.device, Rows(wanted.tensor, row, stop)))
+            row = stop
+        return missing
 
 
 def _meet(one: Rows, two: Rows) -> bool:

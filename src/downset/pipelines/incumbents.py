@@ -82,20 +82,20 @@ class Incumbents:
             return False
         asked = self.asked
         self._seen.add(drafts)
-        found = judged(
+        judgement = judged(
             asked.problem, asked.cluster, drafts, asked.accounting, below_s=self.period_s,
             deadline=max(late_s, self.begin + asked.time_limit_s), max_latency_s=asked.max_latency_s,
         )  # fmt: skip
-        if found is None or found.period_s >= self.period_s:
+        if judgement is None or judgement.period_s >= self.period_s:
             return False
-        if asked.max_latency_s is not None and found.latency_s > asked.max_latency_s:
+        if asked.max_latency_s is not None and judgement.latency_s > asked.max_latency_s:
             return False
-        self.take(found.period_s, drafts, found, outside=outside)
+        self.take(judgement.period_s, drafts, judgement, outside=outside)
         return True
 
-    def take(self, period_s: float, drafts: Drafted, found: Judged | None, *, outside: bool = False) -> None:
+    def take(self, period_s: float, drafts: Drafted, judgement: Judged | None, *, outside: bool = False) -> None:
         """The best so far from now on."""
-        self.period_s, self.drafts, self.judged, self.outside = period_s, drafts, found, outside
+        self.period_s, self.drafts, self.judged, self.outside = period_s, drafts, judgement, outside
 
     @property
     def deadline(self) -> float:
@@ -126,14 +126,14 @@ class Incumbents:
             return
         # The papers' own sums are above what resources can do: there all that a planner has is of interest.
         below = math.inf if self.by_resources else self.period_s
-        found = planner(
+        answer = planner(
             self._coarse, some,
             **planner.taken(
                 comm=self.asked.accounting.comm, below_s=below, time_limit_s=MOMENT_S,
                 deadline=self.deadline,
             ),
         )  # fmt: skip
-        self.offer(on_devices(on_cuts(found.stages, self._cuts), devices), outside=planner in OUTSIDE)
+        self.offer(on_devices(on_cuts(answer.stages, self._cuts), devices), outside=planner in OUTSIDE)
 
     def _floor_s(self, planner: Method, some: Cluster) -> float:
         """A lower bound of the period of the planner's plans on these devices."""

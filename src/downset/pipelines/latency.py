@@ -49,14 +49,14 @@ def plans_by_latency(asked: PlanRequest, left_s: Callable[[], float]) -> Iterato
 
     top = math.floor(math.log2(limit) * _STEPS)
     down, up = range(top, top - _BELOW * _STEPS, -1), range(top + 1, top + _STEPS * _ABOVE + 1)
-    if (found := searched(math.inf, least=True)) and found.stages:
-        yield found.stages
+    if (answer := searched(math.inf, least=True)) and answer.stages:
+        yield answer.stages
     for steps in (down, up):
         for step in steps:
-            found = searched(2.0 ** (step / _STEPS))
-            if found is not None and found.stages:
-                yield found.stages
-            elif found is None or (found.finished and steps is down):
+            answer = searched(2.0 ** (step / _STEPS))
+            if answer is not None and answer.stages:
+                yield answer.stages
+            elif answer is None or (answer.finished and steps is down):
                 break
 
 
@@ -75,11 +75,11 @@ def least_latency(asked: PlanRequest) -> tuple[float, Drafted]:
 
     for plan in baseline_plans(problem, cluster, comm=comm, baseline_cuts=asked.baseline_cuts):
         offer(plan)
-    found = search(
+    searched = search(
         problem, cluster, comm=comm, max_latency_s=best[0], time_limit_s=asked.time_limit_s, engine=asked.engine,
         least_latency=True,
     )  # fmt: skip
-    offer(found.stages)
+    offer(searched.stages)
     coarse, cuts = without_relays(problem, asked.baseline_cuts)
     for devices in fewer_devices(cluster, (asked.accounting.source, asked.accounting.sink)):
         some = sub_cluster(cluster, devices)

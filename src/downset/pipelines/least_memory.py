@@ -80,13 +80,13 @@ def _advice(
         return ""
     overhead = max(device.runtime_bytes for device in cluster.devices)
     count = MemoryCount(problem, graph, cluster, accounting)
-    found = least_memory(count, devices=len(cluster.devices), seconds=seconds / 2)
-    used = sum(devices for _, _, devices in found.stages)
+    count_found = least_memory(count, devices=len(cluster.devices), seconds=seconds / 2)
+    used = sum(devices for _, _, devices in count_found.stages)
     alone = least_memory(count, devices=1, seconds=seconds / 2)
     other = f", or {format_bytes(alone.nbytes + overhead)} on one" if used > 1 else ""
     floor = weights_floor(problem, len(cluster.devices)) + overhead
     return (
-        f"; {format_bytes(found.nbytes + overhead)} bytes on each of {used} devices are enough{other} (the least "
+        f"; {format_bytes(count_found.nbytes + overhead)} bytes on each of {used} devices are enough{other} (the least "
         f"found; in every plan some device holds {format_bytes(floor)} bytes of weights or more)"
     )
 
@@ -108,13 +108,13 @@ def least_memory(count: MemoryCount, *, devices: int, seconds: float) -> LeanPla
     deadline = clock.now() + seconds
     problem = count.problem
     costs = _at_least(problem, devices)
-    known: dict[tuple[int, int, int], int] = {}
+    least_bytes: dict[tuple[int, int, int], int] = {}
     best: Path = ((0, problem.cuts, 1),)
-    least = _plan_stages(count, best, costs, known)
+    least = _plan_stages(count, best, costs, least_bytes)
     while clock.now() < deadline:
         path = _bottleneck(costs, devices)
-        seen = all(stage in known for stage in path)
-        needs = _plan_stages(count, path, costs, known)
+        seen = all(stage in least_bytes for stage in path)
+        needs = _plan_stages(count, path, costs, least_bytes)
         if max(needs) < max(least):
             best, least = path, needs
         if seen:
@@ -137,12 +137,12 @@ def lean_pipeline(count: MemoryCount, graph: Graph, *, seconds: float) -> Counte
         drafts = _placed(problem, cluster, plan, room, led=count.accounting.topology == "leader")
         if drafts is None:
             continue
-        found = judged(problem, cluster, drafts, count.accounting, deadline=count.deadline)
-        assert found is not None  # nothing limits it
-        counted = count.counted(found)
+        priced = judged(problem, cluster, drafts, count.accounting, deadline=count.deadline)
+        assert priced is not None  # nothing limits it
+        counted = count.counted(priced)
         if not counted.broken(cluster):
             return counted
-        for smaller in count.at_smaller_windows(drafts, found):
+        for smaller in count.at_smaller_windows(drafts, priced):
             if not smaller.broken(cluster):
                 return smaller
     raise LimitReached(
@@ -213,10 +213,10 @@ def _bottleneck(costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]], d
 
 def _plan_stages(
     count: MemoryCount, path: Path, costs: np.ndarray[tuple[int, int, int], np.dtype[np.float64]],
-    known: dict[tuple[int, int, int], int],
+    least_bytes: dict[tuple[int, int, int], int],
 ) -> tuple[int, ...]:  # fmt: skip
-    """Enter the memory of a path's stages with one frame inside at once into `known` and `costs`. A source and a sink
-    are devices of their own here."""
+    """Enter the memory of a path's stages with one frame inside at once into `least_bytes` and `costs`. A source and a
+    sink are devices of their own here."""
     first, drafts, asked = 0, [], count.accounting
     for stage in path:
         members = range(first, first + stage[2])
@@ -232,15 +232,15 @@ def _plan_stages(
             sink=None if asked.sink is None else before + 1,
             window=1,
         )
-    found = judged(count.problem, apart.cluster, tuple(drafts), asked)
-    assert found is not None  # nothing limits it
-    held = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(found).memory}
+    plan = judged(count.problem, apart.cluster, tuple(drafts), asked)
+    assert plan is not None  # nothing limits it
+    held = {one.device: one.weights_bytes + one.arena_bytes for one in apart.counted(plan).memory}
     needs, first = [], 0
     for stage in path:
         start, stop, devices = stage
         nbytes = max(held[device] for device in range(first, first + devices))
         first += devices
         needs.append(nbytes)
-        known[stage] = max(known.get(stage, 0), nbytes)
+        least_bytes[stage] = max(least_bytes.get(stage, 0), nbytes)
         costs[start, stop, devices] = max(costs[start, stop, devices], nbytes)
     return tuple(needs)

@@ -53,7 +53,7 @@ def strip_tables(problem: SplitProblem, classes: tuple[WorkClass, ...]) -> Strip
     """Tables of every segment. Complexity: one pricing of the chain for each kind that has a weight of its own."""
     kinds = sorted({kind for one in classes for kind, _ in one.weights})
     by_kind = {kind: _only(problem, kind) for kind in kinds}
-    found = {}
+    table_of = {}
     for start in range(problem.cuts):
         for stop in range(start + 1, problem.cuts + 1):
             segment = problem.segment(start, stop)
@@ -67,8 +67,8 @@ def strip_tables(problem: SplitProblem, classes: tuple[WorkClass, ...]) -> Strip
                     part = parts[kind]
                     work = work + (weight - 1.0) * np.stack([part.upper[0], part.lower[0], part.final[0]])
                 works.append(work)
-            found[start, stop] = np.ascontiguousarray(np.stack([macs, in_bytes, out_bytes, *works]))
-    return StripTables(found)
+            table_of[start, stop] = np.ascontiguousarray(np.stack([macs, in_bytes, out_bytes, *works]))
+    return StripTables(table_of)
 
 
 def _only(problem: SplitProblem, kind: str) -> SplitProblem:

@@ -107,14 +107,14 @@ def load_s(problem: SplitProblem, cluster: Cluster, drafts: Drafted, accounting:
 
 def _run(asked: LoadAsked, form: Canonical, incumbent_s: float, time_limit_s: float, engine: EngineName) -> Searched:
     if engine == "python":
-        found = least_load(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s)
+        outcome = least_load(asked, incumbent_s=incumbent_s, time_limit_s=time_limit_s)
     else:
         seconds, states = clock.compiled_limits(time_limit_s, STATES)
-        found = native.compiled.least_load(
+        outcome = native.compiled.least_load(
             _compiled(asked), incumbent_s=incumbent_s, time_limit_s=seconds, state_limit=states
         )
-        clock.spent(found[3])
-    period, bound, finished, states, stages = found
+        clock.spent(outcome[3])
+    period, bound, finished, states, stages = outcome
     return Searched(period, bound, finished, states, _drafts(stages, form.order))
 
 
@@ -122,7 +122,7 @@ def _compiled(asked: LoadAsked) -> Any:
     compiled = native.compiled
     return compiled.LoadProblem(
         compiled.LoadChain(
-            {at: compiled.LoadSegment(tables) for at, tables in asked.tables.segments.items()},
+            {index: compiled.LoadSegment(tables) for index, tables in asked.tables.segments.items()},
             list(asked.macs_before), list(asked.crossing_bytes),
         ),
         [compiled.LoadDevice(*device) for device in asked.devices],

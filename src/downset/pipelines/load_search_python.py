@@ -87,13 +87,13 @@ def least_load(
     """(period, infinity if none is below the incumbent; bound; finished; states; stages)."""
     run = _Search(asked, clock.now() + time_limit_s)
     try:
-        found = run.best()
+        path = run.best()
     except _TimeIsUp:
         total = asked.macs_before[-1] / sum(device.peak for device in asked.devices)
         return math.inf, total, False, run.states, []
-    if found is None or found[0] >= incumbent_s:
+    if path is None or path[0] >= incumbent_s:
         return math.inf, incumbent_s, True, run.states, []
-    return found[0], found[0], True, run.states, list(found[1])
+    return path[0], path[0], True, run.states, list(path[1])
 
 
 class _Search:
@@ -114,8 +114,8 @@ class _Search:
             for cut in range(self.cuts):
                 for head in range(-1, len(self.asked.devices)):
                     for label in table.get((used, cut, head), []):
-                        for target, found in self.following(used, cut, head, label, sets):
-                            _insert(table.setdefault(target, []), found)
+                        for target, path in self.following(used, cut, head, label, sets):
+                            _insert(table.setdefault(target, []), path)
         ends = [label for (_, cut, _), labels in table.items() if cut == self.cuts for label in labels]
         if not ends:
             return None
@@ -204,19 +204,19 @@ class _Search:
         key = (start, stop, members, leader)
         if key not in self.rows:
             rows = self.asked.tables.segments[start, stop].shape[2] - 1
-            at: list[list[_Row]] = [[] for _ in range(rows + 1)]
-            at[0] = [_Row(0.0, 0.0, 0.0, 0.0, (0,))]
+            layers: list[list[_Row]] = [[] for _ in range(rows + 1)]
+            layers[0] = [_Row(0.0, 0.0, 0.0, 0.0, (0,))]
             for device in members:
-                found: list[list[_Row]] = [[] for _ in range(rows + 1)]
+                extended: list[list[_Row]] = [[] for _ in range(rows + 1)]
                 for low in range(rows + 1):
-                    for high in range(low, rows + 1) if at[low] else ():
+                    for high in range(low, rows + 1) if layers[low] else ():
                         self.states += 1
                         if clock.now() > self.deadline:
                             raise _TimeIsUp
-                        for row in at[low]:
-                            _insert(found[high], self.extended(row, start, stop, device, leader, low, high))
-                at = found
-            self.rows[key] = at[rows]
+                        for row in layers[low]:
+                            _insert(extended[high], self.extended(row, start, stop, device, leader, low, high))
+                layers = extended
+            self.rows[key] = layers[rows]
         return self.rows[key]
 
     def extended(self, row: _Row, start: int, stop: int, device: int, leader: int, low: int, high: int) -> _Row:

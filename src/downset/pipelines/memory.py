@@ -81,26 +81,26 @@ class MemoryCount:
             stop = buffer.offset + buffer.nbytes * buffer.slots
             arenas[buffer.device] = max(arenas[buffer.device], stop)
         latency = lone_latency_s(timed, orders, as_events(buffers))
-        found = replace(plan, schedule=replace(schedule, buffers=buffers), latency_s=latency)
-        return Counted(found, self._memory(weights, arenas))
+        counted = replace(plan, schedule=replace(schedule, buffers=buffers), latency_s=latency)
+        return Counted(counted, self._memory(weights, arenas))
 
     def at_smaller_windows(self, drafts: Drafted, plan: Judged, *, below_s: float = math.inf) -> Iterator[Counted]:
         """The same stages with fewer and fewer frames inside, as long as their period is below a limit."""
         if plan.schedule is None:
             return
         for window in range(plan.schedule.window - 1, 0, -1):
-            found = judged(
+            smaller = judged(
                 self.problem, self.cluster, drafts, replace(self.accounting, window=window), deadline=self.deadline
             )
-            assert found is not None  # nothing limits it
-            if found.period_s >= below_s:
+            assert smaller is not None  # nothing limits it
+            if smaller.period_s >= below_s:
                 return
-            yield self.counted(found)
+            yield self.counted(smaller)
             if clock.now() > self.deadline and window > 2:  # at last one frame after another
-                found = judged(self.problem, self.cluster, drafts, replace(self.accounting, window=1))
-                assert found is not None
-                if found.period_s < below_s:
-                    yield self.counted(found)
+                smaller = judged(self.problem, self.cluster, drafts, replace(self.accounting, window=1))
+                assert smaller is not None
+                if smaller.period_s < below_s:
+                    yield self.counted(smaller)
                 return
 
     def _memory(self, weights: dict[int, int], arenas: dict[int, int]) -> tuple[DeviceMemory, ...]:
@@ -185,17 +185,17 @@ def _lives(problem: SplitProblem, block: Block, strip: Strip, *, ends: bool) -> 
     """(first step, the step behind the last, bytes) of a strip's tensors in the order of its operators."""
     part, ops = _parts(problem, block, strip), _computed(problem, block, strip)
     sinks = problem.sinks(block.start, block.stop)
-    first, last, made = dict[int, int](), dict[int, int](), set[int]()
+    first, last, written = dict[int, int](), dict[int, int](), set[int]()
     for step, op in enumerate(ops):
         described = problem.ops[op]
-        made.update(described.outputs)
+        written.update(described.outputs)
         for tensor in (*described.inputs, *described.outputs):
             first.setdefault(tensor, step)
             last[tensor] = step
     for tensor, nbytes in part.items():
-        inside = tensor in made and tensor not in sinks
+        inside = tensor in written and tensor not in sinks
         if tensor in first and (inside or ends):
-            begin = first[tensor] if tensor in made else 0
+            begin = first[tensor] if tensor in written else 0
             yield begin, (len(ops) if tensor in sinks else last[tensor] + 1), nbytes
 
 
@@ -220,10 +220,10 @@ def _computed(problem: SplitProblem, block: Block, strip: Strip) -> list[int]:
 
 def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, ends: bool) -> Graph:
     part, ops = _parts(problem, block, strip), _computed(problem, block, strip)
-    made = {t for op in ops for t in problem.ops[op].outputs}
+    results = {t for op in ops for t in problem.ops[op].outputs}
     sinks = problem.sinks(block.start, block.stop)
     if not ends:
-        part = {t: nbytes if t in made and t not in sinks else 0 for t, nbytes in part.items()}
+        part = {t: nbytes if t in results and t not in sinks else 0 for t, nbytes in part.items()}
     number = {t: place for place, t in enumerate(sorted(part))}
     tensors = tuple(Tensor(graph.tensors[t].name, (part[t],), "uint8", part[t]) for t in sorted(part))
     own = tuple(
@@ -235,6 +235,6 @@ def _shard(problem: SplitProblem, graph: Graph, block: Block, strip: Strip, *, e
         )
         for op in ops
     )
-    crossing = [t for t in problem.crossing(block.stop) if t in made and t in number]
-    inputs = tuple(number[t] for t in sorted(part) if t not in made)
+    crossing = [t for t in problem.crossing(block.stop) if t in results and t in number]
+    inputs = tuple(number[t] for t in sorted(part) if t not in results)
     return Graph(f"{graph.name} shard", tensors, own, inputs, tuple(number[t] for t in crossing)).check()

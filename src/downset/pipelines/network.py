@@ -95,15 +95,15 @@ def _problem(
         for described, rows, row_bytes in zip(graph.tensors, form.rows, form.bytes_per_row, strict=True)
     )
     ops = []
-    known: dict[tuple[int, int, AxisMap | None], tuple[Ints, Ints]] = {}
+    cached: dict[tuple[int, int, AxisMap | None], tuple[Ints, Ints]] = {}
     for index, described in enumerate(form.ops):
-        made = max(described.rows, 1)
+        output_rows = max(described.rows, 1)
         tables: list[tuple[Ints, Ints]] = []
         for item in described.inputs:
-            key = (made, max(form.rows[item.tensor], 1), None if described.whole else item.map)
-            if key not in known:
-                known[key] = _row_tables(*key)
-            tables.append(known[key])
+            key = (output_rows, max(form.rows[item.tensor], 1), None if described.whole else item.map)
+            if key not in cached:
+                cached[key] = _row_tables(*key)
+            tables.append(cached[key])
         weights = tuple(
             (tensor, graph.tensors[tensor].nbytes)
             for tensor in dict.fromkeys(graph.ops[index].inputs)
@@ -119,14 +119,15 @@ def _problem(
     return SplitProblem(tensors, tuple(ops), units, frozenset(graph.outputs), across, axis=form.axis)
 
 
-def _row_tables(made: int, extent: int, mapped: AxisMap | None) -> tuple[Ints, Ints]:
-    """The tables `first` and `last` of an operator of `made` rows for an input of `extent` rows; no map: read whole."""
+def _row_tables(output_rows: int, extent: int, mapped: AxisMap | None) -> tuple[Ints, Ints]:
+    """The tables `first` and `last` of an operator of `output_rows` rows for an input of `extent` rows; without a
+    map it is read whole."""
     if mapped is None:
-        return np.zeros(made + 1, np.int64), np.full(made + 1, extent, np.int64)
-    at = np.arange(made + 1, dtype=np.int64)
+        return np.zeros(output_rows + 1, np.int64), np.full(output_rows + 1, extent, np.int64)
+    rows = np.arange(output_rows + 1, dtype=np.int64)
     scale, per, low, high = mapped
     return (
-        np.clip((scale * at + low) // per, 0, extent - 1), np.clip((scale * (at - 1) + high) // per + 1, 1, extent)
+        np.clip((scale * rows + low) // per, 0, extent - 1), np.clip((scale * (rows - 1) + high) // per + 1, 1, extent)
     )  # fmt: skip
 
 

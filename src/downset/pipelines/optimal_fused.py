@@ -34,17 +34,17 @@ def optimal_fused(problem: SplitProblem, cluster: Cluster, *, deadline: float = 
     for stop in range(1, problem.cuts + 1):
         if clock.now() > deadline:
             raise LimitReached("optimal_fused needs more time for so many layers and devices")
-        found: tuple[float, int, int] = (float("inf"), 0, 0)
+        best_split: tuple[float, int, int] = (float("inf"), 0, 0)
         chosen.append(Split(0, stop, ()))
         # Those first that compute least: behind them most blocks need not be priced.
         for floor, start, order, split in sorted(_blocks(problem, speeds, leader, stop, best), key=itemgetter(0, 1, 2)):
-            if floor > found[0]:
+            if floor > best_split[0]:
                 break
             stage = stage_of(problem, cluster, StageDraft(leader, (split,)), comm="paper")
             seconds = best[start] + stage.compute_s + stage.transfer_s
-            if (seconds, start, order) < found:
-                found, chosen[-1] = (seconds, start, order), split
-        best.append(found[0])
+            if (seconds, start, order) < best_split:
+                best_split, chosen[-1] = (seconds, start, order), split
+        best.append(best_split[0])
     splits: list[Split] = []
     cut = problem.cuts
     while cut > 0:

@@ -190,12 +190,12 @@ def _block(problem: SplitProblem, cluster: Cluster, split: Split, leader: int, o
 
 def reads_of(problem: SplitProblem, split: Split, rows: int) -> Reads:
     """Rows that the strips of a halo block read and the block does not make."""
-    made = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
+    results = {t for unit in problem.units[split.start : split.stop] for op in unit for t in problem.ops[op].outputs}
     return [
         (tile.device, tensor, low, high)
         for tile in split.tiles
         for tensor, (low, high) in needs(problem, split, tile.start, tile.stop, rows).items()
-        if tensor not in made
+        if tensor not in results
     ]
 
 

@@ -99,7 +99,7 @@ def dynamic_programming_for_pipeline_inference(
         if (stop, devices) in memo:
             return memo[stop, devices]
         whole = stage_seconds(0, stop, devices)
-        found: tuple[float, float, _Stages] = (whole, whole, ((0, stop, devices),))
+        best_cut: tuple[float, float, _Stages] = (whole, whole, ((0, stop, devices),))
         if devices > 1 and stop > 1:
             for cut in range(1, stop):
                 for last in range(1, devices) if ties == "printed" else range(devices - 1, 0, -1):
@@ -109,10 +109,10 @@ def dynamic_programming_for_pipeline_inference(
                     period, latency, stages = best(cut, devices - last, left - seconds)
                     if latency > left - seconds:
                         continue
-                    if max(period, seconds) < found[0]:
-                        found = (max(period, seconds), latency + seconds, (*stages, (cut, stop, last)))
-        memo[stop, devices] = found
-        return found
+                    if max(period, seconds) < best_cut[0]:
+                        best_cut = (max(period, seconds), latency + seconds, (*stages, (cut, stop, last)))
+        memo[stop, devices] = best_cut
+        return best_cut
 
     return best(units, devices, limit_s)[2], len(memo)
 

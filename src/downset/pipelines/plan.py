@@ -79,16 +79,16 @@ def plan_pipeline(
         search = PlanSearch(
             problem, graph, cluster, accounting, planner, engine, baseline_cuts, max_latency_s, left_s, deadline
         )
-        found, counted = search.best()
-        stopped = [f"stopped at the limit of {clock.told(limit_s)}"] if found.stopped else []
+        plan, counted = search.best()
+        stopped = [f"stopped at the limit of {clock.told(limit_s)}"] if plan.stopped else []
     priced, memory = counted.judged, counted.memory
     seconds = time.perf_counter() - begin
     verify_stages_cover(problem, priced.frame.stages)
     floor = min(priced.period_s, total_bound_s(problem, cluster, comm=accounting.comm))
-    evidence = _evidence(found, name, priced, floor, seconds)
+    evidence = _evidence(plan, name, priced, floor, seconds)
     if accounting.topology == "direct" and name != "exact":
         notes.append(f"rows are handed over as method {name} does it: only exact searches plans with direct hand-over")
-    note = "; ".join([*notes, *stopped, *([found.note] if found.note else [])])
+    note = "; ".join([*notes, *stopped, *([plan.note] if plan.note else [])])
     names = [device.name for device in cluster.devices]
     return Pipeline(
         cluster=cluster,
@@ -106,19 +106,19 @@ def plan_pipeline(
         latency_s=priced.latency_s,
         evidence=evidence,
         floor_s=floor,
-        space=(found.space or _SPACE) if evidence.bound > floor else "all pipelines",
+        space=(plan.space or _SPACE) if evidence.bound > floor else "all pipelines",
         note=note,
-        stopped=found.stopped and not evidence.proven,
+        stopped=plan.stopped and not evidence.proven,
         frame_bytes=priced.frame.frame_bytes,
         result_bytes=priced.frame.result_bytes,
     )
 
 
-def _evidence(found: FoundPipeline, name: str, priced: Judged, floor_s: float, seconds: float) -> Evidence:
+def _evidence(result: FoundPipeline, name: str, priced: Judged, floor_s: float, seconds: float) -> Evidence:
     period = priced.period_s
-    bound = min(period, max(floor_s, found.bound_s))
-    proven = found.proven or bound >= period * (1 - 1e-12)
-    return Evidence(name, period, period if proven else bound, proven, found.states, seconds)
+    bound = min(period, max(floor_s, result.bound_s))
+    proven = result.proven or bound >= period * (1 - 1e-12)
+    return Evidence(name, period, period if proven else bound, proven, result.states, seconds)
 
 
 _MOST_CHAIN_S = 5.0
@@ -140,13 +140,13 @@ def _problem(
     if units is None:
         chain_s = min(seconds / 2, _MOST_CHAIN_S)
         if chain == "relays":
-            found = pipeline_chain(network, seconds=chain_s)
+            blocks_chain = pipeline_chain(network, seconds=chain_s)
         else:
             blocks = block_units(network) if chain == "blocks" else pipeline_units(network, seconds=chain_s)
-            found = Chain(blocks, tuple(range(len(blocks) + 1)))
-        priced = priced_chain(network, found)
-        if priced is not found:
-            notes.append(f"{len(found.units):,} units are planned as {len(priced.units)}, some of them together")
+            blocks_chain = Chain(blocks, tuple(range(len(blocks) + 1)))
+        priced = priced_chain(network, blocks_chain)
+        if priced is not blocks_chain:
+            notes.append(f"{len(blocks_chain.units):,} units are planned as {len(priced.units)}, some of them together")
         units, baseline_cuts = priced.units, priced.baseline_cuts if chain == "relays" else None
     try:
         problem = split_problem(network, units)

@@ -149,8 +149,8 @@ class SplitProblem:
             inside = [op for unit in self.units[start:stop] for op in unit]
             later = {t for unit in self.units[stop:] for op in unit for t in self.ops[op].inputs} | self.kept
             read = {tensor for op in inside for tensor in self.ops[op].inputs}
-            made = {tensor for op in inside for tensor in self.ops[op].outputs}
-            self._sinks[start, stop] = frozenset(made & later | made - read)
+            results = {tensor for op in inside for tensor in self.ops[op].outputs}
+            self._sinks[start, stop] = frozenset(results & later | results - read)
         return self._sinks[start, stop]
 
     def rows_of(self, tensor: int, *, of_all: bool) -> Mask:
@@ -166,13 +166,13 @@ class SplitProblem:
             self._counts[id(mask)] = (mask, int(np.count_nonzero(mask)))
         return self._counts[id(mask)][1]
 
-    def rows_read(self, first: Ints, last: Ints, made: Mask, rows: int) -> Mask:
+    def rows_read(self, first: Ints, last: Ints, output_mask: Mask, rows: int) -> Mask:
         """`read_rows` to make these, remembered: operators of like shapes share their tables and masks."""
-        key = (id(first), id(last), id(made), rows)
+        key = (id(first), id(last), id(output_mask), rows)
         if key not in self._rows_read:
-            read = read_rows(first, last, np.flatnonzero(made), rows)
+            read = read_rows(first, last, np.flatnonzero(output_mask), rows)
             whole = self._masks.setdefault((rows, True), np.ones(rows, bool)) if read.all() else read
-            self._rows_read[key] = (made, whole)
+            self._rows_read[key] = (output_mask, whole)
         return self._rows_read[key][1]
 
     def turned(self) -> SplitProblem:
@@ -212,7 +212,7 @@ def _read_rows(problem: SplitProblem) -> dict[int, int]:
     """By operator: how many of its rows somebody reads, in the whole network."""
     read = {t: problem.rows_of(t, of_all=t in problem.kept) for op in problem.ops for t in op.outputs}
     inputs = {tensor for op in problem.ops for tensor in op.inputs}
-    found: dict[int, int] = {}
+    rows_of: dict[int, int] = {}
     for op in (op for unit in reversed(problem.units) for op in reversed(unit)):
         described = problem.ops[op]
         sink = inputs.isdisjoint(described.outputs)  # nobody reads it: it is computed whole all the same
@@ -221,11 +221,11 @@ def _read_rows(problem: SplitProblem) -> dict[int, int]:
             rows = problem.rows_of(described.outputs[0], of_all=of_all)
         else:
             rows = either([read[tensor] for tensor in described.outputs])
-        found[op] = problem.count(rows)
+        rows_of[op] = problem.count(rows)
         for tensor, first, last in zip(described.inputs, described.first, described.last, strict=True):
             if tensor in read:
                 read[tensor] = either([read[tensor], problem.rows_read(first, last, rows, len(read[tensor]))])
-    return found
+    return rows_of
 
 
 def joined(problem: SplitProblem, cuts: Sequence[int]) -> SplitProblem:
@@ -241,17 +241,17 @@ def chain_problem(layers: Sequence[tuple[int, int, int, int]], *, rows: int, row
     tensors, ops = [SplitTensor(rows, row_bytes)], []
     for macs_per_row, kernel, stride, out_row_bytes in layers:
         extent = tensors[-1].rows
-        made = max(1, -(-extent // stride))
-        first, last = window_tables(made, extent, kernel=kernel, stride=stride, pad=(kernel - 1) // 2)
-        tensors.append(SplitTensor(made, out_row_bytes))
+        output_rows = max(1, -(-extent // stride))
+        first, last = window_tables(output_rows, extent, kernel=kernel, stride=stride, pad=(kernel - 1) // 2)
+        tensors.append(SplitTensor(output_rows, out_row_bytes))
         ops.append(SplitOp(macs_per_row, (len(tensors) - 2,), (len(tensors) - 1,), (first,), (last,)))
     units = tuple((op,) for op in range(len(ops)))
     return SplitProblem(tuple(tensors), tuple(ops), units, frozenset({len(tensors) - 1}))
 
 
-def window_tables(made: int, extent: int, *, kernel: int, stride: int, pad: int) -> tuple[Ints, Ints]:
-    """The tables of a sliding window from `extent` input rows to `made` output rows, clipped at the borders."""
-    at = np.arange(made + 1, dtype=np.int64)
-    first = np.clip(at * stride - pad, 0, extent - 1)
-    last = np.clip((at - 1) * stride - pad + kernel, 1, extent)
+def window_tables(output_rows: int, extent: int, *, kernel: int, stride: int, pad: int) -> tuple[Ints, Ints]:
+    """The tables of a sliding window from `extent` input rows to `output_rows`, clipped at the borders."""
+    rows = np.arange(output_rows + 1, dtype=np.int64)
+    first = np.clip(rows * stride - pad, 0, extent - 1)
+    last = np.clip((rows - 1) * stride - pad + kernel, 1, extent)
     return first, np.maximum(last, 1)

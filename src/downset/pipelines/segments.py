@@ -60,9 +60,9 @@ class SplitOp:
     kind: str = ""
 
 
-def read_rows(first: Ints, last: Ints, at: Ints, rows: int) -> Mask:
-    """Which of `rows` input rows are read to make the output rows `at`, by an operator's tables."""
-    begun = np.bincount(first[at], minlength=rows + 1) - np.bincount(last[at + 1], minlength=rows + 1)
+def read_rows(first: Ints, last: Ints, outputs: Ints, rows: int) -> Mask:
+    """Which of `rows` input rows are read to make the output rows `outputs`, by an operator's tables."""
+    begun = np.bincount(first[outputs], minlength=rows + 1) - np.bincount(last[outputs + 1], minlength=rows + 1)
     read: Mask = np.cumsum(begun)[:rows] > 0
     return read
 
@@ -133,8 +133,8 @@ def sweeps(problem: Chain, stop: int) -> Iterator[tuple[int, Sweep]]:
     for start in range(stop - 1, -1, -1):
         ops = problem.units[start]
         read_inside |= {tensor for op in ops for tensor in problem.ops[op].inputs}
-        made = [tensor for op in ops for tensor in problem.ops[op].outputs]
-        fresh = [tensor for tensor in made if tensor in read_later or tensor not in read_inside]
+        outputs = [tensor for op in ops for tensor in problem.ops[op].outputs]
+        fresh = [tensor for tensor in outputs if tensor in read_later or tensor not in read_inside]
         sinks += fresh
         if sweep is None or fresh:  # other sinks, another frame: from the cut again
             sweep = Sweep(problem, sinks)
@@ -164,22 +164,22 @@ class Sweep:
                 self.whole[sink] = np.zeros(rows + 1, np.int64)
                 self.out[2] += row_bytes
                 continue
-            at = frame * extent // rows
-            self.need[sink], self.whole[sink] = (at, at), at
-            self.out += np.stack([at, at, extent - at]) * row_bytes
+            row = frame * extent // rows
+            self.need[sink], self.whole[sink] = (row, row), row
+            self.out += np.stack([row, row, extent - row]) * row_bytes
 
     def add(self, ops: Sequence[int]) -> None:
         for op in reversed(ops):
             described = self.problem.ops[op]
             self.made.update(described.outputs)
-            made = [tensor for tensor in described.outputs if tensor in self.whole]
-            if not made:
+            outputs = [tensor for tensor in described.outputs if tensor in self.whole]
+            if not outputs:
                 continue
             extent = self.problem.tensors[described.outputs[0]].rows
-            first, end = self.whole[made[0]], max(self.ends[tensor] for tensor in made)
-            for tensor in made[1:]:
+            first, end = self.whole[outputs[0]], max(self.ends[tensor] for tensor in outputs)
+            for tensor in outputs[1:]:
                 first = np.minimum(first, self.whole[tensor])
-            strips = [self.need[tensor] for tensor in made if tensor in self.need]
+            strips = [self.need[tensor] for tensor in outputs if tensor in self.need]
             low, high = strips[0] if strips else (None, None)
             if len(strips) > 1:
                 low = np.minimum.reduce([pair[0] for pair in strips])

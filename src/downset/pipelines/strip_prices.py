@@ -58,8 +58,8 @@ def _exact_redundancy(strips: list[Strip], needed: int) -> list[Strip]:
 
 def given_rows(problem: SplitProblem, split: Split, tile: Tile) -> tuple[Rows, ...]:
     """Rows that a strip reads and its block does not make; none without bytes."""
-    made = {tensor for op in _ops(problem, split) for tensor in problem.ops[op].outputs}
-    return tuple(_held(problem, split, tile, keep=lambda tensor: tensor not in made))
+    results = {tensor for op in _ops(problem, split) for tensor in problem.ops[op].outputs}
+    return tuple(_held(problem, split, tile, keep=lambda tensor: tensor not in results))
 
 
 def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -> tuple[Rows, ...]:
@@ -69,7 +69,7 @@ def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -
     if halos:
         return tuple(_held(problem, split, tile, keep=sinks.__contains__))
     frame = problem.segment(split.start, split.stop).rows
-    found = []
+    listed = []
     for tensor in sorted(sinks):
         low, high = rows_of(problem.tensors[tensor], tile.start, tile.stop, frame)
         columns = None
@@ -77,8 +77,8 @@ def made_rows(problem: SplitProblem, split: Split, tile: Tile, *, halos: bool) -
             across = problem.turned()
             columns = rows_of(across.tensors[tensor], *tile.columns, across.segment(split.start, split.stop).rows)
         if low < high and (columns is None or columns[0] < columns[1]) and problem.tensors[tensor].row_bytes:
-            found.append(Rows(tensor, low, high, columns))
-    return tuple(found)
+            listed.append(Rows(tensor, low, high, columns))
+    return tuple(listed)
 
 
 def nbytes_of(problem: SplitProblem, rows: Rows) -> int:
@@ -94,16 +94,16 @@ def _held(
 ) -> Iterator[Rows]:  # fmt: skip
     """All that a strip reads and makes, of tensors to `keep`. `spans` keeps what rows and columns of this block need,
     for its other tiles."""
-    known: _Spans = {} if spans is None else spans
+    cached: _Spans = {} if spans is None else spans
     rows = (False, tile.start, tile.stop)
-    if rows not in known:
-        known[rows] = needs(problem, split, *rows[1:], problem.segment(split.start, split.stop).rows)
-    down, side = known[rows], None
+    if rows not in cached:
+        cached[rows] = needs(problem, split, *rows[1:], problem.segment(split.start, split.stop).rows)
+    down, side = cached[rows], None
     if tile.columns is not None:
         columns, across = (True, *tile.columns), problem.turned()
-        if columns not in known:
-            known[columns] = needs(across, split, *columns[1:], across.segment(split.start, split.stop).rows)
-        side = known[columns]
+        if columns not in cached:
+            cached[columns] = needs(across, split, *columns[1:], across.segment(split.start, split.stop).rows)
+        side = cached[columns]
     for tensor in sorted(filter(keep, down) if keep else down):
         if problem.tensors[tensor].row_bytes and (side is None or tensor in side):
             yield Rows(tensor, *down[tensor], None if side is None else side[tensor])
@@ -119,8 +119,8 @@ def _tile_quantities(problem: SplitProblem, split: Split, tile: Tile, spans: _Sp
     ops = _ops(problem, split)
     macs = sum(_tile_macs(problem, held, op) for op in ops if problem.ops[op].macs_per_row)
     moved_bytes = sum(_tile_moved_bytes(problem, held, op) for op in ops if not problem.ops[op].macs_per_row)
-    made = {tensor for op in ops for tensor in problem.ops[op].outputs}
-    in_bytes = sum(nbytes_of(problem, rows) for tensor, rows in held.items() if tensor not in made)
+    results = {tensor for op in ops for tensor in problem.ops[op].outputs}
+    in_bytes = sum(nbytes_of(problem, rows) for tensor, rows in held.items() if tensor not in results)
     out_bytes = sum(nbytes_of(problem, rows) for rows in made_rows(problem, split, tile, halos=False))
     return macs, in_bytes, out_bytes, moved_bytes
 
@@ -137,15 +137,15 @@ def _tile_macs(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
 
 def _tile_moved_bytes(problem: SplitProblem, held: dict[int, Rows], op: int) -> int:
     """Bytes that an operator without MACs reads and writes for a tile."""
-    described, made = problem.ops[op], held.get(problem.ops[op].outputs[0])
-    if made is None or made.columns is None:
+    described, output = problem.ops[op], held.get(problem.ops[op].outputs[0])
+    if output is None or output.columns is None:
         return 0
     moved_bytes = sum(nbytes_of(problem, held[tensor]) for tensor in described.outputs if tensor in held)
     across = problem.turned().ops[op]
     for position, tensor in enumerate(described.inputs):
         spans = [
             (int(part.first[position][begin]), int(part.last[position][end]))
-            for part, begin, end in ((described, made.start, made.stop), (across, *made.columns))
+            for part, begin, end in ((described, output.start, output.stop), (across, *output.columns))
         ]
         moved_bytes += nbytes_of(problem, Rows(tensor, *spans[0], spans[1]))
     return moved_bytes
@@ -159,12 +159,12 @@ def _macs_of(problem: SplitProblem, split: Split, tile: Tile, kind: str) -> int:
 def needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> dict[int, tuple[int, int]]:
     """By tensor (the block's inputs, its own and its outputs): the rows that the strip [lo, hi) needs, unless none."""
     key = (split.start, split.stop, lo, hi, rows)  # planners of halos ask for the same few strips again and again
-    known = problem._needs if split.halo else problem._needs_lately
-    if key not in known:
-        if not split.halo and len(known) >= _LATELY:
-            del known[next(iter(known))]
-        known[key] = _needs(problem, split, lo, hi, rows)
-    return known[key]
+    cache = problem._needs if split.halo else problem._needs_lately
+    if key not in cache:
+        if not split.halo and len(cache) >= _LATELY:
+            del cache[next(iter(cache))]
+        cache[key] = _needs(problem, split, lo, hi, rows)
+    return cache[key]
 
 
 _LATELY = 64
@@ -182,10 +182,10 @@ def _needs(problem: SplitProblem, split: Split, lo: int, hi: int, rows: int) -> 
                 own = rows_of(problem.tensors[tensor], lo, hi, rows)
                 if own[0] < own[1]:
                     need[tensor] = hull(need.get(tensor), own)
-        made = [need[tensor] for tensor in described.outputs if tensor in need]
-        if not made:
+        needs_of_outputs = [need[tensor] for tensor in described.outputs if tensor in need]
+        if not needs_of_outputs:
             continue
-        low, high = min(pair[0] for pair in made), max(pair[1] for pair in made)
+        low, high = min(pair[0] for pair in needs_of_outputs), max(pair[1] for pair in needs_of_outputs)
         if described.whole:
             low, high = 0, problem.tensors[described.outputs[0]].rows
         for tensor in described.outputs:

@@ -41,11 +41,11 @@ def balanced_rows(segment: Segment, speeds: Sequence[float]) -> list[int]:
     high = slowest_strip_s(segment, speeds, best)
     while low < high * (1 - 1e-12):
         middle = (low + high) / 2
-        found = _filled(segment, speeds, middle)
-        if found is None:
+        rows = _filled(segment, speeds, middle)
+        if rows is None:
             low = middle
         else:
-            best, high = found, min(middle, slowest_strip_s(segment, speeds, found))
+            best, high = rows, min(middle, slowest_strip_s(segment, speeds, rows))
     return best
 
 

@@ -37,37 +37,37 @@ def transfer_s(cluster: Cluster, transfer: Transfer) -> float:
 
 def _seconds(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
     """By task. What messages take of a processor is spread over its computations, in proportion to them."""
-    found, own = [], [0.0] * len(cluster.devices)
+    seconds, own = [], [0.0] * len(cluster.devices)
     count = [0] * len(cluster.devices)
     for task in frame.tasks:
         if task.transfer is not None:
-            found.append(transfer_s(cluster, task.transfer))
+            seconds.append(transfer_s(cluster, task.transfer))
             continue
         strip = frame.stages[task.stage].blocks[task.block].strips[task.strip]
-        found.append(compute_s(cluster.devices[strip.device], strip))
-        own[strip.device] += found[-1]
+        seconds.append(compute_s(cluster.devices[strip.device], strip))
+        own[strip.device] += seconds[-1]
         count[strip.device] += 1
     beside = _message_s(cluster, frame)
     for place, task in enumerate(frame.tasks):
         if task.transfer is None and beside[task.device]:
-            share = found[place] / own[task.device] if own[task.device] else 1 / count[task.device]
-            found[place] += share * beside[task.device]
-    return found
+            share = seconds[place] / own[task.device] if own[task.device] else 1 / count[task.device]
+            seconds[place] += share * beside[task.device]
+    return seconds
 
 
 def _message_s(cluster: Cluster, frame: FrameTasks | Pipeline) -> list[float]:
     """By device: seconds of its processor that a frame's messages take beside their time on the link."""
     costs = [device.messages for device in cluster.devices]
-    found = [0.0] * len(costs)
+    seconds = [0.0] * len(costs)
     for transfer in (task.transfer for task in frame.tasks if cluster.network.overlap):
         if transfer is not None:
             sender, receiver = costs[transfer.source], costs[transfer.target]
-            found[transfer.source] += sender.send.of(transfer.nbytes) if sender else 0.0
-            found[transfer.target] += receiver.receive.of(transfer.nbytes) if receiver else 0.0
+            seconds[transfer.source] += sender.send.of(transfer.nbytes) if sender else 0.0
+            seconds[transfer.target] += receiver.receive.of(transfer.nbytes) if receiver else 0.0
     first, last = costs[frame.entry], costs[frame.exit]
-    found[frame.entry] += first.frame.of(frame.frame_bytes) if first else 0.0
-    found[frame.exit] += last.result.of(frame.result_bytes) if last else 0.0
-    return found
+    seconds[frame.entry] += first.frame.of(frame.frame_bytes) if first else 0.0
+    seconds[frame.exit] += last.result.of(frame.result_bytes) if last else 0.0
+    return seconds
 
 
 def timed_tasks(cluster: Cluster, frame: FrameTasks | Pipeline) -> tuple[list[TimedTask], tuple[Resource, ...]]:

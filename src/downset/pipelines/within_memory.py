@@ -63,15 +63,15 @@ class PlanSearch:
             if attempt and clock.now() > self.deadline:
                 break
             try:
-                found = self._ask(forbidden)
+                answer = self._ask(forbidden)
             except (InfeasibleError, LimitReached) as error:
                 if self.fits is not None:
                     break
                 if not can.proves:
                     raise (LimitReached(str(error)) if attempt else error) from None
                 return self._without_search(error, heavy=bool(forbidden))
-            first = first or found
-            plan = found.judged or self._judged(found.stages)
+            first = first or answer
+            plan = answer.judged or self._judged(answer.stages)
             if self.fits is not None and plan.period_s >= self.fits.judged.period_s:
                 break
             counted = self.count.counted(plan)
@@ -79,9 +79,9 @@ class PlanSearch:
             if not broken and self._in_time(counted):
                 self.fits = counted
                 if not attempt:
-                    return found, counted
+                    return answer, counted
                 break
-            self._at_smaller_windows(found.stages, plan)
+            self._at_smaller_windows(answer.stages, plan)
             if "forbidden" not in can.options:
                 break
             more = self._too_much(counted, broken) - forbidden
@@ -91,21 +91,21 @@ class PlanSearch:
         return self._what_fits(first)
 
     def _ask(self, forbidden: Forbidden) -> FoundPipeline:
-        found: FoundPipeline = self.planner(
+        answer: FoundPipeline = self.planner(
             self.problem, self.cluster, comm=self.accounting.comm, accounting=self.accounting,
             max_latency_s=self.max_latency_s, time_limit_s=self.time_limit_s, engine=self.engine,
             forbidden=frozenset(forbidden), baseline_cuts=self.baseline_cuts,
         )  # fmt: skip
-        return found
+        return answer
 
     def _judged(self, drafts: Drafted) -> Judged:
         # A method that used all the time up has its orders searched all the same.
-        found = judged(
+        judgement = judged(
             self.problem, self.cluster, drafts, self.accounting,
             deadline=max(self.deadline, clock.now() + LAST_S), max_latency_s=self.max_latency_s,
         )  # fmt: skip
-        assert found is not None  # nothing limits its period
-        return found
+        assert judgement is not None  # nothing limits its period
+        return judgement
 
     def _in_time(self, counted: Counted) -> bool:
         limit = math.inf if self.max_latency_s is None else self.max_latency_s
@@ -120,15 +120,15 @@ class PlanSearch:
 
     def _too_much(self, counted: Counted, broken: list[DeviceMemory]) -> Forbidden:
         """A smaller strip of the same segment, or of a longer one, might fit: more than is known to be too much."""
-        found: Forbidden = set()
+        too_much: Forbidden = set()
         stages = counted.judged.frame.stages
         for device in [held.device for held in broken]:
             blocks = next((stage.blocks for stage in stages if device in stage.devices), stages[0].blocks)
             first, last = blocks[0].start, blocks[-1].stop
-            found |= {
+            too_much |= {
                 (start, stop, device) for start in range(first + 1) for stop in range(last, self.problem.cuts + 1)
             }
-        return found
+        return too_much
 
     def _what_fits(self, first: FoundPipeline | None) -> tuple[FoundPipeline, Counted]:
         """Where the method's first plan did not fit: the fastest of all that do."""
@@ -210,8 +210,8 @@ class PlanSearch:
             )
         )  # fmt: skip
 
-    def _too_large(self, found: FoundPipeline) -> DownsetError:
-        counted = self.count.counted(found.judged or self._judged(found.stages))
+    def _too_large(self, answer: FoundPipeline) -> DownsetError:
+        counted = self.count.counted(answer.judged or self._judged(answer.stages))
         broken = counted.broken(self.cluster)
         if not broken:
             assert self.max_latency_s is not None
@@ -228,7 +228,7 @@ class PlanSearch:
 
 def _too_heavy(problem: SplitProblem, cluster: Cluster) -> Forbidden:
     """(start, stop, device) whose weights alone are more than the device's memory, whatever its strip."""
-    found = set()
+    too_heavy = set()
     for device, described in enumerate(cluster.devices):
         if described.memory_bytes is None:
             continue
@@ -236,5 +236,5 @@ def _too_heavy(problem: SplitProblem, cluster: Cluster) -> Forbidden:
             for stop in range(start + 1, problem.cuts + 1):
                 room = described.memory_bytes - described.runtime_bytes
                 if problem.weight_bytes(start, stop) > room < problem.strip_weight_bytes(start, stop):
-                    found.add((start, stop, device))
-    return found
+                    too_heavy.add((start, stop, device))
+    return too_heavy

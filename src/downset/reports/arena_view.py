@@ -86,11 +86,11 @@ class ArenaView:
             for start, stop in record.active():
                 change[start] += record.nbytes
                 change[stop] -= record.nbytes
-        live, found = 0, []
+        live, totals = 0, []
         for step in range(self.start, self.stop):
             live += change[step]
-            found.append(live)
-        return tuple(found)
+            totals.append(live)
+        return tuple(totals)
 
     @property
     def peak_step(self) -> int:
@@ -108,15 +108,15 @@ def arena_view(
     operators = order_operators(graph, steps, memory)
     producers = graph.producers()
     facts: dict[str, TensorFacts] = {}
-    found = lifetimes(graph, steps, memory)
-    for tensor, record in enumerate(found.record_of):
+    lives = lifetimes(graph, steps, memory)
+    for tensor, record in enumerate(lives.record_of):
         if record < 0:
             continue
         made_by = producers[tensor]
         item = graph.tensors[tensor]
         shape = "x".join(map(str, item.shape))
         kind = "input" if made_by < 0 else kind_name(graph, graph.ops[made_by])
-        facts.setdefault(found.records[record].id, TensorFacts(f"{shape} {item.dtype}".strip(), kind))
+        facts.setdefault(lives.records[record].id, TensorFacts(f"{shape} {item.dtype}".strip(), kind))
     return ArenaView(heading, arena, operators, facts, *beside, bound_bytes)
 
 

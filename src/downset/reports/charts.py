@@ -230,18 +230,18 @@ def _axes(chart: Chart, view: _View) -> str:
     parts = []
     floor = view.top + chart.height_px
     for tick in [] if chart.bare else ticks(chart.x):
-        at = _n(view.x(tick))
-        parts.append(f'<path class="grid" d="M{at} {view.top}V{floor}"/>')
+        place = _n(view.x(tick))
+        parts.append(f'<path class="grid" d="M{place} {view.top}V{floor}"/>')
         anchor = "start" if tick <= chart.x.start else "middle"  # beside the label of the other axis's first tick
-        parts.append(f'<text x="{at}" y="{floor + 14}" text-anchor="{anchor}">{tick_text(tick, chart.x)}</text>')
+        parts.append(f'<text x="{place}" y="{floor + 14}" text-anchor="{anchor}">{tick_text(tick, chart.x)}</text>')
     if chart.y.unit == "lanes":
         for lane, name in enumerate(chart.y.names):
             shown = _text(shortened(name, 12))
             parts.append(f'<text x="{LEFT_PX - 6}" y="{_n(view.y(lane + 0.5) + 4)}" text-anchor="end">{shown}</text>')
     else:
         for tick in ticks(chart.y):
-            at = _n(view.y(tick))
-            parts.append(f'<path class="grid" d="M{LEFT_PX} {at}H{LEFT_PX + view.width}"/>')
+            place = _n(view.y(tick))
+            parts.append(f'<path class="grid" d="M{LEFT_PX} {place}H{LEFT_PX + view.width}"/>')
             parts.append(
                 f'<text x="{LEFT_PX - 6}" y="{_n(view.y(tick) + 4)}" text-anchor="end">'
                 f"{tick_text(tick, chart.y)}</text>"
@@ -300,11 +300,11 @@ def _overlay(chart: Chart, view: _View) -> str:
         )
     for moment in chart.moments:
         late = moment.x > chart.x.start + 0.6 * chart.x.extent
-        at, wide = view.x(moment.x) + (-5 if late else 5), 7.0 * len(moment.text)
+        anchor_x, wide = view.x(moment.x) + (-5 if late else 5), 7.0 * len(moment.text)
         feet = (view.top + 12.0 + 14 * line for line in range(chart.height_px // 14))
-        there = next((y for y in feet if free.take(at if late else at + wide, y, wide)), None)
+        there = next((y for y in feet if free.take(anchor_x if late else anchor_x + wide, y, wide)), None)
         parts.append(
-            f'<text class="note" x="{_n(at)}" y="{_n(view.top + 12 if there is None else there)}" '
+            f'<text class="note" x="{_n(anchor_x)}" y="{_n(view.top + 12 if there is None else there)}" '
             f'text-anchor="{"end" if late else "start"}" data-x="{_n(moment.x)}" data-text="{_text(moment.text)}">'
             f"{'' if there is None else _text(moment.text)}</text>"
         )

@@ -7,17 +7,17 @@ from downset.results import Comparison, Proof
 __all__ = ["comparison_lines", "difference"]
 
 
-def comparison_lines(found: Comparison) -> list[str]:
+def comparison_lines(comparison: Comparison) -> list[str]:
     """A line on the proof, a line on the runs, and a line on what runs cannot show."""
-    lines = [] if found.proof is None else [_proof(found.proof)]
-    if found.equal is None:
-        return [*lines, found.note]
-    if not found.runtime:
+    lines = [] if comparison.proof is None else [_proof(comparison.proof)]
+    if comparison.equal is None:
+        return [*lines, comparison.note]
+    if not comparison.runtime:
         return lines
-    lines.append(f"outputs: {_outputs(found)}")
-    if found.placed:
+    lines.append(f"outputs: {_outputs(comparison)}")
+    if comparison.placed:
         lines.append("and in tflm, with the offsets of the file in force")
-    if not found.telling:
+    if not comparison.telling:
         lines.append(
             "the outputs are the same for every input tried: runs say little about this network; --input takes your "
             "own data"
@@ -25,12 +25,12 @@ def comparison_lines(found: Comparison) -> list[str]:
     return lines
 
 
-def difference(found: Comparison) -> str:
+def difference(comparison: Comparison) -> str:
     """How the networks differ, of a comparison that says so."""
-    if found.equal or (found.inside_note and found.rounds_alike):
-        return f"the outputs agree, but inside {found.inside_note}"
-    apart = found.note or f"largest absolute difference {found.max_abs_error:g}"
-    return f"{apart}; inside {found.inside_note}" if found.inside_note else apart
+    if comparison.equal or (comparison.inside_note and comparison.rounds_alike):
+        return f"the outputs agree, but inside {comparison.inside_note}"
+    apart = comparison.note or f"largest absolute difference {comparison.max_abs_error:g}"
+    return f"{apart}; inside {comparison.inside_note}" if comparison.inside_note else apart
 
 
 def _proof(proof: Proof) -> str:
@@ -46,20 +46,24 @@ def _proof(proof: Proof) -> str:
     return same
 
 
-def _outputs(found: Comparison) -> str:
-    how = f"equal bit for bit in {found.runtime}"
-    if not found.equal:
-        worst = "" if found.max_abs_error is None else f"{found.max_abs_error:.2g} of outputs up to {found.largest:.3g}"
-        how = f"equal up to rounding in {found.runtime}: largest difference {worst}"
-        if not found.rounds_alike:
-            how = f"differ in {found.runtime}: {found.note or f'largest difference {worst}'}"
-        elif found.note:
-            how += f" ({found.note})"
-    elif found.note:
-        how += f" ({found.note})"
-    how += f", on {found.runs} input{'' if found.runs == 1 else 's'}"
-    if found.inside and not found.inside_note:
-        how += f", and so are {found.inside} tensors inside"
-    elif found.inside_note:
-        how += f"; inside {found.inside_note}"
+def _outputs(comparison: Comparison) -> str:
+    how = f"equal bit for bit in {comparison.runtime}"
+    if not comparison.equal:
+        worst = (
+            ""
+            if comparison.max_abs_error is None
+            else f"{comparison.max_abs_error:.2g} of outputs up to {comparison.largest:.3g}"
+        )
+        how = f"equal up to rounding in {comparison.runtime}: largest difference {worst}"
+        if not comparison.rounds_alike:
+            how = f"differ in {comparison.runtime}: {comparison.note or f'largest difference {worst}'}"
+        elif comparison.note:
+            how += f" ({comparison.note})"
+    elif comparison.note:
+        how += f" ({comparison.note})"
+    how += f", on {comparison.runs} input{'' if comparison.runs == 1 else 's'}"
+    if comparison.inside and not comparison.inside_note:
+        how += f", and so are {comparison.inside} tensors inside"
+    elif comparison.inside_note:
+        how += f"; inside {comparison.inside_note}"
     return how

@@ -18,9 +18,9 @@ class Report(str):
     _markup: Callable[[], str]
 
     def __new__(cls, text: str, markup: Callable[[], str]) -> Report:
-        found = super().__new__(cls, text)
-        found._markup = markup
-        return found
+        report = super().__new__(cls, text)
+        report._markup = markup
+        return report
 
     def __repr__(self) -> str:
         return f"Report({shortened(self.partition(chr(10))[0], 60)!r}, {len(self.splitlines())} lines)"

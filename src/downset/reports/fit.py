@@ -33,8 +33,8 @@ def session_cells(row: SessionTaken) -> tuple[str, ...]:
 
 def stopped_by(result: Fit) -> str:
     """The limit that ended the search before its end; "" where none did, or what is shipped is proven all the same."""
-    found = result.together
-    return "" if result.arena.proven else found.order.evidence.stopped_by or found.arena.evidence.stopped_by
+    joint = result.together
+    return "" if result.arena.proven else joint.order.evidence.stopped_by or joint.arena.evidence.stopped_by
 
 
 FRONT_COLUMNS = (

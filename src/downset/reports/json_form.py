@@ -164,30 +164,30 @@ def _traffic(traffic: Traffic) -> dict[str, int]:
     return _named(traffic, "read_bytes", "written_bytes", "dead_bytes_dropped")
 
 
-def inspection_json(found: Inspection) -> dict[str, Any]:
+def inspection_json(inspection: Inspection) -> dict[str, Any]:
     """docs/schemas/inspect.json."""
     return {
-        **_named(found, "model", "format", "memory", "operators", "tensors", "activation_bytes", "weight_bytes"),
-        **_named(found, "width", "downsets", "downsets_log10", "downsets_exact", "peak_bytes"),
-        "inputs": [{"name": tensor.name, "shape": list(tensor.shape)} for tensor in found.inputs],
-        "outputs": [{"name": tensor.name, "shape": list(tensor.shape)} for tensor in found.outputs],
-        "steps": [_named(row, "step", "kind", "name", "live_bytes") for row in found.steps],
+        **_named(inspection, "model", "format", "memory", "operators", "tensors", "activation_bytes", "weight_bytes"),
+        **_named(inspection, "width", "downsets", "downsets_log10", "downsets_exact", "peak_bytes"),
+        "inputs": [{"name": tensor.name, "shape": list(tensor.shape)} for tensor in inspection.inputs],
+        "outputs": [{"name": tensor.name, "shape": list(tensor.shape)} for tensor in inspection.outputs],
+        "steps": [_named(row, "step", "kind", "name", "live_bytes") for row in inspection.steps],
     }
 
 
-def comparison_json(found: Comparison) -> dict[str, Any]:
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """docs/schemas/verify.json."""
-    proof = found.proof
+    proof = comparison.proof
     return {
-        "runtime": found.runtime,
-        "equal": found.equal,
-        "max_abs_error": found.max_abs_error,
-        "largest_output": found.largest,
-        "inputs_tried": found.runs,
-        "outputs_vary": found.varies,
-        "tensors_inside": found.inside,
-        "inside_note": found.inside_note,
-        "equal_with_offsets": found.placed,
+        "runtime": comparison.runtime,
+        "equal": comparison.equal,
+        "max_abs_error": comparison.max_abs_error,
+        "largest_output": comparison.largest,
+        "inputs_tried": comparison.runs,
+        "outputs_vary": comparison.varies,
+        "tensors_inside": comparison.inside,
+        "inside_note": comparison.inside_note,
+        "equal_with_offsets": comparison.placed,
         "proof": None if proof is None else _named(proof, "proven", "exact", "optimised", "rewrites", "reason"),
     }
 
@@ -308,28 +308,28 @@ def _stage(plan: Pipeline, place: int) -> dict[str, Any]:
     }
 
 
-def simulation_json(found: Simulation, plan: Pipeline) -> dict[str, Any]:
+def simulation_json(simulation: Simulation, plan: Pipeline) -> dict[str, Any]:
     """docs/schemas/simulate.json. Without completed frames there is neither period nor latency."""
     names = [device.name for device in plan.cluster.devices]
     quantiles = ("p50", "p90", "p99", "max")
-    latencies = found.latency_s or (None,) * 4
+    latencies = simulation.latency_s or (None,) * 4
     return {
-        "frames": found.frames,
-        "completed": found.completed,
-        "period_s": found.period_s,
+        "frames": simulation.frames,
+        "completed": simulation.completed,
+        "period_s": simulation.period_s,
         "analytic_period_s": plan.period_s,
-        "sustained_period_s": found.sustained_period_s,
+        "sustained_period_s": simulation.sustained_period_s,
         "latency_s": dict(zip(quantiles, latencies, strict=True)),
-        "arrival_s": found.arrival_s,
-        "queue": {"most": found.most_waiting, "last": found.last_waiting, "grows": found.falls_behind},
-        "utilisation": dict(zip(names, found.utilisation, strict=True)),
-        "sending": dict(zip(names, found.sending, strict=True)),
-        "receiving": dict(zip(names, found.receiving, strict=True)),
-        "redundancy": dict(zip(names, found.redundancy, strict=True)),
-        "buffer_bytes": dict(zip(names, found.buffer_bytes, strict=True)),
-        "energy_j": found.energy_j,
-        "stalled_at_s": found.stalled_at_s,
-        "next_steps": steps_json(simulation_next_steps(found, plan)),
+        "arrival_s": simulation.arrival_s,
+        "queue": {"most": simulation.most_waiting, "last": simulation.last_waiting, "grows": simulation.falls_behind},
+        "utilisation": dict(zip(names, simulation.utilisation, strict=True)),
+        "sending": dict(zip(names, simulation.sending, strict=True)),
+        "receiving": dict(zip(names, simulation.receiving, strict=True)),
+        "redundancy": dict(zip(names, simulation.redundancy, strict=True)),
+        "buffer_bytes": dict(zip(names, simulation.buffer_bytes, strict=True)),
+        "energy_j": simulation.energy_j,
+        "stalled_at_s": simulation.stalled_at_s,
+        "next_steps": steps_json(simulation_next_steps(simulation, plan)),
     }
 
 
@@ -367,7 +367,7 @@ def stage_result_json(result: StageResult) -> dict[str, Any]:
 
 
 def stage_run_json(run: StageRun) -> dict[str, Any]:
-    """docs/schemas/run.json. An error that is no finite number is null."""
+    """docs/schemas/run.json. An error that is not a finite number is null."""
     worst = run.max_relative_error
     return {
         "device": run.device_name,
@@ -377,21 +377,21 @@ def stage_run_json(run: StageRun) -> dict[str, Any]:
     }
 
 
-def served_json(found: Served, plan: Pipeline) -> dict[str, Any]:
+def served_json(served: Served, plan: Pipeline) -> dict[str, Any]:
     """docs/schemas/serve.json."""
     quantiles = ("p50", "p90", "p99", "max")
     return {
-        "frames": found.frames,
-        "completed": found.completed,
-        "seconds": found.seconds,
-        "period_s": found.period_s,
-        "planned_period_s": found.planned_period_s,
-        "first_planned_period_s": found.first_planned_period_s,
-        "latency_s": None if found.latency_s is None else dict(zip(quantiles, found.latency_s, strict=True)),
-        "planned_latency_s": found.planned_latency_s,
+        "frames": served.frames,
+        "completed": served.completed,
+        "seconds": served.seconds,
+        "period_s": served.period_s,
+        "planned_period_s": served.planned_period_s,
+        "first_planned_period_s": served.first_planned_period_s,
+        "latency_s": None if served.latency_s is None else dict(zip(quantiles, served.latency_s, strict=True)),
+        "planned_latency_s": served.planned_latency_s,
         "method": plan.evidence.method,
-        "replans": found.replans,
-        "devices": [_named(use, *use.__slots__) for use in found.devices],
-        "events": [_named(event, *event.__slots__) for event in found.events],
-        "next_steps": steps_json(served_next_steps(found, plan)),
+        "replans": served.replans,
+        "devices": [_named(use, *use.__slots__) for use in served.devices],
+        "events": [_named(event, *event.__slots__) for event in served.events],
+        "next_steps": steps_json(served_next_steps(served, plan)),
     }

@@ -228,14 +228,14 @@ def moved_steps(before: Sequence[Operator], after: Sequence[Operator]) -> frozen
         old = place.get((operator.name, operator.kind))
         if old is None:
             continue
-        at = bisect_left(ends, old)
-        if at:
-            previous[step] = last[at - 1]
-        if at == len(ends):
+        position = bisect_left(ends, old)
+        if position:
+            previous[step] = last[position - 1]
+        if position == len(ends):
             ends.append(old)
             last.append(step)
         else:
-            ends[at], last[at] = old, step
+            ends[position], last[position] = old, step
     kept = set()
     step = last[-1] if last else -1
     while step >= 0:

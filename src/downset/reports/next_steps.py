@@ -94,33 +94,33 @@ def order_next_steps(order: Order, graph: Graph | None = None) -> list[NextStep]
     """Steps after an order: more search where its peak is not proven least, and smaller tensors at its peak."""
     evidence = order.evidence
     how = _LONGER if evidence.method == "optimal" else "Search for the least (--method optimal)"
-    found = _more_search(order.peak_bytes, int(evidence.bound), proven=evidence.proven, what="peak", how=how)
+    steps = _more_search(order.peak_bytes, int(evidence.bound), proven=evidence.proven, what="peak", how=how)
     if graph is not None:
-        found += _smaller_tensors(graph, order.steps, order.memory)
-    return ranked(found)
+        steps += _smaller_tensors(graph, order.steps, order.memory)
+    return ranked(steps)
 
 
 def arena_next_steps(arena: Arena, capacity_bytes: int | None = None) -> list[NextStep]:
     """Steps after a placement of records: more search, or smaller records where the most bytes are live."""
     evidence = arena.evidence
-    found = _more_placing(evidence, capacity_bytes)
-    return ranked([*found, *_smaller_records(arena.records, arena.arena_bytes)])
+    steps = _more_placing(evidence, capacity_bytes)
+    return ranked([*steps, *_smaller_records(arena.records, arena.arena_bytes)])
 
 
 def objects_next_steps(shared: SharedObjects) -> list[NextStep]:
     """Steps after sharing objects: more search, or offsets in one arena, which can need less."""
     live = max(_live(shared.records).values(), default=0)
-    found = _more_placing(shared.evidence, None)
+    steps = _more_placing(shared.evidence, None)
     if live < shared.total_bytes:
         gained = shared.total_bytes - live
-        found.append(
+        steps.append(
             NextStep(
                 f"Place offsets in one arena (--form offsets): it needs {format_bytes(live)} B or more, at most "
                 f"{format_bytes(gained)} B less.",
                 gained,
             )
         )
-    return ranked(found)
+    return ranked(steps)
 
 
 def _more_placing(evidence: Evidence, capacity_bytes: int | None) -> list[NextStep]:
@@ -156,12 +156,12 @@ def _smaller_tensors(graph: Graph, steps: Sequence[int], memory: str | MemoryMod
     peak = max(needs)
     step = needs.index(peak)
     live = [record for record in lifetimes(graph, steps, memory).records if record.start <= step < record.stop]
-    found = []
+    wishes = []
     for record in sorted(live, key=lambda one: -one.nbytes)[:_LARGEST]:
         half = record.nbytes // 2
-        left = max(need - half if record.start <= at < record.stop else need for at, need in enumerate(needs))
+        left = max(need - half if record.start <= step < record.stop else need for step, need in enumerate(needs))
         if left < peak:
-            found.append(
+            wishes.append(
                 NextStep(
                     f"Halve tensor {shortened(printable(record.id), 60)} ({format_bytes(record.nbytes)} B; fewer "
                     f"channels or a smaller input): this order would peak at {format_bytes(left)} B, "
@@ -169,7 +169,7 @@ def _smaller_tensors(graph: Graph, steps: Sequence[int], memory: str | MemoryMod
                     peak - left,
                 )
             )
-    return found
+    return wishes
 
 
 def _live(records: Sequence[Record], halved: Record | None = None) -> dict[int, int]:
@@ -192,18 +192,18 @@ def _smaller_records(records: Sequence[Record], arena_bytes: int) -> list[NextSt
         return []
     step = max(live, key=live.__getitem__)
     there = [record for record in records if any(start <= step < stop for start, stop in record.active())]
-    found = []
+    steps = []
     for record in sorted(there, key=lambda one: -one.nbytes)[:_LARGEST]:
         left = max(_live(records, record).values())
         if left < peak:
-            found.append(
+            steps.append(
                 NextStep(
                     f"Halve record {shortened(printable(record.id), 60)} ({format_bytes(record.nbytes)} B): the most "
                     f"bytes live at a step fall to {format_bytes(left)} B, {format_bytes(peak - left)} B less.",
                     peak - left,
                 )
             )
-    return found
+    return steps
 
 
 def _quantised(fit: Fit) -> list[NextStep]:
@@ -257,14 +257,14 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
     shipped = fit.taken
     if fit.measured is None or shipped is None or shipped.latency is None:
         return []
-    found = []
+    steps = []
     for row in fit.measured.front:
         if row.latency is None or _same(row, shipped) or row.latency.median_s >= shipped.latency.median_s:
             continue
         gained = shipped.latency.median_s - row.latency.median_s
         more = row.held_bytes - shipped.held_bytes
         sign = "more" if more >= 0 else "fewer"
-        found.append(
+        steps.append(
             NextStep(
                 f"Where time counts more, leave out what is slow (--slower {max(row.latency.ratio, 1.0):.2f}x): "
                 f"{row.file}, {row.settings.name}, runs in {format_seconds(row.latency.median_s)}, "
@@ -273,7 +273,7 @@ def _other_sessions(fit: Fit) -> list[NextStep]:
                 gained_s=gained,
             )
         )
-    return found
+    return steps
 
 
 def _same(one: SessionTaken, other: SessionTaken) -> bool:

@@ -39,14 +39,14 @@ class DeviceLoad:
 def device_loads(plan: Pipeline) -> list[DeviceLoad]:
     """By device: what a frame takes of it. Under `paper` computing is of MACs alone, and nothing is sent between
     leaders."""
-    found = [[0.0, 0.0, 0.0] for _ in plan.cluster.devices]
+    loads = [[0.0, 0.0, 0.0] for _ in plan.cluster.devices]
     for task, seconds in zip(plan.tasks, plan_seconds(plan), strict=True):
         if task.transfer is not None:
-            found[task.transfer.source][1] += seconds
-            found[task.transfer.target][2] += seconds
+            loads[task.transfer.source][1] += seconds
+            loads[task.transfer.target][2] += seconds
         else:
-            found[task.device][0] += seconds
-    return [DeviceLoad(*seconds) for seconds in found]
+            loads[task.device][0] += seconds
+    return [DeviceLoad(*seconds) for seconds in loads]
 
 
 def busy_share(plan: Pipeline, device: int, load: DeviceLoad) -> float:

@@ -10,19 +10,19 @@ __all__ = ["event_line", "served_lines"]
 _QUANTILES = ("p50", "p90", "p99", "max")
 
 
-def served_lines(found: Served, *, local: bool) -> list[str]:
+def served_lines(served: Served, *, local: bool) -> list[str]:
     """The result of a running pipeline in words. `local`: its devices were processes of one machine, which share its
     cores: the plan's periods do not hold there."""
-    measured = "too few to tell a period" if not found.period_s else f"{1 / found.period_s:.4g} frames/s"
-    planned = "-" if not found.planned_period_s else f"{1 / found.planned_period_s:.4g} frames/s"
+    measured = "too few to tell a period" if not served.period_s else f"{1 / served.period_s:.4g} frames/s"
+    planned = "-" if not served.planned_period_s else f"{1 / served.planned_period_s:.4g} frames/s"
     shared = ", on devices that share this machine's cores" if local else ""
-    lines = [f"measured: {found.completed} of {found.frames} frames, {measured} (planned {planned}){shared}"]
-    if found.latency_s is not None:
-        each = ", ".join(f"{name} {seconds:.4g} s" for name, seconds in zip(_QUANTILES, found.latency_s, strict=True))
-        lines.append(f"latency: {each} (planned, one frame alone: {found.planned_latency_s:.4g} s)")
-    if found.replans:
-        lines.append(f"planned again {found.replans} times")
-    return lines + [event_line(event) for event in found.events]
+    lines = [f"measured: {served.completed} of {served.frames} frames, {measured} (planned {planned}){shared}"]
+    if served.latency_s is not None:
+        each = ", ".join(f"{name} {seconds:.4g} s" for name, seconds in zip(_QUANTILES, served.latency_s, strict=True))
+        lines.append(f"latency: {each} (planned, one frame alone: {served.planned_latency_s:.4g} s)")
+    if served.replans:
+        lines.append(f"planned again {served.replans} times")
+    return lines + [event_line(event) for event in served.events]
 
 
 def event_line(event: ServeEvent) -> str:

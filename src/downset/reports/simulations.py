@@ -15,56 +15,59 @@ _MUCH_LONGER = 1.5
 """Latencies that are so many times that of one frame alone are explained."""
 
 
-def simulation_lines(found: Simulation, plan: Pipeline, *, arrives: bool = False) -> list[str]:
+def simulation_lines(simulation: Simulation, plan: Pipeline, *, arrives: bool = False) -> list[str]:
     """The result of the simulation of a plan in words, beside the analytic figures. `arrives`: frames came at times of
     their own, instead of one always waiting."""
     names = [printable(device.name) for device in plan.cluster.devices]
     analytic = f"analytic {plan.period_s:.6g} s"
-    if not found.completed:
-        lines = [f"simulated: none of {found.frames} frames was completed ({analytic})"]
+    if not simulation.completed:
+        lines = [f"simulated: none of {simulation.frames} frames was completed ({analytic})"]
     else:
-        period = "too few to tell a period" if found.period_s is None else f"period {found.period_s:.6g} s"
-        lines = [f"simulated: {found.completed} of {found.frames} frames, {period} ({analytic})"]
-        lines += _latency(found, plan, arrives=arrives)
+        period = "too few to tell a period" if simulation.period_s is None else f"period {simulation.period_s:.6g} s"
+        lines = [f"simulated: {simulation.completed} of {simulation.frames} frames, {period} ({analytic})"]
+        lines += _latency(simulation, plan, arrives=arrives)
         lines += [
             f"{what}: " + ", ".join(f"{name} {share:.0%}" for name, share in zip(names, shares, strict=True))
-            for what, shares in _shares(found)
+            for what, shares in _shares(simulation)
         ]
-        lines.append("redundancy: " + ", ".join(f"{n} {r:.1%}" for n, r in zip(names, found.redundancy, strict=True)))
-    if found.energy_j is not None:
-        lines.append(f"energy: {found.energy_j:.4g} J a frame")
-    if found.falls_behind:
         lines.append(
-            f"frames arrive faster than the plan sustains, one every {found.sustained_period_s:.6g} s: queues grow; "
-            f"{found.last_waiting} frames waited when the last one arrived"
+            "redundancy: " + ", ".join(f"{n} {r:.1%}" for n, r in zip(names, simulation.redundancy, strict=True))
         )
-    if found.stalled_at_s is None and 0 < found.completed < 3 * found.window:
-        lines.append(f"few frames: the pipeline fills and drains in {found.window} each; give --frames more")
-    if found.stalled_at_s is not None:
-        lines.append(f"stalled at {found.stalled_at_s:.6g} s: a dead device is needed for every frame after that")
+    if simulation.energy_j is not None:
+        lines.append(f"energy: {simulation.energy_j:.4g} J a frame")
+    if simulation.falls_behind:
+        lines.append(
+            f"frames arrive faster than the plan sustains, one every {simulation.sustained_period_s:.6g} s: queues "
+            f"grow; {simulation.last_waiting} frames waited when the last one arrived"
+        )
+    if simulation.stalled_at_s is None and 0 < simulation.completed < 3 * simulation.window:
+        lines.append(f"few frames: the pipeline fills and drains in {simulation.window} each; give --frames more")
+    if simulation.stalled_at_s is not None:
+        lines.append(f"stalled at {simulation.stalled_at_s:.6g} s: a dead device is needed for every frame after that")
     return lines
 
 
-def _latency(found: Simulation, plan: Pipeline, *, arrives: bool) -> list[str]:
-    if found.latency_s is None:
+def _latency(simulation: Simulation, plan: Pipeline, *, arrives: bool) -> list[str]:
+    if simulation.latency_s is None:
         return []
-    latencies = zip(_QUANTILES, found.latency_s, strict=True)
+    latencies = zip(_QUANTILES, simulation.latency_s, strict=True)
     pace = "" if arrives else ", 0.95 of the rate that is sustained"
     lines = [
         "latency: "
         + ", ".join(f"{quantile} {seconds:.4g} s" for quantile, seconds in latencies)
-        + f" (analytic, one frame alone: {plan.latency_s:.4g} s), from arrival; a frame every {found.arrival_s:.4g} s"
+        + f" (analytic, one frame alone: {plan.latency_s:.4g} s), from arrival; "
+        + f"a frame every {simulation.arrival_s:.4g} s"
         + pace
     ]
-    if found.latency_s[0] > _MUCH_LONGER * plan.latency_s:
+    if simulation.latency_s[0] > _MUCH_LONGER * plan.latency_s:
         lines.append(
-            f"a frame waits for those ahead of it, up to {counted(found.window, 'frame')} inside: fewer inside "
+            f"a frame waits for those ahead of it, up to {counted(simulation.window, 'frame')} inside: fewer inside "
             "(downset split --window) or frames that come less often (--arrival) make latencies shorter"
         )
     return lines
 
 
-def _shares(found: Simulation) -> list[tuple[str, Sequence[float]]]:
+def _shares(simulation: Simulation) -> list[tuple[str, Sequence[float]]]:
     """Sending and receiving only where a device does any."""
-    apart = [("sending", found.sending), ("receiving", found.receiving)]
-    return [("utilisation (computing alone)", found.utilisation), *((what, of) for what, of in apart if any(of))]
+    apart = [("sending", simulation.sending), ("receiving", simulation.receiving)]
+    return [("utilisation (computing alone)", simulation.utilisation), *((what, of) for what, of in apart if any(of))]

@@ -46,11 +46,11 @@ def peer_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
     """The medians of others beside ours, "downset", and which of them are faster, where that can be told."""
     if len(seconds) < 2:
         return []
-    middle = {name: median(found) for name, found in seconds.items()}
+    middle = {name: median(cost_s) for name, cost_s in seconds.items()}
     ours = middle["downset"]
     text = "; ".join(f"{name} {middle[name] * 1e3:.3f} ms" for name in sorted(middle, key=middle.__getitem__))
     lines = [f"in the same rounds, medians: {text}"]
-    if not all(is_steady(found) for found in seconds.values()):
+    if not all(is_steady(cost_s) for cost_s in seconds.values()):
         return [
             *lines,
             "it is not known which is faster: the repeated times of one of them vary too much (p90 over p10)",

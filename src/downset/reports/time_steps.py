@@ -28,10 +28,10 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
     plan = result.plan
     chosen = next((one for one in result.candidates if one.name == plan.evidence.method), None)
     now_s = plan.evidence.value
-    found = []
+    steps = []
     if result.bound_s is not None and result.bound_s < now_s:
         gained = now_s - result.bound_s
-        found.append(
+        steps.append(
             NextStep(
                 f"Time more stages (--budget-timings above {result.timings_used}, --max-ops, --max-groups): the bound "
                 f"is {format_seconds(result.bound_s)}, so at most {format_seconds(gained)} of {format_seconds(now_s)} "
@@ -43,7 +43,7 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
     for name, seconds in middle.items():
         ours = middle["downset"]
         if seconds < ours:
-            found.append(
+            steps.append(
                 NextStep(
                     f"Run it in {name}: {format_seconds(seconds)}, {format_seconds(ours - seconds)} less than this "
                     "plan in the same rounds (measured, medians).",
@@ -53,9 +53,10 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
     if result.unit_s:
         unit = max(range(len(result.unit_s)), key=result.unit_s.__getitem__)
         seconds, every = result.unit_s[unit], sum(result.unit_s)
-        found.append(
+        name = repr(printable(result.unit_names[unit])) if result.unit_names else f"unit {unit}"
+        steps.append(
             NextStep(
-                f"Make unit {unit} cheaper: alone it takes {format_seconds(seconds)}, {seconds / every:.0%} of all "
+                f"Make {name} cheaper: alone it takes {format_seconds(seconds)}, {seconds / every:.0%} of all "
                 f"units one after another (measured); half of it is {format_seconds(seconds / 2)} less at most.",
                 gained_s=seconds / 2,
             )
@@ -64,24 +65,24 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
     if chosen is not None and smaller:
         least = min(smaller, key=lambda one: (one.live_bytes, one.percentile(0.5)))
         more = least.percentile(0.5) - chosen.percentile(0.5)
-        found.append(
+        steps.append(
             NextStep(
                 f"Where memory counts more, take the candidate {least.name}: {format_bytes(least.live_bytes)} B live "
                 f"(analytic) and not {format_bytes(chosen.live_bytes)}, for {format_seconds(max(more, 0.0))} more a "
                 "run (measured, medians)."
             )
         )
-    return ranked(found)
+    return ranked(steps)
 
 
 def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] | None = None) -> list[NextStep]:
     """Steps after a plan: more search where it is not proven, the busiest resource, and what was planned for a cluster
     with more (`upgraded`: plans by what is added)."""
-    found = []
+    steps = []
     period, bound = plan.period_s, plan.evidence.bound
     if not plan.evidence.proven and bound < period:
         how = "--time-limit 60s" if plan.evidence.method == "exact" else "--method exact"
-        found.append(
+        steps.append(
             NextStep(
                 f"Search further (downset split {how}): the period is not proven least, at most "
                 f"{format_seconds(period - bound)} may still be gained; the bound is {format_seconds(bound)}.",
@@ -91,7 +92,7 @@ def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] 
     relieved = None if plan.schedule is None else _relieved(plan, plan.schedule)
     if relieved is not None:
         resource, busy_s, left_s, what = relieved
-        found.append(
+        steps.append(
             NextStep(
                 f"Make {what} twice as fast: {resource_name(plan, resource)} is the busiest resource, with "
                 f"{format_seconds(busy_s)} of every period of {format_seconds(period)}; no resource of this plan would "
@@ -102,66 +103,72 @@ def pipeline_next_steps(plan: Pipeline, upgraded: Mapping[str, Pipeline | None] 
         )
     for added, other in (upgraded or {}).items():
         if other is not None and other.period_s < period:
-            found.append(
+            steps.append(
                 NextStep(
                     f"Take {added}: a period of {format_seconds(other.period_s)}, "
                     f"{format_seconds(period - other.period_s)} less (planned by {other.evidence.method}, analytic).",
                     gained_s=period - other.period_s,
                 )
             )
-    return ranked(found)
+    return ranked(steps)
 
 
-def simulation_next_steps(found: Simulation, plan: Pipeline) -> list[NextStep]:
+def simulation_next_steps(simulation: Simulation, plan: Pipeline) -> list[NextStep]:
     """Steps after a simulation, and those of its plan."""
     steps = []
-    if found.stalled_at_s is not None:
-        left = counted(found.frames - found.completed, "frame")
+    if simulation.stalled_at_s is not None:
+        left = counted(simulation.frames - simulation.completed, "frame")
         steps.append(
             NextStep(
                 f"Plan without the dead devices (add --replan MODEL): the plan stalls at "
-                f"{format_seconds(found.stalled_at_s)}, and {left} never left.",
+                f"{format_seconds(simulation.stalled_at_s)}, and {left} never left.",
                 suffices=True,
             )
         )
-    if found.falls_behind and found.arrival_s is not None and found.sustained_period_s is not None:
+    if simulation.falls_behind and simulation.arrival_s is not None and simulation.sustained_period_s is not None:
         steps.append(
             NextStep(
-                f"Let frames come less often (--arrival {found.sustained_period_s:.4g}s): one every "
-                f"{format_seconds(found.arrival_s)} is more than the plan sustains, and {found.last_waiting} waited "
-                "when the last one arrived (simulated).",
+                f"Let frames come less often (--arrival {simulation.sustained_period_s:.4g}s): one every "
+                f"{format_seconds(simulation.arrival_s)} is more than the plan sustains, and {simulation.last_waiting} "
+                "waited when the last one arrived (simulated).",
                 suffices=True,
             )
         )
-    elif found.latency_s is not None and found.window > 1 and found.latency_s[0] > _MUCH_LONGER * plan.latency_s:
-        steps.append(_fewer_inside(found.latency_s[0], plan.latency_s, "split --window", found.window, "simulated"))
+    elif (
+        simulation.latency_s is not None
+        and simulation.window > 1
+        and simulation.latency_s[0] > _MUCH_LONGER * plan.latency_s
+    ):
+        steps.append(
+            _fewer_inside(simulation.latency_s[0], plan.latency_s, "split --window", simulation.window, "simulated")
+        )
     return ranked([*steps, *pipeline_next_steps(plan)])
 
 
-def served_next_steps(found: Served, plan: Pipeline) -> list[NextStep]:
+def served_next_steps(served: Served, plan: Pipeline) -> list[NextStep]:
     """Steps after a run on devices, and those of its plan."""
     steps = []
-    if found.period_s is not None and found.period_s > _MUCH * found.planned_period_s > 0:
-        busy = max(found.devices, key=lambda use: use.computing - use.planned_computing, default=None)
+    if served.period_s is not None and served.period_s > _MUCH * served.planned_period_s > 0:
+        busy = max(served.devices, key=lambda use: use.computing - use.planned_computing, default=None)
         most = ""
         if busy is not None and busy.computing > busy.planned_computing:
             most = (
                 f"; {printable(busy.name)} computes {busy.computing:.0%} of the time, planned "
                 f"{busy.planned_computing:.0%}"
             )
-        gained = found.period_s - found.planned_period_s
+        gained = served.period_s - served.planned_period_s
         steps.append(
             NextStep(
                 f"Measure the devices (downset profile-cluster) and plan by that: the measured period is "
-                f"{format_seconds(found.period_s)}, {found.period_s / found.planned_period_s:.2f}x the planned "
-                f"{format_seconds(found.planned_period_s)}{most}.",
+                f"{format_seconds(served.period_s)}, {served.period_s / served.planned_period_s:.2f}x the planned "
+                f"{format_seconds(served.planned_period_s)}{most}.",
                 gained_s=gained,
             )
         )
-    if found.latency_s is not None and found.latency_s[0] > _MUCH_LONGER * found.planned_latency_s > 0:
+    if served.latency_s is not None and served.latency_s[0] > _MUCH_LONGER * served.planned_latency_s > 0:
         window = 1 if plan.schedule is None else plan.schedule.window
         steps.append(
-            _fewer_inside(found.latency_s[0], found.planned_latency_s, "serve --spare-frames 0, split --window",
+            _fewer_inside(served.latency_s[0], served.planned_latency_s, "serve --spare-frames 0, split --window",
                           window, "measured")
         )  # fmt: skip
     return ranked([*steps, *pipeline_next_steps(plan)])

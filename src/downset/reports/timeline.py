@@ -59,24 +59,24 @@ def planned_timeline(plan: Pipeline) -> Timeline:
     if plan.schedule is None or plan.period_s <= 0:
         starts = _alone(plan, seconds)
         end = max((start + took for start, took in zip(starts, seconds, strict=True)), default=0.0)
-        found = [
+        slices = [
             piece
             for index, start in enumerate(starts)
             for piece in _pieces(plan, lanes, index, 0, start, start + seconds[index])
         ]
-        return _timeline("planned", plan, lanes, found, end, "one frame alone, by the paper's equations (analytic)")
+        return _timeline("planned", plan, lanes, slices, end, "one frame alone, by the paper's equations (analytic)")
     starts = _steady_starts(plan, plan.schedule, seconds)
     end = PERIODS_SHOWN * plan.period_s
     shift = max(starts, default=0.0)  # so that the first frame shown has others ahead of it
-    found = []
+    slices = []
     for index, start in enumerate(starts):
         behind = math.floor((start - shift) / plan.period_s)
         for frame in range(-behind - 1, PERIODS_SHOWN + 1 - behind):
             begin = start - shift + frame * plan.period_s
-            found += _pieces(plan, lanes, index, frame, max(begin, 0.0), min(begin + seconds[index], end))
-    first = min((piece.frame for piece in found), default=0)
-    found = [replace(piece, frame=piece.frame - first) for piece in found]
-    return _timeline("planned", plan, lanes, found, end, f"{PERIODS_SHOWN} periods of its steady state (analytic)")
+            slices += _pieces(plan, lanes, index, frame, max(begin, 0.0), min(begin + seconds[index], end))
+    first = min((piece.frame for piece in slices), default=0)
+    slices = [replace(piece, frame=piece.frame - first) for piece in slices]
+    return _timeline("planned", plan, lanes, slices, end, f"{PERIODS_SHOWN} periods of its steady state (analytic)")
 
 
 def simulated_timeline(plan: Pipeline, ran: Iterable[RanTask]) -> Timeline:
@@ -87,11 +87,11 @@ def simulated_timeline(plan: Pipeline, ran: Iterable[RanTask]) -> Timeline:
 def measured_timeline(plan: Pipeline, ran: Iterable[RanTask], period_s: float | None) -> Timeline:
     """The timeline of what devices did by the plan that they ran, over a few measured periods in the middle of what is
     known. A task ends when the driver hears of it."""
-    known = "(measured; a task ends when the driver hears of it)"
-    return _middle("measured", plan, ran, period_s or plan.period_s, known)
+    note = "(measured; a task ends when the driver hears of it)"
+    return _middle("measured", plan, ran, period_s or plan.period_s, note)
 
 
-def _middle(heading: str, plan: Pipeline, ran: Iterable[RanTask], period_s: float, known: str) -> Timeline:
+def _middle(heading: str, plan: Pipeline, ran: Iterable[RanTask], period_s: float, title: str) -> Timeline:
     observed = sorted(ran, key=lambda item: item[2])
     first = observed[0][2] if observed else 0.0
     last = max((end for _, _, _, end in observed), default=0.0)
@@ -99,42 +99,46 @@ def _middle(heading: str, plan: Pipeline, ran: Iterable[RanTask], period_s: floa
     begin = max(first, min(0.5 * (first + last), last - PERIODS_SHOWN * period))
     end = begin + PERIODS_SHOWN * period
     lanes = _lanes(plan)
-    found = []
+    slices = []
     for frame, index, start, stop in observed:
         if stop > begin and start < end:
-            found += _pieces(plan, lanes, index, frame, max(start, begin) - begin, min(stop, end) - begin)
-    note = f"{PERIODS_SHOWN} periods from {begin:.4g} s on {known}"
-    return _timeline(heading, plan, lanes, found, end - begin, note)
+            slices += _pieces(plan, lanes, index, frame, max(start, begin) - begin, min(stop, end) - begin)
+    note = f"{PERIODS_SHOWN} periods from {begin:.4g} s on {title}"
+    return _timeline(heading, plan, lanes, slices, end - begin, note)
 
 
-def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = ()) -> Timeline:
+def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = (), unit_names: Sequence[str] = ()) -> Timeline:
     """Lanes of the stages: the groups of a stage side by side, a stage after the one before it. Units are as long as
     they took alone where that was measured, else all of one length."""
-    known = len(unit_s) == len(plan.units)
-    took = list(unit_s) if known else [1.0] * len(plan.units)
+    has_times = len(unit_s) == len(plan.units)
+    took = list(unit_s) if has_times else [1.0] * len(plan.units)
+    names = [f"unit {unit}" for unit in range(len(plan.units))]
+    if len(unit_names) == len(plan.units):
+        names = [f"{name} ({printable(said)})" for name, said in zip(names, unit_names, strict=True)]
     lanes = max((1 if stage.merged else len(stage.groups) for stage in plan.stages), default=1)
-    found, now = [], 0.0
+    slices, now = [], 0.0
     for number, stage in enumerate(plan.stages):
         if stage.merged:
             length = max((took[unit] for unit in stage.units), default=0.0)
-            name = f"stage {number}: units {' '.join(map(str, stage.units))} merged"
-            found.append(Slice(0, now, now + length, name, number, stage.units[0]))
+            name = f"stage {number}: {', '.join(names[unit] for unit in stage.units)} merged"
+            slices.append(Slice(0, now, now + length, name, number, stage.units[0]))
             now += length
             continue
         longest = now
         for lane, group in enumerate(stage.groups):
-            at = now
+            start_s = now
             for unit in group:
-                found.append(Slice(lane, at, at + took[unit], f"stage {number}: unit {unit}", number, unit))
-                at += took[unit]
-            longest = max(longest, at)
+                name = f"stage {number}: {names[unit]}"
+                slices.append(Slice(lane, start_s, start_s + took[unit], name, number, unit))
+                start_s += took[unit]
+            longest = max(longest, start_s)
         now = longest
     note = (
         "Lengths: each unit timed alone (measured); units side by side may take longer."
-        if known
+        if has_times
         else "Lengths are not known: every unit is drawn as long as every other."
     )
-    return Timeline("stages", tuple(f"lane {lane}" for lane in range(lanes)), tuple(found), now, note)
+    return Timeline("stages", tuple(f"lane {lane}" for lane in range(lanes)), tuple(slices), now, note)
 
 
 def busiest_resource(plan: Pipeline) -> tuple[str, float] | None:
@@ -192,10 +196,10 @@ def _pieces(plan: Pipeline, lanes: Lanes, index: int, frame: int, start: float, 
     return [Slice(lanes[end], start, stop, name, frame, index) for end in ends]
 
 
-def _timeline(heading: str, plan: Pipeline, lanes: Lanes, found: list[Slice], end: float, note: str) -> Timeline:
+def _timeline(heading: str, plan: Pipeline, lanes: Lanes, slices: list[Slice], end: float, note: str) -> Timeline:
     words = {"computing": "", "sending": " out", "receiving": " in"}  # short: the end of a name tells devices apart
     names = tuple(f"{printable(plan.cluster.devices[device].name)}{words[doing]}" for device, doing in lanes)
-    return Timeline(heading, names, tuple(sorted(found, key=lambda one: (one.lane, one.start_s))), end, note)
+    return Timeline(heading, names, tuple(sorted(slices, key=lambda one: (one.lane, one.start_s))), end, note)
 
 
 def _alone(plan: Pipeline, seconds: Sequence[float]) -> list[float]:

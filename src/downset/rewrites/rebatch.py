@@ -35,9 +35,9 @@ def rebatch(graph: Graph, batch: int) -> Graph:
     before = batch_of(graph)
     if batch == before:
         return graph
-    made = {tensor for op in graph.ops for tensor in op.outputs if tensor != ABSENT} | set(graph.inputs)
+    results = {tensor for op in graph.ops for tensor in op.outputs if tensor != ABSENT} | set(graph.inputs)
     tensors = list(graph.tensors)
-    for index in sorted(made - set(graph.constants)):
+    for index in sorted(results - set(graph.constants)):
         tensor = tensors[index]
         if tensor.dtype == "opaque":
             continue  # a result that nobody asked for

@@ -147,8 +147,8 @@ def _step(graph: Graph, price: Sequence[float]) -> Step:
 def _splits(graph: Graph, memory: MemoryName | MemoryModel, steps: Sequence[int]) -> list[frozenset[int]]:
     """The operators behind every split: the split right after the peak first, then a few around it, then the others."""
     transients = profile(order_problem(graph, memory), steps)
-    at = transients.index(max(transients))
-    near = dict.fromkeys([at + 1, at, at - 1, at + 2, *range(1, len(steps))])
+    peak_step = transients.index(max(transients))
+    near = dict.fromkeys([peak_step + 1, peak_step, peak_step - 1, peak_step + 2, *range(1, len(steps))])
     return [frozenset(steps[split:]) for split in near if 0 < split < len(steps)]
 
 
@@ -175,7 +175,7 @@ def _with_copies(graph: Graph, again: Sequence[int], split: int, steps: Sequence
             name += "'"
         taken.add(name)
         copies.append(Op(name, op.kind, inputs, tuple(outputs), op.attrs))
-    place = {operator: at for at, operator in enumerate([*steps[:split], *([None] * len(copies)), *steps[split:]])}
+    place = {operator: step for step, operator in enumerate([*steps[:split], *([None] * len(copies)), *steps[split:]])}
 
     def moved(op: Op, *, late: bool) -> Op:
         inputs = tuple(copy_of.get(tensor, tensor) for tensor in op.inputs) if late else op.inputs

@@ -109,54 +109,54 @@ def search(
 
 def front(tried: Iterable[Choice[J]]) -> list[Choice[J]]:
     """The choices that no other beats in cost and in peak, the cheapest first."""
-    found: list[Choice[J]] = []
+    choices: list[Choice[J]] = []
     for choice in sorted(tried, key=Choice.rank):
-        if not found or choice.judged.peak_bytes < found[-1].judged.peak_bytes:
-            found.append(choice)
-    return found
+        if not choices or choice.judged.peak_bytes < choices[-1].judged.peak_bytes:
+            choices.append(choice)
+    return choices
 
 
 def needed(step: Step, again: Collection[int], late: Collection[int]) -> tuple[int, ...]:
     """The operators of a set whose copies somebody would read."""
     ahead = [source for operator in late for source in step.reads[operator]]
-    found: set[int] = set()
+    operators: set[int] = set()
     while ahead:
         operator = ahead.pop()
-        if operator in again and operator not in late and operator not in found:
-            found.add(operator)
+        if operator in again and operator not in late and operator not in operators:
+            operators.add(operator)
             ahead += step.reads[operator]
-    return tuple(sorted(found))
+    return tuple(sorted(operators))
 
 
 def _all_sets(
     step: Step, splits: Sequence[frozenset[int]], most: int
 ) -> list[tuple[frozenset[int], tuple[int, ...]]] | None:
     """Every set but the empty one, split by split, or None where they are too many."""
-    found: list[tuple[frozenset[int], tuple[int, ...]]] = []
+    sets: list[tuple[frozenset[int], tuple[int, ...]]] = []
     for late in splits:
         early = [operator for operator, may in enumerate(step.may) if may and operator not in late]
         if 2 ** len(early) > 64 * most:
             return None
         for count in range(1, len(early) + 1):
-            found += [(late, again) for again in combinations(early, count) if needed(step, again, late) == again]
-        if len(found) > most:
+            sets += [(late, again) for again in combinations(early, count) if needed(step, again, late) == again]
+        if len(sets) > most:
             return None
-    return found
+    return sets
 
 
 def _proposals(
-    step: Step, late: frozenset[int], seeds: Sequence[Collection[int]], known: list[Choice[J]]
+    step: Step, late: frozenset[int], seeds: Sequence[Collection[int]], choices: list[Choice[J]]
 ) -> _Proposals[J]:
     for again in [*seeds, *_segment_sets(step, late, seeds)]:
         judged = yield again
-        known.append(judged)
-    for choice in reversed(front(known)):
-        known += yield from _smaller(step, choice)
-    lowest = min(known, key=lambda choice: (choice.judged.peak_bytes, *choice.rank()))
-    for choice in [known[0], *([lowest] if lowest.again else [])]:
-        known += yield from _descent(step, choice)
-    for choice in reversed(front(known)):
-        known += yield from _smaller(step, choice)
+        choices.append(judged)
+    for choice in reversed(front(choices)):
+        choices += yield from _smaller(step, choice)
+    lowest = min(choices, key=lambda choice: (choice.judged.peak_bytes, *choice.rank()))
+    for choice in [choices[0], *([lowest] if lowest.again else [])]:
+        choices += yield from _descent(step, choice)
+    for choice in reversed(front(choices)):
+        choices += yield from _smaller(step, choice)
 
 
 def _segment_sets(step: Step, late: frozenset[int], seeds: Sequence[Collection[int]]) -> list[set[int]]:
@@ -169,56 +169,56 @@ def _segment_sets(step: Step, late: frozenset[int], seeds: Sequence[Collection[i
     crossing = _crossing(step, everything)
     dear = _dearest(step, everything, may)
     rest = set(seeds[0]) if seeds else set()
-    found: list[set[int]] = []
+    segments: list[set[int]] = []
     for count in _SEGMENTS:
         borders = _borders(step, everything, crossing, count)
         if len(borders) < count - 1:
             break
-        saved = set().union(*(crossing[at] for at in borders))
+        saved = set().union(*(crossing[border] for border in borders))
         for first in range(len(borders) + 1, 0, -max(1, (len(borders) + 1) // 4)):
             end = everything[borders[first - 1]] if first <= len(borders) else everything[-1] + 1
             for kept in dear:
                 inside = {operator for operator in may - saved - kept if operator < end}
-                found.append(inside | {operator for operator in rest if operator >= end})
-    return found
+                segments.append(inside | {operator for operator in rest if operator >= end})
+    return segments
 
 
 def _crossing(step: Step, operators: Sequence[int]) -> list[frozenset[int]]:
     """By position among the operators: those before it that one at it or behind it reads."""
-    at = {operator: position for position, operator in enumerate(operators)}
+    position_of = {operator: position for position, operator in enumerate(operators)}
     last: dict[int, int] = {}
     for position, operator in enumerate(operators):
         for source in step.reads[operator]:
             last[source] = position
     alive: set[int] = set()
-    found = []
+    pairs = []
     for position, operator in enumerate(operators):
         alive = {source for source in alive if last[source] >= position}
-        found.append(frozenset(alive))
-        if last.get(operator, -1) > at[operator]:
+        pairs.append(frozenset(alive))
+        if last.get(operator, -1) > position_of[operator]:
             alive.add(operator)
-    return found
+    return pairs
 
 
 def _borders(step: Step, operators: Sequence[int], crossing: Sequence[Collection[int]], count: int) -> list[int]:
     """Positions that divide the operators into so many segments of about equal bytes, where few bytes cross."""
     total = list(accumulate((step.nbytes[operator] for operator in operators), initial=0))
     weights = [sum(step.nbytes[source] for source in crossed) for crossed in crossing]
-    found: list[int] = []
+    borders: list[int] = []
     for part in range(1, count):
         low, high = ((part + side) * total[-1] / count for side in (-0.5, 0.5))
-        near = [at for at in range(1, len(operators)) if low <= total[at] <= high]
+        near = [border for border in range(1, len(operators)) if low <= total[border] <= high]
         if near:
-            best = min(near, key=lambda at: (weights[at], abs(total[at] - part * total[-1] / count)))
-            found += [best] if best not in found else []
-    return sorted(found)
+            best = min(near, key=lambda border: (weights[border], abs(total[border] - part * total[-1] / count)))
+            borders += [best] if best not in borders else []
+    return sorted(borders)
 
 
 def _dearest(step: Step, operators: Sequence[int], may: Collection[int]) -> list[set[int]]:
     """By share: the operators that hold this share of the bytes and are the dearest a byte."""
     dear = sorted((v for v in operators if v in may), key=lambda v: (-step.costs[v] / max(step.nbytes[v], 1), v))
     every = sum(step.nbytes[v] for v in dear)
-    found: list[set[int]] = []
+    sets: list[set[int]] = []
     for share in _KEPT_SHARES:
         held, kept = 0, set()
         for operator in dear:
@@ -226,33 +226,33 @@ def _dearest(step: Step, operators: Sequence[int], may: Collection[int]) -> list
                 break
             held += step.nbytes[operator]
             kept.add(operator)
-        found += [kept] if kept not in found else []
-    return found
+        sets += [kept] if kept not in sets else []
+    return sets
 
 
 def _smaller(step: Step, choice: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
     """The set without ever smaller parts of it, the dearest first, where the peak is no higher then."""
-    known: list[Choice[J]] = []
+    choices: list[Choice[J]] = []
     parts = sorted(choice.again, key=lambda operator: (-step.costs[operator], operator))
     size = (len(parts) + 1) // 2
     least = max(1, len(parts) // _DIVISIONS)
     while size >= least and parts:
-        at = 0
-        while at < len(parts):
-            tried = yield set(choice.again) - set(parts[at : at + size])
-            known.append(tried)
+        start = 0
+        while start < len(parts):
+            tried = yield set(choice.again) - set(parts[start : start + size])
+            choices.append(tried)
             if tried.judged.peak_bytes <= choice.judged.peak_bytes and tried.judged.cost <= choice.judged.cost:
                 choice = tried
                 parts = [operator for operator in parts if operator in choice.again]
             else:
-                at += size
+                start += size
         size = size // 2
-    return known
+    return choices
 
 
 def _descent(step: Step, now: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
     """Step by step the operator whose copy leaves the least peak, of those that hold the most bytes for their cost."""
-    known: list[Choice[J]] = []
+    choices: list[Choice[J]] = []
     while True:
         read = {source for operator in {*now.late, *now.again} for source in step.reads[operator]}
         ahead = [v for v in read if step.may[v] and v not in now.late and v not in now.again]
@@ -262,6 +262,6 @@ def _descent(step: Step, now: Choice[J]) -> Generator[Collection[int], Choice[J]
             judged = yield {*now.again, operator}
             tried.append(judged)
         if not tried:
-            return known
-        known += tried
+            return choices
+        choices += tried
         now = min(tried, key=lambda choice: (choice.judged.peak_bytes, *choice.rank()))

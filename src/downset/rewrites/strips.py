@@ -43,13 +43,13 @@ class AddTensor(Protocol):
     ) -> int: ...
 
 
-def strip_pads(found: Window, rows: int, made: Interval, read: Interval) -> tuple[int, int]:
-    """(begin, end) padding of a window that makes the rows `made` from the rows `read` of an input of `rows` rows."""
-    first = made[0] * found.stride - found.pad_begin
-    last = (made[1] - 1) * found.stride - found.pad_begin + found.reach
+def strip_pads(frame: Window, rows: int, output_rows: Interval, read: Interval) -> tuple[int, int]:
+    """(begin, end) padding of a window that makes `output_rows` from the rows `read` of an input of `rows` rows."""
+    first = output_rows[0] * frame.stride - frame.pad_begin
+    last = (output_rows[1] - 1) * frame.stride - frame.pad_begin + frame.reach
     # A pool with ceil_mode may reach beyond its padding; that part is left to ceil_mode, which counts it differently.
     # Behind the last window there may be a row that is read for its parity only.
-    return read[0] - first, max(min(last, rows + found.pad_end) - read[1], 0)
+    return read[0] - first, max(min(last, rows + frame.pad_end) - read[1], 0)
 
 
 def strip_ops(
@@ -72,11 +72,11 @@ def strip_ops(
     chosen = sorted(ops)
     computed = needed(form, chosen, wanted)
     for index in chosen:
-        made = next((computed[tensor] for tensor in form.ops[index].outputs if tensor in computed), None)
-        if made is not None:
-            strip.compute(index, made)
-    found = {tensor: strip.rows(tensor, rows) for tensor, rows in wanted.items() if rows[0] < rows[1]}
-    return strip.ops, found, strip.origins
+        output = next((computed[tensor] for tensor in form.ops[index].outputs if tensor in computed), None)
+        if output is not None:
+            strip.compute(index, output)
+    pieces = {tensor: strip.rows(tensor, rows) for tensor, rows in wanted.items() if rows[0] < rows[1]}
+    return strip.ops, pieces, strip.origins
 
 
 def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.NDArray[Any]:
@@ -85,32 +85,38 @@ def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.N
     return value[(slice(None),) * dimension + (slice(*rows),)]
 
 
-def given_rows(graph: Graph, form: RowForm, index: int, made: Interval, read: Mapping[int, Interval]) -> Interval:
-    """The rows that operator `index` makes where it shall make `made` from the rows `read` (by tensor): these, or more
-    around them where its geometry leaves no choice, which are cropped.
+def given_rows(
+    graph: Graph, form: RowForm, index: int, output_rows: Interval, read: Mapping[int, Interval]
+) -> Interval:
+    """The rows that operator `index` makes where it shall make `output_rows` from the rows `read` (by tensor): these,
+    or more around them where its geometry leaves no choice, which are cropped.
 
     Raises UnsupportedError where more would be made of padding alone, and rows are added to the result.
     """
     op, row_op = graph.ops[index], form.ops[index]
-    if _as_it_is(graph, form, index, made, read) or not op.inputs:
-        return made
+    if _as_it_is(graph, form, index, output_rows, read) or not op.inputs:
+        return output_rows
     first = read.get(op.inputs[0], (0, 0))
     match kind_of(op.kind).rows:
         case "window":
-            found = window(graph, op, form.axis)
+            frame = window(graph, op, form.axis)
             given = (
-                min(made[0], (first[0] + found.pad_begin) // found.stride),
-                max(made[1], min(-((found.reach - found.pad_begin - first[1]) // found.stride) + 1, row_op.rows)),
+                min(output_rows[0], (first[0] + frame.pad_begin) // frame.stride),
+                max(
+                    output_rows[1], min(-((frame.reach - frame.pad_begin - first[1]) // frame.stride) + 1, row_op.rows)
+                ),
             )
-            if given != made and any(tensor != ABSENT for tensor in op.inputs[3:]):
+            if given != output_rows and any(tensor != ABSENT for tensor in op.inputs[3:]):
                 raise UnsupportedError(
-                    f"{graph.name}: operator {op.name!r} makes rows {made[0]} to {made[1]} from padding alone, and "
-                    "adds rows to them: give that strip more rows"
+                    f"{graph.name}: operator {op.name!r} makes rows {output_rows[0]} to {output_rows[1]} from padding "
+                    "alone, and adds rows to them: give that strip more rows"
                 )
             return given
         case "transposed window":
-            found = window(graph, op, form.axis)
-            return min(made[0], (first[1] - 1) * found.stride - found.pad_begin + found.reach - 1), made[1]
+            frame = window(graph, op, form.axis)
+            return min(output_rows[0], (first[1] - 1) * frame.stride - frame.pad_begin + frame.reach - 1), output_rows[
+                1
+            ]
         case "resize" | "depth to space":
             factor = row_op.rows // form.rows[op.inputs[0]]
             return first[0] * factor, first[1] * factor
@@ -118,17 +124,17 @@ def given_rows(graph: Graph, form: RowForm, index: int, made: Interval, read: Ma
             dimension = spatial_axis(graph, op.inputs[0], form.axis)
             assert dimension is not None
             begin = pad_sides(graph, op)[dimension][0]
-            return min(made[0], first[0] + begin), max(made[1], first[1] + begin)
+            return min(output_rows[0], first[0] + begin), max(output_rows[1], first[1] + begin)
         case _:
-            return made
+            return output_rows
 
 
-def _as_it_is(graph: Graph, form: RowForm, index: int, made: Interval, read: Mapping[int, Interval]) -> bool:
+def _as_it_is(graph: Graph, form: RowForm, index: int, output_rows: Interval, read: Mapping[int, Interval]) -> bool:
     """Whether the operator is given all rows and makes all rows, as it does in the network."""
     op, row_op = graph.ops[index], form.ops[index]
     if row_op.whole or spatial_axis(graph, op.outputs[0], form.axis) is None:
         return True
-    return made == (0, row_op.rows) and all(rows == (0, form.rows[t]) for t, rows in read.items())
+    return output_rows == (0, row_op.rows) and all(rows == (0, form.rows[t]) for t, rows in read.items())
 
 
 class StripOps:
@@ -155,29 +161,29 @@ class StripOps:
             self._cut[tensor, wanted] = self.crop(source, tensor, has[0], wanted, name)
         return self._cut[tensor, wanted]
 
-    def compute(self, index: int, made: Interval) -> None:
+    def compute(self, index: int, output_rows: Interval) -> None:
         """Add the operator so that it makes exactly these rows, from what is held."""
         op, row_op = self._graph.ops[index], self._form.ops[index]
-        read = {item.tensor: self._read(item.tensor, item.map, made) for item in row_op.inputs}
+        read = {item.tensor: self._read(item.tensor, item.map, output_rows) for item in row_op.inputs}
         inputs = tuple(self.rows(tensor, read[tensor]) if tensor in read else tensor for tensor in op.inputs)
-        outputs, given = self.apply(index, made, inputs, read)
+        outputs, given = self.apply(index, output_rows, inputs, read)
         for tensor, result in zip(op.outputs, outputs, strict=True):
             if tensor != ABSENT:
                 whole = (0, self._form.rows[tensor])  # outputs of unequal height make all their rows
                 self._held[tensor] = (result, whole if row_op.whole else given)
-                if not row_op.whole and given != made:
-                    self._held[tensor] = (self.rows(tensor, made), made)
+                if not row_op.whole and given != output_rows:
+                    self._held[tensor] = (self.rows(tensor, output_rows), output_rows)
 
     def apply(
-        self, index: int, made: Interval, inputs: tuple[int, ...], read: Mapping[int, Interval]
+        self, index: int, output_rows: Interval, inputs: tuple[int, ...], read: Mapping[int, Interval]
     ) -> tuple[list[int], Interval]:
         """Add the operator on `inputs`, tensors that hold exactly the rows `read` of its own; (its results, the rows
         `given_rows` that they hold)."""
         op = self._graph.ops[index]
-        attrs, given = dict(op.attrs), made
-        if not _as_it_is(self._graph, self._form, index, made, read):
-            inputs = tuple(self._broadcast(op, position, tensor, made) for position, tensor in enumerate(inputs))
-            given = given_rows(self._graph, self._form, index, made, read)
+        attrs, given = dict(op.attrs), output_rows
+        if not _as_it_is(self._graph, self._form, index, output_rows, read):
+            inputs = tuple(self._broadcast(op, position, tensor, output_rows) for position, tensor in enumerate(inputs))
+            given = given_rows(self._graph, self._form, index, output_rows, read)
             inputs, attrs = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), given)
         elif attrs.get("ceil_mode", 0) and len(self._graph.tensors[op.inputs[0]].shape) in (3, 4):
             attrs = attrs if begins_inside(self._graph, op) else self._rounded(op, self._with_pads(op, attrs, None))
@@ -186,27 +192,29 @@ class StripOps:
         self.origins.append(index)
         return outputs, given
 
-    def _broadcast(self, op: Op, position: int, given: int, made: Interval) -> int:
+    def _broadcast(self, op: Op, position: int, given: int, output_rows: Interval) -> int:
         """The rows of a constant, or of a tensor of lower rank, that meet the rows made; others as they are given."""
         tensor = op.inputs[position]
         dimension = broadcast_axis(self._graph, op, position, self._axis)
-        if dimension is None or made == (0, self._graph.tensors[tensor].shape[dimension]):
+        if dimension is None or output_rows == (0, self._graph.tensors[tensor].shape[dimension]):
             return given
-        if (tensor, made, dimension) not in self._met:
+        if (tensor, output_rows, dimension) not in self._met:
             meta = self._graph.tensors[tensor]
-            name = f"{meta.name}{self._suffix}/rows{made[0]}to{made[1]}"
+            name = f"{meta.name}{self._suffix}/rows{output_rows[0]}to{output_rows[1]}"
             if tensor in self._graph.constants:
-                shape = (*meta.shape[:dimension], made[1] - made[0], *meta.shape[dimension + 1 :])
-                value = partial(_rows_of, self._graph, tensor, dimension, made)
-                self._met[tensor, made, dimension] = self._add_tensor(name, shape, meta, role="constant", value=value)
+                shape = (*meta.shape[:dimension], output_rows[1] - output_rows[0], *meta.shape[dimension + 1 :])
+                value = partial(_rows_of, self._graph, tensor, dimension, output_rows)
+                self._met[tensor, output_rows, dimension] = self._add_tensor(
+                    name, shape, meta, role="constant", value=value
+                )
             else:
-                self._met[tensor, made, dimension] = self.crop(given, tensor, 0, made, name, dimension)
-        return self._met[tensor, made, dimension]
+                self._met[tensor, output_rows, dimension] = self.crop(given, tensor, 0, output_rows, name, dimension)
+        return self._met[tensor, output_rows, dimension]
 
-    def _read(self, tensor: int, row_map: Any, made: Interval) -> Interval:
+    def _read(self, tensor: int, row_map: Any, output_rows: Interval) -> Interval:
         rows = self._form.rows[tensor]
-        found: Interval = (0, rows) if row_map is None else row_map(made, rows)
-        return found
+        needed: Interval = (0, rows) if row_map is None else row_map(output_rows, rows)
+        return needed
 
     def _changed(
         self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, given: Interval
@@ -232,8 +240,8 @@ class StripOps:
 
     def _window(self, op: Op, attrs: dict[str, Any], read: Interval, given: Interval) -> dict[str, Any]:
         """Rows of padding alone are made together with those up to the nearest window that holds a row, and cropped."""
-        found = window(self._graph, op, self._axis)
-        attrs = self._with_pads(op, attrs, strip_pads(found, self._form.rows[op.inputs[0]], given, read))
+        frame = window(self._graph, op, self._axis)
+        attrs = self._with_pads(op, attrs, strip_pads(frame, self._form.rows[op.inputs[0]], given, read))
         return self._rounded(op, attrs, (read[1] - read[0], given[1] - given[0]))
 
     def _rounded(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None = None) -> dict[str, Any]:
@@ -242,20 +250,20 @@ class StripOps:
         pads = attrs["pads"]
         spatial, first = len(pads) // 2, 1 if channels_last(self._graph) else 2
         for axis in range(spatial if attrs.get("ceil_mode", 0) else 0):
-            found = window(self._graph, op, axis)
+            frame = window(self._graph, op, axis)
             size, count = (self._graph.tensors[t].shape[first + axis] for t in (op.inputs[0], op.outputs[0]))
             if axis == self._axis and along is not None:
                 size, count = along
-            if (size + pads[axis] + pads[axis + spatial] - found.reach) // found.stride + 1 != count:
+            if (size + pads[axis] + pads[axis + spatial] - frame.reach) // frame.stride + 1 != count:
                 return attrs
         return {**attrs, "ceil_mode": 0} if "ceil_mode" in attrs else attrs
 
     def _transposed(self, op: Op, attrs: dict[str, Any], read: Interval, given: Interval) -> dict[str, Any]:
         """Pads cut off what the windows of the rows read make beyond the strip. Rows behind the last window, which a
         stride beyond the window or `output_padding` leave, are made together with that window's last row."""
-        found = window(self._graph, op, self._axis)
-        first = read[0] * found.stride - found.pad_begin
-        behind = (read[1] - 1) * found.stride - found.pad_begin + found.reach
+        frame = window(self._graph, op, self._axis)
+        first = read[0] * frame.stride - frame.pad_begin
+        behind = (read[1] - 1) * frame.stride - frame.pad_begin + frame.reach
         padding = list(attrs.get("output_padding") or [0] * (len(self._graph.tensors[op.inputs[0]].shape) - 2))
         padding[self._axis] = max(given[1] - behind, 0)
         attrs = {**attrs, "output_padding": padding}
@@ -318,10 +326,10 @@ class StripOps:
         if len(op.inputs) == 1:
             return inputs, {**attrs, "starts": starts, "ends": ends}
         parts = {"starts": starts, "ends": ends, "axes": axes, "steps": steps or [1] * len(starts)}
-        made = [
+        parameters = [
             self._constant(f"{op.name}{self._suffix}/{key}", np.array(value, np.int64)) for key, value in parts.items()
         ]
-        return (inputs[0], *made), attrs
+        return (inputs[0], *parameters), attrs
 
     def crop(self, source: int, like: int, first: int, rows: Interval, name: str, dimension: int | None = None) -> int:
         """These rows of what holds those from `first` on."""

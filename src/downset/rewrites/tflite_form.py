@@ -5,9 +5,9 @@ Names: a *window* is a convolution or pool. SAME and VALID are the two paddings 
 Complexity: linear in operators and their inputs.
 Deviations: rewrites speak ONNX, where windows have four pads of their own. Here a window whose pads are neither those
     of SAME nor none gets a Pad before it, with what its kernel takes for padding: the zero point in a convolution, the
-    lowest value in a MaxPool. An AveragePool divides by the positions that are no padding, so it keeps its own: it runs
-    with SAME, and rows that come out wrong at a cut are cut off. Cuts become SLICE, and a concatenation of more than
-    ten tensors, which TFLite Micro refuses, becomes a tree.
+    lowest value in a MaxPool. An AveragePool divides by the positions that are not padding, so it keeps its own: it
+    runs with SAME, and rows that come out wrong at a cut are cut off. Cuts become SLICE, and a concatenation of
+    more than ten tensors, which TFLite Micro refuses, becomes a tree.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ Sides = tuple[int, int, int, int]
 def writable_rows(graph: Graph, form: RowForm, *, cut_off: Collection[int] = ()) -> RowForm:
     """The row form of what a .tflite file can state bit for bit.
 
-    Computed whole are resizes by a factor that is no power of two, for which the format's fixed-point scale is rounded,
-    and AveragePools whose padded columns force SAME where no alignment of SAME meets the strip's rows. The operators
-    `cut_off` (see `tflite_form`) with a stride of two read a row more where SAME begins at the right row only then: not
-    those whose columns are not padded, or not as SAME does, which need no SAME or cannot have it.
+    Computed whole are resizes by a factor that is not a power of two, for which the format's fixed-point scale is
+    rounded, and AveragePools whose padded columns force SAME where no alignment of SAME meets the strip's rows. The
+    operators `cut_off` (see `tflite_form`) with a stride of two read a row more where SAME begins at the right row only
+    then: not those whose columns are not padded, or not as SAME does, which need no SAME or cannot have it.
     """
     if graph.source.format != "tflite":
         return form
@@ -77,8 +77,8 @@ def _with_a_row(item: RowInput) -> RowInput:
 
 def _keeps_values(graph: Graph, op: Op) -> bool:
     if kind_of(op.kind).rows == "resize":
-        source, made = (graph.tensors[tensor].shape for tensor in (op.inputs[0], op.outputs[0]))
-        factors = [out // size for size, out in zip(source[1:3], made[1:3], strict=True)]
+        source, result = (graph.tensors[tensor].shape for tensor in (op.inputs[0], op.outputs[0]))
+        factors = [out // size for size, out in zip(source[1:3], result[1:3], strict=True)]
         return len(source) == 4 and factors[0] & (factors[0] - 1) == 0
     if op.kind == "AveragePool":
         rows, columns = (window(graph, op, axis) for axis in (0, 1))
@@ -138,23 +138,23 @@ class _Forms:
 
     def _window(self, index: int, op: Op) -> None:
         graph = self.graph
-        found = [window(graph, op, axis) for axis in (0, 1)]
+        frames = [window(graph, op, axis) for axis in (0, 1)]
         sizes = graph.tensors[op.inputs[0]].shape[1:3]
-        begin, end = zip(*(same_pads(size, one) for size, one in zip(sizes, found, strict=True)), strict=True)
+        begin, end = zip(*(same_pads(size, one) for size, one in zip(sizes, frames, strict=True)), strict=True)
         pads, same = tuple(op.attrs["pads"]), (*begin, *end)
         if pads in (same, (0, 0, 0, 0)):
             return
         rows = graph.tensors[op.outputs[0]].shape[1]
-        skipped, misaligned = divmod(begin[0] - pads[0], found[0].stride)
-        made = -(-sizes[0] // found[0].stride)
-        fits = (begin[1], end[1]) == (pads[1], pads[3]) and not misaligned and 0 <= skipped <= made - rows
+        skipped, misaligned = divmod(begin[0] - pads[0], frames[0].stride)
+        extent = -(-sizes[0] // frames[0].stride)
+        fits = (begin[1], end[1]) == (pads[1], pads[3]) and not misaligned and 0 <= skipped <= extent - rows
         if op.kind == "AveragePool" and not fits:
             raise UnsupportedError(
-                f"{graph.name}: AveragePool {op.name!r} divides by the positions that are no padding: these rows of it "
-                "cannot be written to a .tflite file; compute it whole"
+                f"{graph.name}: AveragePool {op.name!r} divides by the positions that are not padding: these rows of "
+                "it cannot be written to a .tflite file; compute it whole"
             )
         if fits and (op.kind == "AveragePool" or self.graph.source.settings_of[index] in self.cut_off):
-            self._cut_off(index, op, same, (skipped, made))
+            self._cut_off(index, op, same, (skipped, extent))
         else:
             self._pad(index, op, (pads[0], pads[1], pads[2], pads[3]))
 
@@ -171,9 +171,11 @@ class _Forms:
             inputs = [op.inputs[0], self._numbers(pairs)]
             if lowest:
                 inputs.append(self._lowest(meta))
-            made = self.edit.add_tensor(f"{meta.name}/padded", shape, meta, part=self._padded_part(op.inputs[0], sides))
-            ops.append(Op(f"{meta.name}/padded", "Pad", tuple(inputs), (made,)))
-            self._padded[key] = made
+            padded = self.edit.add_tensor(
+                f"{meta.name}/padded", shape, meta, part=self._padded_part(op.inputs[0], sides)
+            )
+            ops.append(Op(f"{meta.name}/padded", "Pad", tuple(inputs), (padded,)))
+            self._padded[key] = padded
         attrs = {**op.attrs, "pads": [0, 0, 0, 0]}
         ops.append(replace(op, inputs=(self._padded[key], *op.inputs[1:]), attrs=attrs))
         self.edit.replace(index, ops, settings_of=[-1] * (len(ops) - 1) + [index])
@@ -191,8 +193,8 @@ class _Forms:
     def _cut_off(self, index: int, op: Op, same: Sequence[int], rows: tuple[int, int]) -> None:
         """SAME, which makes `rows[1]` rows, without those before row `rows[0]` and those behind what is wanted."""
         meta = self.graph.tensors[op.outputs[0]]
-        begins, made = rows
-        shape, part = (meta.shape[0], made, *meta.shape[2:]), along(meta.name, 1, -begins, made - begins)
+        begins, result_rows = rows
+        shape, part = (meta.shape[0], result_rows, *meta.shape[2:]), along(meta.name, 1, -begins, result_rows - begins)
         whole = self.edit.add_tensor(f"{meta.name}/same", shape, meta, part=part)
         attrs = {**op.attrs, "pads": list(same)}
         lies = self._lies_at(meta, 1, begins)
@@ -234,23 +236,23 @@ class _Forms:
         ops: list[Op] = []
         parts = list(op.inputs)
         while len(parts) > CONCAT_INPUTS:
-            at, joined = 0, []
+            offset, joined = 0, []
             for group in _evenly(parts, -(-len(parts) // CONCAT_INPUTS)):
-                joined.append(group[0] if len(group) == 1 else self._join(op, group, at, ops))
-                at += self._extent(op, joined[-1])
+                joined.append(group[0] if len(group) == 1 else self._join(op, group, offset, ops))
+                offset += self._extent(op, joined[-1])
             parts = joined
         ops.append(self._marked(replace(op, inputs=tuple(parts)), op.outputs[0]))
         self.edit.replace(index, ops)
 
-    def _join(self, op: Op, group: Sequence[int], at: int, ops: list[Op]) -> int:
-        """These parts, of which the first begins at `at` in what is joined in the end."""
+    def _join(self, op: Op, group: Sequence[int], offset: int, ops: list[Op]) -> int:
+        """These parts, of which the first begins at `offset` in what is joined in the end."""
         like = self.graph.tensors[op.outputs[0]]
         axis, extent = self._axis(op), sum(self._extent(op, part) for part in group)
         shape = (*like.shape[:axis], extent, *like.shape[axis + 1 :])
         name = f"{op.name}/joined"
-        made = self.edit.add_tensor(name, shape, like, part=along(like.name, axis, at, at + extent))
-        ops.append(self._marked(replace(op, name=name, inputs=tuple(group), outputs=(made,)), op.outputs[0]))
-        return made
+        piece = self.edit.add_tensor(name, shape, like, part=along(like.name, axis, offset, offset + extent))
+        ops.append(self._marked(replace(op, name=name, inputs=tuple(group), outputs=(piece,)), op.outputs[0]))
+        return piece
 
     def _marked(self, op: Op, result: int) -> Op:
         """Which parts may be made in place. Inside a segment that is the last one: rows kept for this strip wait for

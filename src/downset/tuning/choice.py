@@ -55,8 +55,8 @@ def timed_candidates(
     outputs: list[Any] = []
     allowed = allowed_difference(device.kind, device.dtype)
     try:
-        for at, candidate in enumerate(candidates):
-            progress("building candidates", at, len(candidates))
+        for index, candidate in enumerate(candidates):
+            progress("building candidates", index, len(candidates))
             variant = variants[candidate.variant]
             graph, units = variant.graph, variant.units
             program = lower(units, candidate.stages, barriers=candidate.barriers, max_lanes=device.max_lanes)

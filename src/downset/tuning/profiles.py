@@ -13,10 +13,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from downset.errors import UnsupportedError
+from downset.errors import UnsupportedError, UsageError
 from downset.extras import optional_library
 
-__all__ = ["Key", "Profiles", "default_path"]
+__all__ = ["Key", "Profiles", "cache_folder", "default_path"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS timings (
@@ -48,18 +48,30 @@ class Key(NamedTuple):
     signature: str
 
 
+def cache_folder(what: str, *, extra: str) -> Path:
+    """`$DOWNSET_CACHE`, or downset in the user's cache folder; `what` needs it, and `extra` brings what finds it.
+    Raises UsageError for a user who has no home folder: it would be a folder called ~ in the current one."""
+    chosen = os.environ.get("DOWNSET_CACHE")
+    if chosen:
+        return Path(chosen)
+    platformdirs = optional_library("platformdirs", what=what, extra=extra)
+    try:
+        folder = Path(platformdirs.user_cache_dir("downset", appauthor=False))
+    except RuntimeError:  # of newer versions, older ones leave the ~
+        folder = Path("~")
+    if not folder.is_absolute():
+        raise UsageError(f"{what} needs a folder, and this user has no home: set DOWNSET_CACHE to one")
+    return folder
+
+
 def default_path() -> Path:
-    """`$DOWNSET_CACHE/profiles.sqlite`, or in the user's cache folder."""
-    folder = os.environ.get("DOWNSET_CACHE")
-    if folder:
-        return Path(folder) / "profiles.sqlite"
-    platformdirs = optional_library("platformdirs", what="keeping measurements", extra="torch")
-    return Path(platformdirs.user_cache_dir("downset", appauthor=False)) / "profiles.sqlite"
+    """The file of timings in the cache folder."""
+    return cache_folder("keeping measurements", extra="torch") / "profiles.sqlite"
 
 
 def _is_damage(error: Exception) -> bool:
     """Whether the error says that the file is damaged; a file that is locked or cannot be written is sound."""
-    if isinstance(error, UnicodeDecodeError):  # what the file says of itself is no text
+    if isinstance(error, UnicodeDecodeError):  # what the file says of itself is not text
         return True
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:

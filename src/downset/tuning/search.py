@@ -75,30 +75,30 @@ class Search:
 
     def stages(self, strategy: StrategyName) -> tuple[Stage, ...]:
         self.parts = self.parts or list(blocks(self.units.predecessors))
-        found: list[Stage] = []
-        at = 0
-        while at < len(self.parts):
-            self.progress(f"searching ({strategy})", at, len(self.parts))
-            block = self.parts[at]
+        stages: list[Stage] = []
+        position = 0
+        while position < len(self.parts):
+            self.progress(f"searching ({strategy})", position, len(self.parts))
+            block = self.parts[position]
             problem = block_problem(self.units, self.families, block)
-            wide = sum(len(later) > 1 for later in self.parts[at:])
+            wide = sum(len(later) > 1 for later in self.parts[position:])
             left = max(0, self.limits.timings - self.timer.used)
             try:
                 chain = self._block(problem, block, strategy, left if wide <= 1 else -(-left // wide))
             except LimitReached as error:
                 pieces = blocks(problem.predecessors, largest=-(-len(block) // 2))
                 if len(pieces) > 1 and time.monotonic() < self.deadline:
-                    self._cut(at, pieces, str(error))
+                    self._cut(position, pieces, str(error))
                     continue
                 chain = self._unsearched(problem, strategy, str(error))
-            found += renamed(chain.stages, block)
-            at += 1
-        return tuple(found)
+            stages += renamed(chain.stages, block)
+            position += 1
+        return tuple(stages)
 
-    def _cut(self, at: int, pieces: Sequence[Sequence[int]], why: str) -> None:
+    def _cut(self, unit: int, pieces: Sequence[Sequence[int]], why: str) -> None:
         """Cut a block into pieces, for all strategies from here on."""
-        block = self.parts[at]
-        self.parts[at : at + 1] = [tuple(block[unit] for unit in piece) for piece in pieces]
+        block = self.parts[unit]
+        self.parts[unit : unit + 1] = [tuple(block[unit] for unit in piece) for piece in pieces]
         sizes = " + ".join(str(len(piece)) for piece in pieces if len(piece) > 1)
         self.notes.append(f"{why}: they were cut into {sizes} (fewer --max-ops or --max-groups would spare the cut)")
 

@@ -139,19 +139,19 @@ class StageTimer:
     def _measure(self, stage: Stage) -> float:
         program = lower(self._units, [stage], barriers=True, max_lanes=self._device.max_lanes)
         ops = [op for unit in stage.units for op in self._units.units[unit]]
-        made = {tensor for op in ops for tensor in self._graph.ops[op].outputs if tensor != ABSENT}
+        produced = {tensor for op in ops for tensor in self._graph.ops[op].outputs if tensor != ABSENT}
         inputs = list(
             dict.fromkeys(
                 tensor
                 for op in ops
                 for tensor in self._graph.ops[op].inputs
-                if tensor != ABSENT and tensor not in made and tensor not in self._graph.constants
+                if tensor != ABSENT and tensor not in produced and tensor not in self._graph.constants
             )
         )
         inside = set(ops)
         outputs = [
             tensor
-            for tensor in made
+            for tensor in produced
             if tensor in self._graph.outputs or any(op not in inside for op in self._read_by[tensor])
         ]
         return self._device.time_stage(self._binder, self._units, program, inputs, sorted(outputs))
@@ -159,7 +159,7 @@ class StageTimer:
 
 def block_problem(units: UnitGraph, families: Sequence[int], block: Sequence[int]) -> StageProblem:
     """The problem of one block, its units renumbered from 0; what lies before it is done."""
-    number = {unit: at for at, unit in enumerate(block)}
+    number = {unit: position for position, unit in enumerate(block)}
 
     def inside(mask: int) -> int:
         return sum(1 << number[unit] for unit in bits(mask) if unit in number)

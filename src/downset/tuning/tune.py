@@ -7,6 +7,7 @@ so the chosen schedule is never slower than running the same kernels one after a
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from downset.errors import UnsupportedError, UsageError
 from downset.executor.device import TorchDevice, open_device
@@ -71,7 +72,7 @@ def tune_stages(
     both, parallel = plain.search.stages("both"), plain.search.stages("parallel")
     merge = plain.search.stages("merge") if plain.search.families else plain.sequence
     variants = {"": plain}
-    found = [
+    offered = [
         StageCandidate("sequential", plain.sequence, barriers=False),
         StageCandidate("greedy", plain.ready(limits), barriers=False),
         StageCandidate("parallel, barriers", parallel, barriers=True),
@@ -86,14 +87,14 @@ def tune_stages(
             continue
         other = variants[name] = Variant(name, changed, device, None, limits, progress, shared=plain.timer)
         other.search.deadline = deadline
-        found += [
+        offered += [
             StageCandidate(f"sequential, {name}", other.sequence, barriers=False, variant=name),
             StageCandidate(f"greedy, {name}", other.ready(limits), barriers=False, variant=name),
         ]
         if other.search.families != plain.search.families and plain.timer.used < limits.timings:
-            found.append(StageCandidate(f"both, {name}", other.search.stages("both"), barriers=False, variant=name))
+            offered.append(StageCandidate(f"both, {name}", other.search.stages("both"), barriers=False, variant=name))
     candidates: dict[tuple[object, ...], StageCandidate] = {}
-    for candidate in found:
+    for candidate in offered:
         flat = all(len(stage.groups) == 1 or stage.merged for stage in candidate.stages)
         single = all(len(stage.units) == 1 for stage in candidate.stages)
         # Chains of groups one after another are the same program with barriers and without, and those of single units
@@ -105,10 +106,10 @@ def tune_stages(
     chosen, speedup, why = choose(timed)
     plain.timer.settle(alone, timed.candidates[0].percentile(0.5), quiet=noise(timed) is None)
     bound = max(longest_path(plain.units, alone), work(graph, plain.units, alone))
-    # Units timed alone, at another moment, can come out above the whole: that is no bound.
+    # Units timed alone, at another moment, can come out above the whole: that is not a bound.
     fastest = min(candidate.percentile(0.1) for candidate in timed.candidates)
-    known = bound <= fastest
-    evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if known else 0.0, False, plain.timer.used)
+    proven = bound <= fastest
+    evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if proven else 0.0, False, plain.timer.used)
     plan = StagePlan(
         variants[chosen.variant].units.units, chosen.stages, chosen.barriers, device.kind, device.name, device.versions,
         device.dtype, batch_or_one(graph), device.threads, fingerprint(graph), evidence, chosen.variant,
@@ -119,7 +120,7 @@ def tune_stages(
     spread = noise(timed)
     if spread is not None:
         notes.append(spread)
-    if not known:
+    if not proven:
         notes.append(
             f"no bound is known: from units timed alone it would be {bound * 1e3:.3f} ms, but the whole network took "
             f"{fastest * 1e3:.3f} ms (p10 of the fastest candidate): the units were measured too slow"
@@ -130,6 +131,12 @@ def tune_stages(
         beside, said = time_peers(loaded, graph, plan, device, values, runs=runs)
         notes += said
     return StageResult(
-        plan, timed.candidates, plain.timer.used, bound if known else None, speedup, why, tuple(dict.fromkeys(notes)),
-        () if chosen.variant else tuple(alone), beside,
+        plan, timed.candidates, plain.timer.used, bound if proven else None, speedup, why, tuple(dict.fromkeys(notes)),
+        () if chosen.variant else tuple(alone), beside, () if chosen.variant else _unit_names(graph, plan.units),
     )  # fmt: skip
+
+
+def _unit_names(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    """Each unit by its first operator, and its last where it has more than one."""
+    ends = [dict.fromkeys((graph.ops[unit[0]].name, graph.ops[unit[-1]].name)) for unit in units]
+    return tuple(" … ".join(names) for names in ends)

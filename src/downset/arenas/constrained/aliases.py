@@ -38,7 +38,7 @@ def merge_aliases(records: Sequence[Record], groups: Sequence[Sequence[int]]) ->
     members: dict[int, list[int]] = {}
     for index in range(len(records)):
         members.setdefault(root(index), []).append(index)
-    place = {first: at for at, first in enumerate(members)}
+    place = {first: position for position, first in enumerate(members)}
     merged = tuple(_union([records[i] for i in group]) for group in members.values())
     return merged, [place[root(index)] for index in range(len(records))]
 
@@ -97,8 +97,8 @@ def plan_aliases(
 
     def attempt(pairs: Sequence[tuple[int, int]]) -> tuple[int, int, tuple[int, ...]]:
         merged, place = merge_aliases(records, [*must, *pairs])
-        found: Found = planner(merged, time_limit_s=time_limit_s)
-        return height(merged, found.solution), found.bound, tuple(found.solution[at] for at in place)
+        result: Found = planner(merged, time_limit_s=time_limit_s)
+        return height(merged, result.solution), result.bound, tuple(result.solution[block] for block in place)
 
     if len(may) <= _MOST_SUBSETS:
         subsets = (pairs for count in range(len(may), -1, -1) for pairs in combinations(may, count))

@@ -71,10 +71,10 @@ def plan_banks(
         if not (0 <= index < len(records) and 0 <= bank_at < len(banks)):
             raise UsageError(f"record {index} may only lie in bank {bank_at}: one of the two does not exist")
     begin = time.perf_counter()
-    order = sorted(range(len(banks)), key=lambda at: (banks[at].cost_per_byte, at))
+    order = sorted(range(len(banks)), key=lambda index: (banks[index].cost_per_byte, index))
     allowed = [order if index not in (only or {}) else [(only or {})[index]] for index in range(len(records))]
-    choices = [[order.index(at) for at in places] for places in allowed]
-    search = _Search(records, [banks[at] for at in order], choices, begin + time_limit_s, node_limit)
+    choices = [[order.index(place) for place in places] for places in allowed]
+    search = _Search(records, [banks[place] for place in order], choices, begin + time_limit_s, node_limit)
     search.run()
     if search.best is None:
         room = " + ".join(f"{bank.name} {bank.bytes}" for bank in banks)
@@ -103,10 +103,12 @@ class _Search:
         self.turn = sorted(range(len(records)), key=lambda i: (-records[i].nbytes, i))
         cheapest = banks[0].cost_per_byte
         self.rest = [0] * (len(self.turn) + 1)  # the least that the records from a position on can cost
-        for at in range(len(self.turn) - 1, -1, -1):
-            places = [banks[bank] for bank in choices[self.turn[at]]]
-            fits = [bank.cost_per_byte for bank in places if bank.bytes >= records[self.turn[at]].nbytes]
-            self.rest[at] = self.rest[at + 1] + records[self.turn[at]].nbytes * min(fits, default=cheapest)
+        for position in range(len(self.turn) - 1, -1, -1):
+            places = [banks[bank] for bank in choices[self.turn[position]]]
+            fits = [bank.cost_per_byte for bank in places if bank.bytes >= records[self.turn[position]].nbytes]
+            self.rest[position] = self.rest[position + 1] + records[self.turn[position]].nbytes * min(
+                fits, default=cheapest
+            )
         self.root_bound = max(self.rest[0], self._spill_bound())
         self.best: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
         self.nodes = 0
@@ -138,14 +140,15 @@ class _Search:
             self._descend(0, 0, [[] for _ in self.banks])
 
     def _spill(self, sequence: Sequence[int]) -> None:
-        found = spill(self.records, sequence, [bank.bytes for bank in self.banks], choices=self._limited())
-        if found is None:
+        spilled = spill(self.records, sequence, [bank.bytes for bank in self.banks], choices=self._limited())
+        if spilled is None:
             return
         cost = sum(
-            record.nbytes * self.banks[at].cost_per_byte for record, at in zip(self.records, found[0], strict=True)
+            record.nbytes * self.banks[bank].cost_per_byte
+            for record, bank in zip(self.records, spilled[0], strict=True)
         )
         if self.best is None or cost < self.best[0]:
-            self.best = (cost, *found)
+            self.best = (cost, *spilled)
 
     def _limited(self) -> Sequence[Sequence[int]] | None:
         return self.choices if any(len(places) < len(self.banks) for places in self.choices) else None
@@ -161,36 +164,36 @@ class _Search:
             self._place(cost, held)
             return
         index = self.turn[position]
-        for at in self.choices[index]:
-            bank = self.banks[at]
-            held[at].append(index)
-            if breadth_bound([self.records[i] for i in held[at]]) <= bank.bytes:
+        for place in self.choices[index]:
+            bank = self.banks[place]
+            held[place].append(index)
+            if breadth_bound([self.records[i] for i in held[place]]) <= bank.bytes:
                 self._descend(position + 1, cost + self.records[index].nbytes * bank.cost_per_byte, held)
-            held[at].pop()
+            held[place].pop()
 
     def _place(self, cost: int, held: Sequence[Sequence[int]]) -> None:
         bank_of, offsets = [0] * len(self.records), [0] * len(self.records)
-        for at, members in enumerate(held):
+        for bank, members in enumerate(held):
             inside = [self.records[i] for i in members]
-            found = best(inside)
-            if height(inside, found.solution) > self.banks[at].bytes:
+            result = best(inside)
+            if height(inside, result.solution) > self.banks[bank].bytes:
                 left = max(0.25 * (self.deadline - time.perf_counter()), 0.01)
                 try:
-                    found = exact(inside, time_limit_s=left, capacity=self.banks[at].bytes)
+                    result = exact(inside, time_limit_s=left, capacity=self.banks[bank].bytes)
                 except InfeasibleError:
                     return
-                if height(inside, found.solution) > self.banks[at].bytes:
+                if height(inside, result.solution) > self.banks[bank].bytes:
                     self.decided = False
                     return
-            for i, offset in zip(members, found.solution, strict=True):
-                bank_of[i], offsets[i] = at, offset
+            for i, offset in zip(members, result.solution, strict=True):
+                bank_of[i], offsets[i] = bank, offset
         self.best = (cost, tuple(bank_of), tuple(offsets))
 
 
 def check_banks(records: Sequence[Record], banks: Sequence[Bank], plan: Banked) -> None:
     """Raise InvalidPlan if a bank overflows, two records of one collide, or the cost is not what it says. O(n²)."""
-    for at, bank in enumerate(banks):
-        members = [i for i, held in enumerate(plan.bank_of) if held == at]
+    for index, bank in enumerate(banks):
+        members = [i for i, held in enumerate(plan.bank_of) if held == index]
         check_placement([records[i] for i in members], [plan.offsets[i] for i in members], capacity=bank.bytes)
     if not all(0 <= held < len(banks) for held in plan.bank_of) or len(plan.bank_of) != len(records):
         raise InvalidPlan(f"{len(records)} records, {len(plan.bank_of)} of them in {len(banks)} banks")

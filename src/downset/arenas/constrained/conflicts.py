@@ -50,7 +50,7 @@ def records_of_conflicts(
                     clique.append(further)
                     common &= neighbours[further]
             clique.sort()
-            covered.update((a, b) for at, a in enumerate(clique) for b in clique[at + 1 :])
+            covered.update((a, b) for index, a in enumerate(clique) for b in clique[index + 1 :])
             for member in clique:
                 steps_of[member].append(count)
             count += 1

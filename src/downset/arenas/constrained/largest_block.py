@@ -54,7 +54,7 @@ def plan_blocks(records: Sequence[Record], largest_bytes: int) -> Blocks:
     if height(records, single.solution) <= largest_bytes:
         candidates.insert(0, ((0,) * len(records), single.solution))
     sizes = [_block_bytes(records, *candidate) for candidate in candidates]
-    chosen = min(range(len(candidates)), key=lambda at: sum(sizes[at]))
+    chosen = min(range(len(candidates)), key=lambda index: sum(sizes[index]))
     block_of, offsets = candidates[chosen]
     value, bound = sum(sizes[chosen]), breadth_bound(records)
     return Blocks(block_of, offsets, sizes[chosen], Evidence("blocks", value, bound, value == bound))
@@ -62,6 +62,6 @@ def plan_blocks(records: Sequence[Record], largest_bytes: int) -> Blocks:
 
 def _block_bytes(records: Sequence[Record], block_of: Sequence[int], offsets: Sequence[int]) -> tuple[int, ...]:
     sizes = [0] * (max(block_of, default=-1) + 1)
-    for record, block, at in zip(records, block_of, offsets, strict=True):
-        sizes[block] = max(sizes[block], at + record.nbytes)
+    for record, block, offset in zip(records, block_of, offsets, strict=True):
+        sizes[block] = max(sizes[block], offset + record.nbytes)
     return tuple(sizes)

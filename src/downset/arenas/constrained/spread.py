@@ -30,17 +30,17 @@ def spill(
     if choices is None and engine == "native" and small_enough(records):
         if not capacities:
             return None if records else ((), ())
-        found = _native(records, sequence, [min(capacity, 1 << 61) for capacity in capacities], 0)
-        return found if len(found[0]) == len(records) else None
+        native = _native(records, sequence, [min(capacity, 1 << 61) for capacity in capacities], 0)
+        return native if len(native[0]) == len(records) else None
     held: list[list[tuple[Record, int]]] = [[] for _ in capacities]
     arena_of, offsets = [0] * len(records), [0] * len(records)
     for index in sequence:
         record = records[index]
         for arena in range(len(capacities)) if choices is None else choices[index]:
-            at = lowest_gap(record, held[arena])
-            if at + record.nbytes <= capacities[arena]:
-                held[arena].append((record, at))
-                arena_of[index], offsets[index] = arena, at
+            offset = lowest_gap(record, held[arena])
+            if offset + record.nbytes <= capacities[arena]:
+                held[arena].append((record, offset))
+                arena_of[index], offsets[index] = arena, offset
                 break
         else:
             return None
@@ -62,17 +62,17 @@ def split(
         record = records[index]
         choices = []
         for arena, inside in enumerate([*held, []]):
-            at = lowest_gap(record, inside)
-            if at + record.nbytes <= largest_bytes:
-                grown = max(0, at + record.nbytes - (sizes[arena] if arena < len(sizes) else 0))
-                choices.append((grown, arena, at))
-        _, arena, at = min(choices)
+            offset = lowest_gap(record, inside)
+            if offset + record.nbytes <= largest_bytes:
+                grown = max(0, offset + record.nbytes - (sizes[arena] if arena < len(sizes) else 0))
+                choices.append((grown, arena, offset))
+        _, arena, offset = min(choices)
         if arena == len(held):
             held.append([])
             sizes.append(0)
-        held[arena].append((record, at))
-        sizes[arena] = max(sizes[arena], at + record.nbytes)
-        arena_of[index], offsets[index] = arena, at
+        held[arena].append((record, offset))
+        sizes[arena] = max(sizes[arena], offset + record.nbytes)
+        arena_of[index], offsets[index] = arena, offset
     return tuple(arena_of), tuple(offsets)
 
 

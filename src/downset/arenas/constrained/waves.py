@@ -31,10 +31,10 @@ def place_wave(
     """Offsets of the new records beside those placed before, which stay where they are. The bound, too, is for this
     wave given the earlier ones. Raises UsageError for records that cannot be planned, and for placed
     ones that collide."""
-    pinned = [replace(record, offset=at) for record, at in zip(placed, offsets, strict=True)]
+    pinned = [replace(record, offset=offset) for record, offset in zip(placed, offsets, strict=True)]
     check_records([*pinned, *wave])
-    found: Found = choose(method, ARENAS, CONTRACT)([*pinned, *wave])
-    return Found(found.solution[len(pinned) :], found.bound, found.proven, found.states)
+    result: Found = choose(method, ARENAS, CONTRACT)([*pinned, *wave])
+    return Found(result.solution[len(pinned) :], result.bound, result.proven, result.states)
 
 
 def plan_waves(waves: Sequence[Sequence[Record]], *, method: str | Method | Callable[..., Found] = "best") -> Found:
@@ -43,8 +43,8 @@ def plan_waves(waves: Sequence[Sequence[Record]], *, method: str | Method | Call
     offsets: list[int] = []
     bound = 0
     for wave in waves:
-        found = place_wave(placed, offsets, wave, method=method)
+        result = place_wave(placed, offsets, wave, method=method)
         placed += wave
-        offsets += found.solution
-        bound = found.bound
+        offsets += result.solution
+        bound = result.bound
     return Found(tuple(offsets), bound, height(placed, offsets) == bound)

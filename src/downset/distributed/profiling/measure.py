@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from downset.clusters.model import DeviceName, Duplex, MessageCosts, ProcessorCost
+from downset.clusters.model import Duplex, MessageCosts, ProcessorCost, check_device_name
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
 from downset.distributed.profiling.probed_device import ProbedDevice
 from downset.distributed.profiling.probes import Probe
@@ -82,10 +81,7 @@ def check_devices(names: Sequence[str]) -> None:
     if len(set(names)) < len(names) or not names:
         raise UsageError("name the devices to measure, each once")
     for name in names:
-        try:
-            msgspec.convert(name, DeviceName)
-        except msgspec.ValidationError:
-            raise UsageError(f"{name!r} is no name of a device: 1 to 63 characters, no control characters") from None
+        check_device_name(name)
 
 
 def measure_cluster(

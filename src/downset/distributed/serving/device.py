@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,17 @@ def versions() -> dict[str, str]:
     return {"downset": version("downset"), "onnxruntime": str(runtime.__version__)}
 
 
+@dataclass(slots=True)
+class _Frame:
+    """A frame of one run on the device. A run may end while a task of it computes: the task then ends in its own frame,
+    whatever frame of the next run has the same number. `left`: how many of the device's tasks are not done."""
+
+    number: int
+    program: DeviceProgram
+    store: RowStore
+    left: int
+
+
 class ServingDevice:
     """`threads`: of each session of ONNX Runtime; 0: as many as the device has cores. `fetch`: what turns references
     into arrays."""
@@ -72,8 +84,7 @@ class ServingDevice:
         self._run = -1
         self._program: DeviceProgram | None = None
         self._readers: dict[int, int] = {}
-        self._frames: dict[int, RowStore] = {}
-        self._done: dict[int, int] = {}
+        self._frames: dict[int, _Frame] = {}
         self._heard = time.monotonic()
         if watched:
             threading.Thread(target=self._watch, name="downset-watches-driver", daemon=True).start()
@@ -120,7 +131,7 @@ class ServingDevice:
         decoded = msgspec.json.decode(program, type=DeviceProgram)
         wanted = decoded.shards()
         with self._lock:
-            self._run, self._program, self._frames, self._done = run, None, {}, {}
+            self._run, self._program, self._frames = run, None, {}
             self._sessions = {shard: session for shard, session in self._sessions.items() if shard in wanted}
         self._kept.use(wanted)
         for shard in wanted:
@@ -161,11 +172,10 @@ class ServingDevice:
         seconds = time.monotonic() - begun
         found = self._at(run, frame)
         if found is not None and arrays is not None:
-            program, store = found
             with self._lock:
-                for rows, array in zip(rows_of(program), arrays, strict=True):
-                    store.put(rows, array)
-                self._count(frame)
+                for rows, array in zip(rows_of(found.program), arrays, strict=True):
+                    found.store.put(rows, array)
+                self._count(found)
         return {"seconds": seconds}
 
     def compute(self, run: int, frame: int, tasks: Sequence[int]) -> dict[str, list[float]]:
@@ -176,7 +186,7 @@ class ServingDevice:
         self._heard = begun = time.monotonic()
         found = self._at(run, frame)
         if found is not None:
-            program, store = found
+            program, store = found.program, found.store
             work = program.computations[task]
             with self._lock:
                 given = {program.forms[rows.tensor].name: store.rows(rows) for rows in work.reads}
@@ -188,7 +198,7 @@ class ServingDevice:
                 for rows, array in zip(work.makes if work.shard else (), made, strict=True):
                     store.put(rows, np.asarray(array))
                 store.read(list(dict.fromkeys(rows.tensor for rows in work.reads)))
-                self._count(frame)
+                self._count(found)
         return time.monotonic() - begun
 
     def send(self, run: int, frame: int, task: int) -> list[Array]:
@@ -204,29 +214,28 @@ class ServingDevice:
         found = self._at(run, frame)
         if found is None:
             return []
-        program, store = found
-        wanted = rows_of(program)
+        wanted = rows_of(found.program)
         with self._lock:
-            arrays = [store.rows(rows) for rows in wanted]
-            store.read(list(dict.fromkeys(rows.tensor for rows in wanted)))
-            self._count(frame)
+            arrays = [found.store.rows(rows) for rows in wanted]
+            found.store.read(list(dict.fromkeys(rows.tensor for rows in wanted)))
+            self._count(found)
         return arrays
 
-    def _count(self, frame: int) -> None:
+    def _count(self, frame: _Frame) -> None:
         """One more task of a frame is done; after the last one the frame is forgotten."""
-        self._done[frame] = self._done.get(frame, 0) + 1
-        if self._program is not None and self._done[frame] == self._program.tasks():
-            del self._done[frame]
-            self._frames.pop(frame, None)
+        frame.left -= 1
+        if not frame.left and self._frames.get(frame.number) is frame:
+            del self._frames[frame.number]
 
-    def _at(self, run: int, frame: int) -> tuple[DeviceProgram, RowStore] | None:
-        """The program and the frame's rows; None where the run is over, whose tasks may still arrive."""
+    def _at(self, run: int, frame: int) -> _Frame | None:
+        """The frame in this run; None where the run is over, whose tasks may still arrive."""
         with self._lock:
             if run != self._run or self._program is None:
                 return None
             if frame not in self._frames:
-                self._frames[frame] = RowStore(self._program.forms, self._readers)
-            return self._program, self._frames[frame]
+                program = self._program
+                self._frames[frame] = _Frame(frame, program, RowStore(program.forms, self._readers), program.tasks())
+            return self._frames[frame]
 
     def _watch(self) -> None:
         """Sessions are opened, and large shards received, in the time of a few pings."""

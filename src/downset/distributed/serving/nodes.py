@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,7 +26,7 @@ from downset.text import format_bytes
 
 __all__ = [
     "LEAST_STORE_BYTES", "LOCAL_ADDRESS", "Node", "NodeOptions", "answers", "common_environment", "device_resource",
-    "free_port", "host_and_port", "start_node", "working_folder",
+    "free_port", "host_and_port", "is_host", "start_node", "working_folder",
 ]  # fmt: skip
 
 LOCAL_ADDRESS = "127.0.0.2"
@@ -133,9 +134,17 @@ def free_port(address: str, port: int = 0) -> int:
 def host_and_port(text: str) -> tuple[str, int]:
     """The parts of HOST:PORT. Raises UsageError for anything else."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536 or not is_host(host):
         raise UsageError(f"{text!r} is not HOST:PORT")
     return host, int(port)
+
+
+def is_host(text: str) -> bool:
+    """Whether a name can be looked up: Python's sockets raise UnicodeError for others."""
+    try:
+        return bool(text.encode("idna")) and text.isprintable()
+    except UnicodeError:
+        return False
 
 
 def answers(host: str, port: int) -> bool:
@@ -162,7 +171,7 @@ def start_node(options: NodeOptions) -> Node:
     else:
         command += ["--address", options.head]
     command += ["--temp-dir", str(options.folder / "r")]
-    log = options.folder / f"{options.device or 'head'}.log"
+    log = options.folder / "node.log"  # names of devices are a stranger's
     guard = str(Path(__file__).with_name("node_guard.py"))
     removed = str(options.folder) if options.remove_folder else ""
     with log.open("wb") as output:

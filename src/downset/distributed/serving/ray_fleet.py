@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from downset.distributed.serving.device import ServingDevice
@@ -38,12 +38,23 @@ def _logged(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
 
 
 def _fetched(reference: Any, wanted: Callable[[], bool]) -> Any:
-    """The object of a reference; None where nobody wants it any more, or it does not come."""
+    """The object of a reference; None where nobody wants it any more.
+
+    Only what has arrived is asked for with `get`: where the time of a `get` runs out, Ray drops what has come of the
+    object, and the next `get` has all of it sent again. A `wait` goes on where the one before it ended."""
     ray = optional_library("ray", what="running pipelines on devices", extra="cluster")
     while wanted():
-        with contextlib.suppress(ray.exceptions.GetTimeoutError):
-            return ray.get(reference, timeout=_LOOKS_S)
+        arrived, _ = ray.wait([reference], timeout=_LOOKS_S)
+        if arrived:
+            return ray.get(reference)
     return None
+
+
+class _NoPaths(list[str]):
+    """Folders for the path of a job's processes: none, whatever is added."""
+
+    def extend(self, folders: Iterable[str]) -> None:
+        del folders
 
 
 class RayDevice(ServingDevice):
@@ -85,6 +96,13 @@ class RayFleet:
         worker = optional_library("ray._private.worker", what="running pipelines on devices", extra="cluster")
         worker.print_to_stdstream = _logged
 
+    def _without_paths(self) -> Any:
+        """A job whose devices import what is installed there: Ray would put the current folder and the script's on
+        their path, where a msgspec.py may lie beside a model."""
+        job = self._ray.job_config.JobConfig()
+        job._py_driver_sys_path = _NoPaths()
+        return job
+
     def connect(self, node: Node | None = None) -> None:
         """Connect to the head. Raises UnsupportedError where it does not answer, or `node`, the head's, has ended."""
         until = time.monotonic() + _CONNECTS_S
@@ -97,7 +115,7 @@ class RayFleet:
             try:
                 self._ray.init(
                     address=self._head, _node_ip_address=self._address, namespace="downset", log_to_driver=False,
-                    configure_logging=False, logging_level=logging.ERROR,
+                    configure_logging=False, logging_level=logging.ERROR, job_config=self._without_paths(),
                 )  # fmt: skip
                 self._quieten()
                 return

@@ -17,6 +17,7 @@ from downset.distributed.serving.dispatch import Dispatch, Instance
 from downset.distributed.serving.health import Health, Pace
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.spare_frames import SPARE_FRAMES, with_spare_frames
+from downset.distributed.serving.standstill import Wait
 from downset.distributed.serving.work import joined, work_of
 from downset.plans import Task
 
@@ -30,7 +31,8 @@ _RETURNING = 4
 """Results at most that are on their way back where another frame is let in."""
 _TRANSFER_FACTOR = 20.0
 _LEAST_TRANSFER_DEADLINE_S = 30.0
-"""A network that others use too may take long; nobody is dead for that."""
+"""Deadlines of transfers, of frames on their way in and of results on their way out. A network that others use too may
+take long; nobody is dead for that."""
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class Run:
         self._here: set[int] = set()
         self._frames: dict[int, Frame] = {}
         self._count = self._returning = 0
-        self._moving: dict[Instance, float] = {}
+        self._waits: dict[Instance | tuple[str, int], Wait] = {}
 
     def frames(self) -> list[Frame]:
         """Those that have no result yet, in their order."""
@@ -75,9 +77,12 @@ class Run:
         self._count += 1
         self._frames[number] = frame
         self._entering.append(number)
-        held = [self._calls.reference(list(frame.inputs))]
+        held, entry = [self._calls.reference(list(frame.inputs))], self._names[self._plan.entry]
+        nbytes = sum(array.nbytes for array in frame.inputs)
+        what = f"frame {frame.index}: {nbytes} bytes from the driver to device {entry}"
+        self._waits["frame", number] = self._waited(what, entry, "a frame on its way to it", self._driver_s(nbytes))
         self._calls.call(
-            self._names[self._plan.entry], "enter", self.number, number, held, wanted=self._wanted,
+            entry, "enter", self.number, number, held, wanted=self._wanted,
             then=lambda value: self._entered(number, float(value["seconds"])),
         )  # fmt: skip
 
@@ -85,6 +90,7 @@ class Run:
         return not self.over
 
     def _entered(self, number: int, seconds: float) -> None:
+        del self._waits["frame", number]
         self._record.moved("", self._names[self._plan.entry], seconds, time.monotonic())  # the plan does not count it
         self._here.add(number)
 
@@ -110,7 +116,10 @@ class Run:
     def _compute(self, instance: Instance, device: str, steps: tuple[int, ...]) -> None:
         usual_s = sum(self._pace.expected_s(device, self._shard(step)) for step in steps)
         expected_s = max(self._work.planned_s[instance.task], usual_s)
-        self._health.begun(device, instance, expected_s, time.monotonic())
+        begun_s, number, task = time.monotonic(), self._frames[instance.frame].index, self._plan.tasks[steps[0]]
+        self._health.begun(device, instance, expected_s, begun_s)
+        what = f"frame {number}, stage {task.stage}, block {task.block}: computing on device {device}"
+        self._waits[instance] = Wait(what, begun_s, device)
         self._calls.call(
             device, "compute", self.number, instance.frame, steps, wanted=self._wanted,
             then=lambda value: self._computed(instance, device, dict(zip(steps, value["seconds"], strict=True))),
@@ -122,6 +131,7 @@ class Run:
 
     def _computed(self, instance: Instance, device: str, took_s: dict[int, float]) -> None:
         self._health.done(device, time.monotonic())
+        del self._waits[instance]
         number = self._frames[instance.frame].index
         self._record.computed(device, number, took_s, time.monotonic())
         for step, seconds in took_s.items():
@@ -136,7 +146,12 @@ class Run:
     def _transfer(self, instance: Instance, task: Task, step: int) -> None:
         assert task.transfer is not None
         source, target = self._names[task.transfer.source], self._names[task.transfer.target]
-        self._moving[instance] = time.monotonic()
+        what = (
+            f"frame {self._frames[instance.frame].index}, stage {task.stage}: {task.transfer.nbytes} bytes from device "
+            f"{source} to device {target}"
+        )
+        planned_s = self._work.planned_s[instance.task]
+        self._waits[instance] = self._waited(what, source, "a transfer of it", planned_s)
         sent = self._calls.send(source, self.number, instance.frame, step)
         if sent is not None:
             self._calls.call(
@@ -150,7 +165,7 @@ class Run:
         source, target = self._names[task.transfer.source], self._names[task.transfer.target]
         self._record.moved(source, target, seconds, now)
         self._record.transferred(number, step, seconds, now)
-        self._moving.pop(instance, None)
+        del self._waits[instance]
         _log.debug(
             "frame %d, stage %d, device %s to %s: %d bytes in %.4f s",
             number, task.stage, source, target, task.transfer.nbytes, seconds,
@@ -160,24 +175,40 @@ class Run:
     def _done(self, instance: Instance) -> None:
         if self._dispatch.done(instance):
             self._returning += 1
-            self._pace.left(self._frames[instance.frame].index)
+            number, leaves = self._frames[instance.frame].index, self._names[self._plan.exit]
+            self._pace.left(number)
+            what = f"frame {number}: its result of {self._plan.result_bytes} bytes from device {leaves} to the driver"
+            planned_s = self._driver_s(self._plan.result_bytes)
+            self._waits["result", instance.frame] = self._waited(what, leaves, "a result of it", planned_s)
             self._calls.call(
-                self._names[self._plan.exit], "result", self.number, instance.frame, wanted=self._wanted,
+                leaves, "result", self.number, instance.frame, wanted=self._wanted,
                 then=lambda value: self._returned(instance.frame, value),
             )  # fmt: skip
 
     def _returned(self, number: int, outputs: list[Array]) -> None:
         self._returning -= 1
+        del self._waits["result", number]
         frame, now = self._frames.pop(number), time.monotonic()
         self._record.left(tuple(self.deployment.programs), now - frame.let_in_s, now)
         self._finished(frame, outputs)
 
+    def _driver_s(self, nbytes: int) -> float:
+        """Seconds from the driver to a device or back, which no plan counts, as if over the slowest link."""
+        network = self._plan.cluster.network
+        return nbytes / min([network.bytes_per_s, *(link.bytes_per_s for link in network.links)])
+
+    def _waited(self, what: str, device: str, blame: str, planned_s: float) -> Wait:
+        allowed_s = max(_LEAST_TRANSFER_DEADLINE_S, _TRANSFER_FACTOR * planned_s)
+        return Wait(what, time.monotonic(), device, allowed_s, blame)
+
+    def waits(self) -> list[Wait]:
+        """The steps that have begun and not ended."""
+        return list(self._waits.values())
+
     def overdue(self, now: float) -> list[tuple[str, str]]:
-        """(device, why) of those that are to blame for a transfer that does not end."""
-        found = []
-        for instance, begun in self._moving.items():
-            transfer = self._plan.tasks[self._work.steps[instance.task][0]].transfer
-            allowed = max(_LEAST_TRANSFER_DEADLINE_S, _TRANSFER_FACTOR * self._work.planned_s[instance.task])
-            if transfer is not None and now - begun > allowed:
-                found.append((self._names[transfer.source], f"a transfer of it took more than {allowed:.0f} s"))
-        return found
+        """(device, why) of those that are to blame for rows, a frame or a result that does not arrive."""
+        return [
+            (wait.device, f"{wait.blame} took more than {wait.allowed_s:.0f} s")
+            for wait in self._waits.values()
+            if now - wait.begun_s > wait.allowed_s
+        ]

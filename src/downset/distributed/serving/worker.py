@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from downset.distributed.serving.nodes import Node, NodeOptions, answers, host_and_port, start_node, working_folder
+from downset.clusters.model import check_device_name
+from downset.distributed.serving.nodes import (
+    Node,
+    NodeOptions,
+    answers,
+    host_and_port,
+    is_host,
+    start_node,
+    working_folder,
+)
 from downset.errors import UnsupportedError, UsageError
 
 __all__ = ["WorkerOptions", "work"]
@@ -39,9 +48,12 @@ class WorkerOptions:
 def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
     """Serve until stopped, or until no head is there; how many were joined. `told` hears what happens.
 
-    Raises UsageError for a head that is not HOST:PORT or has no address, UnsupportedError where the node ends again and
-    again soon after its start."""
+    Raises UsageError for a head that is not HOST:PORT or has no address, and for names and addresses that cannot be;
+    UnsupportedError where the node ends again and again soon after its start."""
     host, port = host_and_port(options.head)
+    check_device_name(options.name)
+    if options.address is not None and not is_host(options.address):
+        raise UsageError(f"{options.address!r} is not an address of a machine")
     early = joined = 0
     since_s: float | None = None
     while True:

@@ -247,11 +247,11 @@ def least_period(
         if clock.now() > deadline:
             return Relaxed(low, tuple(tried), False, asked)
         middle = math.sqrt(low * high) if low > 0 and high > 2 * low else (low + high) / 2
-        found = ask(middle)
+        stages = ask(middle)
         asked += 1
-        if found is None:
+        if stages is None:
             low = middle
         else:
             high = middle
-            tried.append((middle, found))
+            tried.append((middle, stages))
     return Relaxed(low, tuple(tried), True, asked)

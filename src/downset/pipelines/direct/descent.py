@@ -29,17 +29,17 @@ def descended(drafts: Drafted, priced: DirectDrafts, *, at_least_s: float, deadl
     """The drafts after all changes that helped. It ends where the loads are down to `at_least_s`."""
     best = priced.loads(drafts)
     while best.bound_s > at_least_s * (1 + _CLOSE):
-        found = None
+        changed_drafts = None
         for changed in _changes(drafts, priced, best):
             if clock.now() > deadline:
                 return drafts
             loads = priced.loads(changed)
             if _less(loads, best):
-                found, best = changed, loads
+                changed_drafts, best = changed, loads
                 break
-        if found is None:
+        if changed_drafts is None:
             return drafts
-        drafts = found
+        drafts = changed_drafts
     return drafts
 
 
@@ -183,10 +183,10 @@ def _devices(drafts: Drafted, priced: DirectDrafts, order: Sequence[int]) -> Ite
 
 
 def _restaged(drafts: Drafted, priced: DirectDrafts, members: dict[int, list[int]]) -> Iterator[Drafted]:
-    found = list(drafts)
+    staged = list(drafts)
     for place, devices in members.items():
         start, stop = drafts[place].splits[0].start, drafts[place].splits[-1].stop
         if any((start, stop, device) in priced.forbidden for device in devices):
             return
-        found[place] = priced.stage(start, stop, devices)
-    yield tuple(found)
+        staged[place] = priced.stage(start, stop, devices)
+    yield tuple(staged)

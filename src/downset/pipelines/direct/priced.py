@@ -83,7 +83,7 @@ class DirectDrafts:
             asked = self.accounting
             frame = frame_tasks(
                 self.problem, self.cluster, drafts, comm=asked.comm, source=asked.source, sink=asked.sink,
-                known=self.blocks,
+                known_blocks=self.blocks,
             )  # fmt: skip
             timed, resources = timed_tasks(self.cluster, frame)
             loads = loads_s(timed, len(resources))
@@ -112,7 +112,7 @@ class DirectDrafts:
     def draft(self, types: Sequence[Sequence[int]], stages: Stages) -> Drafted | None:
         """Devices for the types of the stages, with balanced rows; None where those left are all forbidden."""
         free = [list(members) for members in types]
-        found = []
+        drafts_found = []
         for start, stop, counts in stages:
             chosen: list[int] = []
             for members, count in zip(free, counts, strict=True):
@@ -122,8 +122,8 @@ class DirectDrafts:
                 chosen += may[:count]
                 for device in may[:count]:
                     members.remove(device)
-            found.append(self.stage(start, stop, chosen))
-        return tuple(found)
+            drafts_found.append(self.stage(start, stop, chosen))
+        return tuple(drafts_found)
 
     def stage(self, start: int, stop: int, devices: Sequence[int]) -> StageDraft:
         """One fused block on the devices, rows in balance as far as each device's own work tells."""

@@ -70,9 +70,9 @@ def batch_of(
     return Batch(tuple(segments), first, rows, segment_of, limits, out, tuple(needed))
 
 
-def _joined(found: Sequence[Sequence[Limit]], *, falls: bool) -> list[_Limits]:
+def _joined(limits: Sequence[Sequence[Limit]], *, falls: bool) -> list[_Limits]:
     joined = []
-    for many in zip(*found, strict=True):
+    for many in zip(*limits, strict=True):
         uppers = [one.upper for one in many]
         if falls:  # the last row within a limit is the last one from which on the least is within it
             uppers = [np.append(np.minimum.accumulate(one[-2::-1])[::-1], one[-1]) for one in uppers]
@@ -104,15 +104,15 @@ def reached(batch: Batch, counts: Sequence[int], period: float) -> npt.NDArray[n
 
 def _one_more(layers: dict[int, Ints], steps: dict[int, Ints | None]) -> dict[int, Ints]:
     """One more device, which may take a role that none has yet."""
-    found = {}
+    extended = {}
     for mask in layers:
         best = np.full_like(layers[0], -1)
         for role, step in steps.items():
             if step is not None and mask & role == role:
-                at = layers[mask & ~role]
-                best = np.maximum(best, np.where(at >= 0, step[at], -1))
-        found[mask] = best
-    return found
+                layer = layers[mask & ~role]
+                best = np.maximum(best, np.where(layer >= 0, step[layer], -1))
+        extended[mask] = best
+    return extended
 
 
 def _step(batch: Batch, kind: int, role: int, period: float) -> Ints | None:
@@ -133,13 +133,13 @@ def _step(batch: Batch, kind: int, role: int, period: float) -> Ints | None:
         low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
         high = np.maximum(low, high)
     whole = np.logical_and.reduce([limit.final <= room for limit, room in zip(limits, rooms, strict=True)])
-    found = np.where(whole & (places < end), end, low)
-    found = np.where(batch.banned[kind][batch.segment_of], places, found)
+    reachable = np.where(whole & (places < end), end, low)
+    reachable = np.where(batch.banned[kind][batch.segment_of], places, reachable)
     if role:
         idle = np.logical_and.reduce([(period >= limit.idle)[batch.segment_of] for limit in limits])
-        found = np.where(idle | (found > places), found, -1)
+        reachable = np.where(idle | (reachable > places), reachable, -1)
         # A strip that begins higher may reach farther: those above may be computed twice.
         base = batch.segment_of * (len(places) + 1)
-        found = np.maximum.accumulate(found + base) - base
-        found = np.where(found >= 0, np.maximum(found, places), -1)
-    return found.astype(np.int64)
+        reachable = np.maximum.accumulate(reachable + base) - base
+        reachable = np.where(reachable >= 0, np.maximum(reachable, places), -1)
+    return reachable.astype(np.int64)

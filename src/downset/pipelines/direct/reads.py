@@ -26,9 +26,9 @@ class Reads:
         self.by: dict[int, list[tuple[int, Mask]]] = {}
         for place in reversed(range(problem.cuts)):
             for op in reversed(problem.units[place]):
-                made = self.made(op)
+                output = self.made(op)
                 for position, tensor in enumerate(problem.ops[op].inputs):
-                    rows = self._read_for(op, position, made)
+                    rows = self._read_for(op, position, output)
                     self.rows[tensor] = either([self.rows[tensor], rows])
                     self.by.setdefault(tensor, []).append((place, rows))
 
@@ -46,19 +46,19 @@ class Reads:
         """Which rows of an input it reads for them."""
         return self._read_for(op, position, self.made(op))
 
-    def _read_for(self, op: int, position: int, made: Mask) -> Mask:
+    def _read_for(self, op: int, position: int, output_mask: Mask) -> Mask:
         """Which rows of an input it reads to make these."""
         described = self.problem.ops[op]
         rows = self.problem.tensors[described.inputs[position]].rows
-        return self.problem.rows_read(described.first[position], described.last[position], made, rows)
+        return self.problem.rows_read(described.first[position], described.last[position], output_mask, rows)
 
     def moved(self, op: int) -> list[tuple[int, float]]:
         """(tensor, share of its rows) of what an operator writes, then of what it reads, for them."""
-        described, made = self.problem.ops[op], self.made(op)
-        share = self._share(made)
+        described, output = self.problem.ops[op], self.made(op)
+        share = self._share(output)
         written = [(tensor, share) for tensor in described.outputs]
         return written + [
-            (tensor, self._share(self._read_for(op, position, made)))
+            (tensor, self._share(self._read_for(op, position, output)))
             for position, tensor in enumerate(described.inputs)
         ]
 
@@ -81,10 +81,10 @@ class Reads:
     def goes(self, start: int, stop: int, *, left_out: Collection[int] = ()) -> int:
         """Bytes of rows that units [start, stop) make and later ones read, or that are results (all but `left_out`)."""
         total = 0
-        made = {
+        results = {
             tensor for unit in self.problem.units[start:stop] for op in unit for tensor in self.problem.ops[op].outputs
         }
-        for tensor in made.intersection(self.problem.crossing(stop)):
+        for tensor in results.intersection(self.problem.crossing(stop)):
             after = [rows for unit, rows in self.by.get(tensor, ()) if unit >= stop]
             if tensor in self.problem.kept and tensor not in left_out:
                 total += self.problem.tensors[tensor].nbytes

@@ -58,10 +58,10 @@ class Limits:
 
 def direct(
     problem: SplitProblem, cluster: Cluster, accounting: Accounting, limits: Limits, *, total_bound_s: float,
-    known: Iterable[Drafted], incumbent: FoundPipeline | None,
+    known_drafts: Iterable[Drafted], incumbent: FoundPipeline | None,
 ) -> FoundPipeline | None:  # fmt: skip
     """The best plan found until the deadline, no worse than the incumbent; None where there is none within the limits.
-    `known`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: no plan is below it."""
+    `known_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound."""
     best = _Best(problem, cluster, accounting, limits)
     if incumbent is not None:
         alike = directly(incumbent.stages)  # of equals the one without leaders
@@ -80,7 +80,7 @@ def direct(
         lambda period: space.stages(period, "guide"), at_least_s=bounds.of["one block"].bound_s, at_most_s=top,
         close=_NEAR, deadline=limits.deadline,
     )  # fmt: skip
-    beginnings = _beginnings(priced, space, [guide, bounds.of["one block"]], known)
+    beginnings = _beginnings(priced, space, [guide, bounds.of["one block"]], known_drafts)
     at_least, vain = bounds.of["any blocks"].bound_s, 0
     for drafts in beginnings:
         if vain > _VAIN or best.period_s <= at_least * (1 + _NEAR) or limits.late():
@@ -96,19 +96,19 @@ def direct(
 
 
 def _beginnings(
-    priced: DirectDrafts, space: DirectSpace, relaxed: Iterable[Relaxed], known: Iterable[Drafted]
+    priced: DirectDrafts, space: DirectSpace, relaxed: Iterable[Relaxed], known_drafts: Iterable[Drafted]
 ) -> Iterator[Drafted]:
     """Drafts to begin with, each once, those of the least load first."""
-    found: dict[Drafted, None] = {}
+    beginnings: dict[Drafted, None] = {}
     for _, stages in (one for many in relaxed for one in many.tried):
         drafts = priced.draft(space.types, stages)
         if drafts is not None:
-            found.setdefault(drafts)
-    for other in known:
+            beginnings.setdefault(drafts)
+    for other in known_drafts:
         drafts = directly(other)
         if drafts is not None and priced.allowed(drafts):
-            found.setdefault(drafts)
-    yield from sorted(found, key=lambda drafts: priced.loads(drafts).bound_s)
+            beginnings.setdefault(drafts)
+    yield from sorted(beginnings, key=lambda drafts: priced.loads(drafts).bound_s)
 
 
 @dataclass
@@ -124,13 +124,15 @@ class _Bounds:
     def ask(self, asked: Asked, at_most_s: float, close: float) -> None:
         before = self.of.get(asked)
         at_least = max(self.total_s, before.bound_s if before else 0.0)
-        found = least_period(
+        asked_periods = least_period(
             lambda period: self.space.stages(period, asked), at_least_s=min(at_least, at_most_s), at_most_s=at_most_s,
             close=close, deadline=self.deadline,
         )  # fmt: skip
-        self.states += found.asked * self.space.pairs.states
+        self.states += asked_periods.asked * self.space.pairs.states
         tried = before.tried if before else ()
-        self.of[asked] = Relaxed(found.bound_s, (*tried, *found.tried), found.finished, found.asked)
+        self.of[asked] = Relaxed(
+            asked_periods.bound_s, (*tried, *asked_periods.tried), asked_periods.finished, asked_periods.asked
+        )
 
 
 @dataclass
@@ -145,14 +147,14 @@ class _Best:
     kept: Judged | None = None
     period_s: float = math.inf
 
-    def offer(self, drafts: Drafted, known: Judged | None = None) -> None:
-        found = known or judged(
+    def offer(self, drafts: Drafted, judgement: Judged | None = None) -> None:
+        judgement = judgement or judged(
             self.problem, self.cluster, drafts, self.accounting, below_s=self.period_s, deadline=self.limits.deadline
         )
-        if found is None or found.latency_s > self.limits.max_latency_s:
+        if judgement is None or judgement.latency_s > self.limits.max_latency_s:
             return
-        if found.period_s < self.period_s * (1 - _CLOSE):
-            self.drafts, self.kept, self.period_s = drafts, found, found.period_s
+        if judgement.period_s < self.period_s * (1 - _CLOSE):
+            self.drafts, self.kept, self.period_s = drafts, judgement, judgement.period_s
 
     def unproven(self, total_bound_s: float) -> FoundPipeline | None:
         """The plan without a search, of which only the bound on all pipelines is known."""
@@ -170,10 +172,10 @@ class _Best:
             reached = bounds.of[asked].bound_s
             if reached >= self.period_s * (1 - 2 * _NEAR):
                 bounds.ask(asked, self.period_s, _CLOSE / 4)
-        known = {asked: bounds.of[asked].bound_s for asked in spaces}
-        met = [asked for asked, bound in known.items() if bound >= self.period_s * (1 - _CLOSE)]
+        bounds_s = {asked: bounds.of[asked].bound_s for asked in spaces}
+        met = [asked for asked, bound in bounds_s.items() if bound >= self.period_s * (1 - _CLOSE)]
         space: Space = met[-1] if met else (spaces[0] if spaces else "all")
-        bound = bounds.total_s if space == "all" else known[space]
+        bound = bounds.total_s if space == "all" else bounds_s[space]
         stopped = not met and self.limits.late()
         led = any(stage.leader >= 0 for stage in self.drafts)
         note = "no faster plan of direct hand-over was found: this one has leaders" if led and not met else ""

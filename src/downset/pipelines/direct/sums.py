@@ -101,13 +101,13 @@ def least_fetched_s(
 def _least_of_strips(segment: Segment, most: int) -> npt.NDArray[np.float64]:
     """By number of strips, none empty: the fewest bytes in; infinite for more strips than rows."""
     upper, lower, final = (table[1].astype(np.float64) for table in (segment.upper, segment.lower, segment.final))
-    found = np.full(most + 1, np.inf)
-    found[0], found[1:2] = 0.0, final[0]
+    least = np.full(most + 1, np.inf)
+    least[0], least[1:2] = 0.0, final[0]
     if segment.rows > 1:
         halos, last = np.sort((upper - lower)[1:-1]), (upper + final)[1:-1].min()
         halos = np.concatenate(([0.0], np.cumsum(halos)))[: min(most, segment.rows) - 1]
-        found[2 : len(halos) + 2] = last - lower[0] + halos
-    return found
+        least[2 : len(halos) + 2] = last - lower[0] + halos
+    return least
 
 
 class EqualStrips:
@@ -167,9 +167,9 @@ class EqualStrips:
 
 def _of_equal_strips(tables: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.float64]:
     upper, lower, final = tables.astype(np.float64)
-    rows, found = len(upper) - 1, np.full(most + 1, np.inf)
-    found[0] = 0.0
+    rows, least = len(upper) - 1, np.full(most + 1, np.inf)
+    least[0] = 0.0
     for strips in range(1, min(most, rows) + 1):
         bounds = np.array(equal_rows(rows, strips))
-        found[strips] = upper[bounds[1:-1]].sum() - lower[bounds[:-2]].sum() + final[bounds[-2]]
-    return found
+        least[strips] = upper[bounds[1:-1]].sum() - lower[bounds[:-2]].sum() + final[bounds[-2]]
+    return least

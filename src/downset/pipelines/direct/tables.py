@@ -112,10 +112,10 @@ def _sent(
         if extent == 1:
             final += before[-1]
             continue
-        at = before[frame * extent // rows]
-        upper += at
-        lower += at
-        final += before[-1] - at
+        sent = before[frame * extent // rows]
+        upper += sent
+        lower += sent
+        final += before[-1] - sent
     return upper, lower, final
 
 
@@ -145,12 +145,12 @@ def limits_of(cluster: Cluster, kind: DeviceType, tables: SegmentBytes, role: in
     send_s = scattered + (0.0 if role & EXIT else kind.latency * _always(sent))
     if not network.overlap:
         return [Limit(*_sum((1.0, computing), (1.0, receive), (1.0, send)), receive_s + send_s, gathered + scattered)]
-    found = [Limit(*computing, 0.0, 0.0)]
+    limits = [Limit(*computing, 0.0, 0.0)]
     if network.kind == "shared":
-        return found
+        return limits
     if kind.full_duplex:
-        return [*found, Limit(*receive, receive_s, gathered), Limit(*send, send_s, scattered)]
-    return [*found, Limit(*_sum((1.0, receive), (1.0, send)), receive_s + send_s, gathered + scattered)]
+        return [*limits, Limit(*receive, receive_s, gathered), Limit(*send, send_s, scattered)]
+    return [*limits, Limit(*_sum((1.0, receive), (1.0, send)), receive_s + send_s, gathered + scattered)]
 
 
 def _sum(*parts: tuple[float, tuple[Floats, Floats, Floats]]) -> tuple[Floats, Floats, Floats]:

@@ -48,27 +48,27 @@ class PiecePrices:
         form, nothing = self.problem.form, [(0, 0)] * (self.strips + 1)
         op, spent = form.ops[index], 0
         for strip in range(self.strips + 1):
-            made: Interval = (0, 0)
+            output_rows: Interval = (0, 0)
             for tensor in op.outputs:
-                made = hull(made, wanted.get(tensor, nothing)[strip])
-            if op.whole and made[0] < made[1]:
-                made = (0, op.rows)
-            spent += made[1] - made[0] if strip < self.strips else made[0] - made[1]
-            if made[0] < made[1]:
+                output_rows = hull(output_rows, wanted.get(tensor, nothing)[strip])
+            if op.whole and output_rows[0] < output_rows[1]:
+                output_rows = (0, op.rows)
+            spent += output_rows[1] - output_rows[0] if strip < self.strips else output_rows[0] - output_rows[1]
+            if output_rows[0] < output_rows[1]:
                 for item in op.inputs:
                     rows = form.rows[item.tensor]
-                    read = (0, rows) if item.map is None else item.map(made, rows)
+                    read = (0, rows) if item.map is None else item.map(output_rows, rows)
                     has = wanted.setdefault(item.tensor, list(nothing))
                     has[strip] = hull(has[strip], read)
         return max(spent, 0) * op.macs_per_row
 
     def length(self, piece: int) -> int:
         """Layers on a longest path."""
-        found: dict[int, int] = {}
+        lengths: dict[int, int] = {}
         for v in reversed(list(bits(piece))):
-            longest = max((found[later] for later in bits(self.after[v] & piece)), default=0)
-            found[v] = longest + self.problem.layers[v]
-        return max(found.values(), default=0)
+            longest = max((lengths[later] for later in bits(self.after[v] & piece)), default=0)
+            lengths[v] = longest + self.problem.layers[v]
+        return max(lengths.values(), default=0)
 
 
 def partition_graph_into_pieces(
@@ -81,32 +81,32 @@ def partition_graph_into_pieces(
     began = time.perf_counter()
     pricing = PiecePrices(problem, strips)
     everything = (1 << len(problem.vertices)) - 1
-    known: dict[int, tuple[int, int, int, int] | None] = {0: (0, 0, 0, 0)}
+    known_costs: dict[int, tuple[int, int, int, int] | None] = {0: (0, 0, 0, 0)}
     opened = [everything]
     while opened:
         left = opened[-1]
-        if len(known) > state_limit:
+        if len(known_costs) > state_limit:
             raise LimitReached(f"more than {state_limit} states; use engine='native'")
-        options = [] if left in known else _endings(problem, pricing, left, diameter, state_limit)
-        missing = [left & ~piece for piece in options if left & ~piece not in known]
+        options = [] if left in known_costs else _endings(problem, pricing, left, diameter, state_limit)
+        missing = [left & ~piece for piece in options if left & ~piece not in known_costs]
         if missing:
             opened += missing
             continue
         opened.pop()
-        if left in known:
+        if left in known_costs:
             continue
         best: tuple[int, int, int, int] | None = None
         for piece in options:
-            rest = known[left & ~piece]
+            rest = known_costs[left & ~piece]
             if rest is not None:
                 cost = pricing.cost(left, piece)
                 option = (max(cost, rest[0]), cost + rest[1], rest[2] - 1, piece)
                 compared = 3 if ties == "sum" else 1
                 best = option if best is None or option[:compared] < best[:compared] else best
-        known[left] = best
+        known_costs[left] = best
     left, chain, costs = everything, [], []
     while left:
-        entry = known[left]
+        entry = known_costs[left]
         if entry is None:
             raise InfeasibleError(f"no chain of pieces keeps the diameter {diameter}; allow a longer one")
         chain.append(tuple(bits(entry[3])))
@@ -114,7 +114,7 @@ def partition_graph_into_pieces(
         left &= ~entry[3]
     seconds = time.perf_counter() - began
     largest = max(costs, default=0)
-    return PieceChain(tuple(reversed(chain)), tuple(reversed(costs)), largest, True, len(known), seconds)
+    return PieceChain(tuple(reversed(chain)), tuple(reversed(costs)), largest, True, len(known_costs), seconds)
 
 
 def _endings(problem: PieceProblem, pricing: PiecePrices, left: int, diameter: int, most: int) -> list[int]:
@@ -126,18 +126,18 @@ def _endings(problem: PieceProblem, pricing: PiecePrices, left: int, diameter: i
     for v in bits(left):
         if forced >> v & 1:
             forced |= pricing.after[v] & left
-    found, opened, seen = [], [forced], {forced}
+    endings, opened, seen = [], [forced], {forced}
     while opened:
         piece = opened.pop()
         if pricing.length(piece) > diameter:
             continue  # so are all larger ones
         if piece:
-            found.append(piece)
-        if len(found) > most:
+            endings.append(piece)
+        if len(endings) > most:
             raise LimitReached(f"more than {most} pieces may end here; use engine='native'")
         for v in bits(left & ~piece):
             larger = piece | 1 << v
             if not pricing.after[v] & left & ~piece and larger not in seen:
                 seen.add(larger)
                 opened.append(larger)
-    return sorted(found, key=lambda piece: (piece.bit_count(), piece))
+    return sorted(endings, key=lambda piece: (piece.bit_count(), piece))

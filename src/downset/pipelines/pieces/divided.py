@@ -41,10 +41,10 @@ def divided_pieces(
         left = seconds - (clock.now() - began)
         before = kept.pop() if kept else ()
         part = _part(problem, before, chosen, diameter)
-        found = pieces(part, strips=strips, diameter=diameter, seconds=max(left, 0.0) / (parts - number + 1))
-        states += found.states
+        pieces_of_part = pieces(part, strips=strips, diameter=diameter, seconds=max(left, 0.0) / (parts - number + 1))
+        states += pieces_of_part.states
         groups = [before, *((v,) for v in chosen)] if before else [(v,) for v in chosen]
-        kept += [tuple(sorted(v for place in piece for v in groups[place])) for piece in found.pieces]
+        kept += [tuple(sorted(v for place in piece for v in groups[place])) for piece in pieces_of_part.pieces]
         if number < parts:
             del kept[-2:]
             while any(after[v] >> reach for piece in kept[:-1] for v in piece):
@@ -84,7 +84,7 @@ def _part(problem: PieceProblem, before: Sequence[int], chosen: Sequence[int], d
                 masks[place] |= 1 << number[earlier]
     inside = {op for vertex in vertices for op in vertex}
     form = problem.form
-    made = {tensor for op in inside for tensor in form.ops[op].outputs}
+    results = {tensor for op in inside for tensor in form.ops[op].outputs}
     read = {item.tensor for op in range(len(form.ops)) if op not in inside for item in form.ops[op].inputs}
-    outputs = tuple(sorted((set(form.outputs) | read) & made))
+    outputs = tuple(sorted((set(form.outputs) | read) & results))
     return PieceProblem(replace(form, outputs=outputs), vertices, layers, tuple(masks))

@@ -66,16 +66,16 @@ def piece_problem(graph: Graph, *, axis: int = 0, strict: bool = True) -> PieceP
     for index, op in enumerate(graph.ops):
         read = [item.tensor for item in form.ops[index].inputs]
         before = [earlier for tensor in op.inputs for earlier in waiting.pop(tensor, ())]
-        made = form.ops[index].outputs
-        if made and all(graph.tensors[tensor].role != "activation" for tensor in made):
-            waiting[made[0]] = [*before, index]  # computes weights: with the first that reads them
+        outputs = form.ops[index].outputs
+        if outputs and all(graph.tensors[tensor].role != "activation" for tensor in outputs):
+            waiting[outputs[0]] = [*before, index]  # computes weights: with the first that reads them
             continue
         layer = kind_of(op.kind).convolves_or_pools
-        one_reader = len(made) == 1 and len(read_by[made[0]]) == 1 and made[0] not in graph.outputs
+        one_reader = len(outputs) == 1 and len(read_by[outputs[0]]) == 1 and outputs[0] not in graph.outputs
         moved = len(read) == 1 and (made_by[read[0]] in before or len(read_by[read[0]]) > 1)
         if not layer and one_reader and moved:
             # Kept with its reader, so that a cut in between carries one tensor and not one for each reader.
-            waiting[made[0]] = [*before, index]
+            waiting[outputs[0]] = [*before, index]
             continue
         sources = {vertex_of[made_by[tensor]] for tensor in read if made_by[tensor] in vertex_of}
         joined = any(made_by[tensor] in before for tensor in read)

@@ -68,7 +68,7 @@ def pieces(
     _, state_limit = clock.compiled_limits(seconds, state_limit)
     search = _native_search(problem, strips, diameter, state_limit)
     low, best, threshold = 0, _NONE, 0
-    found: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]] | None = None
+    result: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]] | None = None
     while low < best:
         left = seconds - (clock.now() - began)
         if left <= 0:
@@ -79,24 +79,24 @@ def pieces(
         outcome, allowed = search.within(threshold, allowed_s)
         clock.spent(search.pairs() - before)
         if outcome is outcomes.SOLVED:
-            found = tuple(map(tuple, search.pieces())), tuple(search.costs())
-            best = max(found[1], default=0)
+            result = tuple(map(tuple, search.pieces())), tuple(search.costs())
+            best = max(result[1], default=0)
         elif outcome is outcomes.IMPOSSIBLE and allowed == _NONE:
             raise InfeasibleError(f"no chain of pieces keeps the diameter {diameter}; allow a longer one")
         elif outcome is outcomes.IMPOSSIBLE:
             low = allowed
-        elif threshold in (low, _NONE - 1) and (found is not None or threshold > low):
+        elif threshold in (low, _NONE - 1) and (result is not None or threshold > low):
             break
         unsettled = outcome is outcomes.LIMIT
-        threshold = _NONE - 1 if found is None else low + (0 if unsettled else (best - low) // 2)
-    if found is None:
+        threshold = _NONE - 1 if result is None else low + (0 if unsettled else (best - low) // 2)
+    if result is None:
         raise LimitReached(f"no chain of pieces within {clock.told(seconds)}; give it more, or divide the network")
     spent = clock.now() - began
     left = min(seconds - spent, max(spent, 1.0))  # settling ties is worth as much as the search was
     refined = left > 0 and search.refine(best, ties == "first", clock.compiled_limits(left, state_limit)[0])
     if refined:
-        found = tuple(map(tuple, search.pieces())), tuple(search.costs())
-    return PieceChain(*found, low, refined, search.states(), time.perf_counter() - begin)
+        result = tuple(map(tuple, search.pieces())), tuple(search.costs())
+    return PieceChain(*result, low, refined, search.states(), time.perf_counter() - begin)
 
 
 def _native_search(problem: PieceProblem, strips: int, diameter: int, state_limit: int) -> _native.PieceSearch:

@@ -22,17 +22,17 @@ class Circle:
         place in [wanted, wanted + length). None: there is none."""
         if seconds > self.length + self._slack:
             return None
-        at, wanted_resources = wanted, tuple(resources)
-        while at < wanted + self.length - self._slack or at == wanted:
-            clash = max((self._clash(resource, at, seconds) for resource in wanted_resources), default=0.0)
+        start_s, wanted_resources = wanted, tuple(resources)
+        while start_s < wanted + self.length - self._slack or start_s == wanted:
+            clash = max((self._clash(resource, start_s, seconds) for resource in wanted_resources), default=0.0)
             if clash <= 0:
-                return at
-            at += clash
+                return start_s
+            start_s += clash
         return None
 
-    def take(self, resources: Iterable[int], seconds: float, at: float) -> float:
+    def take(self, resources: Iterable[int], seconds: float, start_s: float) -> float:
         """Takes the arc; its place in [0, length)."""
-        phase = at % self.length
+        phase = start_s % self.length
         if phase >= self.length - self._slack:
             phase = 0.0
         for resource in resources:
@@ -50,10 +50,10 @@ class Circle:
             return [(phase, min(stop, self.length))]
         return [(phase, self.length), (0.0, stop - self.length)]
 
-    def _clash(self, resource: int, at: float, seconds: float) -> float:
+    def _clash(self, resource: int, start_s: float, seconds: float) -> float:
         """How much later the arc must begin to be free of the last taken arc that it meets; 0: it is free."""
         starts, stops = self._starts[resource], self._stops[resource]
-        phase = at % self.length
+        phase = start_s % self.length
         later = 0.0
         base = 0.0
         for start, stop in self._parts(phase, seconds):

@@ -31,13 +31,13 @@ def frames_between(
     behind = np.zeros(len(tasks), np.int64)
     resource = np.zeros(len(tasks), np.int64)
     for number, order in enumerate(schedule.orders):
-        for at, turn in enumerate(order):
-            place[turn.task], behind[turn.task], resource[turn.task] = at, turn.behind, number
+        for position, turn in enumerate(order):
+            place[turn.task], behind[turn.task], resource[turn.task] = position, turn.behind, number
     lengths = np.array([max(len(order), 1) for order in schedule.orders], np.int64)
     clocks = _clocks(tasks, schedule, buffers, lengths)
-    found = -((place[None, :] - clocks[:, resource]) // lengths[resource][None, :]) - behind[None, :]
-    np.fill_diagonal(found, 1)  # a task comes before itself one frame later, by the order of its resource
-    return found
+    frames = -((place[None, :] - clocks[:, resource]) // lengths[resource][None, :]) - behind[None, :]
+    np.fill_diagonal(frames, 1)  # a task comes before itself one frame later, by the order of its resource
+    return frames
 
 
 def _clocks(
@@ -47,8 +47,8 @@ def _clocks(
     graph = event_graph(tasks, schedule, buffers)
     clocks = np.full((graph.nodes, len(schedule.orders)), _FAR, np.int64)
     for number, order in enumerate(schedule.orders):
-        for at, turn in enumerate(order):
-            clocks[turn.task, number] = turn.behind * len(order) + at
+        for position, turn in enumerate(order):
+            clocks[turn.task, number] = turn.behind * len(order) + position
     heads: list[list[tuple[int, int]]] = [[] for _ in range(graph.nodes)]
     for tail, head, frames in zip(graph.tails.tolist(), graph.heads.tolist(), graph.frames.tolist(), strict=True):
         heads[tail].append((head, frames))

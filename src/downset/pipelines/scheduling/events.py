@@ -230,8 +230,8 @@ def positive_cycle_python(
         better = best > distance[targets] + least
         if not better.any():
             return None
-        at = np.flatnonzero((offered == np.repeat(best, lengths)) & np.repeat(better, lengths))
-        parent[graph.heads[at[::-1]]] = at[::-1]
+        nodes = np.flatnonzero((offered == np.repeat(best, lengths)) & np.repeat(better, lengths))
+        parent[graph.heads[nodes[::-1]]] = nodes[::-1]
         distance[targets[better]] = best[better]
         if turn & (turn + 1) == 0 or turn % 16 == 15 or turn == graph.nodes:
             cycles = _parent_cycles(graph, parent)
@@ -245,7 +245,7 @@ def positive_cycle_python(
 def _parent_cycles(graph: EventGraph, parent: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
     """The circles among the arcs that gave each node its distance."""
     seen = [0] * graph.nodes
-    found = []
+    cycles = []
     arcs, tails = parent.tolist(), graph.tails
     for start in range(graph.nodes):
         path, node = [], start
@@ -254,5 +254,5 @@ def _parent_cycles(graph: EventGraph, parent: npt.NDArray[np.int64]) -> list[npt
             path.append(node)
             node = int(tails[arcs[node]]) if arcs[node] >= 0 else -1
         if node >= 0 and seen[node] == start + 1 and node in path:
-            found.append(np.array([arcs[other] for other in reversed(path[path.index(node) :])], np.int64))
-    return found
+            cycles.append(np.array([arcs[other] for other in reversed(path[path.index(node) :])], np.int64))
+    return cycles

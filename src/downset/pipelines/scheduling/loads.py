@@ -22,11 +22,11 @@ _MOST = 16
 
 def loads_s(tasks: Sequence[TimedTask], resources: int) -> list[float]:
     """By resource: the seconds of its work for one frame."""
-    found = [0.0] * resources
+    loads = [0.0] * resources
     for task in tasks:
         for resource in task.resources:
-            found[resource] += task.seconds
-    return found
+            loads[resource] += task.seconds
+    return loads
 
 
 def load_bound_s(tasks: Sequence[TimedTask], resources: int) -> float:
@@ -64,11 +64,11 @@ def _without_leaves(between: dict[tuple[int, int], float]) -> list[tuple[int, in
 
 
 def _components(pairs: Iterable[tuple[int, int]]) -> list[set[int]]:
-    found: list[set[int]] = []
+    components: list[set[int]] = []
     for pair in pairs:
-        joined = set(pair).union(*(part for part in found if part & set(pair)))
-        found = [part for part in found if not part & set(pair)] + [joined]
-    return found
+        joined = set(pair).union(*(part for part in components if part & set(pair)))
+        components = [part for part in components if not part & set(pair)] + [joined]
+    return components
 
 
 def _of_sets(ends: Sequence[int], inside: dict[tuple[int, int], float]) -> float:

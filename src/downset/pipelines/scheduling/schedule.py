@@ -107,9 +107,9 @@ def _candidates(work: _Work, period: float, *, exact: bool) -> Iterator[list[flo
         yield from _along_trees(work, period)
 
 
-def _rank(found: Scheduled) -> tuple[float, int]:
+def _rank(schedule: Scheduled) -> tuple[float, int]:
     """Shorter periods first, as far as rounding tells, then fewer frames inside."""
-    return (float(f"{found.period_s:.9g}"), found.schedule.window)
+    return (float(f"{schedule.period_s:.9g}"), schedule.schedule.window)
 
 
 def _judged(work: _Work, schedule: Schedule, bound: float) -> Scheduled:
@@ -213,11 +213,11 @@ def _as_ready(work: _Work, period: float) -> Iterator[list[float]]:
     for index in work.order:
         task = work.tasks[index]
         ready = max((starts[other] + work.tasks[other].seconds for other in task.after), default=0.0)
-        at = circle.first_free(task.resources, task.seconds, ready)
-        if at is None:
+        start_s = circle.first_free(task.resources, task.seconds, ready)
+        if start_s is None:
             return
-        circle.take(task.resources, task.seconds, at)
-        starts[index] = at
+        circle.take(task.resources, task.seconds, start_s)
+        starts[index] = start_s
     yield [start % period for start in starts]
 
 
@@ -234,10 +234,10 @@ def _longest_first(work: _Work, period: float) -> Iterator[list[float]]:
     circle, phases = Circle(work.resources, period), [0.0] * len(work.tasks)
     for index in sorted(work.order, key=weight):
         task = work.tasks[index]
-        at = circle.first_free(task.resources, task.seconds, 0.0)
-        if at is None:
+        start_s = circle.first_free(task.resources, task.seconds, 0.0)
+        if start_s is None:
             return
-        phases[index] = circle.take(task.resources, task.seconds, at)
+        phases[index] = circle.take(task.resources, task.seconds, start_s)
     yield phases
 
 
@@ -322,11 +322,11 @@ class _Walk:
 
     def put(self, index: int, wanted: float) -> float | None:
         task = self.work.tasks[index]
-        at = self.circle.first_free(task.resources, task.seconds, wanted)
-        if at is None:
+        start_s = self.circle.first_free(task.resources, task.seconds, wanted)
+        if start_s is None:
             return None
-        self.placed[index] = self.circle.take(task.resources, task.seconds, at)
-        return at + task.seconds
+        self.placed[index] = self.circle.take(task.resources, task.seconds, start_s)
+        return start_s + task.seconds
 
     def stop(self, index: int) -> float:
         return self.placed[index] + self.work.tasks[index].seconds

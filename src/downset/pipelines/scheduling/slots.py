@@ -41,8 +41,8 @@ def fewest_slots(
     the largest buffers first, until the deadline (of `clock.now`)."""
     starts = earliest_starts(event_graph(tasks, schedule), period)
     slots = [_occupancy(tasks, starts, period, buffer, schedule.window) for buffer in buffers]
-    found = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
-    if period_s(event_graph(tasks, schedule, found), at_least=period) > period * (1 + 1e-12):
+    counted = [replace(buffer, slots=count) for buffer, count in zip(buffers, slots, strict=True)]
+    if period_s(event_graph(tasks, schedule, counted), at_least=period) > period * (1 + 1e-12):
         # Tasks of no length wait for each other: with a slot for each frame inside buffers hold nothing back.
         slots = [schedule.window] * len(buffers)
     fewer = _Fewer(tasks, schedule, period, buffers, slots)
@@ -122,10 +122,10 @@ def conflicts(buffers: Sequence[Buffer], between: npt.NDArray[np.int64]) -> list
     the same bytes. `between`: the `frames_between` of tasks, under the buffers' slots."""
     if not buffers:
         return []
-    readers = {known: place for place, known in enumerate(dict.fromkeys(buffer.readers for buffer in buffers))}
-    writers = {known: place for place, known in enumerate(dict.fromkeys(buffer.writers for buffer in buffers))}
-    reached = [between[list(known)].max(axis=0) for known in readers]
-    least = np.array([[row[list(known)].max() for known in writers] for row in reached])
+    readers = {tasks: place for place, tasks in enumerate(dict.fromkeys(buffer.readers for buffer in buffers))}
+    writers = {tasks: place for place, tasks in enumerate(dict.fromkeys(buffer.writers for buffer in buffers))}
+    reached = [between[list(tasks)].max(axis=0) for tasks in readers]
+    least = np.array([[row[list(tasks)].max() for tasks in writers] for row in reached])
     read = [readers[buffer.readers] for buffer in buffers]
     written = [writers[buffer.writers] for buffer in buffers]
     # A writer of the one is at most so many frames ahead of the readers of the other, and the other way round.

@@ -78,7 +78,7 @@ def _beside(fit: Fit, name: str, arena_bytes: int) -> tuple[int, int]:
 
 
 def _subtitle(fit: Fit) -> str:
-    inputs = ", ".join("x".join(map(str, fit.graph.tensors[at].shape)) for at in fit.graph.inputs[:3])
+    inputs = ", ".join("x".join(map(str, fit.graph.tensors[tensor].shape)) for tensor in fit.graph.inputs[:3])
     return f"downset fit: {len(fit.graph.ops):,} operators, inputs {inputs or 'none'}"
 
 
@@ -169,10 +169,10 @@ def _sessions(fit: Fit) -> list[Choice]:
     if fit.measured is None or not fit.measured.rows:
         return []
     caption = "What the file gains, and what its session's settings gain (bytes; measured, one thread)"
-    found: list[Choice] = [_session_table(fit.measured.rows, caption)]
+    tables: list[Choice] = [_session_table(fit.measured.rows, caption)]
     if len(fit.measured.front) > 1:
-        found.append(_front(fit))
-    return found
+        tables.append(_front(fit))
+    return tables
 
 
 def _session_table(rows: Sequence[SessionTaken], caption: str) -> Table:

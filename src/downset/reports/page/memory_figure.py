@@ -53,8 +53,8 @@ def largest_tensors(view: ArenaView) -> str:
     return f"The largest tensors: {named}." if named else ""
 
 
-def order_figure(views: Sequence[ArenaView]) -> Figure:
-    """Orders without offsets: operators as strips, and live bytes."""
+def order_figure(views: Sequence[ArenaView], *, first: str = "the file's order") -> Figure:
+    """Orders without offsets: operators as strips, and live bytes. `first`: the first of several, in words."""
     styles = kind_styles(views)
     operators, operator_rows = _operator_table([view.operators for view in views])
     charts = []
@@ -62,7 +62,7 @@ def order_figure(views: Sequence[ArenaView]) -> Figure:
         moved = moved_steps(views[0].operators, view.operators) if place else frozenset[int]()
         names = [operator_rows[operator.name, operator.kind] for operator in view.operators]
         charts.append((f"Operators {view.heading}".strip(), strip_chart(view, styles, rows=names, moved=moved)))
-    charts.append(("Live bytes (dashed: the file's order)" if len(views) > 1 else "Live bytes", live_chart(views)))
+    charts.append((f"Live bytes (dashed: {first})" if len(views) > 1 else "Live bytes", live_chart(views)))
     legend = legend_of(styles)
     if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
         legend = (*legend, MOVED)
@@ -89,7 +89,7 @@ def _tensor_table(views: Sequence[ArenaView]) -> tuple[Table, dict[str, str]]:
         }
         for view in views
     ]
-    known = any(view.tensors for view in views)
+    has_tensors = any(view.tensors for view in views)
     rows = []
     for name in names:
         facts = next((view.tensors[name] for view in views if name in view.tensors), None)
@@ -97,12 +97,12 @@ def _tensor_table(views: Sequence[ArenaView]) -> tuple[Table, dict[str, str]]:
         described = (facts.shape, facts.kind) if facts is not None else ("", "")
         places = [item.get(name, ("", "", 0))[:2] for item in held]
         rows.append(
-            (name, *(described if known else ()), format_bytes(nbytes), *(part for two in places for part in two))
+            (name, *(described if has_tensors else ()), format_bytes(nbytes), *(part for two in places for part in two))
         )
     headings = [f" {view.heading}" if len(views) > 1 else "" for view in views]
-    columns = ("tensor", *(("shape", "made by") if known else ()), "bytes",
+    columns = ("tensor", *(("shape", "made by") if has_tensors else ()), "bytes",
                *(part for heading in headings for part in (f"offset{heading}", f"steps{heading}")))  # fmt: skip
-    first = 3 if known else 1
+    first = 3 if has_tensors else 1
     numeric = frozenset(range(first, len(columns)))
     return Table(columns, tuple(rows), tuple(ids.values()), numeric, caption="Tensors"), ids
 
@@ -111,12 +111,12 @@ def _operator_table(orders: Sequence[Sequence[Operator]]) -> tuple[Table, dict[t
     """A row an operator with its step and the live bytes in each order, and the row's id by name and kind."""
     keys = list(dict.fromkeys((operator.name, operator.kind) for order in orders for operator in order))
     ids = {key: f"o{place}" for place, key in enumerate(keys)}
-    found = [
+    cells = [
         {(operator.name, operator.kind): (str(step), format_bytes(operator.live_bytes)) for step, operator in
          enumerate(order)}
         for order in orders
     ]  # fmt: skip
-    rows = tuple((*key, *(part for order in found for part in order.get(key, ("", "")))) for key in keys)
+    rows = tuple((*key, *(part for order in cells for part in order.get(key, ("", "")))) for key in keys)
     headings = ("",) if len(orders) == 1 else (" before", " after")
     columns = ("operator", "kind", *(part for heading in headings for part in (f"step{heading}", f"live{heading}")))
     numeric = frozenset(range(2, len(columns)))

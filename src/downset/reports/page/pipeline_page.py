@@ -77,8 +77,8 @@ def _next_steps(
 def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | None) -> Verdict:
     evidence = plan.evidence
     gap = evidence.value / evidence.bound - 1 if evidence.bound else 0.0
-    known = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, gap {gap:.1%}"
-    numbers = [("period, planned (analytic)", format_seconds(plan.period_s), known),
+    claim = "proven least" if evidence.proven else f"bound {format_seconds(evidence.bound)}, gap {gap:.1%}"
+    numbers = [("period, planned (analytic)", format_seconds(plan.period_s), claim),
                ("latency, one frame alone (analytic)", format_seconds(plan.latency_s), "")]  # fmt: skip
     state: Literal["good", "bad", "plain"] = "good" if evidence.proven else "plain"
     head = f"A frame every {format_seconds(plan.period_s)}, {plan.throughput_per_s:.3g} frames a second"
@@ -87,8 +87,10 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
         if simulation.stalled_at_s is not None:
             state, head = "bad", f"Stalls at {format_seconds(simulation.stalled_at_s)}: a dead device is needed"
     if served is not None:
-        numbers.append(("period, measured", _seconds(served.period_s), f"{served.completed} of {served.frames} frames"))
-        head = f"{served.completed} of {served.frames} frames; planned: {head[0].lower()}{head[1:]}"
+        frames = f"{served.completed} of {served.frames} frames"
+        numbers.insert(0, ("period, measured", _seconds(served.period_s), frames))
+        measured = f"a frame every {format_seconds(served.period_s)}, measured; " if served.period_s else ""
+        head = f"{frames}: {measured}planned {format_seconds(plan.period_s)}"
         state = "good" if served.completed == served.frames else "bad"
     return Verdict(state, head, period_line(plan), tuple(numbers))
 
@@ -106,10 +108,10 @@ def _devices(plan: Pipeline, simulation: Simulation | None, served: Served | Non
     """A row a device: shares of the time by what it does; planned, simulated and measured beside each other."""
     loads, held = device_loads(plan), {item.device: item for item in plan.memory}
     measured = {use.name: use for use in served.devices} if served is not None else {}
-    known = ["planned", *(["simulated"] if simulation is not None else []), *(["measured"] if served else [])]
-    apart = len(known) > 1
+    kinds = ["planned", *(["simulated"] if simulation is not None else []), *(["measured"] if served else [])]
+    apart = len(kinds) > 1
     columns = ["device"]
-    columns += [f"{what}, {how}" if apart else what for what in ("computes", "sends", "receives") for how in known]
+    columns += [f"{what}, {how}" if apart else what for what in ("computes", "sends", "receives") for how in kinds]
     columns += ["memory", "limit", *(["process memory"] if served is not None else [])]
     rows = []
     for place, (device, load) in enumerate(zip(plan.cluster.devices, loads, strict=True)):
@@ -138,10 +140,10 @@ def _figures(plan: Pipeline, simulation: Simulation | None, served: Served | Non
     rows: list[tuple[str, ...]] = [
         ("planned (analytic)", format_seconds(plan.period_s), format_seconds(plan.latency_s), "", "")
     ]
-    for name, found in (("simulated", simulation), ("measured", served)):
-        if found is not None:
-            latency = found.latency_s
-            rows.append((name, _seconds(found.period_s), *([format_seconds(latency[0]), format_seconds(latency[2]),
+    for name, times in (("simulated", simulation), ("measured", served)):
+        if times is not None:
+            latency = times.latency_s
+            rows.append((name, _seconds(times.period_s), *([format_seconds(latency[0]), format_seconds(latency[2]),
                          format_seconds(latency[3])] if latency else ["-", "-", "-"])))  # fmt: skip
     columns = ("how it is known", "period", "latency (p50)", "p99", "longest")
     return Table(columns, tuple(rows), numeric=frozenset({1, 2, 3, 4}))

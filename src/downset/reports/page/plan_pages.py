@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from downset.graph.core import Graph
+from downset.memory.liveness import OrderProblem, profile
 from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
-from downset.reports.arena_view import ArenaView, arena_view, order_operators, record_view
+from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view
 from downset.reports.charts import Axis, Chart, Mark
 from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps
 from downset.reports.page.memory_figure import memory_figure, order_figure
@@ -17,7 +20,7 @@ from downset.reports.timeline import stage_timeline
 from downset.results import StageResult
 from downset.text import format_bytes, format_seconds, format_size, printable
 
-__all__ = ["arena_page", "objects_page", "order_page", "stage_page"]
+__all__ = ["arena_page", "objects_page", "order_page", "problem_page", "stage_page"]
 
 
 def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
@@ -39,10 +42,10 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
     head = (
         f"Peak {format_bytes(before)} → {format_bytes(after)} B" if after != before else f"Peak {format_bytes(after)} B"
     )
-    known = _known(order.evidence)
+    claim = _known(order.evidence)
     if order.evidence.proven and before == after:
         head = f"Already optimal (proven): the file's order peaks at {format_bytes(after)} B"
-    numbers = [("peak of live bytes", f"{format_bytes(after)} B", known)]
+    numbers = [("peak of live bytes", f"{format_bytes(after)} B", claim)]
     if arena is not None:
         numbers.append(("arena", f"{format_bytes(arena.arena_bytes)} B", _known(arena.evidence)))
     sections = (
@@ -54,8 +57,30 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
         ("memory model", order.memory),
         ("states", f"{order.evidence.states:,}"),
     )
-    verdict = Verdict("good" if order.evidence.proven else "plain", head, known, tuple(numbers))
+    verdict = Verdict("good" if order.evidence.proven else "plain", head, claim, tuple(numbers))
     return Page(printable(graph.name) or "Order", f"An order of {len(graph.ops):,} operators", verdict, sections, facts)
+
+
+def problem_page(problem: OrderProblem, order: Order) -> Page:
+    """An order of numbered operators beside that of their numbers, where it is one."""
+    given = tuple(range(len(problem.predecessors)))
+    views = [_numbered("after", problem, order.steps)]
+    if order.steps != given and all(before < v for v in given for before in problem.predecessors[v]):
+        views.insert(0, _numbered("before", problem, given))
+    claim = _known(order.evidence)
+    facts = (("method", order.evidence.method), ("states", f"{order.evidence.states:,}"))
+    head = f"Peak {format_bytes(order.peak_bytes)} B"
+    verdict = Verdict("good" if order.evidence.proven else "plain", head, claim)
+    section = Section("Order", (order_figure(views, first="by number"),))
+    return Page("Order", f"An order of {len(given):,} operators", verdict, (section,), facts)
+
+
+def _numbered(heading: str, problem: OrderProblem, steps: Sequence[int]) -> ArenaView:
+    needs = profile(problem, steps)
+    operators = (
+        Operator(f"operator {operator}", "operator", need) for operator, need in zip(steps, needs, strict=True)
+    )
+    return ArenaView(heading, Arena((), (), Evidence("none", 0, 0, False)), tuple(operators))
 
 
 def arena_page(arena: Arena, *, capacity_bytes: int | None = None, title: str = "Arena") -> Page:
@@ -96,26 +121,28 @@ def objects_page(shared: SharedObjects, *, title: str = "Shared objects") -> Pag
                 (Section("Objects", (figure,)), next_section(objects_next_steps(shared))), facts)  # fmt: skip
 
 
-def stage_page(found: StageResult | StagePlan, *, title: str = "Stages") -> Page:
+def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Page:
     """Stages as lanes over time; of a search also its candidates, as they were measured."""
-    plan = found.plan if isinstance(found, StageResult) else found
-    unit_s = found.unit_s if isinstance(found, StageResult) else ()
-    lanes = gantt_figure("Stages: groups side by side, a stage after the one before it", [stage_timeline(plan, unit_s)],
-                         unit="stage", known=bool(unit_s))  # fmt: skip
+    plan = stages.plan if isinstance(stages, StageResult) else stages
+    unit_s, names = (stages.unit_s, stages.unit_names) if isinstance(stages, StageResult) else ((), ())
+    timeline = stage_timeline(plan, unit_s, names)
+    lanes = gantt_figure("Stages: groups side by side, a stage after the one before it", [timeline], unit="stage",
+                         timed=bool(unit_s))  # fmt: skip
     sections = [Section("Stages", (lanes, Facts(tuple(stage_plan_lines(plan)[1:2]))))]
     numbers = [("latency", format_seconds(plan.evidence.value), "measured, median" if plan.device else "from prices")]
     head = f"{len(plan.units)} units in {len(plan.stages)} stages: {format_seconds(plan.evidence.value)}"
     detail = ""
-    if isinstance(found, StageResult):
-        first = found.candidates[0].percentile(0.5)
-        head = f"{plan.evidence.method} chosen: {found.speedup:.2f}x against one after another"
-        numbers = [("latency, measured", f"{format_seconds(first)} → {format_seconds(plan.evidence.value)}", "medians"),
-                   ("bound", "not known" if found.bound_s is None else format_seconds(found.bound_s), "")]  # fmt: skip
-        detail = found.why
-        sections.append(Section("Candidates", (_candidates(found),)))
-        sections.append(next_section(stage_next_steps(found)))
-        sections.append(Section("In words", (Facts((*choice_lines(found), *(f"note: {n}" for n in found.notes))),)))
-    state = "good" if isinstance(found, StageResult) else "plain"
+    if isinstance(stages, StageResult):
+        first = stages.candidates[0].percentile(0.5)
+        head = f"{plan.evidence.method} chosen: {stages.speedup:.2f}x against one after another"
+        bound = "not known" if stages.bound_s is None else format_seconds(stages.bound_s)
+        latency = f"{format_seconds(first)} → {format_seconds(plan.evidence.value)}"
+        numbers = [("latency, measured", latency, "medians"), ("bound", bound, "")]
+        detail = stages.why
+        sections.append(Section("Candidates", (_candidates(stages),)))
+        sections.append(next_section(stage_next_steps(stages)))
+        sections.append(Section("In words", (Facts((*choice_lines(stages), *(f"note: {n}" for n in stages.notes))),)))
+    state = "good" if isinstance(stages, StageResult) else "plain"
     facts = (
         ("device", plan.device_name),
         ("type", plan.dtype),
@@ -128,12 +155,12 @@ def stage_page(found: StageResult | StagePlan, *, title: str = "Stages") -> Page
                 shown)  # fmt: skip
 
 
-def _candidates(found: StageResult) -> Figure:
+def _candidates(stages: StageResult) -> Figure:
     """A chart from the 10th to the 90th percentile of each candidate, its median marked."""
     marks, rows, chosen = [], [], set()
-    for place, candidate in enumerate(found.candidates):
+    for place, candidate in enumerate(stages.candidates):
         low, middle, high = (candidate.percentile(share) for share in (0.1, 0.5, 0.9))
-        best = candidate.name == found.plan.evidence.method
+        best = candidate.name == stages.plan.evidence.method
         chosen |= {place} if best else set()
         marks.append(Mark(low, place + 0.25, max(high - low, 1e-9), 0.5, "c1" if best else "c0", f"k{place}"))
         marks.append(Mark(middle - 0.0015 * high, place + 0.1, 0.003 * high, 0.8, "moved", f"k{place}"))
@@ -147,8 +174,8 @@ def _candidates(found: StageResult) -> Figure:
                 format_bytes(candidate.live_bytes),
             )
         )
-    last = max((candidate.percentile(0.9) for candidate in found.candidates), default=1.0)
-    names = tuple(candidate.name for candidate in found.candidates)
+    last = max((candidate.percentile(0.9) for candidate in stages.candidates), default=1.0)
+    names = tuple(candidate.name for candidate in stages.candidates)
     chart = Chart("Candidates", Axis(0.0, 1.1 * last, "one run", "s"), Axis(0, max(1, len(names)), "", "lanes", names),
                   tuple(marks), height_px=max(40, 24 * len(names)))  # fmt: skip
     columns = ("candidate", "p10", "p50", "p90", "stages", "live bytes (analytic)")

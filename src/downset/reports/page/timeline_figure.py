@@ -18,9 +18,9 @@ _ROWS_SHOWN = 4_000
 _LANE_PX = 20
 
 
-def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame", known: bool = True) -> Figure:
+def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame", timed: bool = True) -> Figure:
     """The timelines below each other, on one scale of seconds. `unit`: what a slice's number counts, which is what has
-    one colour. `known`: lengths are seconds."""
+    one colour. `timed`: lengths are seconds."""
     charts, tables, shown = [], [], set[int]()
     longest = max([1e-12, *(timeline.end_s for timeline in timelines)])
     room = _ROWS_SHOWN // max(len(timelines), 1)
@@ -41,17 +41,17 @@ def gantt_figure(name: str, timelines: Sequence[Timeline], *, unit: str = "frame
                     format_seconds(item.start_s),
                     format_seconds(length),
                 )
-                if known
+                if timed
                 else (item.name, timeline.lanes[item.lane], str(item.frame))
             )
             if unit == "stage":
                 labels.append(Label(item.start_s + length / 2, item.lane + 0.5, length, 0.8, f"unit {item.task}"))
-        axis = Axis(0.0, longest, "time" if known else "units, one length each", "s" if known else "count")
+        axis = Axis(0.0, longest, "time" if timed else "units, one length each", "s" if timed else "count")
         lanes = Axis(0, max(len(timeline.lanes), 1), "", "lanes", timeline.lanes)
         chart = Chart(f"{name}: {timeline.heading}", axis, lanes, tuple(marks), tuple(labels),
                       height_px=max(40, _LANE_PX * len(timeline.lanes)))  # fmt: skip
         charts.append((f"{timeline.heading.capitalize()}: {timeline.note}", chart))
-        columns = ("what", "lane", unit, *(("start", "length") if known else ()))
+        columns = ("what", "lane", unit, *(("start", "length") if timed else ()))
         left_out = len(timeline.slices) - len(rows)
         caption = f"Slices, {timeline.heading}" + (f" ({left_out} more are not drawn)" if left_out else "")
         tables.append(Table(columns, tuple(rows), tuple(f"g{place}-{number}" for number in range(len(rows))),

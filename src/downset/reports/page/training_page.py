@@ -24,13 +24,13 @@ def compiled_page(report: OrderReport) -> Page:
     """A graph that PyTorch's compiler ordered: Inductor's best order and the one that runs, with what is live where
     memory peaks."""
     evidence = report.order.evidence
-    before, after = report.inductor_bytes, min(report.order.peak_bytes, report.inductor_bytes)
+    before, after = report.inductor_bytes, report.peak_bytes
     head = f"Peak {format_bytes(before)} → {format_bytes(after)} B"
     if before == after:
         head = f"Peak {format_bytes(after)} B: the graph keeps Inductor's order"
         if evidence.proven and report.order.peak_bytes == after:
             head = f"Already optimal (proven): Inductor's order peaks at {format_bytes(after)} B"
-    known = "proven least" if evidence.proven else f"bound {format_bytes(evidence.bound)} B"
+    claim = "proven least" if evidence.proven else f"bound {format_bytes(evidence.bound)} B"
     sections = []
     views = [_view("before: the best of Inductor's orders", report.before), _view("after", report.after)]
     if report.after:
@@ -41,10 +41,11 @@ def compiled_page(report: OrderReport) -> Page:
                  caption=f"Live at the peak, while {printable(report.peak_node)} runs")  # fmt: skip
     sections.append(Section("At the peak", (live,)))
     sections.append(next_section(order_next_steps(report.order)))
-    numbers = (("peak of live bytes", f"{format_bytes(before)} → {format_bytes(after)} B", known),
+    numbers = (("peak of live bytes", f"{format_bytes(before)} → {format_bytes(after)} B", claim),
                ("order that fusion left", f"{format_bytes(report.given_bytes)} B", ""),
                ("planned in", format_seconds(evidence.seconds), f"{evidence.states:,} states"))  # fmt: skip
     note = "Bytes are Inductor's own estimate, without parameters and the state of an optimiser."
+    note += f" The graph is {printable(report.devices)}." if report.devices else ""
     state: Literal["good", "plain"] = "good" if after < before or evidence.proven else "plain"
     return Page(printable(report.graph), f"PyTorch Inductor: {counted(report.nodes, 'node')}",
                 Verdict(state, head, note, numbers), tuple(sections),
@@ -74,18 +75,23 @@ def recompute_page(report: RecomputeReport) -> Page:
                 Verdict("good" if within else "unknown", head, note, tuple(numbers)), tuple(sections))  # fmt: skip
 
 
-def recomputation_page(found: Recomputation) -> Page:
+def recomputation_page(recomputation: Recomputation) -> Page:
     """The page of the network with what runs twice, in its order, and the front of cost and peak."""
-    page = order_page(found.graph, found.order)
-    choices = _traded([(*point, "") for point in found.front], (found.cost, found.order.peak_bytes), seconds=False)
+    page = order_page(recomputation.graph, recomputation.order)
+    choices = _traded(
+        [(*point, "") for point in recomputation.front],
+        (recomputation.cost, recomputation.order.peak_bytes),
+        seconds=False,
+    )
     sections = [*page.sections[:1], *choices]
-    if found.recomputed:
-        sections.append(Section("What runs again", (Facts(tuple(map(printable, found.recomputed))),)))
+    if recomputation.recomputed:
+        sections.append(Section("What runs again", (Facts(tuple(map(printable, recomputation.recomputed))),)))
     sections += page.sections[1:]
-    proven = "proven least" if found.evidence.proven else f"bound {found.evidence.bound:,.6g}"
-    numbers = (*page.verdict.numbers, ("cost of what runs twice", f"{found.cost:,.6g}", proven))
-    head = f"Peak {format_bytes(found.order.peak_bytes)} B with {counted(len(found.recomputed), 'operator')} run twice"
-    verdict = Verdict("good" if found.evidence.proven else "plain", head, "", numbers)
+    proven = "proven least" if recomputation.evidence.proven else f"bound {recomputation.evidence.bound:,.6g}"
+    numbers = (*page.verdict.numbers, ("cost of what runs twice", f"{recomputation.cost:,.6g}", proven))
+    twice = counted(len(recomputation.recomputed), "operator")
+    head = f"Peak {format_bytes(recomputation.order.peak_bytes)} B with {twice} run twice"
+    verdict = Verdict("good" if recomputation.evidence.proven else "plain", head, "", numbers)
     return Page(page.title, page.subtitle, verdict, tuple(sections), page.facts)
 
 
@@ -114,10 +120,10 @@ def _other_limits(front: Sequence[tuple[float, int]], cost_s: float, peak_bytes:
     """The next choices of the front on both sides of the one that was taken."""
     fewer = [point for point in front if point[1] < peak_bytes]
     cheaper = [point for point in front if point[0] < cost_s]
-    found = []
+    choices = []
     if fewer:
         cost, peak = max(fewer, key=lambda point: point[1])
-        found.append(
+        choices.append(
             NextStep(
                 f"For less memory ask for peak_bytes={peak}: {format_bytes(peak_bytes - peak)} B less, for "
                 f"{format_seconds(max(cost - cost_s, 0.0))} more a step (estimated).",
@@ -126,11 +132,11 @@ def _other_limits(front: Sequence[tuple[float, int]], cost_s: float, peak_bytes:
         )
     if cheaper:
         cost, peak = max(cheaper)
-        found.append(
+        choices.append(
             NextStep(
                 f"For less time ask for peak_bytes={peak}: {format_seconds(cost_s - cost)} less a step, for "
                 f"{format_bytes(peak - peak_bytes)} B more (estimated).",
                 gained_s=cost_s - cost,
             )
         )
-    return ranked(found)
+    return ranked(choices)

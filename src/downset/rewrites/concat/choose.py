@@ -98,7 +98,7 @@ def _rewrite(graph: Graph, site: int, splits: tuple[PartitionedReader, ...], byt
 
 
 def _batches(items: list[int], count: int) -> list[list[int]]:
-    return [items[at : at + count] for at in range(0, len(items), count)]
+    return [items[begin : begin + count] for begin in range(0, len(items), count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +139,15 @@ class _Search:
     def judge(self, sites: frozenset[int]) -> _Tried:
         """The same in its best order."""
         if sites not in self.tried:
-            made = self.made(sites)
+            judged = self.made(sites)
             left = max(min(self.deadline - time.perf_counter(), 0.25 * self.time_limit_s), 0.01)
             allowed = None
             if self.work_limit is not None:
                 left = max(self.deadline - time.perf_counter(), 0.01)
                 allowed = min(_SET_STATES, max(self.work_limit - self.states, 0))
-            order = plan_order(made.graph, memory=self.model, time_limit_s=left, work_limit=allowed)
+            order = plan_order(judged.graph, memory=self.model, time_limit_s=left, work_limit=allowed)
             self.states += max(order.evidence.states, 1)
-            self.tried[sites] = _Tried(made.graph, order, made.splits)
+            self.tried[sites] = _Tried(judged.graph, order, judged.splits)
         return self.tried[sites]
 
     def best(self) -> frozenset[int]:
@@ -210,7 +210,8 @@ class _Search:
         names = {
             tensor.name
             for tensor, record in zip(now.graph.tensors, living.record_of, strict=True)
-            if record >= 0 and any(living.records[record].start <= at < living.records[record].stop for at in peaks)
+            if record >= 0
+            and any(living.records[record].start <= position < living.records[record].stop for position in peaks)
         }
         return frozenset(site for site in sites if site not in current and names & self._region(site))
 
@@ -218,13 +219,13 @@ class _Search:
         """Names of what exists because the concatenation does: its result, and what it could move behind, at most."""
         if site not in self.regions:
             stack = [self.graph.ops[site].outputs[0]]
-            found = set(stack)
+            region = set(stack)
             while stack:
                 for reader in self.readers[stack.pop()]:
                     op = self.graph.ops[reader]
-                    made = {tensor for tensor in op.outputs if tensor >= 0} - found
-                    found |= made if moves_behind(op) else set()
+                    results = {tensor for tensor in op.outputs if tensor >= 0} - region
+                    region |= results if moves_behind(op) else set()
                     # The parts go on into another concatenation, which is a site of its own.
-                    stack += sorted(made) if moves_behind(op) and op.kind != "Concat" else []
-            self.regions[site] = frozenset(self.graph.tensors[tensor].name for tensor in found)
+                    stack += sorted(results) if moves_behind(op) and op.kind != "Concat" else []
+            self.regions[site] = frozenset(self.graph.tensors[tensor].name for tensor in region)
         return self.regions[site]

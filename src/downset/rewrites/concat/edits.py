@@ -52,10 +52,10 @@ def flatten_images(edit: Edit, site: int, reader: int, accumulate: Accumulate) -
     for number, tensor in enumerate(concat.inputs):
         width = result.shape[1] * graph.tensors[tensor].shape[1] // whole
         part = along(result.name, 1, start, start + width)
-        made = edit.add_tensor(f"{result.name}/part{number}", (result.shape[0], width), result, part=part)
+        flattened = edit.add_tensor(f"{result.name}/part{number}", (result.shape[0], width), result, part=part)
         start += width
-        ops.append(Op(f"{op.name}/part{number}", op.kind, (tensor,), (made,), dict(op.attrs)))
-        parts.append(made)
+        ops.append(Op(f"{op.name}/part{number}", op.kind, (tensor,), (flattened,), dict(op.attrs)))
+        parts.append(flattened)
     ops.append(Op(f"{concat.name}/after/{op.name}", "Concat", tuple(parts), op.outputs, {"axis": 1}))
     edit.replace(reader, ops)
 
@@ -77,13 +77,13 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
         shape[axis] = (stop - start) * made_channels // whole
         first = start * made_channels // whole
         held = along(result.name, axis, first, first + shape[axis])
-        made = edit.add_tensor(f"{result.name}/part{number}", shape, result, part=held)
+        moved = edit.add_tensor(f"{result.name}/part{number}", shape, result, part=held)
         attrs = dict(op.attrs)
         if kind_of(op.kind).category == "convolution":
             attrs["group"] = int(op.attrs.get("group", 1)) * (stop - start) // whole
         inputs = _inputs_of_part(edit, concat, op, axis, number, start, stop)
-        ops.append(Op(f"{op.name}/part{number}", op.kind, inputs, (made,), attrs))
-        parts.append(made)
+        ops.append(Op(f"{op.name}/part{number}", op.kind, inputs, (moved,), attrs))
+        parts.append(moved)
         start = stop
     joined = Op(f"{concat.name}/after/{op.name}", "Concat", tuple(parts), op.outputs, dict(concat.attrs))
     edit.replace(reader, [*ops, joined], settings_of=[*[reader] * len(ops), site])
@@ -92,27 +92,27 @@ def move_behind(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> N
 def _inputs_of_part(edit: Edit, concat: Op, op: Op, axis: int, number: int, start: int, stop: int) -> tuple[int, ...]:
     graph, joined = edit.graph, concat.outputs[0]
     if kind_of(op.kind).broadcasts:
-        found = []
+        tensors = []
         for tensor in op.inputs:
             how = operand_cut(graph, tensor, joined, axis)
             if how == "parts":
-                made = maker(graph, tensor)
-                assert made is not None  # a concatenation
-                tensor = made.inputs[number]
+                producer = maker(graph, tensor)
+                assert producer is not None  # a concatenation
+                tensor = producer.inputs[number]
             elif how == "cut":
-                at = axis - len(graph.tensors[joined].shape) + len(graph.tensors[tensor].shape)
-                tensor = part_constant(edit, tensor, at, start, stop, f"/part{number}")
-            found.append(tensor)
-        return tuple(found)
+                place = axis - len(graph.tensors[joined].shape) + len(graph.tensors[tensor].shape)
+                tensor = part_constant(edit, tensor, place, start, stop, f"/part{number}")
+            tensors.append(tensor)
+        return tuple(tensors)
     inputs = [concat.inputs[number], *op.inputs[1:]]
     if kind_of(op.kind).category == "convolution" or op.kind == "BatchNormalization":
         whole = graph.tensors[joined].shape[axis]
         made_channels = graph.tensors[op.outputs[0]].shape[axis]
         for position, constant in enumerate(op.inputs[1:], start=1):
             if constant != ABSENT:
-                at = output_axis(op) if position == 1 else 0
+                place = output_axis(op) if position == 1 else 0
                 cut = (start * made_channels // whole, stop * made_channels // whole)
-                inputs[position] = part_constant(edit, constant, at, *cut, f"/part{number}")
+                inputs[position] = part_constant(edit, constant, place, *cut, f"/part{number}")
     return tuple(inputs)
 
 
@@ -141,10 +141,10 @@ def split_sum(edit: Edit, site: int, reader: int, accumulate: Accumulate) -> Non
     cuts = _cut_weights(edit, concat, op)
     for number, (tensor, weights, (start, stop)) in enumerate(cuts):
         held = summed(result.name, start, stop)
-        made = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result, part=held)
+        partial = edit.add_tensor(f"{result.name}/partial{number}", result.shape, result, part=held)
         bias = op.inputs[2:3] if number == 0 else no_bias
-        ops.append(Op(f"{op.name}/partial{number}", op.kind, (tensor, weights, *bias), (made,), dict(attrs)))
-        parts.append(made)
+        ops.append(Op(f"{op.name}/partial{number}", op.kind, (tensor, weights, *bias), (partial,), dict(attrs)))
+        parts.append(partial)
     layout = {"layout": op.attrs["layout"]} if "layout" in op.attrs else {}
     fused = {**layout, "activation": activation} if activation else layout
     if accumulate == "sum":
@@ -167,13 +167,13 @@ def _sum_so_far(edit: Edit, op: Op, number: int, stop: int) -> int:
 
 def _cut_weights(edit: Edit, concat: Op, op: Op) -> list[tuple[int, int, tuple[int, int]]]:
     """By part: its tensor, the weights that read it, and the channels [start, stop) that they are for."""
-    axis, start, found = concat_axis(edit.graph, concat), 0, []
+    axis, start, pieces = concat_axis(edit.graph, concat), 0, []
     for number, tensor in enumerate(concat.inputs):
         stop = start + edit.graph.tensors[tensor].shape[axis]
         weights = part_constant(edit, op.inputs[1], summed_axis(op), start, stop, f"/part{number}")
-        found.append((tensor, weights, (start, stop)))
+        pieces.append((tensor, weights, (start, stop)))
         start = stop
-    return found
+    return pieces
 
 
 def _accumulated(edit: Edit, site: int, reader: int) -> None:

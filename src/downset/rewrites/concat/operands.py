@@ -38,18 +38,23 @@ def operand_cut(graph: Graph, tensor: int, joined: int, axis: int) -> str | None
     if tensor == ABSENT:
         return None
     shape, whole = graph.tensors[tensor].shape, graph.tensors[joined].shape
-    at = axis - (len(whole) - len(shape))
-    if at < 0 or shape[at] == 1:
+    place = axis - (len(whole) - len(shape))
+    if place < 0 or shape[place] == 1:
         return "whole"
     if tensor in graph.constants:
         return "cut"
-    made = maker(graph, tensor)
-    if made is None or made.kind != "Concat" or concat_axis(graph, made) != axis or made.attrs.get("activation"):
+    producer = maker(graph, tensor)
+    if (
+        producer is None
+        or producer.kind != "Concat"
+        or concat_axis(graph, producer) != axis
+        or producer.attrs.get("activation")
+    ):
         return None
     ours = maker(graph, joined)
-    extents = [[graph.tensors[part].shape for part in op.inputs] for op in (made, ours) if op is not None]
+    extents = [[graph.tensors[part].shape for part in op.inputs] for op in (producer, ours) if op is not None]
     same = extents[0] == extents[1]
-    scales = {repr(graph.tensors[part].quantization) for part in (*made.inputs, tensor)}
+    scales = {repr(graph.tensors[part].quantization) for part in (*producer.inputs, tensor)}
     return "parts" if same and len(scales) == 1 else None
 
 

@@ -49,8 +49,8 @@ class Partitioned:
 def partition_sites(graph: Graph, *, inexact: bool = False) -> tuple[int, ...]:
     """The concatenations that can be taken apart: operator indices, ascending.
 
-    A site is a Concat of activations with known shapes whose result is no graph output and each of whose readers it can
-    move behind or dissolve in. Quantised convolutions are summed part by part only if `inexact`: rounding each part
+    A site is a Concat of activations with known shapes whose result is not a graph output and each of whose readers it
+    can move behind or dissolve in. Quantised convolutions are summed part by part only if `inexact`: rounding each part
     changes the result.
     """
     readers, waited_for = graph.consumers(), _waited_for(graph)
@@ -103,10 +103,10 @@ def partition(
     origin = {graph.tensors[graph.ops[site].outputs[0]].name: graph.ops[site].name for site in sites}
     splits: list[PartitionedReader] = []
     while True:
-        edited, found = _pass(graph, origin, accumulate, inexact)
-        if not found:
+        edited, origins = _pass(graph, origin, accumulate, inexact)
+        if not origins:
             return Partitioned(graph, tuple(splits))
-        splits += found
+        splits += origins
         graph = edited
 
 
@@ -118,7 +118,7 @@ def _pass(
     edit, readers, waited_for = Edit(graph), graph.consumers(), _waited_for(graph)
     touched: set[int] = set()
     splits: list[PartitionedReader] = []
-    sites = [at for at in _named(graph, origin) if _is_site(graph, readers, waited_for, at, inexact)]
+    sites = [index for index in _named(graph, origin) if _is_site(graph, readers, waited_for, index, inexact)]
     inner = {graph.ops[site].outputs[0] for site in sites}
     for site in sites:
         # A concatenation of concatenations is flattened first: its readers then see all parts at once.
@@ -130,12 +130,12 @@ def _pass(
             if rule is None or reader in touched:
                 continue
             touched |= {site, reader}
-            made = graph.tensors[graph.ops[reader].outputs[0]].name
-            splits.append(PartitionedReader(origin[joined], graph.ops[reader].name, made, rule.kind))
+            reader_name = graph.tensors[graph.ops[reader].outputs[0]].name
+            splits.append(PartitionedReader(origin[joined], graph.ops[reader].name, reader_name, rule.kind))
             # Where the concatenation moved behind its reader, the reader's result is the next one to look at; another
             # concatenation that it was flattened into is not ours to take apart.
             if rule.kind == "kernel-wise" and graph.ops[reader].kind != "Concat":
-                origin.setdefault(made, origin[joined])
+                origin.setdefault(reader_name, origin[joined])
             rule.apply(edit, site, reader, accumulate)
     return (edit.finish() if splits else graph), splits
 
@@ -143,8 +143,8 @@ def _pass(
 def _named(graph: Graph, names: Iterable[str]) -> list[int]:
     wanted = set(names)
     return [
-        at
-        for at, op in enumerate(graph.ops)
+        index
+        for index, op in enumerate(graph.ops)
         if op.kind == "Concat" and op.outputs[0] != ABSENT and graph.tensors[op.outputs[0]].name in wanted
     ]
 

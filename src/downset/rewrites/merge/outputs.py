@@ -70,9 +70,10 @@ def arranged(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
             positions = {tensor: op.inputs.index(tensor) for tensor in finals if tensor in op.inputs}
             break
     sequence = sorted(
-        range(len(ops)), key=lambda at: (keys.index(keys[at]), positions.get(finals[at], len(graph.tensors)), at)
+        range(len(ops)),
+        key=lambda index: (keys.index(keys[index]), positions.get(finals[index], len(graph.tensors)), index),
     )
-    return tuple(ops[at] for at in sequence)
+    return tuple(ops[index] for index in sequence)
 
 
 def deliver(edit: Edit, graph: Graph, ops: Sequence[int], merged: Callable[[int], list[Op]]) -> list[Op]:
@@ -145,9 +146,9 @@ def _hand_out(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[int, list
     for index in joining:
         if index not in gone:
             op = edit.op(index)
-            at = _joins(graph, op, parts)
-            assert at is not None
-            edit.replace(index, [replace(op, inputs=(*op.inputs[:at], block, *op.inputs[at + len(parts) :]))])
+            start = _joins(graph, op, parts)
+            assert start is not None
+            edit.replace(index, [replace(op, inputs=(*op.inputs[:start], block, *op.inputs[start + len(parts) :]))])
     left = any(part in graph.outputs for part in parts) or any(
         part in (edit.op(index) if index in joining else op).inputs
         for index, op in enumerate(graph.ops)
@@ -163,4 +164,4 @@ def _joins(graph: Graph, op: Op, parts: Sequence[int]) -> int | None:
     if op.attrs.get("layout") == "NHWC" or axis not in (CHANNELS, CHANNELS - len(graph.tensors[parts[0]].shape)):
         return None
     starts = range(len(op.inputs) - len(parts) + 1)
-    return next((at for at in starts if op.inputs[at : at + len(parts)] == tuple(parts)), None)
+    return next((start for start in starts if op.inputs[start : start + len(parts)] == tuple(parts)), None)

@@ -17,16 +17,16 @@ _END = "\N{SYMBOL FOR UNIT SEPARATOR}"
 
 def numbered(graph: Graph) -> Graph:
     """The graph with each operator's index in front of its name."""
-    return replace(graph, ops=tuple(replace(op, name=f"{at}{_END}{op.name}") for at, op in enumerate(graph.ops)))
+    return replace(graph, ops=tuple(replace(op, name=f"{index}{_END}{op.name}") for index, op in enumerate(graph.ops)))
 
 
 def origins(graph: Graph) -> tuple[int, ...]:
     """By operator of a rewritten numbered graph: the index of the one it stands for, or -1 for one that is new."""
-    found = []
+    origins_of = []
     for op in graph.ops:
         number, end, _ = op.name.partition(_END)
-        found.append(int(number) if end and number.isdigit() else -1)
-    return tuple(found)
+        origins_of.append(int(number) if end and number.isdigit() else -1)
+    return tuple(origins_of)
 
 
 def without_numbers(graph: Graph) -> Graph:

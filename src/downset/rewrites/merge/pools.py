@@ -30,7 +30,7 @@ __all__ = ["macs_through_pools", "merge_through_pools", "mergeable_through_pools
 
 
 def pool_swappable(graph: Graph, index: int) -> str | None:
-    """Why this operator is no 1x1 convolution that can change places with an AveragePool before it; None: it can."""
+    """Why this operator is not a 1x1 convolution that can change places with an AveragePool before it; None: it can."""
     op = graph.ops[index]
     reason = not_plain(graph, index)
     if reason:
@@ -64,19 +64,19 @@ def swap_pool(graph: Graph, index: int) -> Graph:
     bias = conv.inputs[2] if len(conv.inputs) > 2 else ABSENT
     behind = bias != ABSENT and not _averages_ones_to_one(pool)
     # From the last to the first: each operator makes what the one behind it reads, the last one the old result.
-    made, late = conv.outputs[0], []
+    joined, late = conv.outputs[0], []
     if conv.attrs.get("activation"):
         before = edit.add_tensor(f"{result.name}/linear", result.shape, result)
-        late.append(Op(f"{result.name}/activation", str(conv.attrs["activation"]), (before,), (made,)))
-        made = before
+        late.append(Op(f"{result.name}/activation", str(conv.attrs["activation"]), (before,), (joined,)))
+        joined = before
     if behind:
         before = edit.add_tensor(f"{result.name}/pooled", result.shape, result)
-        late.append(Op(f"{result.name}/bias", "Add", (before, _along_channels(edit, graph, bias, index)), (made,)))
-        made = before
+        late.append(Op(f"{result.name}/bias", "Add", (before, _along_channels(edit, graph, bias, index)), (joined,)))
+        joined = before
     mixed = edit.add_tensor(
         f"{result.name}/mixed", (source.shape[0], result.shape[CHANNELS], *source.shape[2:]), result
     )
-    late.append(replace(pool, inputs=(mixed, *pool.inputs[1:]), outputs=(made,)))
+    late.append(replace(pool, inputs=(mixed, *pool.inputs[1:]), outputs=(joined,)))
     attrs = {key: value for key, value in conv.attrs.items() if key not in ("activation", "activation_params")}
     inputs = (pool.inputs[0], conv.inputs[1], *([] if behind else conv.inputs[2:3]))
     late.append(Op(conv.name, "Conv", inputs, (mixed,), attrs))
@@ -108,17 +108,17 @@ def _along_channels(edit: Edit, graph: Graph, bias: int, index: int) -> int:
 def mergeable_through_pools(graph: Graph, ops: Sequence[int]) -> str | None:
     """Why `merge_through_pools` refuses these operators, or None where it takes them: convolutions that are mergeable
     once those behind an average pool have changed places with it; at least one of them has to."""
-    found = _swapped(graph, ops)
-    return found if isinstance(found, str) else mergeable(*found)
+    swapped = _swapped(graph, ops)
+    return swapped if isinstance(swapped, str) else mergeable(*swapped)
 
 
 def merge_through_pools(graph: Graph, ops: Sequence[int]) -> Graph:
     """The same network with these convolutions as one, those behind an average pool before it. Raises UsageError with
     the reason of `mergeable_through_pools`."""
-    found = _swapped(graph, ops)
-    if isinstance(found, str):
-        raise UsageError(f"{graph.name}: cannot merge: {found}")
-    return merge_convs(*found)
+    swapped = _swapped(graph, ops)
+    if isinstance(swapped, str):
+        raise UsageError(f"{graph.name}: cannot merge: {swapped}")
+    return merge_convs(*swapped)
 
 
 def macs_through_pools(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:

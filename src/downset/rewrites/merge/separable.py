@@ -43,10 +43,10 @@ def mergeable_separables(graph: Graph, ops: Sequence[int]) -> str | None:
         return f"a merge takes at least two different operators, not {list(ops)}"
     chains = []
     for index in ops:
-        found = _chain(graph, index)
-        if isinstance(found, str):
-            return f"operator {graph.ops[index].name!r} {found}"
-        chains.append(found)
+        separable = _chain(graph, index)
+        if isinstance(separable, str):
+            return f"operator {graph.ops[index].name!r} {separable}"
+        chains.append(separable)
     depthwise = [chain.depthwise for chain in chains]
     for what, members in (("inputs", depthwise), ("inputs", ops)):
         if len({graph.tensors[graph.ops[index].inputs[0]].shape for index in members}) > 1:
@@ -88,14 +88,14 @@ def _chain(graph: Graph, index: int) -> _Chain | str:
 
 def depthwise_of(graph: Graph, index: int) -> int | None:
     """The depthwise convolution of a separable one, given by its pointwise one; None where there is none."""
-    found = _chain(graph, index)
-    return found.depthwise if isinstance(found, _Chain) else None
+    chain = _chain(graph, index)
+    return chain.depthwise if isinstance(chain, _Chain) else None
 
 
 def separable_macs(graph: Graph, ops: Sequence[int]) -> tuple[int, int]:
     """Multiply-adds of these mergeable separable convolutions, and of what they become."""
     before = after = 0
-    chains = [found for found in (_chain(graph, index) for index in ops) if isinstance(found, _Chain)]
+    chains = [chain for chain in (_chain(graph, index) for index in ops) if isinstance(chain, _Chain)]
     joined = common_window([windows(graph, chain.depthwise) for chain in chains])
     for chain in chains:
         results = math.prod(graph.tensors[graph.ops[chain.depthwise].outputs[0]].shape)
@@ -113,7 +113,7 @@ def merge_separables(graph: Graph, ops: Sequence[int]) -> Graph:
     if reason:
         raise UsageError(f"{graph.name}: cannot merge: {reason}")
     ops = arranged(graph, ops)
-    depthwise = [found.depthwise for found in (_chain(graph, index) for index in ops) if isinstance(found, _Chain)]
+    depthwise = [chain.depthwise for chain in (_chain(graph, index) for index in ops) if isinstance(chain, _Chain)]
     edit = Edit(graph)
     ahead, source = _joined_input(edit, graph, depthwise)
     group = len(ops) * graph.tensors[graph.ops[depthwise[0]].inputs[0]].shape[CHANNELS]
@@ -121,11 +121,11 @@ def merge_separables(graph: Graph, ops: Sequence[int]) -> Graph:
     shape = (between.shape[0], between.shape[CHANNELS] * len(ops), *between.shape[2:])
     filtered = edit.add_tensor(f"{between.name}/merged", shape, between)
 
-    def merged(made: int) -> list[Op]:
+    def merged(output: int) -> list[Op]:
         return [
             *ahead,
             joined_conv(edit, graph, depthwise, source, filtered, group=group),
-            joined_conv(edit, graph, ops, filtered, made, group=len(ops)),
+            joined_conv(edit, graph, ops, filtered, output, group=len(ops)),
         ]
 
     for index in (*ops, *depthwise):
@@ -145,8 +145,8 @@ def _joined_input(edit: Edit, graph: Graph, depthwise: Sequence[int]) -> tuple[l
         return _concatenated(edit, graph, sources)
     ops, source = _concatenated(edit, graph, [graph.ops[maker].inputs[0] for maker in makers])
     like = graph.tensors[sources[0]]
-    made = edit.add_tensor(f"{like.name}/merged", edit.tensors[source].shape, like)
-    return [*ops, replace(first, name=f"{first.name}/merged", inputs=(source,), outputs=(made,))], made
+    merged_input = edit.add_tensor(f"{like.name}/merged", edit.tensors[source].shape, like)
+    return [*ops, replace(first, name=f"{first.name}/merged", inputs=(source,), outputs=(merged_input,))], merged_input
 
 
 def _begins(graph: Graph, maker: int, like: Op, depthwise: Sequence[int]) -> bool:
@@ -172,5 +172,5 @@ def _concatenated(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[list[
         return [], maker.inputs[0]
     first = graph.tensors[parts[0]]
     shape = (first.shape[0], first.shape[CHANNELS] * len(parts), *first.shape[2:])
-    made = edit.add_tensor(f"{first.name}/side_by_side", shape, first)
-    return [Op(f"{first.name}/side_by_side", "Concat", tuple(parts), (made,), {"axis": CHANNELS})], made
+    joined = edit.add_tensor(f"{first.name}/side_by_side", shape, first)
+    return [Op(f"{first.name}/side_by_side", "Concat", tuple(parts), (joined,), {"axis": CHANNELS})], joined

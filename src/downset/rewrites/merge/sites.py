@@ -89,13 +89,13 @@ def merge_sites(graph: Graph) -> list[MergeSite]:
     after another before them: each set is then independent. Polynomial: classes by key, no search over subsets.
     """
     above = ancestors(masks(graph.predecessors()))
-    found: dict[tuple[str, tuple[int, ...]], None] = {}
+    places: dict[tuple[str, tuple[int, ...]], None] = {}
     for kind, members, kernel in _alike(graph):
         for level in _levels(members, above) if kind == "separables" else [members]:
             for ops in (level, *_classes(level, kernel.__getitem__)):
                 if len(ops) > 1 and (kind != "pools" or not _none_pooled(graph, ops)):
-                    found[kind, tuple(sorted(ops))] = None
-    sites = [MergeSite(kind, ops, *MERGES[kind].macs(graph, ops)) for kind, ops in found]
+                    places[kind, tuple(sorted(ops))] = None
+    sites = [MergeSite(kind, ops, *MERGES[kind].macs(graph, ops)) for kind, ops in places]
     return sorted(sites, key=lambda site: (site.ops[0], list(MERGES).index(site.kind), -len(site.ops)))
 
 
@@ -142,7 +142,7 @@ def _alike(graph: Graph) -> Iterator[_Alike]:
     for key, pooled in through.items():
         yield "pools", sorted([*classes.get(key, []), *pooled]), kernel
 
-    depthwise = {index: at for index in convolutions if (at := depthwise_of(graph, index)) is not None}
+    depthwise = {index: conv for index in convolutions if (conv := depthwise_of(graph, index)) is not None}
     for members in _classes(
         depthwise, lambda index: (*_key(graph, index), *_key(graph, depthwise[index]), _shapes(graph, index))
     ):

@@ -64,7 +64,7 @@ def windows(graph: Graph, index: int) -> tuple[ConvolutionAxis, ...]:
 
 def common_window(each: Sequence[tuple[ConvolutionAxis, ...]]) -> tuple[ConvolutionAxis, ...]:
     """By axis: the smallest window that has every tap of all these, whose sizes, strides and results are equal."""
-    found = []
+    windows = []
     for along in zip(*each, strict=True):
         before = max(window.before for window in along)
         distances = [before - window.before for window in along]
@@ -77,11 +77,11 @@ def common_window(each: Sequence[tuple[ConvolutionAxis, ...]]) -> tuple[Convolut
         # Up to a stride more is never read: equal pads on both sides where they can be, for kernels ask for that.
         largest = max((result - 1) * stride + extent - size - before + stride - 1, 0)
         after = before if least <= before <= largest else least
-        found.append(ConvolutionAxis(size, (extent - 1) // dilation + 1, stride, dilation, before, after, result))
-    return tuple(found)
+        windows.append(ConvolutionAxis(size, (extent - 1) // dilation + 1, stride, dilation, before, after, result))
+    return tuple(windows)
 
 
-def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, made: int, *, group: int = 1) -> Op:
+def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, output: int, *, group: int = 1) -> Op:
     """One convolution of `source` with the weights and biases of all these, one after another along the outputs."""
     first = graph.ops[ops[0]]
     each = [windows(graph, index) for index in ops]
@@ -110,11 +110,11 @@ def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, made:
         read_biases = [None if bias == ABSENT else graph.constants[bias] for bias in biases]
 
         def bias() -> npt.NDArray[Any]:
-            known = [None if read is None else np.asarray(read()) for read in read_biases]
-            dtype = next(value.dtype for value in known if value is not None)
+            arrays = [None if read is None else np.asarray(read()) for read in read_biases]
+            dtype = next(value.dtype for value in arrays if value is not None)
             filled = [
                 np.zeros(shape[0], dtype) if value is None else value
-                for value, shape in zip(known, shapes, strict=True)
+                for value, shape in zip(arrays, shapes, strict=True)
             ]
             return np.concatenate(filled)
 
@@ -128,7 +128,7 @@ def joined_conv(edit: Edit, graph: Graph, ops: Sequence[int], source: int, made:
         "pads": [window.before for window in joined] + [window.after for window in joined],
         "group": group,
     }
-    return Op(f"{first.name}/merged", first.kind, tuple(inputs), (made,), attrs)
+    return Op(f"{first.name}/merged", first.kind, tuple(inputs), (output,), attrs)
 
 
 def _place(one: tuple[ConvolutionAxis, ...], joined: tuple[ConvolutionAxis, ...]) -> list[slice]:

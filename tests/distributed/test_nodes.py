@@ -1,0 +1,71 @@
+"""What nodes of a cluster are started with: names, addresses and heads that cannot be are refused, in one line."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from downset.distributed.keys import issue_keys, make_authority
+from downset.distributed.serving import nodes
+from downset.distributed.serving.nodes import NodeOptions, host_and_port, start_node
+from downset.errors import UsageError
+
+LONG = "a" * 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "10.0.0.1", ":1", "host:0", "host:65536", "host:-1", "host: 1", "host:²",
+        "host:\u0661", "host:" + "9" * 5000,
+        f"{LONG}.example:1", "a..b:1", ".:1", "\udcff:1", "\x1b[2J:1", "a\x00b:1",
+    ],
+)  # fmt: skip
+def test_a_head_that_cannot_be_is_refused(text):
+    with pytest.raises(UsageError, match="is not HOST:PORT"):
+        host_and_port(text)
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1:6379", "board.local:1", "bücher.example:65535", "::1:6379", "[::1]:6379"])
+def test_heads_are_read(text):
+    host, port = host_and_port(text)
+    assert f"{host}:{port}" == text
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    authority = tmp_path_factory.mktemp("keys") / "authority"
+    make_authority(authority)
+    return issue_keys(authority, "board", hosts=["127.0.0.3"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (("--name", ""), "is not a name of a device"),
+        (("--name", "n" * 64), "is not a name of a device"),
+        (("--name", "a\x1b[2Jb"), "is not a name of a device"),
+        (("--name", "\udcff"), "is not a name of a device"),
+        (("--head", f"{LONG}.example:1"), "is not HOST:PORT"),
+        (("--head", "a..b:1"), "is not HOST:PORT"),
+        (("--address", f"{LONG}.example"), "is not an address"),
+        (("--address", ""), "is not an address"),
+    ],
+)
+def test_worker_refuses_what_cannot_be(keys, tmp_path, fails, changed, says):
+    given = {"--head": "127.0.0.2:1", "--name": "board", "--address": "127.0.0.3", **dict([changed])}
+    words = [word for pair in given.items() for word in pair]
+    fails(2, "worker", *words, "--keys", keys, "--shards", tmp_path, "--wait", "1ms", says=says)
+
+
+@pytest.mark.parametrize("name", ["../beside", "{folder}/absolute", "a/b", "."])
+def test_a_device_of_a_strangers_cluster_names_no_file(name, tmp_path, monkeypatch):
+    own = tmp_path / "own"
+    monkeypatch.setattr(nodes, "optional_library", lambda *_, **__: None)
+    monkeypatch.setattr(nodes.subprocess, "Popen", lambda *_, **__: SimpleNamespace(pid=1))
+    monkeypatch.setattr(nodes, "_check_store", lambda _: None)
+    device = name.format(folder=tmp_path)
+    start_node(NodeOptions("127.0.0.2", own, head="127.0.0.2:1", device=device, environment={"RAY_AUTH_MODE": "token"}))
+    assert [path for path in tmp_path.iterdir() if path != own] == []
+    assert all(path.is_file() for path in own.iterdir())
