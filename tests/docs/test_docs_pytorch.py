@@ -44,7 +44,6 @@ def test_recomputation():
         budget: min(r["peak_bytes"] for r in mine if r["of_first"] <= 1.02 * row["of_first"]) / row["peak_bytes"] - 1
         for budget, row in theirs.items()
     }
-    assert f"in its time our least is {100 * off[0.8]:.0f} % larger" in words
     assert f"budgets 0.5 and 0.3 our least is {-100 * off[0.5]:.0f} % and {-100 * off[0.3]:.0f} % smaller" in words
     least = min(mine, key=lambda row: row["peak_bytes"])
     assert f"its budget of 0.1 comes {100 * (1 - theirs[0.1]['peak_bytes'] / least['peak_bytes']):.0f} % lower" in words
@@ -61,9 +60,11 @@ def test_recomputation():
     ]
     quiet = [row for (network, _, _), row in planned.items() if network != "unet"]
     shares = [100 * row["planning_s"] / row["first_step_cpu_s"] for row in quiet]
-    assert f"takes {min(spent[0]):.1f} to {max(spent[0]):.1f} s on `gpt` and {max(spent[1]):.1f} s on `dlrm`" in words
+    assert f"takes {min(spent[0]):.1f} to {max(spent[0]):.1f} s on `gpt` and up to " in words
+    assert f"and up to {max(spent[1]):.1f} s on `dlrm`" in words
     assert f"{min(shares):.0f} to {max(shares):.0f} % of the CPU seconds" in words
-    assert f"on `unet` {min(spent[2]):.1f} to {max(spent[2]):.1f} s by the clock" in words
+    assert max(shares) < 5
+    assert f"in {min(spent[2]):.1f} to {max(spent[2]):.1f} s by the clock" in words
 
 
 def test_recomputation_of_the_unet():

@@ -1,6 +1,8 @@
 """What runs again in a training step, held to every set and every order there is, counted here from the definitions."""
 
 import random
+import subprocess
+import sys
 from itertools import combinations, permutations
 
 import pytest
@@ -221,3 +223,22 @@ def test_what_is_written_in_place_waits_for_copies_too():
     assert len(problem.predecessors) == 5
     assert problem.predecessors[4] == (0, 2, 3)
     assert problem.predecessors[2] == (1,)  # the copy: behind the loss
+
+
+def test_every_process_tries_the_same_sets():
+    program = (
+        "from tests.integrations.test_training_graph import counting, random_step\n"
+        "from downset.integrations import training_graph\n"
+        "asked = []\n"
+        "training_graph.priced = counting(asked)\n"
+        "plan = training_graph.plan_again(random_step(0, 60, 40, apart=True), 9_900)\n"
+        "print(plan.tried, plan.chosen.again, asked)"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1
+    assert said.pop().startswith("100 (")
