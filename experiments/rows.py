@@ -33,7 +33,7 @@ def load_rows(name: str) -> list[Row]:
 
 
 def rest_of_rows(name: str, rows: Sequence[Row], *, by: Sequence[str]) -> list[Row]:
-    """The committed rows that this run did not make anew; the columns `by` tell rows apart."""
+    """The committed rows that this run did not make again; the columns `by` tell rows apart."""
     fresh = {_key(row, by) for row in rows}
     return [row for row in load_rows(name) if _key(row, by) not in fresh]
 

@@ -258,7 +258,7 @@ class Network:
         return name
 
     def _shared(self, name: str, values: np.ndarray | np.generic) -> str:
-        """A constant that is no weight."""
+        """A constant that is not a weight."""
         if name not in self._initializers:
             self._initializers[name] = numpy_helper.from_array(np.asarray(values), name)
         return name

@@ -4,7 +4,7 @@
 
 Peak bytes are the profiler's allocations during a step, on this CPU, beside what is there before it (parameters and the
 optimiser's state). Every way runs in a process of its own, with caches of its own under build/inductor: compile time is
-the CPU seconds of a first step with empty caches. `--again` measures only the seconds of a step anew, with what is
+the CPU seconds of a first step with empty caches. `--again` measures only the seconds of a step again, with what is
 compiled there, as a quiet machine should.
 """
 

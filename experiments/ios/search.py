@@ -3,7 +3,7 @@
     python -m experiments.ios.search [--quick] [--networks A,B]
 
 Simulated device (experiments/ios/simulated.py): counts do not depend on it for IOS's way; the others' do, a little.
-IOS's way times every stage of every state anew in each block, up to the limits; `once`: stages that are equal up to
+IOS's way times every stage of every state again in each block, up to the limits; `once`: stages that are equal up to
 names once in the network; `lazy`: the default budget of 200. Cost: the simulated latency of the whole, in ms. Of Figure
 9 the paper's text gives two speed-ups and two search costs (r = 1, s = 8); its curves have no figures. IOS there is
 IOS-Both: where nothing merges, as in RandWire and NASNet-A, that is the same search as without merging.

@@ -5,7 +5,7 @@ written program reproduces the claim in a fresh process.
 
 For every model and way of fitting: the four rows of `downset fit` (original and fitted file, each by default and by the
 settings), the front of memory against time, and what `fit --session open.py` prints when it is run by itself: bytes in
-use and held must be those of the claim (within 1 % where ONNX Runtime orders nodes by itself, which it does anew at
+use and held must be those of the claim (within 1 % where ONNX Runtime orders nodes by itself, which it does again at
 every load), and by how much the process grew is shown beside it. Milliseconds: medians of
 interleaved rounds on one thread, with the ratio to the original by default and its confidence interval; `load` is the
 machine's load average then, over its processors. Real models come from installed packages and downloaded wheels, zoo
@@ -35,7 +35,7 @@ from experiments.rows import Row
 from zoo import ZOO
 
 UNORDERED = 0.01
-"""Where ONNX Runtime orders nodes by itself it does so anew at every load: bytes differ by at most so much."""
+"""Where ONNX Runtime orders nodes by itself it does so again at every load: bytes differ by at most so much."""
 REAL = (
     "swift-f0: model.onnx",
     "basic-pitch: nmp.onnx",

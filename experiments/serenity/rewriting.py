@@ -117,7 +117,7 @@ def _why_not(result: Fit) -> str:
 
 
 def _largest_alone(graph: Graph, target: str) -> tuple[str, int] | None:
-    """The operator whose inputs and results take most, among those whose inputs are no concatenation's result."""
+    """The operator whose inputs and results take most, among those that read no concatenation's result."""
     model = memory_model(target)
     joined = {tensor for op in graph.ops if op.kind == "Concat" for tensor in op.outputs}
     found = []

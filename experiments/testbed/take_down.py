@@ -31,7 +31,7 @@ def groups_of(prefix: str) -> list[Path]:
 
 
 def take_down(prefix: str) -> None:
-    """Kill what runs in the namespaces and groups of this prefix, and remove them. Nothing to do is no error."""
+    """Kill what runs in the namespaces and groups of this prefix, and remove them. Nothing to do is not an error."""
     spaces = [path.name for path in NETNS.glob(f"{prefix}*")] if NETNS.is_dir() else []
     groups = groups_of(prefix)
     until = time.monotonic() + _PATIENCE_S

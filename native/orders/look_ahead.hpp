@@ -71,7 +71,7 @@ private:
                 if (nodes_[at].reachable && nodes_[at].live <= lowest &&
                     (best < 0 || nodes_[at].live < nodes_[best].live))
                     best = at;
-            // Another of the same size may lie lower without being reachable; it is no subset of this one.
+            // Another of the same size may lie lower without being reachable; it is not a subset of this one.
             if (best >= 0) {
                 Ints way;
                 for (int at = best; nodes_[at].parent >= 0; at = nodes_[at].parent) way.push_back(nodes_[at].ran);

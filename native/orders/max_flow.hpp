@@ -9,7 +9,7 @@
 
 namespace downset {
 
-// Maximum flow (Dinic, 1970) on a small graph that is built anew for every operator; its arrays are reused.
+// Maximum flow (Dinic, 1970) on a small graph that is built again for every operator; its arrays are reused.
 class Flow {
 public:
     static constexpr Bytes kInfinite = std::numeric_limits<Bytes>::max() / 4;

@@ -57,7 +57,7 @@ struct StripNetwork {
         for (std::size_t i = 0; i < numbers.size(); ++i) {
             const auto& n = numbers[i];
             require_size("numbers of an operator", n.size(), 14);
-            require(n[0] >= 0 && n[0] <= 4, "numbers of an operator: ", n[0], " is no way to make rows");
+            require(n[0] >= 0 && n[0] <= 4, "numbers of an operator: ", n[0], " is not a way to make rows");
             const auto reads = static_cast<std::int64_t>(form.ops[i].inputs.size());
             require(n[1] >= 1 && n[2] >= 1, "numbers of an operator: a window without a stride or a reach");
             require(n[7] >= -1 && n[7] < reads, "numbers of an operator: input ", n[7], " does not exist");
@@ -70,7 +70,7 @@ struct StripNetwork {
     StripWalk walk(const std::vector<std::int64_t>& n, std::size_t at) const {
         if (n.empty()) return {};
         require_size("numbers of a walk", n.size(), 14);
-        require(n[0] >= 1 && n[0] <= 4, "numbers of a walk: ", n[0], " is no order");
+        require(n[0] >= 1 && n[0] <= 4, "numbers of a walk: ", n[0], " is not an order of a walk");
         for (std::size_t i = 1; i < n.size(); ++i)
             require(n[i] >= (i == 10 ? 0 : 1), "numbers of a walk: ", n[i], " at ", i, " is too small");
         require(n[0] != 2 || n[12] >= n[11], "numbers of a walk: fewer channels than are read");

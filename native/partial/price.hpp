@@ -403,7 +403,7 @@ private:
 
 inline StripPrice price_strips(const StripNetwork& network, const StripSegment& segment, std::int64_t strips,
                                const std::vector<std::int64_t>& recomputed, bool even) {
-    require(strips >= 1 && strips <= (std::int64_t{1} << 20), "strips: ", strips, " is no number of strips");
+    require(strips >= 1 && strips <= (std::int64_t{1} << 20), "strips: ", strips, " is not a number of strips");
     std::vector<bool> again(segment.stop - segment.first, false);
     for (const auto at : recomputed)
         if (at >= segment.first && at < segment.stop) again[at - segment.first] = true;

@@ -3,7 +3,7 @@ files. A worker runs named functions of this package under limits of time and me
 
     python -P -m downset.isolation PARENT MEMORY_BYTES
 
-A worker is no sandbox: it may do whatever the user may. It keeps crashes, hangs and leaks out of this process.
+A worker is not a sandbox: it may do whatever the user may. It keeps crashes, hangs and leaks out of this process.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def machine_bytes() -> int:
 
 
 class _Reused:
-    """One worker that is asked again and again, and begun anew where it was stopped or died."""
+    """One worker that is asked again and again, and begun again where it was stopped or died."""
 
     def __init__(self) -> None:
         self._worker: _Worker | None = None
@@ -163,7 +163,7 @@ def isolated(
 
 
 def parsed(module: str, function: str, arguments: Mapping[str, Any]) -> Answer:
-    """`isolated` in the one process that does all parsing, and is begun anew where it was stopped. It gets the time
+    """`isolated` in the one process that does all parsing, and is begun again where it was stopped. It gets the time
     limit, at least PARSING_S."""
     return _parser().ask(module, function, arguments, _time_s(PARSING_S))
 

@@ -469,8 +469,9 @@ class StageResult:
     reached, whichever is more: no schedule of these kernels is expected below it. None where a candidate was faster
     (its p10): then the units were measured too slow, and nothing is known. `speedup`: sequential over chosen, the
     median of fresh interleaved rounds (1 if sequential was chosen). `why`: what decided. `unit_s`: of each unit of the
-    plan, measured alone; empty where the plan has units of a variant. `peer_s`: seconds of each run by runtime, the
-    plan itself as "downset", in interleaved rounds; empty where no other was timed."""
+    plan, measured alone, and `unit_names`: its first and last operator; empty where the plan has units of a variant.
+    `peer_s`: seconds of each run by runtime, the plan itself as "downset", in interleaved rounds; empty where no other
+    was timed."""
 
     plan: StagePlan
     candidates: tuple[StageCandidate, ...]
@@ -481,6 +482,7 @@ class StageResult:
     notes: tuple[str, ...] = ()
     unit_s: tuple[float, ...] = ()
     peer_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    unit_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         chosen, device = self.plan.evidence.method, self.plan.device_name

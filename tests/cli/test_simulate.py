@@ -1,4 +1,4 @@
-"""downset simulate as a user meets it: queues, disturbances, plans made anew, amounts out of range."""
+"""downset simulate as a user meets it: queues, disturbances, plans made again, amounts out of range."""
 
 import json
 import math

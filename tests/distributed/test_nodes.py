@@ -43,14 +43,14 @@ def keys(tmp_path_factory):
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        (("--name", ""), "is no name of a device"),
-        (("--name", "n" * 64), "is no name of a device"),
-        (("--name", "a\x1b[2Jb"), "is no name of a device"),
-        (("--name", "\udcff"), "is no name of a device"),
+        (("--name", ""), "is not a name of a device"),
+        (("--name", "n" * 64), "is not a name of a device"),
+        (("--name", "a\x1b[2Jb"), "is not a name of a device"),
+        (("--name", "\udcff"), "is not a name of a device"),
         (("--head", f"{LONG}.example:1"), "is not HOST:PORT"),
         (("--head", "a..b:1"), "is not HOST:PORT"),
-        (("--address", f"{LONG}.example"), "is no address"),
-        (("--address", ""), "is no address"),
+        (("--address", f"{LONG}.example"), "is not an address"),
+        (("--address", ""), "is not an address"),
     ],
 )
 def test_worker_refuses_what_cannot_be(keys, tmp_path, fails, changed, says):

@@ -179,5 +179,5 @@ def assert_same(found, expected):
 
 
 def first_event(report):
-    """The first event of a report that is no slowness, which a busy machine shows of any device."""
+    """The first event of a report that is not slowness, which a busy machine shows of any device."""
     return next(event for event in report.events if event.kind != "slow")

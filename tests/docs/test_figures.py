@@ -118,7 +118,7 @@ def matches(row, columns):
 
 
 def checked_elsewhere(item):
-    """What is no figure of a row, or is held to its rows by another test, which reads them."""
+    """What is not a figure of a row, or is held to its rows by another test, which reads them."""
     if "is" in item:
         assert item["is"] in KINDS
         return

@@ -25,6 +25,8 @@ DISCOURAGED = {
     r"(?:cannot be )?made up(?! of)": "generated",
     r"comes? along": "built-in",
     r"none such": "no such",
+    r"anew": "again, a new",
+    r"(?<!there )(is|are) no (?!(longer|more|less|larger|lower|worse|better|smaller|higher)\b)\w+": "is not a, are not",
 }
 READ = (".py", ".hpp", ".cpp", ".md")
 OPENINGS = {"Of", "What", "No", "Such", "So", "As", "For", "In", "To", "On", "At", "With", "Without", "From", "Under"}

@@ -1,6 +1,6 @@
 """The mutation score of the structural proof: every kind of change is found, in every place, with no exception.
 
-Mutants that compute the same by accident (an addition with its operands swapped) are no proof either: the file differs.
+Mutants that compute the same by accident (an addition with its operands swapped) prove nothing: the file differs.
 """
 
 import copy
@@ -73,7 +73,7 @@ def survivors(path, mutants, folder):
         made += 1
         try:
             changed = mutant.save(folder / f"mutant{path.suffix}")
-        except Exception:  # what the schema cannot write is no file
+        except Exception:  # what the schema cannot write is not a file
             continue
         if proven(path, changed) or proven(changed, path):
             left.append(mutant.what)
@@ -104,7 +104,7 @@ def test_every_mutant_of_an_onnx_file_is_found(kind, tmp_path):
 
 
 def test_a_variable_read_behind_its_write_is_found(tmp_path):
-    """No tensor says whether a variable is read before it is written anew."""
+    """No tensor says whether a variable is read before it is written again."""
     model = flatbuffer_utils.read_model(str(STREAMING))
     names = {number: name for name, number in vars(flatbuffer_utils.BuiltinOperator).items()}
     main = model.subgraphs[0]

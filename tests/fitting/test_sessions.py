@@ -331,3 +331,30 @@ def test_sizes_that_were_folded_away_are_fixed_and_that_is_said(tmp_path):
     assert any("fixed sizes: 'x' [?, 3, 8, 8] at [2, 3, 8, 8]" in note for note in result.notes)
     if result.shipped != "original":
         assert sizes(tmp_path / "f.onnx")[0] == [2, 3, 8, 8]
+
+
+def test_sizes_that_a_branch_refuses_are_named(tmp_path):
+    """ONNX Runtime loads the file; with five columns the branch that adds four does not fit."""
+    branches = {
+        "then_branch": [helper.make_node("Add", ["x", "four"], ["added"])],
+        "else_branch": [helper.make_node("Identity", ["x"], ["same"])],
+    }
+    graphs = {
+        name: helper.make_graph(nodes, name, [], [helper.make_empty_tensor_value_info(nodes[0].output[0])])
+        for name, nodes in branches.items()
+    }
+    graph = helper.make_graph(
+        [helper.make_node("If", ["which"], ["y"], name="either", **graphs)],
+        "branches",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "columns"]),
+            helper.make_tensor_value_info("which", TensorProto.BOOL, []),
+        ],
+        [helper.make_empty_tensor_value_info("y")],
+        [onnx.numpy_helper.from_array(np.zeros((1, 4), np.float32), "four")],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    ort.optimise_offline(path, tmp_path / "four.onnx", shapes={"x": (1, 4)})
+    with pytest.raises(UnsupportedError, match=r"loads m\.onnx, but not with the sizes x=1,5: .*give others"):
+        ort.optimise_offline(path, tmp_path / "five.onnx", shapes={"x": (1, 5)})

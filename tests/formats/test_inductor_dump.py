@@ -74,7 +74,7 @@ def text_for_bytes(dump):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (unknown_dep, "waits for nowhere, which is no buffer"),
+        (unknown_dep, "waits for nowhere, which is not a buffer"),
         (without_whole, "is freed but never allocated"),
         (grown_part, "frees"),
         (twice, "two buffers have one name"),

@@ -61,7 +61,7 @@ def test_what_is_no_number_or_infinite_goes_where_it_does_in_onnx_runtime(tmp_pa
 
 
 def spoiled(r, case):
-    """With NaN and both infinities somewhere in each floating-point input that is no constant."""
+    """With NaN and both infinities somewhere in each floating-point input that is not a constant."""
     for at, value in enumerate(case.inputs):
         if value is not None and at not in case.constants and np.asarray(value).dtype.kind == "f":
             flat = np.array(value).reshape(-1)

@@ -93,7 +93,7 @@ def test_an_arena_of_a_graph_needs_an_order_of_it(steps):
 @pytest.mark.parametrize("fields", [{"nbytes": 4.5}, {"start": 0.5}, {"stop": float("nan")}, {"alignment": 2.0}])
 def test_records_are_whole_numbers(plan, fields):
     record = Record("a", **{"start": 0, "stop": 1, "nbytes": 4, **fields})
-    with pytest.raises(UsageError, match="is no whole number"):
+    with pytest.raises(UsageError, match="is not a whole number"):
         plan([record])
 
 

@@ -1,4 +1,4 @@
-"""MACs and redundant MACs add up on one definition for all planners; weights that operators compute are no rows."""
+"""MACs and redundant MACs add up on one definition for all planners; weights that operators compute are not rows."""
 
 from dataclasses import replace
 from random import Random

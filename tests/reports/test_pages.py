@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import combinations
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import downset as ds
 from downset.compiled import LiveBuffer, OrderReport, RecomputeReport
 from downset.graph.core import Graph, Op, Tensor
+from downset.memory.liveness import profile
 from downset.plans import Arena, Evidence
 from downset.reports.arena_view import Operator, arena_view
 from downset.reports.charts import Axis, chart_svg, tick_text, ticks
@@ -255,3 +257,19 @@ def test_what_runs_twice_is_a_page_and_a_text():
     report = ds.report(found)
     assert f"run twice: {graph.ops[0].name}" in report
     assert "with 1 operator run twice" in report.page() and "Memory against what runs again" in report.page()
+
+
+def test_an_order_of_a_bare_problem_has_the_curve_of_its_live_bytes():
+    storages = (ds.Storage(10, (0,), (1, 2)), ds.Storage(40, (2,), (3,)), ds.Storage(5, (1,), (3,)))
+    problem = ds.OrderProblem(((), (0,), (0,), (1, 2)), (*storages, ds.Storage(5, (3,), (), kept=True)))
+    order = ds.plan_order(problem)
+    said = ds.report(problem, order)
+    needs = profile(problem, order.steps)
+    step = needs.index(max(needs))
+    assert f"peak at step {step}: operator {order.steps[step]}, {max(needs)} B live" in said
+    page = said._repr_html_()
+    assert "Live bytes" in page and all(f"operator {index}" in page for index in range(4))
+    with pytest.raises(ds.InvalidPlan, match="4 operators; this order, of 1 steps"):
+        ds.report(problem, replace(order, steps=(0,)))
+    with pytest.raises(ds.UsageError, match="with its order alone"):
+        ds.report(problem, ds.plan_arena([ds.Record("r", 0, 1, 8)]))

@@ -2,19 +2,23 @@
 
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 import downset as ds
 from downset.clusters.model import Cluster, Device, Network
+from downset.plans import Evidence, Stage, StagePlan
 from downset.reports.arena_view import arena_view
 from downset.reports.next_steps import next_steps
 from downset.reports.page.pipeline_page import pipeline_page
 from downset.reports.page.render import render
 from downset.reports.pipelines import device_loads
+from downset.reports.time_steps import stage_next_steps
 from downset.reports.timeline import busiest_resource, planned_timeline, simulated_timeline, stage_timeline
 from downset.reports.trace import arena_trace, timeline_trace
+from downset.results import Served, StageCandidate, StageResult
 from tests.models import branchy_model
 from tests.plain_graphs import random_graph
 
@@ -89,9 +93,28 @@ def test_a_simulation_observed_is_drawn_as_it_ran(plans):
     assert "Busiest resource" in page
 
 
-def test_stages_follow_each_other_and_groups_run_side_by_side():
-    from downset.plans import Evidence, Stage, StagePlan
+def test_a_page_of_a_run_leads_with_what_was_measured(plans):
+    plan = plans[0]
+    served = Served(9, 8, 1.0, 0.0125, plan.period_s, plan.period_s, (0.1, 0.2, 0.3, 0.4), 0.05, 0, (), ())
+    verdict = pipeline_page(plan, model="net", served=served).verdict
+    assert verdict.headline.startswith("8 of 9 frames: a frame every 12.5 ms, measured; planned ")
+    assert verdict.numbers[0][:2] == ("period, measured", "12.5 ms")
+    assert verdict.state == "bad"  # a frame is missing
+    few = pipeline_page(plan, model="net", served=replace(served, period_s=None)).verdict
+    assert few.headline.startswith("8 of 9 frames: planned ")
 
+
+def test_the_slowest_unit_is_named_by_its_operators():
+    candidate = StageCandidate("sequential", (), barriers=False, seconds=(4.0,))
+    plan = StagePlan(((0,), (1, 2)), (Stage(((0, 1),)),), True, "", "", "", "", 1, 0, "", Evidence("m", 1, 1, True))
+    result = StageResult(plan, (candidate,), 1, None, 1.0, "", unit_s=(1.0, 3.0), unit_names=("stem", "conv … relu"))
+    (step,) = stage_next_steps(result)
+    assert step.text.startswith("Make 'conv … relu' cheaper: alone it takes 3 s, 75%")
+    names = [piece.name for piece in stage_timeline(plan, result.unit_s, result.unit_names).slices]
+    assert names == ["stage 0: unit 0 (stem)", "stage 0: unit 1 (conv … relu)"]
+
+
+def test_stages_follow_each_other_and_groups_run_side_by_side():
     stages = (Stage(((0,), (1, 2))), Stage(((3,), (4,)), merged=True), Stage(((5,),)))
     plan = StagePlan(
         tuple((unit,) for unit in range(6)), stages, True, "", "", "", "", 1, 0, "", Evidence("m", 1, 1, True)

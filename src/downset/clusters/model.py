@@ -43,7 +43,7 @@ def check_device_name(name: str) -> None:
         msgspec.convert(name, DeviceName)
         name.encode()  # arguments that are not UTF-8 come as surrogates
     except (msgspec.ValidationError, UnicodeEncodeError):
-        raise UsageError(f"{name!r} is no name of a device: 1 to 63 characters, no control characters") from None
+        raise UsageError(f"{name!r} is not a name of a device: 1 to 63 characters, no control characters") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def token(authority: str, as_json: bool) -> None:
         return
     for file in written:
         _say(f"written: {file}")
-    _say("Copy each token to its device, and start every worker and the driver anew: running ones keep the old token.")
+    _say("Copy each token to its device, and start every worker and the driver again: running ones keep the old token.")
 
 
 def _tell(folder: Path, *lines: str, as_json: bool) -> None:

@@ -129,7 +129,7 @@ def issue_keys(
 def new_token(authority: str | os.PathLike[str]) -> list[Path]:
     """Replace the token of an authority, and of the device folders inside it; return the files written.
 
-    Nodes keep the token that they started with: the new one counts once every node has its file and is started anew."""
+    Nodes keep the token that they started with: the new one counts once every node has its file and has restarted."""
     source = Path(authority)
     _check_private(source, (_CERTIFICATE, _KEY, _TOKEN))
     token = secrets.token_hex(32).encode()
@@ -153,7 +153,7 @@ def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
     certificate, key = _read_certificate(place / _DEVICE_CERTIFICATE), _read_key(place / _DEVICE_KEY)
     issuer = _read_certificate(place / _CERTIFICATE)
     if certificate.public_key() != key.public_key():
-        raise LoadError(f"{place / _DEVICE_KEY} is not the key of {place / _DEVICE_CERTIFICATE}; issue them anew")
+        raise LoadError(f"{place / _DEVICE_KEY} is not the key of {place / _DEVICE_CERTIFICATE}; issue them again")
     try:
         certificate.verify_directly_issued_by(issuer)
     except Exception:

@@ -28,7 +28,7 @@ def measure(
     job: Job, candidates: Sequence[Candidate], *, original: Candidate | None = None
 ) -> tuple[list[Candidate], list[str]]:
     """The candidates with what the runtime says that each takes, and notes. All or none: figures are only compared
-    within one runtime. A rewritten file that the runtime does not run is no candidate."""
+    within one runtime. A rewritten file that the runtime does not run is not a candidate."""
     notes: list[str] = []
     if job.target.measure is None and job.target.sessions is None:
         return list(candidates), notes
@@ -126,7 +126,7 @@ def without_slower(candidates: Sequence[Candidate], slower: float | None) -> tup
 
 
 def known_slower(rows: Sequence[SessionTaken], chosen: Candidate, slower: float | None) -> bool:
-    """Whether the chosen candidate, timed anew, is known to take more than so many times as long."""
+    """Whether the chosen candidate, timed again, is known to take more than so many times as long."""
     latency = next((row.latency for row in rows[::-1] if row.settings == chosen.settings), None)
     return slower is not None and latency is not None and latency.ratio_low > slower
 

@@ -114,7 +114,7 @@ def _op(
     reads = dict.fromkeys(dep for name in held for dep in buffers[name].deps if dep not in held)
     unknown = next((dep for dep in reads if dep not in buffers), None)
     if unknown is not None:
-        raise LoadError(f"{path}: node {node.name} waits for {unknown}, which is no buffer")
+        raise LoadError(f"{path}: node {node.name} waits for {unknown}, which is not a buffer")
     reads.update(dict.fromkeys(part for part in parts if made_with[part] not in held))
     inputs = [number[name] for name in reads]
     inputs += [number[f"{name} taken out"] for name in reads if name in made_with and name not in parts]

@@ -103,7 +103,7 @@ def _record(cells: Sequence[str], header: Mapping[str, int], inclusive: int, whe
         raise LoadError(f"{where}: {len(cells)} cells in a row of {len(header)} columns")
 
     def integer(column: str, text: str) -> int:
-        # int() would take 1_000 and digits of other scripts; sizes beyond 64 bits are no sizes.
+        # int() would take 1_000 and digits of other scripts; sizes beyond 64 bits are not sizes.
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
             raise LoadError(f"{where}: column {column}: {text!r} is not a whole number of at most 18 digits")
         return int(text)

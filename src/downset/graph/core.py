@@ -163,7 +163,7 @@ class Graph:
         )
 
     def constant(self, tensor: int) -> npt.NDArray[Any] | None:
-        """The value of a constant tensor, or None where the tensor is no constant with a known value."""
+        """The value of a constant tensor, or None where the tensor is not a constant with a known value."""
         read = self.constants.get(tensor)
         return None if read is None else np.asarray(read())
 

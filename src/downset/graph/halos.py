@@ -81,7 +81,7 @@ def _spatial_axes(graph: Graph, axis: int) -> tuple[int | None, ...]:
 
 
 def _has_lengths(graph: Graph) -> bool:
-    """Whether windows slide along tensors of rank 3: in other networks the last dimension of such is no length."""
+    """Whether windows slide along tensors of rank 3: in other networks the last dimension of such is not a length."""
     if "lengths" not in graph.facts:
         graph.facts["lengths"] = any(
             kind_of(op.kind).rows in ("window", "transposed window") and len(graph.tensors[op.inputs[0]].shape) == 3
@@ -232,7 +232,7 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
     rank = _rank(graph, result)
     if row.rows == "whole" or dimension is None or spatial_axis(graph, tensor, axis) is None:
         return None
-    if _rank(graph, tensor) != rank:  # spread over leading dimensions: rows of the one are no rows of the other
+    if _rank(graph, tensor) != rank:  # spread over leading dimensions: rows of the one are not rows of the other
         return None
     rows, made = extent(graph, tensor, axis), extent(graph, result, axis)
     match row.rows:

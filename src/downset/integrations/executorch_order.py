@@ -342,7 +342,7 @@ def _schema(node: Any) -> Any:
 
 def _row(node: Any) -> Any:
     """Nodes of one row keep their order: those that draw random numbers, those that nobody reads (checks), and calls of
-    one delegate, which may have a state. None is no row."""
+    one delegate, which may have a state. None is not a row."""
     import torch
 
     if getattr(node.target, "__name__", "") == "executorch_call_delegate":

@@ -1,6 +1,6 @@
 """PyTorch's graph of a training step (torch.fx, after AOTAutograd) as a `TrainingGraph`.
 
-Views are no operators: who reads a view reads what made its bytes. A result that the graph copies into an input at its
+Views are not operators: who reads a view reads what made its bytes. A result that the graph copies into an input at its
 end (a parameter, a state of the optimiser) lies in that input and takes no memory of its own. Inputs are not counted:
 they are there whatever is recomputed. Seconds are an analytic estimate from multiplications and bytes, the same in
 every process.
@@ -141,7 +141,7 @@ class _Reader:
         return sum(_bytes_of(tensor) for key, tensor in own.items() if key not in held)
 
     def _is_constant(self, at: int) -> bool:
-        """Whether every reader makes it anew: numbers that depend on nothing."""
+        """Whether every reader makes it again: numbers that depend on nothing."""
         node = self.nodes[at]
         return not self.reads[at] and not self.read_inputs[at] and self._is_fusible(node)
 

@@ -1,7 +1,7 @@
 """The update of an optimiser as a function of tensors, which a compiler can take into the graph of a whole step.
 
 State lies where torch.optim keeps it and has its names, so checkpoints are PyTorch's own. The learning rate is a tensor
-beside the groups: a schedule that changes it compiles nothing anew.
+beside the groups: a schedule that changes it compiles nothing again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Update:
 
 def update_of(optimizer: Any) -> Update:
     """The update of a `torch.optim.SGD`, `Adam` or `AdamW`. Raises UnsupportedError for other optimisers, and for
-    options under which an update is no function of tensors alone."""
+    options under which an update is not a function of tensors alone."""
     import torch
 
     kind = type(optimizer)

@@ -3,7 +3,7 @@
 Source: ours.
 Names: a *round* searches orders, alternatives of the best, and placements of the best few, each for so many states; the
     next round allows four times as many. The *work* is the sum of all these states.
-Complexity: a third more than the last round's work, for every round begins its searches anew.
+Complexity: a third more than the last round's work, for every round begins its searches again.
 Deviations: what is done under a limit is the beginning of what is done under any larger one, and the least arena of all
     that were placed is kept. So a larger limit never gives a worse plan; shares of the limit, as of the time, would
     not guarantee that.

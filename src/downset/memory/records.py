@@ -88,7 +88,7 @@ def faults(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
             yield (
                 index,
                 fractional,
-                f"{getattr(record, fractional)!r} as {fractional} of {record.id!r} is no whole number",
+                f"{getattr(record, fractional)!r} as {fractional} of {record.id!r} is not a whole number",
             )
             continue
         if record.id in seen:

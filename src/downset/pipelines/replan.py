@@ -1,4 +1,4 @@
-"""A pipeline planned anew: on the devices that are left, or at other speeds of its cluster's devices."""
+"""A pipeline planned again: on the devices that are left, or at other speeds of its cluster's devices."""
 
 from __future__ import annotations
 

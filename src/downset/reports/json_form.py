@@ -367,7 +367,7 @@ def stage_result_json(result: StageResult) -> dict[str, Any]:
 
 
 def stage_run_json(run: StageRun) -> dict[str, Any]:
-    """docs/schemas/run.json. An error that is no finite number is null."""
+    """docs/schemas/run.json. An error that is not a finite number is null."""
     worst = run.max_relative_error
     return {
         "device": run.device_name,

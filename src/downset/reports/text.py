@@ -7,6 +7,7 @@ from typing import overload
 from downset.compiled import OrderReport, RecomputeReport
 from downset.errors import InvalidPlan, UsageError
 from downset.graph.core import Graph
+from downset.memory.liveness import OrderProblem, profile
 from downset.plans import Arena, Evidence, Order, Pipeline, SharedObjects, StagePlan, Together
 from downset.reports.document import Report
 from downset.reports.fit import fit_lines
@@ -34,11 +35,15 @@ def report(graph: Graph, plan: Together | StagePlan | Pipeline, /) -> Report: ..
 
 
 @overload
+def report(problem: OrderProblem, plan: Order, /) -> Report: ...
+
+
+@overload
 def report(plan: _Alone, /) -> Report: ...
 
 
 def report(
-    graph: Graph | _Alone,
+    graph: Graph | OrderProblem | _Alone,
     plan: Order | Together | StagePlan | Pipeline | None = None,
     arena: Arena | None = None,
     /,
@@ -48,10 +53,12 @@ def report(
 
     `report(plan)` takes any plan, a fit, what `tune_stages` or `plan_recompute` returned, or what a receiver of reports
     of `ds.inductor` was given. `report(graph, order)`, `report(graph, order,
-    arena)` and `report(graph, together)` also name the operator at the peak and the tensors that live then. Names from
-    files are printable, one line each. Raises UsageError for what is no plan, InvalidPlan for an order of another
-    network.
+    arena)` and `report(graph, together)` also name the operator at the peak and the tensors that live then;
+    `report(problem, order)` names it by its number and draws the live bytes. Names from files are printable, one line
+    each. Raises UsageError for anything that is not a plan, InvalidPlan for an order of another network.
     """
+    if isinstance(graph, OrderProblem):
+        return _of_problem(graph, plan, arena)
     if not isinstance(graph, Graph):
         if plan is not None or arena is not None:
             raise UsageError("a plan is reported by itself, or behind its graph: report(graph, plan)")
@@ -69,6 +76,27 @@ def report(
     if arena is not None:
         raise UsageError("an arena is reported with its order: report(graph, order, arena)")
     return _report(graph, plan, None, [f"{printable(graph.name)}: {len(graph.ops)} operators", *_lines(plan)])
+
+
+def _of_problem(problem: OrderProblem, plan: object, arena: Arena | None) -> Report:
+    if not isinstance(plan, Order) or arena is not None:
+        raise UsageError("a problem is reported with its order alone: report(problem, order)")
+    count = len(problem.predecessors)
+    if sorted(plan.steps) != list(range(count)):
+        raise InvalidPlan(f"the problem has {count} operators; this order, of {len(plan.steps)} steps, is of another")
+    needs = profile(problem, plan.steps)
+    step = max(range(count), key=needs.__getitem__, default=None)
+    lines = _lines(plan)
+    if step is not None:
+        lines.append(f"peak at step {step}: operator {plan.steps[step]}, {format_bytes(needs[step])} B live")
+
+    def markup() -> str:
+        from downset.reports.page.plan_pages import problem_page
+        from downset.reports.page.render import render
+
+        return render(problem_page(problem, plan))
+
+    return Report("\n".join(lines), markup)
 
 
 def _report(graph: Graph | None, plan: object, arena: Arena | None, lines: list[str]) -> Report:

@@ -53,9 +53,10 @@ def stage_next_steps(result: StageResult) -> list[NextStep]:
     if result.unit_s:
         unit = max(range(len(result.unit_s)), key=result.unit_s.__getitem__)
         seconds, every = result.unit_s[unit], sum(result.unit_s)
+        name = repr(printable(result.unit_names[unit])) if result.unit_names else f"unit {unit}"
         steps.append(
             NextStep(
-                f"Make unit {unit} cheaper: alone it takes {format_seconds(seconds)}, {seconds / every:.0%} of all "
+                f"Make {name} cheaper: alone it takes {format_seconds(seconds)}, {seconds / every:.0%} of all "
                 f"units one after another (measured); half of it is {format_seconds(seconds / 2)} less at most.",
                 gained_s=seconds / 2,
             )

@@ -107,17 +107,20 @@ def _middle(heading: str, plan: Pipeline, ran: Iterable[RanTask], period_s: floa
     return _timeline(heading, plan, lanes, slices, end - begin, note)
 
 
-def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = ()) -> Timeline:
+def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = (), unit_names: Sequence[str] = ()) -> Timeline:
     """Lanes of the stages: the groups of a stage side by side, a stage after the one before it. Units are as long as
     they took alone where that was measured, else all of one length."""
     has_times = len(unit_s) == len(plan.units)
     took = list(unit_s) if has_times else [1.0] * len(plan.units)
+    names = [f"unit {unit}" for unit in range(len(plan.units))]
+    if len(unit_names) == len(plan.units):
+        names = [f"{name} ({printable(said)})" for name, said in zip(names, unit_names, strict=True)]
     lanes = max((1 if stage.merged else len(stage.groups) for stage in plan.stages), default=1)
     slices, now = [], 0.0
     for number, stage in enumerate(plan.stages):
         if stage.merged:
             length = max((took[unit] for unit in stage.units), default=0.0)
-            name = f"stage {number}: units {' '.join(map(str, stage.units))} merged"
+            name = f"stage {number}: {', '.join(names[unit] for unit in stage.units)} merged"
             slices.append(Slice(0, now, now + length, name, number, stage.units[0]))
             now += length
             continue
@@ -125,7 +128,8 @@ def stage_timeline(plan: StagePlan, unit_s: Sequence[float] = ()) -> Timeline:
         for lane, group in enumerate(stage.groups):
             start_s = now
             for unit in group:
-                slices.append(Slice(lane, start_s, start_s + took[unit], f"stage {number}: unit {unit}", number, unit))
+                name = f"stage {number}: {names[unit]}"
+                slices.append(Slice(lane, start_s, start_s + took[unit], name, number, unit))
                 start_s += took[unit]
             longest = max(longest, start_s)
         now = longest

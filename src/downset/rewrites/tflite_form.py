@@ -5,9 +5,9 @@ Names: a *window* is a convolution or pool. SAME and VALID are the two paddings 
 Complexity: linear in operators and their inputs.
 Deviations: rewrites speak ONNX, where windows have four pads of their own. Here a window whose pads are neither those
     of SAME nor none gets a Pad before it, with what its kernel takes for padding: the zero point in a convolution, the
-    lowest value in a MaxPool. An AveragePool divides by the positions that are no padding, so it keeps its own: it runs
-    with SAME, and rows that come out wrong at a cut are cut off. Cuts become SLICE, and a concatenation of more than
-    ten tensors, which TFLite Micro refuses, becomes a tree.
+    lowest value in a MaxPool. An AveragePool divides by the positions that are not padding, so it keeps its own: it
+    runs with SAME, and rows that come out wrong at a cut are cut off. Cuts become SLICE, and a concatenation of
+    more than ten tensors, which TFLite Micro refuses, becomes a tree.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ Sides = tuple[int, int, int, int]
 def writable_rows(graph: Graph, form: RowForm, *, cut_off: Collection[int] = ()) -> RowForm:
     """The row form of what a .tflite file can state bit for bit.
 
-    Computed whole are resizes by a factor that is no power of two, for which the format's fixed-point scale is rounded,
-    and AveragePools whose padded columns force SAME where no alignment of SAME meets the strip's rows. The operators
-    `cut_off` (see `tflite_form`) with a stride of two read a row more where SAME begins at the right row only then: not
-    those whose columns are not padded, or not as SAME does, which need no SAME or cannot have it.
+    Computed whole are resizes by a factor that is not a power of two, for which the format's fixed-point scale is
+    rounded, and AveragePools whose padded columns force SAME where no alignment of SAME meets the strip's rows. The
+    operators `cut_off` (see `tflite_form`) with a stride of two read a row more where SAME begins at the right row only
+    then: not those whose columns are not padded, or not as SAME does, which need no SAME or cannot have it.
     """
     if graph.source.format != "tflite":
         return form
@@ -150,8 +150,8 @@ class _Forms:
         fits = (begin[1], end[1]) == (pads[1], pads[3]) and not misaligned and 0 <= skipped <= extent - rows
         if op.kind == "AveragePool" and not fits:
             raise UnsupportedError(
-                f"{graph.name}: AveragePool {op.name!r} divides by the positions that are no padding: these rows of it "
-                "cannot be written to a .tflite file; compute it whole"
+                f"{graph.name}: AveragePool {op.name!r} divides by the positions that are not padding: these rows of "
+                "it cannot be written to a .tflite file; compute it whole"
             )
         if fits and (op.kind == "AveragePool" or self.graph.source.settings_of[index] in self.cut_off):
             self._cut_off(index, op, same, (skipped, extent))

@@ -35,7 +35,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """`suffixes`: of the files that it runs. `compute(path, feeds, inside=, ordered=)`: what a file computes there.
-    `looks_inside`: it tells of tensors that are no outputs."""
+    `looks_inside`: it tells of tensors that are not outputs."""
 
     suffixes: tuple[str, ...]
     compute: Callable[..., Computed]
@@ -165,7 +165,7 @@ def with_offsets(
 
 
 def _common(first: Graph, second: Graph) -> list[str]:
-    """Names of tensors of one shape and type that operators make in both files, and that are no outputs."""
+    """Names of tensors of one shape and type that operators make in both files, and that are not outputs."""
     ours, theirs = _made(first), _made(second)
     return [name for name, meta in ours.items() if theirs.get(name) == meta]
 

@@ -30,7 +30,7 @@ def open_session(
     profile_prefix: str | None = None,
     optimised_path: str | None = None,
 ) -> Any:
-    """An InferenceSession by these settings. A shared arena is registered anew, so that this session has it for itself.
+    """An InferenceSession by these settings. A shared arena is registered again, so that this session has it alone.
     `profile_prefix`: it records a profile. `optimised_path`: it writes the file there as it optimised it. Raises
     UnsupportedError where ONNX Runtime cannot load the file."""
     if settings.arena:

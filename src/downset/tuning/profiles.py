@@ -71,7 +71,7 @@ def default_path() -> Path:
 
 def _is_damage(error: Exception) -> bool:
     """Whether the error says that the file is damaged; a file that is locked or cannot be written is sound."""
-    if isinstance(error, UnicodeDecodeError):  # what the file says of itself is no text
+    if isinstance(error, UnicodeDecodeError):  # what the file says of itself is not text
         return True
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:

@@ -7,6 +7,7 @@ so the chosen schedule is never slower than running the same kernels one after a
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from downset.errors import UnsupportedError, UsageError
 from downset.executor.device import TorchDevice, open_device
@@ -105,7 +106,7 @@ def tune_stages(
     chosen, speedup, why = choose(timed)
     plain.timer.settle(alone, timed.candidates[0].percentile(0.5), quiet=noise(timed) is None)
     bound = max(longest_path(plain.units, alone), work(graph, plain.units, alone))
-    # Units timed alone, at another moment, can come out above the whole: that is no bound.
+    # Units timed alone, at another moment, can come out above the whole: that is not a bound.
     fastest = min(candidate.percentile(0.1) for candidate in timed.candidates)
     proven = bound <= fastest
     evidence = Evidence(chosen.name, chosen.percentile(0.5), bound if proven else 0.0, False, plain.timer.used)
@@ -131,5 +132,11 @@ def tune_stages(
         notes += said
     return StageResult(
         plan, timed.candidates, plain.timer.used, bound if proven else None, speedup, why, tuple(dict.fromkeys(notes)),
-        () if chosen.variant else tuple(alone), beside,
+        () if chosen.variant else tuple(alone), beside, () if chosen.variant else _unit_names(graph, plan.units),
     )  # fmt: skip
+
+
+def _unit_names(graph: Graph, units: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    """Each unit by its first operator, and its last where it has more than one."""
+    ends = [dict.fromkeys((graph.ops[unit[0]].name, graph.ops[unit[-1]].name)) for unit in units]
+    return tuple(" … ".join(names) for names in ends)

@@ -144,7 +144,7 @@ class Pace:
             self._ratios.pop(device, None)
 
     def forget(self, device: str) -> None:
-        """A device is gone; when it comes back, it is measured anew."""
+        """A device is gone; when it comes back, it is measured again."""
         self.factor.pop(device, None)
         self._ratios.pop(device, None)
         for key in [key for key in self._samples if key[0] == device]:

@@ -26,7 +26,7 @@ _ENDING_S = 5.0
 
 
 def session_processes(session: int) -> list[int]:
-    """The processes of a session that are no zombies, this one left out."""
+    """The processes of a session that are not zombies, this one left out."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():

@@ -53,7 +53,7 @@ def work(options: WorkerOptions, *, told: Callable[[str], None]) -> int:
     host, port = host_and_port(options.head)
     check_device_name(options.name)
     if options.address is not None and not is_host(options.address):
-        raise UsageError(f"{options.address!r} is no address of a machine")
+        raise UsageError(f"{options.address!r} is not an address of a machine")
     early = joined = 0
     since_s: float | None = None
     while True:

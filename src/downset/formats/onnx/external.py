@@ -47,7 +47,7 @@ def check_external(path: Path, model: Any) -> None:
 
 def external_path(path: Path, location: str, name: str = "") -> Path:
     """Where the file at a location of the model at `path` really lies; it may be missing. Raises LoadError for what is
-    outside, and for what is no plain file."""
+    outside, and for what is not a plain file."""
     if not _is_beside(location):
         raise LoadError(f"{path}: the weights {name!r} lie at {location!r}, not beside the file")
     try:

@@ -78,7 +78,7 @@ def fix_sizes(path: Path, shapes: Mapping[str, tuple[int, ...]], *, batch: bool 
 
 
 def foreign_operators(path: Named) -> dict[str, int]:
-    """By kind: how many nodes of the file are no standard operators."""
+    """By kind: how many nodes of the file are not standard operators."""
     onnx = onnx_library()
     nodes = onnx.load(os.fspath(path), load_external_data=False).graph.node
     return dict(Counter(f"{node.domain}::{node.op_type}" for node in nodes if node.domain not in _STANDARD))

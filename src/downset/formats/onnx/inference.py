@@ -27,7 +27,7 @@ def warm() -> None:
 def infer_types(model: Any) -> Any:
     """A GraphProto with the `value_info` and `output` that ONNX infers for the model, and what `settle` adds. The
     model's large weights are dropped. Raises LoadError and as `parsed` does."""
-    for weight in model.graph.initializer:  # of more elements are no shapes: nobody asks for their values
+    for weight in model.graph.initializer:  # of more elements are not shapes: nobody asks for their values
         elements = 1
         for extent in weight.dims:
             elements *= extent

@@ -80,7 +80,7 @@ def read_unfixed(onnx: Any, path: Path) -> Any:
 
 
 def _strings(graph: Any) -> Iterator[Any]:
-    """Every name in a graph. Protobuf gives bytes, or raises UnicodeDecodeError, for those that are no text."""
+    """Every name in a graph. Protobuf gives bytes, or raises UnicodeDecodeError, for those that are not text."""
     yield graph.name
     for value in (*graph.initializer, *graph.input, *graph.output, *graph.value_info):
         yield value.name

@@ -87,7 +87,7 @@ class _Reader:
             kind, attrs = self._softmax_of_old(kind, attrs, self._tensors[inputs[0]].shape)
         known = [tensor for tensor in inputs if tensor != ABSENT]
         constant = not captured and all(self._tensors[tensor].role == "constant" for tensor in known)
-        # what is drawn at random is no constant, although it has no inputs
+        # what is drawn at random is not a constant, although it has no inputs
         constant = constant and kind_of(kind).draws != "always"
         outputs = tuple(self._value(item, name, constant) if item else ABSENT for item in node.output)
         if kind == "ConstantOfShape":

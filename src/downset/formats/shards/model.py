@@ -81,7 +81,7 @@ def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
     model = helper.make_model(graph, opset_imports=imports, ir_version=8, producer_name="downset")
     against = check_model(model)
     if against:
-        raise UnsupportedError(f"{part.name} is no valid ONNX: {against}")
+        raise UnsupportedError(f"{part.name} is not valid ONNX: {against}")
     return model
 
 

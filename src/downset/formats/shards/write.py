@@ -244,7 +244,7 @@ def _tensors(graph: Graph, names: set[str], axis: int) -> dict[str, dict[str, An
 
 
 def _earlier(folder: Path) -> set[str]:
-    """Files that an earlier export wrote here: they are no part of this plan."""
+    """Files that an earlier export wrote here: they are not part of this plan."""
     try:
         earlier = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         files = [str(shard["file"]) for shard in earlier["shards"]] if earlier.get("kind") == "shards" else []

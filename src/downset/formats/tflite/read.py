@@ -115,7 +115,7 @@ class _Reader:
             return ()
         found = tuple(int(index) for index in array)
         if any(not 0 <= index < limit for index in found):
-            raise LoadError(f"{self._path} is damaged: a graph input or output is no tensor of it")
+            raise LoadError(f"{self._path} is damaged: a graph input or output is not a tensor of it")
         return found
 
     def _unique_names(self, raw: list[Any]) -> list[str]:

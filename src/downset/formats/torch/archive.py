@@ -197,7 +197,7 @@ class Archive:
             raise LoadError(f"cannot read {self.path}: {error.strerror or error}") from None
 
     def tensor(self, name: str) -> Tensor | None:
-        """The tensor of that name in the file; None where the value is no tensor."""
+        """The tensor of that name in the file; None where the value is not a tensor."""
         meta = self.graph.tensor_values.get(name)
         return None if meta is None else self._tensor(name, meta)
 

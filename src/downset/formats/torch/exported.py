@@ -64,7 +64,7 @@ def _value(name: str, value: Any) -> Value:
 
 
 def _plain(argument: Any, values: Mapping[Any, Value]) -> Any:
-    """Arguments with Values in place of nodes; nodes that are no values, such as bodies of control flow, are None."""
+    """Arguments with Values in place of nodes; nodes that are not values, such as bodies of control flow, are None."""
     if isinstance(argument, Mapping):
         return {key: _plain(item, values) for key, item in argument.items()}
     if isinstance(argument, (list, tuple)):

@@ -13,7 +13,7 @@ __all__ = ["Call", "Program", "Value", "values_in"]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a program, known by its name. `shape` is None where it is no tensor."""
+    """A value of a program, known by its name. `shape` is None where it is not a tensor."""
 
     name: str
     shape: tuple[int, ...] | None = None

@@ -53,8 +53,8 @@ def largest_tensors(view: ArenaView) -> str:
     return f"The largest tensors: {named}." if named else ""
 
 
-def order_figure(views: Sequence[ArenaView]) -> Figure:
-    """Orders without offsets: operators as strips, and live bytes."""
+def order_figure(views: Sequence[ArenaView], *, first: str = "the file's order") -> Figure:
+    """Orders without offsets: operators as strips, and live bytes. `first`: the first of several, in words."""
     styles = kind_styles(views)
     operators, operator_rows = _operator_table([view.operators for view in views])
     charts = []
@@ -62,7 +62,7 @@ def order_figure(views: Sequence[ArenaView]) -> Figure:
         moved = moved_steps(views[0].operators, view.operators) if place else frozenset[int]()
         names = [operator_rows[operator.name, operator.kind] for operator in view.operators]
         charts.append((f"Operators {view.heading}".strip(), strip_chart(view, styles, rows=names, moved=moved)))
-    charts.append(("Live bytes (dashed: the file's order)" if len(views) > 1 else "Live bytes", live_chart(views)))
+    charts.append((f"Live bytes (dashed: {first})" if len(views) > 1 else "Live bytes", live_chart(views)))
     legend = legend_of(styles)
     if any(moved_steps(views[0].operators, view.operators) for view in views[1:]):
         legend = (*legend, MOVED)

@@ -87,8 +87,10 @@ def _verdict(plan: Pipeline, simulation: Simulation | None, served: Served | Non
         if simulation.stalled_at_s is not None:
             state, head = "bad", f"Stalls at {format_seconds(simulation.stalled_at_s)}: a dead device is needed"
     if served is not None:
-        numbers.append(("period, measured", _seconds(served.period_s), f"{served.completed} of {served.frames} frames"))
-        head = f"{served.completed} of {served.frames} frames; planned: {head[0].lower()}{head[1:]}"
+        frames = f"{served.completed} of {served.frames} frames"
+        numbers.insert(0, ("period, measured", _seconds(served.period_s), frames))
+        measured = f"a frame every {format_seconds(served.period_s)}, measured; " if served.period_s else ""
+        head = f"{frames}: {measured}planned {format_seconds(plan.period_s)}"
         state = "good" if served.completed == served.frames else "bad"
     return Verdict(state, head, period_line(plan), tuple(numbers))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from downset.graph.core import Graph
+from downset.memory.liveness import OrderProblem, profile
 from downset.plans import Arena, Evidence, Order, SharedObjects, StagePlan
-from downset.reports.arena_view import ArenaView, arena_view, order_operators, record_view
+from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view
 from downset.reports.charts import Axis, Chart, Mark
 from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps
 from downset.reports.page.memory_figure import memory_figure, order_figure
@@ -17,7 +20,7 @@ from downset.reports.timeline import stage_timeline
 from downset.results import StageResult
 from downset.text import format_bytes, format_seconds, format_size, printable
 
-__all__ = ["arena_page", "objects_page", "order_page", "stage_page"]
+__all__ = ["arena_page", "objects_page", "order_page", "problem_page", "stage_page"]
 
 
 def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
@@ -56,6 +59,28 @@ def order_page(graph: Graph, order: Order, arena: Arena | None = None) -> Page:
     )
     verdict = Verdict("good" if order.evidence.proven else "plain", head, claim, tuple(numbers))
     return Page(printable(graph.name) or "Order", f"An order of {len(graph.ops):,} operators", verdict, sections, facts)
+
+
+def problem_page(problem: OrderProblem, order: Order) -> Page:
+    """An order of numbered operators beside that of their numbers, where it is one."""
+    given = tuple(range(len(problem.predecessors)))
+    views = [_numbered("after", problem, order.steps)]
+    if order.steps != given and all(before < v for v in given for before in problem.predecessors[v]):
+        views.insert(0, _numbered("before", problem, given))
+    claim = _known(order.evidence)
+    facts = (("method", order.evidence.method), ("states", f"{order.evidence.states:,}"))
+    head = f"Peak {format_bytes(order.peak_bytes)} B"
+    verdict = Verdict("good" if order.evidence.proven else "plain", head, claim)
+    section = Section("Order", (order_figure(views, first="by number"),))
+    return Page("Order", f"An order of {len(given):,} operators", verdict, (section,), facts)
+
+
+def _numbered(heading: str, problem: OrderProblem, steps: Sequence[int]) -> ArenaView:
+    needs = profile(problem, steps)
+    operators = (
+        Operator(f"operator {operator}", "operator", need) for operator, need in zip(steps, needs, strict=True)
+    )
+    return ArenaView(heading, Arena((), (), Evidence("none", 0, 0, False)), tuple(operators))
 
 
 def arena_page(arena: Arena, *, capacity_bytes: int | None = None, title: str = "Arena") -> Page:
@@ -99,9 +124,10 @@ def objects_page(shared: SharedObjects, *, title: str = "Shared objects") -> Pag
 def stage_page(stages: StageResult | StagePlan, *, title: str = "Stages") -> Page:
     """Stages as lanes over time; of a search also its candidates, as they were measured."""
     plan = stages.plan if isinstance(stages, StageResult) else stages
-    unit_s = stages.unit_s if isinstance(stages, StageResult) else ()
-    lanes = gantt_figure("Stages: groups side by side, a stage after the one before it", [stage_timeline(plan, unit_s)],
-                         unit="stage", timed=bool(unit_s))  # fmt: skip
+    unit_s, names = (stages.unit_s, stages.unit_names) if isinstance(stages, StageResult) else ((), ())
+    timeline = stage_timeline(plan, unit_s, names)
+    lanes = gantt_figure("Stages: groups side by side, a stage after the one before it", [timeline], unit="stage",
+                         timed=bool(unit_s))  # fmt: skip
     sections = [Section("Stages", (lanes, Facts(tuple(stage_plan_lines(plan)[1:2]))))]
     numbers = [("latency", format_seconds(plan.evidence.value), "measured, median" if plan.device else "from prices")]
     head = f"{len(plan.units)} units in {len(plan.stages)} stages: {format_seconds(plan.evidence.value)}"

@@ -49,8 +49,8 @@ class Partitioned:
 def partition_sites(graph: Graph, *, inexact: bool = False) -> tuple[int, ...]:
     """The concatenations that can be taken apart: operator indices, ascending.
 
-    A site is a Concat of activations with known shapes whose result is no graph output and each of whose readers it can
-    move behind or dissolve in. Quantised convolutions are summed part by part only if `inexact`: rounding each part
+    A site is a Concat of activations with known shapes whose result is not a graph output and each of whose readers it
+    can move behind or dissolve in. Quantised convolutions are summed part by part only if `inexact`: rounding each part
     changes the result.
     """
     readers, waited_for = graph.consumers(), _waited_for(graph)

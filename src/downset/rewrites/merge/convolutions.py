@@ -82,7 +82,7 @@ def merge_convs(graph: Graph, ops: Sequence[int]) -> Graph:
 
 
 def not_plain(graph: Graph, index: int) -> str | None:
-    """Why this operator is no convolution that can be put together with others, or None."""
+    """Why this operator is not a convolution that can be put together with others, or None."""
     op = graph.ops[index]
     if kind_of(op.kind).category != "convolution":
         return f"is a {op.kind}, not a convolution"

@@ -30,7 +30,7 @@ __all__ = ["macs_through_pools", "merge_through_pools", "mergeable_through_pools
 
 
 def pool_swappable(graph: Graph, index: int) -> str | None:
-    """Why this operator is no 1x1 convolution that can change places with an AveragePool before it; None: it can."""
+    """Why this operator is not a 1x1 convolution that can change places with an AveragePool before it; None: it can."""
     op = graph.ops[index]
     reason = not_plain(graph, index)
     if reason:

@@ -16,7 +16,7 @@ def why_not_merged(graph: Graph, units: Sequence[Sequence[int]]) -> str | None:
     for ops in units:
         first = graph.ops[ops[0]]
         if kind_of(first.kind).category != "convolution" or len(graph.tensors[first.outputs[0]].shape) != 4:
-            return f"operator {first.name!r} is no convolution of an image"
+            return f"operator {first.name!r} is not a convolution of an image"
         alone = len(ops) == 1 or (graph.ops[ops[1]].kind == "Relu" and not first.attrs.get("activation"))
         if len(ops) > 2 or not alone or first.attrs.get("activation") not in (None, "", "Relu"):
             return f"operator {first.name!r} has more behind it than a ReLU"
