@@ -140,12 +140,13 @@ def time_streams(
             }, {OPTION: str(config)})
             for each in dict.fromkeys((1, threads))
         ]  # fmt: skip
-        asked = {"shapes": shapes, "seed": seed}
-        apart = ort.outputs_apart(path, [sequential, *sessions], **asked)
-        tried = ort.session_seconds([(path, of) for of in (sequential, *sessions)], rounds=(runs, runs), **asked)
+        apart = ort.outputs_apart(path, [sequential, *sessions], shapes=shapes, seed=seed)
+        tried = ort.session_seconds(
+            [(path, of) for of in (sequential, *sessions)], rounds=(runs, runs), shapes=shapes, seed=seed
+        )
         best = min(range(len(sessions)), key=lambda at: median(tried[:, at + 1]))
         fresh = ort.session_seconds(
-            [(path, sequential), (path, sessions[best])], rounds=(runs, runs), **asked
+            [(path, sequential), (path, sessions[best])], rounds=(runs, runs), shapes=shapes, seed=seed
         )  # the faster of two would be judged too kindly by the rounds that it was chosen in
     pairs = tuple((float(one), float(other)) for one, other in fresh)
     each = int(sessions[best].options["intra_op_num_threads"])
