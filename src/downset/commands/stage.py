@@ -151,7 +151,7 @@ def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -
 
 
 def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> str:
-    """Time ONNX Runtime's streams and say what was measured; the file is written only where they were faster."""
+    """What was measured of ONNX Runtime's streams; they are written only where they were faster."""
     from downset.formats.whole_files import write_whole
     from downset.runtimes.ort_streams import time_streams
 
