@@ -177,8 +177,11 @@ def read_stdin(*, most_bytes: int = 1 << 30) -> bytes:
 
 def escaped(text: str) -> str:
     """JSON that a terminal may show: control characters in its strings, which JSON allows raw, are escaped."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1] for character in text
+    return "\n".join(
+        line
+        if line.isprintable()
+        else "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in line)
+        for line in text.split("\n")
     )
 
 

@@ -188,7 +188,7 @@ def test_a_command_that_is_stopped(tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process, (tmp_path / "records.csv").open("w"):  # opens once the command reads
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     assert process.returncode == 128 + signal.SIGTERM
     assert err == "downset: stopped\n"
     assert json.loads(out)["error"] == {"code": "stopped", "exit_code": 143, "message": "stopped"}

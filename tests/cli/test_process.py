@@ -112,7 +112,7 @@ def test_signals_are_answered_inside_native_code(tmp_path, number):
         assert running.stdout.readline() == "busy\n"
         assert len(list(tmp_path.iterdir())) == 1
         running.send_signal(number)
-        assert running.wait(timeout=60) == 128 + number
+        assert running.wait(timeout=240) == 128 + number
         assert running.stderr.read() == "downset: stopped\n"
     assert not list(tmp_path.iterdir())
 
