@@ -25,9 +25,12 @@ def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32
                 last = value.dim() == 4 and value.is_floating_point()
                 constants[at, position] = value.contiguous(memory_format=torch.channels_last) if last else value
 
+    fixed = binder.fixed_outputs(graph.outputs)
+    made = [(at, op) for at, op in enumerate(graph.ops) if any(t not in graph.constants for t in op.outputs)]
+
     def run(*values: Any) -> tuple[Any, ...]:
-        table = dict(zip(graph.inputs, values, strict=True))
-        for at, op in enumerate(graph.ops):
+        table = {**fixed, **dict(zip(graph.inputs, values, strict=True))}
+        for at, op in made:
             inputs = [
                 None if tensor == ABSENT else constants[at, position] if (at, position) in constants else table[tensor]
                 for position, tensor in enumerate(op.inputs)
