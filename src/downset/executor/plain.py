@@ -17,8 +17,14 @@ def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32
     """The network as a function of its inputs, by the kernel table, channels last; and seeded inputs."""
     torch = torch_library()
     binder = Binder(graph, device=device, dtype=dtype)
+    fixed = binder.fixed_outputs(graph.outputs)
+    ops = [  # without those that make constants only: the binder has their values
+        (at, op)
+        for at, op in enumerate(graph.ops)
+        if any(tensor != ABSENT and tensor not in graph.constants for tensor in op.outputs)
+    ]
     constants: dict[tuple[int, int], Any] = {}  # by operator and position
-    for at, op in enumerate(graph.ops):
+    for at, op in ops:
         for position, tensor in enumerate(op.inputs):
             if tensor != ABSENT and tensor in graph.constants:
                 value = binder.argument(op, position)
@@ -26,8 +32,8 @@ def network_function(graph: Graph, *, device: str = "cpu", dtype: str = "float32
                 constants[at, position] = value.contiguous(memory_format=torch.channels_last) if last else value
 
     def run(*values: Any) -> tuple[Any, ...]:
-        table = dict(zip(graph.inputs, values, strict=True))
-        for at, op in enumerate(graph.ops):
+        table = {**fixed, **dict(zip(graph.inputs, values, strict=True))}
+        for at, op in ops:
             inputs = [
                 None if tensor == ABSENT else constants[at, position] if (at, position) in constants else table[tensor]
                 for position, tensor in enumerate(op.inputs)
