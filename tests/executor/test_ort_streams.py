@@ -71,7 +71,7 @@ def test_the_file_is_written_where_streams_are_faster_and_the_users_session_take
     out = tmp_path / "streams.json"
     said = stage(model, "--ort-streams", out)
     assert "faster in 15 of 15" in said
-    assert [len(sessions) for sessions in seen] == [3, 2]  # the faster of two is timed anew
+    assert [len(sessions) for sessions in seen] == [3, 2]  # the faster of two is timed again
     assert seen[1][0].options == {"intra_op_num_threads": 2}  # against ONNX Runtime's default
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

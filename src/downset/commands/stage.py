@@ -151,7 +151,7 @@ def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -
 
 
 def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> str:
-    """What was measured of ONNX Runtime's streams; they are written only where they were faster."""
+    """Time ONNX Runtime's streams, write them only where they were faster, and say what was measured."""
     from downset.formats.whole_files import write_whole
     from downset.runtimes.ort_streams import time_streams
 

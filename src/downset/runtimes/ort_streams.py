@@ -140,7 +140,7 @@ def time_streams(
             }, {OPTION: str(config)})
             for each in dict.fromkeys((1, threads))
         ]  # fmt: skip
-        asked = {"shapes": shapes, "seed": seed}
+        asked: dict[str, Any] = {"shapes": shapes, "seed": seed}
         apart = ort.outputs_apart(path, [sequential, *sessions], **asked)
         tried = ort.session_seconds([(path, of) for of in (sequential, *sessions)], rounds=(runs, runs), **asked)
         best = min(range(len(sessions)), key=lambda at: median(tried[:, at + 1]))
