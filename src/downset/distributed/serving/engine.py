@@ -198,8 +198,9 @@ class Engine:
         """The steps that have begun and not ended, and an event that keeps the engine. May be asked from any thread."""
         move, run, event_s = self._move, self._run, self._event_s
         waits = [] if run is None or move is not None else run.waits()
-        for name in () if move is None else tuple(move.waits):
-            waits.append(Wait(f"shards and the program of device {name}", move.begun_s, name))
+        if move is not None:
+            for name in tuple(move.waits):
+                waits.append(Wait(f"shards and the program of device {name}", move.begun_s, name))
         if event_s is not None and time.monotonic() - event_s > _BUSY_S:
             waits.append(Wait(f"the driver's own thread, in {function_of(self._thread)}", event_s, ""))
         return waits
