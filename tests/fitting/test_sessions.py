@@ -358,3 +358,26 @@ def test_sizes_that_a_branch_refuses_are_named(tmp_path):
     ort.optimise_offline(path, tmp_path / "four.onnx", shapes={"x": (1, 4)})
     with pytest.raises(UnsupportedError, match=r"loads m\.onnx, but not with the sizes x=1,5: .*give others"):
         ort.optimise_offline(path, tmp_path / "five.onnx", shapes={"x": (1, 5)})
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("folder", "is a directory"), ("link to a folder", "is a directory"), ("link to itself", "cannot write"),
+    ("link to nothing", "does not exist"), ("gone/session.py", "does not exist"), ("null\0byte.py", "null"),
+    ("a" * 300, "too long"), ("link to the model", "being read"), ("fitted.onnx", "both name"),
+])  # fmt: skip
+def test_a_session_that_cannot_be_written_is_refused_before_work(name, says, tmp_path):
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"not read before the paths are looked at")
+    (tmp_path / "folder").mkdir()
+    for link, target in {
+        "a folder": "folder",
+        "itself": "link to itself",
+        "nothing": "gone/x",
+        "the model": "m.onnx",
+    }.items():
+        (tmp_path / f"link to {link}").symlink_to(tmp_path / target)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UsageError) as refused:
+        ds.fit(model, output=tmp_path / "fitted.onnx", session=f"{tmp_path}/{name}")
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+    assert sorted(tmp_path.iterdir()) == before

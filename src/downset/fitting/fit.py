@@ -397,9 +397,9 @@ def _check_session(
         raise UsageError(f"session is for ONNX Runtime (target ort), not for {target.name}")
     if output is None:
         raise UsageError("a session opens the written file: give an output, too")
+    check_output(session, source=path)
     if Path(os.path.realpath(session)) == Path(os.path.realpath(output)):
         raise UsageError(f"output and session both name {session}; give each a file of its own")
-    check_output(session, source=path)
 
 
 def _check_output(path: Path, output: str | os.PathLike[str]) -> None:

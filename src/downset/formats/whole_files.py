@@ -33,6 +33,8 @@ def check_output(path: Named, *, source: Named | Sequence[Named] | None = None) 
     """
     if not os.fspath(path):
         raise UsageError("the output's name is empty; name a file")
+    if "\0" in os.fspath(path):
+        raise UsageError(f"output {path!r} holds a null byte, which no name of a file may")
     if os.fspath(path) == "-":
         raise UsageError(
             "output '-' names no file, and this is not written to stdout; for a file of that name write ./-"
