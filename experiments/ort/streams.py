@@ -16,7 +16,7 @@ import json
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from downset import Graph, StageProblem, load, plan_stages
+from downset import load
 from downset.executor.arena import seeded_inputs
-from downset.executor.program import lower
 from downset.results import is_steady
 from downset.runtimes import ort
-from downset.stages.unit_graph import UnitGraph, unit_predecessors
+from downset.runtimes.ort_streams import OPTION, stream_names, streams_file
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
 from zoo import ZOO
@@ -50,24 +49,6 @@ def optimised(name: str, folder: Path) -> Path:
     return path
 
 
-def streams(graph: Graph, lanes: int) -> list[list[str]]:
-    """Names of nodes by lane, each lane in the order of its steps."""
-    units = UnitGraph(
-        tuple((at,) for at in range(len(graph.ops))), unit_predecessors(graph, [(at,) for at in range(len(graph.ops))])
-    )
-    stages = plan_stages(StageProblem(units.predecessors), lambda _: 0.0, method="greedy").stages
-    program = lower(units, stages, barriers=False, max_lanes=lanes)
-    found: list[list[str]] = [[] for _ in range(program.lanes)]
-    for step in program.steps:
-        found[step.lane] += [graph.ops[op].name for unit in step.units for op in units.units[unit]]
-    return found
-
-
-def config_of(names: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """The content that ONNX Runtime 1.31 reads: streams of node names, and the device of each, 0 for a CPU."""
-    return {"type": "DeviceBasedPartitioner", "streams": [list(lane) for lane in names], "devices": ["0"] * len(names)}
-
-
 def session(path: Path, threads: int, *, lanes: int = 0, config: Path | None = None, profile: bool = False) -> Any:
     import onnxruntime
 
@@ -79,7 +60,7 @@ def session(path: Path, threads: int, *, lanes: int = 0, config: Path | None = N
         options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
         options.inter_op_num_threads = lanes
     if config is not None:
-        options.add_session_config_entry("session.node_partition_config_file", str(config))
+        options.add_session_config_entry(OPTION, str(config))
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, str(path.with_suffix(""))
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -97,9 +78,9 @@ def row_of(name: str, folder: Path, *, rounds: int, cores: int, keep: str | None
     path = optimised(name, folder)
     graph = load(path)
     feeds = {graph.tensors[t].name: v for t, v in zip(graph.inputs, seeded_inputs(graph), strict=True)}
-    names = streams(graph, cores)
+    names = stream_names(onnx.load(str(path)).graph.node, cores)
     config = folder / f"{name}.streams.json"
-    config.write_text(json.dumps(config_of(names)))
+    config.write_bytes(streams_file(names))
     lanes = cores + 1  # with as many as cores ONNX Runtime runs all streams on one thread
     sessions = {"sequential": session(path, cores)}
     for threads in (1, cores):

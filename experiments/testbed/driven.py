@@ -104,7 +104,7 @@ def driver_rows(
 
 
 def _written(driving: subprocess.Popen[bytes], folder: Path, limit_s: float) -> Iterator[Row]:
-    """What the driver writes until it ends or its time is over; what it says goes to stderr."""
+    """Yield what the driver writes until it ends or its time is over; its log goes to stderr."""
     begun, over, part = time.monotonic(), False, ""
     (folder / "rows.jsonl").touch()
     with (folder / "driver.log").open() as said, (folder / "rows.jsonl").open() as written:

@@ -13,7 +13,8 @@ __all__ = ["LiveBuffer", "OrderReport", "RecomputeReport"]
 
 @dataclass(frozen=True, slots=True)
 class LiveBuffer:
-    """A buffer that is live where memory peaks, and the line of the model that made it ("" where none is known)."""
+    """A buffer that is live where memory peaks. `source`: the line of the model that made it; where all the code is
+    PyTorch's own, the module (`module 0.2 (Linear)`); "" where neither is known."""
 
     name: str
     nbytes: int
@@ -35,7 +36,7 @@ class OrderReport:
     order: Order
     """Ours; its evidence holds the bound, and whether the peak is proven least."""
     chosen: bool
-    """Whether the graph runs in our order: it does where the peak is below Inductor's best."""
+    """Whether the graph runs in our order: it does where the peak is below Inductor's best, and rises on no device."""
     peak_node: str
     """The node that runs when memory peaks in the order that runs."""
     peak_live: tuple[LiveBuffer, ...]
@@ -44,16 +45,24 @@ class OrderReport:
     """The nodes in the best of Inductor's orders, by step, with the bytes that live while each runs."""
     after: tuple[StepNeed, ...] = ()
     """The same in the order that runs."""
+    devices: str = ""
+    """Where the graph is on several devices: which, and whether that is why it keeps Inductor's order."""
 
     __repr__ = abridged
 
+    @property
+    def peak_bytes(self) -> int:
+        """The peak of the order that runs."""
+        return self.order.peak_bytes if self.chosen else self.inductor_bytes
+
     def __str__(self) -> str:
         """Some lines for people."""
-        before, after = self.inductor_bytes, min(self.order.peak_bytes, self.inductor_bytes)
+        before, after = self.inductor_bytes, self.peak_bytes
         lines = [
             f"{self.graph}, {self.nodes} nodes: peak {format_bytes(before)} -> {format_bytes(after)} B "
             f"({(after - before) / max(before, 1):+.1%}); {self.order.evidence.in_bytes()}; "
             f"planned in {self.order.evidence.seconds:.3f} s",
+            *([self.devices] if self.devices else []),
             f"peak at {self.peak_node}:",
         ]
         return "\n".join(lines + [f"  {format_bytes(b.nbytes):>12} {b.name} {b.source}" for b in self.peak_live[:10]])

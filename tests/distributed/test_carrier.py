@@ -2,7 +2,7 @@
 
 import hashlib
 import queue
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,7 +41,9 @@ class Calls:
 
 
 @pytest.fixture
-def calls(tmp_path):
+def calls(tmp_path, monkeypatch):
+    """Time stands still: no piece takes long, however busy the machine."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0))
     return Calls(ServingDevice("d0", threads=1, folder=str(tmp_path)))
 
 
@@ -73,7 +75,7 @@ def test_pieces_make_the_shard(nbytes, calls, monkeypatch):
 def test_after_a_piece_that_took_long_the_next_one_waits_as_long(calls, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(module, "_PIECE_BYTES", 10)
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     made = Made(bytes(25))
     (shard,) = made.by_name
     carrier = Carrier(calls, made)

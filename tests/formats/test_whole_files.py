@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,24 @@ def test_permissions_of_a_replaced_file_are_kept(tmp_path):
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"two", 0o600)
     copy_whole(Path(__file__), path)
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_is_written_into(tmp_path):
+    path, read = tmp_path / "pipe", []
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()), daemon=True)
+    reader.start()
+    write_whole(path, b"one" * 100_000)  # more than a pipe holds
+    reader.join(60)
+    assert read == [b"one" * 100_000]
+    assert path.is_fifo()
+
+
+def test_a_pipe_that_nobody_reads_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(whole_files, "_UNREAD_S", 0.0)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="nobody has opened this pipe for reading"):
+        write_whole(tmp_path / "pipe", b"one")
 
 
 def test_a_link_is_written_through(tmp_path):

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,9 +16,14 @@ from torch._inductor.custom_graph_pass import CustomSchedulerPass
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import downset as ds
+from downset.compiled import OrderReport
 from downset.integrations import order_pass
+from downset.plans import Evidence, Order
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
+
+
+REPORT = OrderReport("graph", 0, 9, 9, Order((), "live", Evidence("optimal", 9, 9, True)), False, "op", ())
 
 
 class Scheduled(Exception):
@@ -86,6 +92,16 @@ def test_a_report_of_a_real_graph():
     assert "proven" in said
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_where_all_code_is_pytorchs_own_modules_are_named(inside):
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 64, bias=False), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    model = torch.nn.Sequential(layers, torch.nn.Softmax(1)) if inside else layers
+    _, _, (report,) = scheduled(model.requires_grad_(False), torch.ones(512, 8))
+    first = "0.0" if inside else "0"
+    assert f"module {first} (Linear)" in {buffer.source for buffer in report.peak_live}
+    assert f"module {first} (Linear)" in str(report)
+
+
 def random_network(seed):
     """A function of random matrix products and sums over eight inputs, some of them changed in place."""
 
@@ -135,14 +151,30 @@ def test_on_several_devices_no_peak_of_one_rises(monkeypatch):
 
     function = random_network(14)
     monkeypatch.setattr(order_pass, "_devices", lambda known: spread(known, rises=False))
-    before, after, (report,) = scheduled(function, torch.eye(16))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="downset")
+        before, after, (report,) = scheduled(function, torch.eye(16))
     assert report.chosen
+    assert report.devices == "on 2 devices (cpu, cuda:0)"
     assert after != before
     monkeypatch.setattr(order_pass, "_devices", lambda known: spread(known, rises=True))
-    with pytest.warns(UserWarning, match="several devices, and ours takes .* B more on (cpu|cuda:0)"):
-        before, after, reports = scheduled(function, torch.eye(16))
+    with pytest.warns(UserWarning, match=r"order: on 2 devices .* B more on (cpu|cuda:0), so it keeps Inductor's$"):
+        before, after, (report,) = scheduled(function, torch.eye(16))
     assert after == before
-    assert not reports
+    assert not report.chosen
+    assert report.peak_bytes == report.inductor_bytes > report.order.peak_bytes
+    assert report.devices in str(report)
+    assert f"-> {report.inductor_bytes:,} B" in str(report)
+
+
+def test_several_devices_are_told_once_however_many_graphs(monkeypatch):
+    ours = order_pass.order_pass(work_limit=1, report=None)
+    reports = [replace(REPORT, devices=f"on 2 devices, {more} B more") for more in (1, 2)]
+    monkeypatch.setattr(order_pass, "_ordered", lambda nodes, limit: (nodes, reports.pop()))
+    with pytest.warns(UserWarning, match="on 2 devices, 2 B more") as told:
+        ours([])
+        ours([])
+    assert len(told) == 1
 
 
 def test_collectives_keep_their_order():

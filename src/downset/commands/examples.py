@@ -24,7 +24,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "downset arena records.csv --capacity 64KB --align 64 -o placed.csv",
         "downset arena - -o - < records.csv",
     ),
-    "stage": ("downset stage model.onnx --device cpu --report stages.html -o stages.json",),
+    "stage": (
+        "downset stage model.onnx --device cpu --report stages.html -o stages.json",
+        "downset stage model.onnx --threads 2 --ort-streams streams.json",
+    ),
     "run": ("downset run model.onnx --plan stages.json --input x.npy --check",),
     "profiles": ("downset profiles list", "downset profiles clear"),
     "split": ("downset split model.onnx --cluster pico_1mac --report split.html -o plan.json",),

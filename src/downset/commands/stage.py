@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -22,6 +24,7 @@ from downset.commands.options import (
 from downset.commands.pictures import check_pictures, report_option, trace_option, write_page, write_timelines
 
 if TYPE_CHECKING:
+    from downset.graph.core import Graph
     from downset.results import StageResult
 
 __all__ = ["stage"]
@@ -57,6 +60,13 @@ _LEAST_RUNS = 15
 )
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix an input's shape; repeatable.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
+@click.option(
+    "--ort-streams",
+    "streams_path",
+    type=click.Path(),
+    help="Where to write the branches as ONNX Runtime's session.node_partition_config_file, if sessions with it were "
+    "faster than sequential ones.",
+)
 @click.option("--no-profiles", is_flag=True, help="Measure everything again and keep nothing.")
 @trust_option
 @report_option
@@ -81,7 +91,9 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     if output is not None:
         check_output(output, source=model)
     pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
-    check_pictures(pictures, others={"-o": output}, source=model)
+    streams_path = options["streams_path"]
+    check_pictures(pictures, others={"-o": output, "--ort-streams": streams_path}, source=model)
+    _check_streams(model, options, output)
     if options["runs"] < _LEAST_RUNS:
         raise UsageError(f"--runs must be at least {_LEAST_RUNS} for a decision; given {options['runs']}")
     limits = StageLimits(
@@ -94,8 +106,10 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     )
     device = open_device(options["device"], dtype=options["dtype"], threads=options["threads"])
     loaded = load(model, shapes=parse_shapes(options["shapes"]), trust=options["trust"])
-    if output is not None:
-        check_output(output, source=weights_beside(loaded))
+    if streams_path is not None and loaded.source.format != "onnx":
+        raise UsageError(f"--ort-streams is for .onnx files, and {model} is none")
+    for path in filter(None, (output, streams_path)):
+        check_output(path, source=weights_beside(loaded))
     profiles = None if options["no_profiles"] else Profiles()
     with _progress(quiet) as progress:
         result = tune_stages(
@@ -105,22 +119,52 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     if output is not None:
         write_plan(output, result.plan)
     _write_pictures(result, pictures, model)
+    said = ""
+    if streams_path is not None:
+        said = _write_streams(streams_path, loaded, device.threads, options)
     if as_json:
+        result = replace(result, notes=(*result.notes, said)) if said else result
         print_json("stage", stage_result_json(result))
     else:
         _print_table(result, console())
         for line in step_lines(stage_next_steps(result)):
             console().print(line, markup=False, soft_wrap=True)
+        if said:
+            console().print(said, markup=False, soft_wrap=True)
     talk = console(stderr=True, quiet=quiet)
     for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
+def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -> None:
+    from downset.errors import UsageError
+    from downset.formats.whole_files import check_output
+
+    path = options["streams_path"]
+    if path is None:
+        return
+    check_output(path, source=model)
+    if options["device"] != "cpu" or options["batch"] is not None:
+        raise UsageError("--ort-streams is for a CPU and the file's own batch: leave out --device and --batch")
+    if output is not None and Path(path).resolve() == Path(output).resolve():
+        raise UsageError(f"-o and --ort-streams both name {path}")
+
+
+def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> str:
+    """What was measured of ONNX Runtime's streams; they are written only where they were faster."""
+    from downset.formats.whole_files import write_whole
+    from downset.runtimes.ort_streams import time_streams
+
+    shapes = parse_shapes(options["shapes"])
+    timed = time_streams(loaded.source.path, threads=threads, runs=options["runs"], shapes=shapes)
+    if timed.kept:
+        write_whole(path, timed.content())
+    return str(timed)
+
+
 def _write_pictures(result: StageResult, paths: Mapping[str, str | None], model: str) -> None:
     if all(path is None for path in paths.values()):
         return
-    from pathlib import Path
-
     from downset.reports.page.plan_pages import stage_page
     from downset.reports.timeline import stage_timeline
 

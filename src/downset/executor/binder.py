@@ -107,7 +107,11 @@ class Binder:
         return readers[0] if alone and readers[0] in later and self.graph.ops[readers[0]].kind == "Relu" else None
 
     def fixed_outputs(self, outputs: Sequence[int]) -> dict[int, Any]:
-        """Those of these tensors that are constants, with their values on the device."""
+        """Those of these tensors that are constants, with their values on the device. Raises UnsupportedError for one
+        that nothing makes or gives, as what is kept from one run to the next."""
+        for tensor in outputs:
+            if self._made_by[tensor] < 0 and tensor not in self.graph.constants and tensor not in self.graph.inputs:
+                raise UnsupportedError(f"output {self.graph.tensors[tensor].name!r} has no known value")
         known = [tensor for tensor in outputs if tensor in self.graph.constants]
         return {tensor: self.constant(tensor).to(self.device) for tensor in known}
 
@@ -130,6 +134,7 @@ class Binder:
 
         # A result that nobody asked for may have no element type here: the mask of a Dropout, say.
         wanted = [t != ABSENT and bool(self._read_by[t] or t in self.graph.outputs) for t in op.outputs]
+        least = max((at + 1 for at, here in enumerate(wanted) if here), default=0)
         dtypes = [self.dtype_of(t) if here else None for t, here in zip(op.outputs, wanted, strict=True)]
 
         def run(values: list[Any]) -> Sequence[Any]:
@@ -137,6 +142,8 @@ class Binder:
             for at, source in places:
                 arguments[at] = values[source]
             results = compute(op, arguments, shapes)
+            if len(results) < least:
+                raise UnsupportedError(f"operator {op.name!r} ({op.kind}) makes {len(results)} of its results only")
             return [value.to(dtype) for value, dtype in zip(results, dtypes, strict=False) if dtype is not None]
 
         return Call(inputs, tuple(t for t, here in zip(op.outputs, wanted, strict=True) if here), run)

@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -104,13 +105,38 @@ def _streams() -> Iterator[os.stat_result]:
 def write_whole(path: str | os.PathLike[str], data: bytes, *, source: Path | None = None) -> None:
     """Replace `path` by `data` in one step. Raises UsageError (unwritable, disk full, or the very file being read)."""
     check_output(path, source=source)
-    _place(Path(path), lambda beside: beside.write_bytes(data))
+    _place(Path(path), lambda beside: _write_pipe(beside, data) if beside.is_fifo() else beside.write_bytes(data))
 
 
 def copy_whole(original: Path, path: Path) -> None:
     """Replace `path` by a copy of `original` in one step. Raises UsageError like `write_whole`."""
     check_output(path)
     _place(path, lambda beside: shutil.copyfile(original, beside))
+
+
+_UNREAD_S = 10.0
+"""Seconds in which somebody has to open a named pipe for reading."""
+_LOOK_S = 0.05
+
+
+def _write_pipe(path: Path, data: bytes) -> None:
+    """Raises OSError where nobody opens the pipe for reading: to open it for writing would wait without end."""
+    until = time.monotonic() + _UNREAD_S
+    while True:
+        try:
+            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > until:
+                raise OSError(
+                    errno.ENXIO, f"nobody has opened this pipe for reading within {_UNREAD_S:.3g} s"
+                ) from None
+        time.sleep(_LOOK_S)
+    os.set_blocking(number, True)
+    with os.fdopen(number, "wb") as pipe:
+        pipe.write(data)
 
 
 def _place(path: Path, write: Callable[[Path], object]) -> None:

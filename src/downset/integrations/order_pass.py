@@ -84,13 +84,16 @@ def _pass_class() -> Any:
             except Exception as error:  # a compile that works without us must work with us
                 self._warn(f"{type(error).__name__}: {error}")
                 return nodes
+            if told is not None and told.devices and ordered is nodes:
+                self._warn(told.devices, kind="devices")
             if self._report is not None and told is not None:
                 self._report(told)
             return ordered
 
-        def _warn(self, why: str) -> None:
-            if why not in self._told:
-                self._told.add(why)
+        def _warn(self, why: str, *, kind: str = "") -> None:
+            """Once for each reason, or for each kind of them where that is given."""
+            if (kind or why) not in self._told:
+                self._told.add(kind or why)
                 warnings.warn(f"downset leaves a graph in Inductor's own order: {why}", stacklevel=3)
 
     return OrderPass
@@ -122,9 +125,9 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
     chosen = order.peak_bytes < peaks[best]
     at = {node: step for step, node in enumerate(nodes)}
     theirs = tuple(at[node] for node in known.orders[best])
-    if chosen and (risen := rise_by_device(counted, _devices(known), theirs, order.steps)):
-        device, nbytes = max(risen.items(), key=lambda item: item[1])
-        raise UnsupportedError(f"it runs on several devices, and ours takes {format_bytes(nbytes)} B more on {device}")
+    devices = _devices(known)
+    risen = rise_by_device(counted, devices, theirs, order.steps) if chosen else {}
+    chosen = chosen and not risen
     runs = order.steps if chosen else theirs
     peak, live = live_at(counted, runs or steps)
     told = OrderReport(
@@ -138,6 +141,7 @@ def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport 
         tuple(_live_buffers(known, live)),
         _needs(known, theirs),
         _needs(known, runs),
+        _on_devices(devices, risen),
     )
     return (ours if chosen else nodes), told
 
@@ -179,6 +183,17 @@ def _devices(known: _Planned) -> list[str]:
     return [str((made.get(name) or V.graph.graph_inputs[name]).get_device()) for name in names]
 
 
+def _on_devices(devices: Iterable[str], risen: Mapping[str, int]) -> str:
+    names = sorted({*devices})
+    if len(names) < 2:
+        return ""
+    said = f"on {len(names)} devices ({', '.join(names)})"
+    if not risen:
+        return said
+    device, nbytes = max(risen.items(), key=lambda item: item[1])
+    return f"{said}, and our order takes {format_bytes(nbytes)} B more on {device}, so it keeps Inductor's"
+
+
 def _in_sequence(node: Any) -> bool:
     """Whether its place among its like must stay: ranks meet in collectives, and generators draw one after another."""
     from torch import Tag
@@ -200,13 +215,26 @@ def _graph_name() -> str:
 
 
 def _source(node: Any) -> str:
-    """The innermost line of the model (path:line) that a scheduler's node comes from, or ""."""
+    """The innermost line of the model (path:line) that a scheduler's node comes from; where there is none, its module;
+    or ""."""
     for part in node.get_nodes():
         traces: Iterable[str] = part.node.get_stack_traces() if hasattr(part.node, "get_stack_traces") else ()
         for line in reversed([line.strip() for trace in traces for line in trace.splitlines()]):
             found = re.match(r'File "(.+)", line (\d+)', line)
             if found and Path(found[1]).parent != Path(__file__).parent:
                 return f"{found[1]}:{found[2]}"
+    return _module(node)
+
+
+def _module(node: Any) -> str:
+    """The innermost module of the model that a scheduler's node comes from, or ""."""
+    for part in node.get_nodes():
+        for origin in part.node.get_origins() if hasattr(part.node, "get_origins") else ():
+            stack = origin.meta.get("nn_module_stack") or origin.meta.get("fwd_nn_module_stack")
+            if stack:
+                path, kind = list(stack.values())[-1]
+                name = re.sub(r"^L\['parts'\]\.model|^L\['\w+'\]|\._modules|[\[\]']", "", path).lstrip(".")
+                return " ".join(["module", *([name] if name else []), f"({getattr(kind, '__name__', kind)})"])
     return ""
 
 

@@ -30,10 +30,13 @@ __all__ = [
     "least_region",
     "measure_peak",
     "measure_sessions",
+    "optimise_as",
     "optimise_offline",
+    "outputs_apart",
     "process_growth",
     "run",
     "run_on",
+    "session_seconds",
     "time_sessions",
 ]
 
@@ -102,6 +105,15 @@ def _loads(path: Named, output: Path) -> bool:
     except UnsupportedError:
         return False
     return True
+
+
+def optimise_as(path: Named, output: Named, settings: SessionSettings) -> None:
+    """Write the file as a session of these settings optimises it: for this processor, weights included. Raises
+    UnsupportedError if it refuses the file."""
+    arguments = {"path": os.fspath(path), "output": os.fspath(output), "settings": msgspec.to_builtins(settings)}
+    isolated(_WORKER, "optimise_here", arguments, reuse=True)
+    if not Path(output).exists():
+        raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path}")
 
 
 def _with_fixed_inputs(path: Path, folder: Path, shapes: Shapes) -> Path:
@@ -211,13 +223,35 @@ def time_sessions(
     budget_s: float = 2.0,
     rounds: tuple[int, int] = (7, 101),
 ) -> list[Latency]:
-    """How long a run of each takes, against the first: rounds in one process, in each of which every session runs once.
-    At least and at most so many rounds, in between until `budget_s` are spent."""
+    """How long a run of each takes, against the first, by `session_seconds`."""
+    seconds = session_seconds(sessions, shapes=shapes, seed=seed, budget_s=budget_s, rounds=rounds)
+    return [_latency(seconds[:, index], seconds[:, 0]) for index in range(len(sessions))]
+
+
+def session_seconds(
+    sessions: Sequence[tuple[Named, SessionSettings]],
+    *,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    budget_s: float = 2.0,
+    rounds: tuple[int, int] = (7, 101),
+) -> npt.NDArray[np.float64]:
+    """Seconds by round and session: rounds in one process, in each of which every session runs once. At least and at
+    most so many rounds, in between until `budget_s` are spent."""
     arguments = _plain(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
-    seconds = isolated(_WORKER, "time_here", arguments, timeout_s=max(_TIMING_S, 4 * budget_s), reuse=True)[0][
+    timeout_s = max(_TIMING_S, 4 * budget_s)
+    seconds: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s, reuse=True)[0][
         "seconds"
     ]
-    return [_latency(seconds[:, index], seconds[:, 0]) for index in range(len(sessions))]
+    return seconds
+
+
+def outputs_apart(
+    path: Named, settings: Sequence[SessionSettings], *, shapes: Shapes | None = None, seed: int = 0
+) -> list[float]:
+    """How far the outputs of each session are from those of the first, as a share of the largest value."""
+    arguments = _plain([(path, of) for of in settings], shapes, seed)
+    return [float(apart) for apart in isolated(_WORKER, "apart_here", arguments, reuse=True)[0]["apart"]]
 
 
 def _latency(taken: npt.NDArray[np.float64], usual: npt.NDArray[np.float64]) -> Latency:

@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
+from downset.runtimes.agreement import difference
 from downset.runtimes.inputs import random_array
 from downset.runtimes.ort_settings import onnxruntime_library, open_session
 from downset.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.text import brief
 
-__all__ = ["measure_here", "optimise_here", "process_here", "run_here", "run_on_here", "time_here"]
+__all__ = ["apart_here", "measure_here", "optimise_here", "process_here", "run_here", "run_on_here", "time_here"]
 
 _NUMPY = {
     "float": "float32", "float16": "float16", "double": "float64", "int64": "int64", "int32": "int32", "int16": "int16",
@@ -85,9 +86,9 @@ def _plain(name: str, value: Any) -> npt.NDArray[Any]:
     return value.astype(str) if value.dtype == object else value
 
 
-def optimise_here(path: str, output: str) -> dict[str, npt.NDArray[Any]]:
-    """`optimise_offline` inside the worker process."""
-    open_session(_library(), path, _EXTENDED, optimised_path=output)
+def optimise_here(path: str, output: str, settings: Any = None) -> dict[str, npt.NDArray[Any]]:
+    """`optimise_offline` inside the worker process, or `optimise_as` by these settings."""
+    open_session(_library(), path, _EXTENDED if settings is None else _settings(settings), optimised_path=output)
     return {}
 
 
@@ -224,3 +225,13 @@ def time_here(
             row[index] = time.perf_counter() - begin
         taken.append(row)
     return {"seconds": np.asarray(taken)}
+
+
+def apart_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
+    """`outputs_apart` inside the worker process."""
+    library = _library()
+    outputs = []
+    for path, given in sessions:
+        session = open_session(library, path, _settings(given))
+        outputs.append(_invoke(session, _feeds(session, shapes, seed)))
+    return {"apart": np.asarray([difference(computed, outputs[0]) for computed in outputs])}

@@ -29,7 +29,7 @@ from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.run import Frame, Run
 from downset.distributed.serving.spare_frames import SPARE_FRAMES
-from downset.distributed.serving.standstill import Standstill, Wait
+from downset.distributed.serving.standstill import Standstill, Wait, function_of
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.plans import Pipeline
 from downset.results import ServeEvent
@@ -39,6 +39,8 @@ __all__ = ["Engine", "Outlet", "Settings"]
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
 _TICK_S = 0.25
+_BUSY_S = 2.0
+"""An event that takes the engine longer is one of the things that the pipeline waits for."""
 
 
 class Outlet(Protocol):
@@ -103,6 +105,7 @@ class Engine:
         self._held: dict[int, list[Array]] = {}
         self._submitted = self._delivered = self._runs = 0
         self._ended = False
+        self._event_s: float | None = None  # when the engine began with the event that it is at
         self._thread = threading.Thread(target=self._loop, name="downset-serves", daemon=True)
         self._pinger = threading.Thread(target=self._ping, name="downset-pings", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="downset-watches", daemon=True)
@@ -133,12 +136,16 @@ class Engine:
         tick_s = 0.0
         try:
             while not self._ended:
+                self._event_s = None
                 try:
-                    self._events.get(timeout=max(0.0, tick_s - time.monotonic()))()
-                    while not self._events.empty():
-                        self._events.get_nowait()()
+                    event = self._events.get(timeout=max(0.0, tick_s - time.monotonic()))
+                    while True:
+                        self._event_s = time.monotonic()
+                        event()
+                        event = self._events.get_nowait()
                 except queue.Empty:
                     pass
+                self._event_s = time.monotonic()
                 if time.monotonic() >= tick_s:
                     self._tick(time.monotonic())
                     tick_s = time.monotonic() + _TICK_S
@@ -160,10 +167,11 @@ class Engine:
             time.sleep(PING_S)
 
     def _ping(self) -> None:
-        """Asks for signs of life, on a thread of its own: planning may keep the engine's busy, and devices that hear
-        nothing end."""
+        """Asks for signs of life and looks for standstills, on a thread of its own: planning, or a call of Ray's, may
+        keep the engine's busy, and devices that hear nothing end."""
         while not self._ended:
             self._members.ping(self._pong, time.monotonic())
+            self._standstill.look(self._waits(), time.monotonic())
             time.sleep(PING_S)
 
     def _present(self, nodes: Collection[str]) -> None:
@@ -179,7 +187,6 @@ class Engine:
         if absent:
             self._recover(min(absent), now)
         self._carrier.go_on()
-        self._standstill.look(self._waits(), now)
         missing = self._members.missing()
         if self._runs == 0 and missing and now - self._begun_s > self._settings.gather_s:
             raise UsageError(
@@ -188,11 +195,14 @@ class Engine:
             )
 
     def _waits(self) -> list[Wait]:
-        """The steps that have begun and not ended."""
-        move = self._move
+        """The steps that have begun and not ended, and an event that keeps the engine. May be asked from any thread."""
+        move, run, event_s = self._move, self._run, self._event_s
+        waits = [] if run is None or move is not None else run.waits()
         if move is not None:
-            return [Wait(f"shards and the program of device {name}", move.begun_s, name) for name in sorted(move.waits)]
-        return [] if self._run is None else self._run.waits()
+            waits += [Wait(f"shards and the program of device {name}", move.begun_s, name) for name in tuple(move.waits)]
+        if event_s is not None and time.monotonic() - event_s > _BUSY_S:
+            waits.append(Wait(f"the driver's own thread, in {function_of(self._thread)}", event_s, ""))
+        return waits
 
     def _fail(self, error: BaseException) -> None:
         raise error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["STANDSTILL_S", "Standstill", "Wait"]
+__all__ = ["STANDSTILL_S", "Standstill", "Wait", "function_of"]
 
 STANDSTILL_S = 10.0
 _MOST_WAITS = 6
@@ -49,3 +51,12 @@ class Standstill:
             _log.warning(
                 "no step of the pipeline has ended for %.0f s; it waits for: %s", now - self._since_s, "; ".join(listed)
             )
+
+
+def function_of(thread: threading.Thread) -> str:
+    """The functions that a thread is in, the innermost first: three of them."""
+    frame, names = sys._current_frames().get(thread.ident or 0), list[str]()
+    while frame is not None and len(names) < 3:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return " of ".join(names)

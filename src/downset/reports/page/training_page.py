@@ -24,7 +24,7 @@ def compiled_page(report: OrderReport) -> Page:
     """A graph that PyTorch's compiler ordered: Inductor's best order and the one that runs, with what is live where
     memory peaks."""
     evidence = report.order.evidence
-    before, after = report.inductor_bytes, min(report.order.peak_bytes, report.inductor_bytes)
+    before, after = report.inductor_bytes, report.peak_bytes
     head = f"Peak {format_bytes(before)} → {format_bytes(after)} B"
     if before == after:
         head = f"Peak {format_bytes(after)} B: the graph keeps Inductor's order"
@@ -45,6 +45,7 @@ def compiled_page(report: OrderReport) -> Page:
                ("order that fusion left", f"{format_bytes(report.given_bytes)} B", ""),
                ("planned in", format_seconds(evidence.seconds), f"{evidence.states:,} states"))  # fmt: skip
     note = "Bytes are Inductor's own estimate, without parameters and the state of an optimiser."
+    note += f" The graph is {printable(report.devices)}." if report.devices else ""
     state: Literal["good", "plain"] = "good" if after < before or evidence.proven else "plain"
     return Page(printable(report.graph), f"PyTorch Inductor: {counted(report.nodes, 'node')}",
                 Verdict(state, head, note, numbers), tuple(sections),

@@ -1,0 +1,152 @@
+"""Branches as streams of ONNX Runtime: the file of its option `session.node_partition_config_file`.
+
+The option takes effect in sessions of ORT_PARALLEL only; a stream is a thread's list of nodes. Streams name the nodes
+as ONNX Runtime has them once it has optimised the model, so such a file is for one model, one version of ONNX Runtime
+and one kind of processor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.executor.program import lower
+from downset.formats.onnx.bodies import captures
+from downset.formats.onnx.model_file import onnx_library, read_unfixed
+from downset.results import is_steady
+from downset.runtimes import ort
+from downset.sessions import SessionSettings
+from downset.stages.plan import plan_stages
+from downset.stages.problem import StageProblem
+from downset.stages.unit_graph import UnitGraph
+
+__all__ = ["StreamsTimed", "stream_names", "streams_file", "time_streams"]
+
+_WINS = 0.8
+"""The share of rounds that streams must win against the sequential session."""
+_ALLOWED = 1e-3
+OPTION = "session.node_partition_config_file"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsTimed:
+    """`streams`: names of nodes by stream; one where no branches were found, and then nothing was timed. `threads`: of
+    a kernel, and `lanes` beside each other, in the fastest session with streams; `seconds`: of (sequential, streams) in
+    each round, measured. `difference`: between their outputs, as a share of the largest value."""
+
+    streams: tuple[tuple[str, ...], ...]
+    threads: int = 0
+    lanes: int = 0
+    seconds: tuple[tuple[float, float], ...] = ()
+    difference: float = 0.0
+
+    @property
+    def wins(self) -> int:
+        return sum(streams < sequential for sequential, streams in self.seconds)
+
+    @property
+    def steady(self) -> bool:
+        return bool(self.seconds) and is_steady([sequential for sequential, _ in self.seconds])
+
+    @property
+    def kept(self) -> bool:
+        """Whether the file is worth writing: the outputs are the same, and streams were faster beyond the spread."""
+        return self.steady and self.wins >= _WINS * len(self.seconds) and self.difference <= _ALLOWED
+
+    def content(self) -> bytes:
+        return streams_file(self.streams)
+
+    def __str__(self) -> str:
+        if len(self.streams) < 2:
+            return "ONNX Runtime's streams: the network has no branches, so nothing was written"
+        sequential, streams = (median(column) * 1e3 for column in zip(*self.seconds, strict=True))
+        said = (
+            f"ONNX Runtime's streams: {streams:.3f} ms, sequential {sequential:.3f} ms in the median, faster in "
+            f"{self.wins} of {len(self.seconds)} fresh interleaved rounds"
+        )
+        if self.kept:
+            return (
+                f"{said}. Open the session with execution_mode=ORT_PARALLEL, intra_op_num_threads={self.threads}, "
+                f"inter_op_num_threads={self.lanes}, and the file as {OPTION}"
+            )
+        if not self.difference <= _ALLOWED:
+            return f"{said}, but the outputs differ by {self.difference:.2g} of the largest value: nothing was written"
+        why = "not beyond the spread" if self.steady else "the repeated times vary too much; use a quiet machine"
+        return f"{said}: {why}, so nothing was written"
+
+
+def stream_names(nodes: Sequence[Any], lanes: int) -> tuple[tuple[str, ...], ...]:
+    """Names of an ONNX graph's nodes, given in an order in which they can run, on at most so many streams: branches as
+    the greedy stages have them, each stream in the order of its steps. Raises UnsupportedError where a name is missing
+    or names two nodes."""
+    if len({node.name for node in nodes} - {""}) < len(nodes):
+        raise UnsupportedError("ONNX Runtime's streams are lists of names, and not every node has one of its own")
+    made_by = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    before = []
+    for node in nodes:
+        reads = {made_by[name] for name in (*node.input, *captures(node)) if name in made_by}
+        before.append(sum(1 << earlier for earlier in reads))
+    units = UnitGraph(tuple((index,) for index in range(len(nodes))), tuple(before))
+    stages = plan_stages(StageProblem(units.predecessors), lambda _: 0.0, method="greedy").stages
+    program = lower(units, stages, barriers=False, max_lanes=lanes)
+    names_of_lane: list[list[str]] = [[] for _ in range(program.lanes)]
+    for step in program.steps:
+        names_of_lane[step.lane] += [nodes[unit].name for unit in step.units]
+    return tuple(tuple(names) for names in names_of_lane)
+
+
+def streams_file(streams: Sequence[Sequence[str]]) -> bytes:
+    """The content that ONNX Runtime reads: streams of node names, and the device of each, 0 for a CPU."""
+    content: dict[str, Any] = {
+        "type": "DeviceBasedPartitioner",
+        "streams": [list(names) for names in streams],
+        "devices": ["0"] * len(streams),
+    }
+    return json.dumps(content).encode()
+
+
+def time_streams(
+    path: str | os.PathLike[str],
+    *,
+    threads: int,
+    runs: int = 15,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+) -> StreamsTimed:
+    """Lay the branches of a .onnx file on streams of ONNX Runtime, and time sessions with them against its default on
+    so many threads: one thread a kernel and all of them, then the faster of the two in `runs` fresh rounds that take
+    turns. Raises UnsupportedError where ONNX Runtime refuses the file, or nodes have no names."""
+    sequential = SessionSettings("sequential", {"intra_op_num_threads": threads})
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        optimised, config = Path(folder) / "optimised.onnx", Path(folder) / "streams.json"
+        ort.optimise_as(path, optimised, sequential)
+        lanes = max(threads, 2)
+        streams = stream_names(read_unfixed(onnx_library(), optimised).graph.node, lanes)
+        if len(streams) < 2:
+            return StreamsTimed(streams)
+        config.write_bytes(streams_file(streams))
+        # With as many threads as streams ONNX Runtime runs all of them on one.
+        sessions = [
+            SessionSettings("streams", {
+                "execution_mode": "ExecutionMode.ORT_PARALLEL", "intra_op_num_threads": each,
+                "inter_op_num_threads": lanes + 1,
+            }, {OPTION: str(config)})
+            for each in dict.fromkeys((1, threads))
+        ]  # fmt: skip
+        asked: dict[str, Any] = {"shapes": shapes, "seed": seed}
+        apart = ort.outputs_apart(path, [sequential, *sessions], **asked)
+        tried = ort.session_seconds([(path, of) for of in (sequential, *sessions)], rounds=(runs, runs), **asked)
+        best = min(range(len(sessions)), key=lambda place: median(tried[:, place + 1]))
+        fresh = ort.session_seconds(
+            [(path, sequential), (path, sessions[best])], rounds=(runs, runs), **asked
+        )  # the faster of two would be judged too kindly by the rounds that it was chosen in
+    pairs = tuple((float(one), float(other)) for one, other in fresh)
+    each = int(sessions[best].options["intra_op_num_threads"])
+    return StreamsTimed(streams, each, lanes + 1, pairs, apart[best + 1])

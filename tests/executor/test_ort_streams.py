@@ -1,0 +1,153 @@
+"""Branches as streams of ONNX Runtime: each node once, behind what it reads; a file only where it is faster."""
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+
+import downset as ds
+from downset.cli import downset as command
+from downset.runtimes import ort
+from downset.runtimes.ort_streams import OPTION, StreamsTimed, stream_names, time_streams
+from downset.sessions import SessionSettings
+from tests.fuzz.campaign import GRAPH
+from tests.networks import branchy
+
+
+@pytest.fixture
+def model(tmp_path):
+    return branchy(tmp_path / "m.onnx")
+
+
+def clock(monkeypatch, streams_s):
+    """ONNX Runtime's sessions take so many seconds with streams and one without. Lists the sessions of each timing."""
+    seen = []
+
+    def seconds(sessions, *, rounds, shapes, seed):
+        seen.append([settings for _, settings in sessions])
+        table = np.full((rounds[0], len(sessions)), streams_s)
+        table[:, 0] = 1.0
+        return table
+
+    monkeypatch.setattr(ort, "session_seconds", seconds)
+    return seen
+
+
+def test_streams_hold_every_node_once_behind_what_it_reads(model, tmp_path):
+    ort.optimise_as(model, tmp_path / "optimised.onnx", SessionSettings("plain", {}))
+    nodes = onnx.load(str(tmp_path / "optimised.onnx")).graph.node
+    lanes = stream_names(nodes, 2)
+    assert len(lanes) == 2
+    assert sorted(name for lane in lanes for name in lane) == sorted(node.name for node in nodes)
+    made_by = {tensor: node.name for node in nodes for tensor in node.output}
+    for node in nodes:
+        (lane,) = (lane for lane in lanes if node.name in lane)
+        before = {made_by[tensor] for tensor in node.input if tensor in made_by} & set(lane)
+        assert before <= set(lane[: lane.index(node.name)])
+
+
+def test_what_a_body_reads_comes_before_its_node():
+    body = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["late"], ["inner"])], "body", [], [])
+    nodes = [
+        onnx.helper.make_node("Relu", ["x"], ["late"], name="late"),
+        onnx.helper.make_node("Abs", ["x"], ["side"], name="side"),
+        onnx.helper.make_node("If", ["c"], ["y"], name="if", then_branch=body, else_branch=body),
+    ]
+    (lane,) = (lane for lane in stream_names(nodes, 2) if "if" in lane)
+    assert lane == ("late", "if")  # without the body's read it would run beside the two others
+
+
+def test_a_node_without_a_name_of_its_own_is_no_entry():
+    nodes = [onnx.helper.make_node("Relu", ["x"], [name], name="same") for name in "ab"]
+    with pytest.raises(ds.UnsupportedError, match="lists of names"):
+        stream_names(nodes, 2)
+
+
+def test_the_file_is_written_where_streams_are_faster_and_the_users_session_takes_it(model, tmp_path, monkeypatch):
+    seen = clock(monkeypatch, 0.5)
+    out = tmp_path / "streams.json"
+    said = stage(model, "--ort-streams", out)
+    assert "faster in 15 of 15" in said
+    assert [len(sessions) for sessions in seen] == [3, 2]  # the faster of two is timed again
+    assert seen[1][0].options == {"intra_op_num_threads": 2}  # against ONNX Runtime's default
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+    assert "execution_mode=ORT_PARALLEL, intra_op_num_threads=1, inter_op_num_threads=3" in said
+    options.intra_op_num_threads, options.inter_op_num_threads = 1, 3
+    options.add_session_config_entry(OPTION, str(out))
+    assert OPTION in said
+    x = np.random.default_rng(0).standard_normal((1, 6, 9, 9), np.float32)
+    plain = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    (ours,) = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    np.testing.assert_allclose(ours, plain.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+    content = json.loads(out.read_text())
+    content["streams"][0][0] = "no such node"
+    out.write_text(json.dumps(content))
+    with pytest.raises(Exception, match="node"):  # so it is read
+        onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def stage(model, *options):
+    wanted = ("--threads", "2", "--budget-timings", "1", "--no-profiles", "-q")
+    done = CliRunner().invoke(command, ["stage", str(model), *wanted, *map(str, options)])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_nothing_is_written_where_streams_are_not_faster(model, tmp_path, monkeypatch):
+    clock(monkeypatch, 1.1)
+    out = tmp_path / "streams.json"
+    (note,) = [line for line in json.loads(stage(model, "--ort-streams", out, "--json"))["notes"] if "streams" in line]
+    assert "faster in 0 of 15" in note
+    assert note.endswith("nothing was written")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "difference", "kept", "says"),
+    [
+        ([(1.0, 0.9)] * 12 + [(1.0, 1.1)] * 3, 0.0, True, "faster in 12 of 15"),
+        ([(1.0, 0.9)] * 11 + [(1.0, 1.1)] * 4, 0.0, False, "not beyond the spread"),
+        ([(1.0, 0.5), (2.0, 0.5), (1.0, 0.5)] * 5, 0.0, False, "vary too much"),
+        ([(1.0, 0.5)] * 15, 0.1, False, "outputs differ"),
+        ([(1.0, 0.5)] * 15, float("nan"), False, "outputs differ"),
+    ],
+)
+def test_the_rule(seconds, difference, kept, says):
+    timed = StreamsTimed((("a",), ("b",)), 1, 3, tuple(seconds), difference)
+    assert timed.kept is kept
+    assert says in str(timed)
+
+
+def test_a_chain_has_no_streams(tmp_path):
+    value = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xz"]
+    nodes = [onnx.helper.make_node("Sin", ["x"], ["y"], name="a"), onnx.helper.make_node("Cos", ["y"], ["z"], name="b")]
+    chain = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "chain", value[:1], value[1:]),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.save(chain, str(tmp_path / "chain.onnx"))
+    timed = time_streams(tmp_path / "chain.onnx", threads=2)
+    assert not timed.kept
+    assert "no branches" in str(timed)
+
+
+def test_mistakes_are_said_before_anything_is_measured(model, tmp_path):
+    def refused(*options, says):
+        done = CliRunner().invoke(command, ["stage", *map(str, options)])
+        assert isinstance(done.exception, ds.UsageError)
+        assert says in str(done.exception)
+
+    out = tmp_path / "s.json"
+    refused(model, "--ort-streams", model, says="being read")
+    refused(model, "--ort-streams", tmp_path / "no" / "s.json", says="output directory")
+    refused(model, "--ort-streams", out, "--batch", "2", says="--batch")
+    refused(model, "--ort-streams", out, "--device", "cuda", says="--device")
+    refused(model, "--ort-streams", out, "-o", out, says="both name")
+    (tmp_path / "g.json").write_text(json.dumps(GRAPH))
+    refused(tmp_path / "g.json", "--ort-streams", out, says=".onnx")
