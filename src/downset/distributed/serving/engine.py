@@ -199,7 +199,9 @@ class Engine:
         move, run, event_s = self._move, self._run, self._event_s
         waits = [] if run is None or move is not None else run.waits()
         if move is not None:
-            waits += [Wait(f"shards and the program of device {name}", move.begun_s, name) for name in tuple(move.waits)]
+            waits += [
+                Wait(f"shards and the program of device {name}", move.begun_s, name) for name in tuple(move.waits)
+            ]
         if event_s is not None and time.monotonic() - event_s > _BUSY_S:
             waits.append(Wait(f"the driver's own thread, in {function_of(self._thread)}", event_s, ""))
         return waits
