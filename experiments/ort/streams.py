@@ -26,9 +26,9 @@ import onnx
 
 from downset import load
 from downset.executor.arena import seeded_inputs
+from downset.executor.ort_streams import OPTION, stream_names, streams_file
 from downset.results import is_steady
 from downset.runtimes import ort
-from downset.runtimes.ort_streams import OPTION, stream_names, streams_file
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
 from zoo import ZOO

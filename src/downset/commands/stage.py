@@ -152,8 +152,8 @@ def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -
 
 def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str, Any]) -> str:
     """What was measured of ONNX Runtime's streams; they are written only where they were faster."""
+    from downset.executor.ort_streams import time_streams
     from downset.formats.whole_files import write_whole
-    from downset.runtimes.ort_streams import time_streams
 
     shapes = parse_shapes(options["shapes"])
     timed = time_streams(loaded.source.path, threads=threads, runs=options["runs"], shapes=shapes)
